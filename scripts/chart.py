@@ -23,7 +23,7 @@ from jsonschema import Draft7Validator
 from jsonschema.exceptions import best_match
 
 from windrow.core.yaml import dump, load, load_all
-from windrow.kubernetes.dns import is_dns_label
+from windrow.kubernetes.objects import is_dns_label
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "harvester-cloud-provider"

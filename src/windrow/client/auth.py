@@ -1,7 +1,7 @@
-"""Credentials that change while we run: token files are read again, exec plugins are asked again.
+"""Authentication: tokens and client certificates from the kubeconfig, from token files and from exec plugins.
 
-`present` says what to show with the next request; `rejected` says that the server answered 401, so the next
-`present` must not repeat itself.
+`get` returns the credentials of the next request. `invalidate` reports that the server answered them with 401, so that
+the next `get` reads the file, or runs the plugin, again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RunPlugin = Callable[[ExecConfig, Mapping[str, str]], Awaitable[tuple[int, bytes
 
 @dataclass(frozen=True, slots=True)
 class RequestCredentials:
-    """What to show: a bearer token, a client certificate with its key (PEM), both, or nothing."""
+    """The credentials of one request: a bearer token, a client certificate with its key (PEM), both, or none."""
 
     token: str = field(default="", repr=False)
     certificate: str = field(default="", repr=False)
@@ -42,23 +42,23 @@ class CredentialProvider(Protocol):
 
 
 class StaticCredential:
-    """A token or a certificate that stands in the kubeconfig."""
+    """A token or a certificate that is in the kubeconfig."""
 
-    def __init__(self, access: ClientConfig) -> None:
-        self._credentials = RequestCredentials(access.token, access.certificate, access.key)
+    def __init__(self, config: ClientConfig) -> None:
+        self._credentials = RequestCredentials(config.token, config.certificate, config.key)
 
     async def get(self) -> RequestCredentials:
         return self._credentials
 
     def invalidate(self, used: RequestCredentials) -> None:
-        pass  # there is no other
+        pass  # there is no other credential
 
 
 class TokenFileCredential:
-    """A token that somebody renews in a file."""
+    """A token in a file, which is renewed by the kubelet or another program."""
 
-    def __init__(self, access: ClientConfig, clock: Clock, read_file: ReadFile) -> None:
-        self._access = access
+    def __init__(self, config: ClientConfig, clock: Clock, read_file: ReadFile) -> None:
+        self._config = config
         self._clock = clock
         self._read_file = read_file
         self._credentials: RequestCredentials | None = None
@@ -75,16 +75,16 @@ class TokenFileCredential:
             self._credentials = None
 
     def _read(self) -> RequestCredentials:
-        path = self._access.token_file
+        path = self._config.token_file
         try:
             token = self._read_file(path).strip()
         except OSError as error:
             if self._credentials is not None:
-                return self._credentials  # the file is being replaced; the old token may still do
+                return self._credentials  # the file is being replaced; the old token may still be valid
             raise Unreachable(
-                f"the token file {path} for {self._access.server} cannot be read: {error}; correct the path"
+                f"the token file {path} for {self._config.server} cannot be read: {error}; correct the path"
             ) from error
-        return RequestCredentials(token, self._access.certificate, self._access.key)
+        return RequestCredentials(token, self._config.certificate, self._config.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,9 @@ class ExecPlugin:
     """A program that prints ExecCredentials. Many requests may wait, one program runs."""
 
     def __init__(
-        self, access: ClientConfig, spec: ExecConfig, clock: Clock, env: Mapping[str, str], run: RunPlugin
+        self, config: ClientConfig, spec: ExecConfig, clock: Clock, env: Mapping[str, str], run: RunPlugin
     ) -> None:
-        self._access = access
+        self._config = config
         self._spec = spec
         self._clock = clock
         self._env = env
@@ -142,7 +142,7 @@ class ExecPlugin:
     def _exec_info(self) -> str:
         spec: dict[str, Any] = {"interactive": False}
         if self._spec.provide_cluster_info:
-            spec["cluster"] = {"server": self._access.server, "certificate-authority-data": self._access.ca}
+            spec["cluster"] = {"server": self._config.server, "certificate-authority-data": self._config.ca}
         exec_info = {"kind": "ExecCredential", "apiVersion": self._spec.api_version, "spec": spec}
         return dumps(exec_info).decode()
 
@@ -171,7 +171,7 @@ class ExecPlugin:
 
     def _failed(self, why: str, hint: str) -> Unreachable:
         return Unreachable(
-            f"the credential plugin {self._spec.command!r} for {self._access.server} gave no credential: {why}; {hint}"
+            f"the credential plugin {self._spec.command!r} for {self._config.server} gave no credential: {why}; {hint}"
         )
 
 
@@ -195,15 +195,15 @@ async def run_plugin(spec: ExecConfig, env: Mapping[str, str]) -> tuple[int, byt
 
 
 def credential_for(
-    access: ClientConfig,
+    config: ClientConfig,
     clock: Clock,
     read_file: ReadFile,
     env: Mapping[str, str],
     run: RunPlugin = run_plugin,
 ) -> CredentialProvider:
-    """The credential that `access` names; client-go's order: exec plugin, token file, then what stands inside."""
-    if access.exec:
-        return ExecPlugin(access, access.exec, clock, env, run)
-    if access.token_file:
-        return TokenFileCredential(access, clock, read_file)
-    return StaticCredential(access)
+    """The credential of the config, in client-go's order: exec plugin, token file, token and certificate."""
+    if config.exec:
+        return ExecPlugin(config, config.exec, clock, env, run)
+    if config.token_file:
+        return TokenFileCredential(config, clock, read_file)
+    return StaticCredential(config)

@@ -1,4 +1,4 @@
-"""What a component asks of an API server, as one call each: send the request, read the answer, raise the error."""
+"""The API client: one method per verb, which sends the request, decodes the reply and raises its error."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PAGE_SIZE = 500
 
 @dataclass(frozen=True, slots=True)
 class ObjectList:
-    """All objects of a list, and the resourceVersion from which a watch would go on."""
+    """The objects of a list, and the resourceVersion from which a watch continues."""
 
     items: list[Raw]
     resource_version: str
 
 
 def decode_reply(reply: Reply) -> Raw:
-    """The object in `reply`; {} for an empty body. Raises the KubeError that it stands for."""
+    """The object in `reply`; {} for an empty body. Raises the KubeError of an error reply."""
     error = error_for(reply)
     if error is not None:
         raise error
@@ -65,7 +65,7 @@ class Client:
         return await self.call(requests.get(ref))
 
     async def find(self, ref: ObjectRef) -> Raw | None:
-        """The object, or None when the server says that exactly this object does not exist.
+        """The object, or None when the server answers that this very object does not exist.
 
         A 404 that does not name the object (an unknown kind, a proxy's own page) is raised as NotFound:
         it does not prove that the object is gone.
@@ -97,7 +97,7 @@ class Client:
             except Expired:
                 if not limit:
                     raise
-                continue  # the list outlived the server's history between two pages: take it whole
+                continue  # the pages took longer than the server keeps its history: list without pages
             return ObjectList(items, version)
         raise AssertionError("both limits end above")
 
@@ -110,7 +110,7 @@ class Client:
         *,
         limit: int = PAGE_SIZE,
     ) -> AsyncIterator[ObjectList]:
-        """The list page by page, for those who keep only part of each. Raises Expired when it took too long."""
+        """The list page by page, for callers that keep only part of each page. Raises Expired when it took too long."""
         continue_ = ""
         while True:
             page = await self.call(
@@ -133,7 +133,7 @@ class Client:
         return await self.call(requests.create(kind, raw, namespace))
 
     async def update(self, kind: ApiResource, raw: Mapping[str, Any], subresource: str = "") -> Raw:
-        """Replace the whole object that `raw` names. Only for objects that we own in every field."""
+        """Replace the whole object that `raw` names: only where this program owns every field."""
         metadata = raw["metadata"]
         ref = kind.ref(metadata["name"], metadata.get("namespace", ""))
         return await self.call(requests.update(ref, raw, subresource))

@@ -1,8 +1,7 @@
-"""Large files over HTTPS, as a stream: the second door to aiohttp's client, for what is no API server.
+"""Downloads of large files over HTTPS, as a stream, with limits.
 
-Beyond what a library does by itself: only https, also after each redirect, of which five at most; the status must be
-200; what comes is counted while it comes, and cut off at the limit; no cookies, no decompression, no credentials, and
-proxies only as handed in.
+Only https, also after each of at most five redirects; the status must be 200; the transfer ends at the size limit; no
+cookies, no decompression, no credentials, and only the proxies that the caller names.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class DownloadFailed(UserError):
-    """The file did not come, or not whole. `fact` names the server, never the query of its URL. `is_away` says that
-    the server, or the way there, may be back later."""
+    """The download failed. `message` names host and path, never the query of the URL. `is_temporary`: the server, or
+    the connection to it, may be back later."""
 
     def __init__(self, message: str, hint: str, *, is_temporary: bool = False) -> None:
         super().__init__(message, hint)
@@ -39,7 +38,7 @@ class DownloadFailed(UserError):
 
 @dataclass(frozen=True, slots=True)
 class DownloadLimits:
-    """What a download may take. `silence_s` is the longest time without a byte."""
+    """Limits of one download. `idle_s` is the longest time without a byte."""
 
     bytes: int = 512 * MIB
     redirects: int = 5
@@ -52,7 +51,7 @@ DEFAULT_LIMITS = DownloadLimits()
 
 
 def no_proxy(url: str) -> None:
-    """For where every server is reached directly."""
+    """No proxy: every server is reached directly."""
 
 
 class Downloader:
@@ -127,7 +126,7 @@ class Downloader:
         if response.status != 200:
             raise DownloadFailed(
                 f"{_host(url)} answered {response.status} {response.reason or ''}".rstrip(),
-                _STATUS_HINTS.get(response.status, "look at the URL in a browser"),
+                _STATUS_HINTS.get(response.status, "check the URL in a browser"),
                 is_temporary=response.status == 429 or response.status >= 500,
             )
         self._check_size(response.content_length or 0, url)
@@ -137,7 +136,7 @@ class Downloader:
             self._check_size(received, url)
             write(chunk)
         if received == 0:
-            raise DownloadFailed(f"{_host(url)} sent nothing", "look at the URL in a browser")
+            raise DownloadFailed(f"{_host(url)} sent nothing", "check the URL in a browser")
 
     def _check_size(self, size: int, url: str) -> None:
         if size > self._limits.bytes:
@@ -164,12 +163,12 @@ _STATUS_HINTS = {
     403: "put the file where it can be had without a password",
     404: "correct the URL: there is no such file",
     410: "correct the URL: the file is gone",
-    429: "wait: the server has had enough of us for now",
+    429: "wait: the server limits the number of requests",
 }
 
 
 def _host(url: str) -> str:
-    """Host and path for sentences; a query may hold a signature."""
+    """Host and path for messages; a query may hold a signature."""
     parts = urlsplit(url)
     return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -178,8 +177,8 @@ def _target(url: str, response: aiohttp.ClientResponse, first_url: str) -> str:
     target = response.headers.get("Location", "")
     if not target:
         raise DownloadFailed(
-            f"{_host(url)} answered {response.status} without saying where to go",
-            "look at the URL in a browser",
+            f"{_host(url)} answered {response.status} without a Location",
+            "check the URL in a browser",
         )
     try:
         return urljoin(url, target)
@@ -207,9 +206,9 @@ def _require_https(url: str, first_url: str) -> None:
 
 
 def _reason(error: OSError) -> str:
-    """In the system's own words; the event loop's name a function and a socket."""
+    """The system's text for the error number; the event loop's text names a function and a socket."""
     known = error.errno in errno.errorcode
-    return os.strerror(error.errno or 0).lower() if known else "nothing takes the connection"
+    return os.strerror(error.errno or 0).lower() if known else "connection failed"
 
 
 def _translate_error(error: Exception, url: str, limits: DownloadLimits) -> DownloadFailed:
@@ -239,7 +238,7 @@ def _translate_error(error: Exception, url: str, limits: DownloadLimits) -> Down
                 "check the URL, the server and the network",
             )
         case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError():
-            return temporary(f"{host} broke off in the middle of the file", "look at the server")
+            return temporary(f"{host} closed the connection in the middle of the file", "check the server")
         case aiohttp.ServerTimeoutError() | TimeoutError():
             return temporary(
                 f"{host} was silent for too long, or the file did not come within {limits.total_s:.0f} s",
@@ -248,4 +247,4 @@ def _translate_error(error: Exception, url: str, limits: DownloadLimits) -> Down
         case OSError() if error.strerror:
             return temporary(f"https://{host} cannot be reached: {_reason(error)}", "check the network")
     text = " ".join(str(error).split())[:200] or type(error).__name__
-    return DownloadFailed(f"{host} could not be read ({text})", "look at the server")
+    return DownloadFailed(f"{host} could not be read ({text})", "check the server")

@@ -1,4 +1,4 @@
-"""Requests over sockets: the only door to aiohttp's client.
+"""The transport over sockets: HTTP/1.1 and TLS by aiohttp's client.
 
 What is promised beyond the port `Transport`:
 
@@ -49,14 +49,14 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 10.0
 RESPONSE_TIMEOUT_S = 90.0
-# Longer than the five minutes for which our caches ask a watch to live.
+# Longer than the timeoutSeconds of an informer's watch.
 WATCH_IDLE_TIMEOUT_S = 400.0
 
 _SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
 
 
 class ConnectionPool:
-    """Connections that many transports share. Owned by whoever opened it: `async with Pool() as pool`."""
+    """Connections that many transports share. Its owner closes it: `async with ConnectionPool() as pool`."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
@@ -90,7 +90,7 @@ class ConnectionPool:
 
 @dataclass
 class _RequestTrace:
-    """How far a request came."""
+    """How far a request has got."""
 
     headers_sent: bool = False
 
@@ -100,7 +100,7 @@ class HttpTransport:
 
     def __init__(
         self,
-        access: ClientConfig,
+        config: ClientConfig,
         clock: Clock,
         *,
         env: Mapping[str, str] | None = None,
@@ -108,15 +108,15 @@ class HttpTransport:
         user_agent: str = "windrow",
         pool: ConnectionPool | None = None,
     ) -> None:
-        self.access = access
+        self.config = config
         self._pool = pool or ConnectionPool()
         self._owns_pool = pool is None
         self._user_agent = user_agent
-        self._credential = credential_for(access, clock, read_file or _read_file, env or {})
+        self._credential = credential_for(config, clock, read_file or _read_file, env or {})
         self._context: ssl.SSLContext | None = None
         self._context_for: tuple[str, str] | None = None
-        if access.insecure:
-            log.warning("%s", messages.insecure_warning(access))
+        if config.insecure:
+            log.warning("%s", messages.insecure_warning(config))
 
     async def aclose(self) -> None:
         if self._owns_pool:
@@ -144,7 +144,7 @@ class HttpTransport:
             if response.status != 200:
                 reply = await self._read_reply(request, response)
                 raise error_for(reply) or ServerError(
-                    f"wanted a watch from {self.access.server}, found an answer {reply.status}",
+                    f"wanted a watch from {self.config.server}, found an answer {reply.status}",
                     status=reply.status,
                 )
             async with aclosing(self._events(request, response)) as events:
@@ -178,7 +178,7 @@ class HttpTransport:
             raise self._translate_error(error, request, sent=True) from error
         content_type = response.headers.get("Content-Type", "")
         return messages.explain(
-            Reply(response.status, body, content_type, dict(response.headers)), self.access
+            Reply(response.status, body, content_type, dict(response.headers)), self.config
         )
 
     async def _events(
@@ -213,7 +213,7 @@ class HttpTransport:
 
     def _url(self, request: Request) -> URL:
         query = f"?{urlencode(request.query)}" if request.query else ""
-        return URL(self.access.server + quote(request.path, safe=_SAFE_IN_PATH) + query, encoded=True)
+        return URL(self.config.server + quote(request.path, safe=_SAFE_IN_PATH) + query, encoded=True)
 
     def _options(self, request: Request, credentials: RequestCredentials) -> dict[str, Any]:
         headers = {"Accept": request.accept, "User-Agent": self._user_agent}
@@ -231,20 +231,20 @@ class HttpTransport:
             "skip_auto_headers": ("Content-Type",),
             "middlewares": (_single_attempt(),),
         }
-        if self.access.proxy_url:
-            options["proxy"] = self.access.proxy_url
-        if self.access.server.startswith("https"):
+        if self.config.proxy_url:
+            options["proxy"] = self.config.proxy_url
+        if self.config.server.startswith("https"):
             options["ssl"] = self._tls(credentials)
-            if self.access.tls_server_name:
-                options["server_hostname"] = self.access.tls_server_name
+            if self.config.tls_server_name:
+                options["server_hostname"] = self.config.tls_server_name
         return options
 
     def _refuse_cleartext_token(self) -> None:
-        parts = urlsplit(self.access.server)
+        parts = urlsplit(self.config.server)
         if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
             raise CertificateError(
                 messages.unreachable(
-                    self.access,
+                    self.config,
                     "a token would be sent in clear text",
                     "use an https:// server in the kubeconfig",
                 )
@@ -260,17 +260,17 @@ class HttpTransport:
     def _new_context(self, credentials: RequestCredentials) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # As in Go, each certificate we were given is an anchor, also an intermediate one.
+        # As in Go, each certificate of the bundle is an anchor, also an intermediate one.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        if self.access.insecure:
+        if self.config.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        elif self.access.ca:
+        elif self.config.ca:
             try:
-                context.load_verify_locations(cadata=self.access.ca)
+                context.load_verify_locations(cadata=self.config.ca)
             except (ssl.SSLError, ValueError) as error:
                 raise CertificateError(
-                    f"the CA in the kubeconfig for {self.access.server} is no certificate ({error}); "
+                    f"the CA in the kubeconfig for {self.config.server} is no certificate ({error}); "
                     "copy certificate-authority-data again, whole"
                 ) from error
         else:
@@ -285,38 +285,38 @@ class HttpTransport:
             file.write(f"{credentials.key.strip()}\n{credentials.certificate.strip()}\n")
             file.flush()
             try:
-                # Without a password OpenSSL would ask for one at the terminal, and wait.
+                # Without a password OpenSSL would prompt for one at the terminal.
                 context.load_cert_chain(file.name, password="")
             except (ssl.SSLError, ValueError) as error:
                 raise Unreachable(
-                    f"{self.access.credential} for {self.access.server} cannot be used ({error}); "
+                    f"{self.config.credential} for {self.config.server} cannot be used ({error}); "
                     "client-certificate-data and client-key-data must be a pair, in PEM"
                 ) from error
 
     def _translate_error(self, error: Exception, request: Request, sent: bool) -> KubeError:
         refusal = _certificate_alert(error)
         if refusal:
-            return Unauthorized(messages.client_certificate_rejected(self.access, refusal), status=401)
+            return Unauthorized(messages.client_certificate_rejected(self.config, refusal), status=401)
         if sent:
             why = _reason(error)
-            if self.access.certificate and _is_disconnect(error):
+            if self.config.certificate and _is_disconnect(error):
                 why += " (where this happens each time, the server may not accept the client certificate)"
             return self._outcome_unknown(request, why)
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            return CertificateError(messages.certificate_error(self.access, _reason(error)))
+            return CertificateError(messages.certificate_error(self.config, _reason(error)))
         for kind, explain, hint in _EXPLANATIONS:
             if isinstance(error, kind):
-                return Unreachable(messages.unreachable(self.access, explain(error), hint))
+                return Unreachable(messages.unreachable(self.config, explain(error), hint))
         return Unreachable(
-            messages.unreachable(self.access, _reason(error), "check the address and the network")
+            messages.unreachable(self.config, _reason(error), "check the address and the network")
         )
 
     def _outcome_unknown(self, request: Request, why: str) -> OutcomeUnknown:
-        return OutcomeUnknown(messages.outcome_unknown(self.access, request.method, request.path, why))
+        return OutcomeUnknown(messages.outcome_unknown(self.config, request.method, request.path, why))
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost reason in words: aiohttp wraps what the operating system and OpenSSL say."""
+    """The innermost reason: aiohttp wraps the errors of the operating system and of OpenSSL."""
     if isinstance(error, aiohttp.ClientConnectorError):
         return _reason(error.os_error)
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -342,12 +342,16 @@ def _is_disconnect(error: Exception) -> bool:
 
 
 def _certificate_alert(error: BaseException) -> str:
-    """What a TLS alert from the server says about our certificate, or ""."""
+    """The reason in a TLS alert of the server about the client certificate, or ""."""
     cause: BaseException | None = error
     while cause is not None:
-        # With TLS 1.3 this comes after the request was written, but before anybody read it.
-        said = str(getattr(cause, "reason", ""))
-        if isinstance(cause, ssl.SSLError) and "ALERT" in said and ("CERT" in said or "UNKNOWN_CA" in said):
+        # With TLS 1.3 the alert comes after the request was written, but before the server read it.
+        reason = str(getattr(cause, "reason", ""))
+        if (
+            isinstance(cause, ssl.SSLError)
+            and "ALERT" in reason
+            and ("CERT" in reason or "UNKNOWN_CA" in reason)
+        ):
             return _reason(cause)
         cause = cause.__cause__
     return ""
@@ -357,7 +361,7 @@ def _connect_reason(error: Any) -> str:
     return "connection refused" if isinstance(error.os_error, ConnectionRefusedError) else _reason(error)
 
 
-# First match wins; subclasses stand before their bases.
+# The first match wins; subclasses come before their bases.
 _EXPLANATIONS: tuple[tuple[type[Exception], Callable[[Any], str], str], ...] = (
     (
         aiohttp.ClientProxyConnectionError,
@@ -387,7 +391,7 @@ _EXPLANATIONS: tuple[tuple[type[Exception], Callable[[Any], str], str], ...] = (
     (
         TimeoutError,
         lambda error: f"no connection within {CONNECT_TIMEOUT_S:.0f} s",
-        "is the address right, and does a firewall stand between?",
+        "is the address right, and does a firewall block it?",
     ),
 )
 

@@ -1,8 +1,8 @@
-"""Requests straight into a server in this process, checked as TLS and sockets would check them.
+"""A transport to a server in this process that verifies certificates as TLS over sockets would.
 
-The same kubeconfig works here and over sockets: the server's certificate must be signed by the kubeconfig's CA for the
-host that was dialled, and our own certificate is shown only if the server would recognise it. No threads, no sockets:
-stories run on a driven clock.
+A kubeconfig works here as over sockets: the server's certificate must be issued by the kubeconfig's CA for the host of
+its URL, and the client certificate must be one that the server accepts. Without threads and sockets, simulations run on
+a driven clock.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from windrow.kubernetes.errors import CertificateError, Unauthorized, Unreachabl
 from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
-# Certificates are looked at anew when they change, and at least this often, because they expire.
+# Certificates are verified again when they change, and at least this often, because they expire.
 RECHECK_INTERVAL = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What a door learns of us: the client certificate (PEM, "" for none) and an address."""
+    """The client as its server sees it: the certificate (PEM, "" for none) and an address."""
 
     certificate: str = ""
     address: str = ""
 
 
 class Server(Protocol):
-    """The shape of a server: what `apiserver.doors.Door` promises, without importing it."""
+    """The shape of `apiserver.handler.Handler`, without importing it."""
 
     def identity(self) -> Any: ...
 
@@ -55,7 +55,7 @@ class InProcessTransport:
 
     def __init__(
         self,
-        access: ClientConfig,
+        config: ClientConfig,
         find: FindServer,
         clock: Clock,
         *,
@@ -63,8 +63,8 @@ class InProcessTransport:
         read_file: ReadFile | None = None,
         address: str = "127.0.0.1",
     ) -> None:
-        parts = urlsplit(access.server)
-        self.access = access
+        parts = urlsplit(config.server)
+        self.config = config
         self._find = find
         self._clock = clock
         self._address = address
@@ -72,7 +72,7 @@ class InProcessTransport:
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._prefix = parts.path.rstrip("/")
-        self._credential = credential_for(access, clock, read_file or _read_file, env or {})
+        self._credential = credential_for(config, clock, read_file or _read_file, env or {})
         self._last_handshake: tuple[Any, RequestCredentials, datetime] | None = None
         self._peer_certificate = ""
 
@@ -82,7 +82,7 @@ class InProcessTransport:
         reply = await server.send(self._with_credentials(request, credentials), peer)
         if reply.status == 401:
             self._credential.invalidate(credentials)
-        return messages.explain(reply, self.access)
+        return messages.explain(reply, self.config)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
@@ -102,7 +102,7 @@ class InProcessTransport:
         """Nothing to close: there are no sockets."""
 
     def _explain(self, error: Unauthorized) -> Exception:
-        reply = messages.explain(Reply(401, error.message.encode(), "text/plain"), self.access)
+        reply = messages.explain(Reply(401, error.message.encode(), "text/plain"), self.config)
         return error_for(reply) or error
 
     def _connect(self, credentials: RequestCredentials) -> tuple[Server, Peer]:
@@ -110,7 +110,7 @@ class InProcessTransport:
         if server is None:
             raise Unreachable(
                 messages.unreachable(
-                    self.access,
+                    self.config,
                     "connection refused",
                     "is the API server running, and are address and port right?",
                 )
@@ -120,7 +120,7 @@ class InProcessTransport:
             found = "no TLS there" if identity is None else "it speaks TLS, and the kubeconfig says http://"
             raise Unreachable(
                 messages.unreachable(
-                    self.access, found, "correct the server's scheme or port in the kubeconfig"
+                    self.config, found, "correct the server's scheme or port in the kubeconfig"
                 )
             )
         if identity is None:
@@ -143,15 +143,15 @@ class InProcessTransport:
         self._last_handshake = (identity, credentials, now)
 
     def _check_server(self, chain: str, now: datetime) -> None:
-        if self.access.insecure:
+        if self.config.insecure:
             return
-        host = self.access.tls_server_name or self._host
+        host = self.config.tls_server_name or self._host
         try:
-            reason = pki.verify_server(chain, self.access.ca, host, now)
+            reason = pki.verify_server(chain, self.config.ca, host, now)
         except pki.NotCertificate as error:
             reason = str(error)
         if reason is not None:
-            raise CertificateError(messages.certificate_error(self.access, reason))
+            raise CertificateError(messages.certificate_error(self.config, reason))
 
     def _check_client(self, client_ca: str, credentials: RequestCredentials, now: datetime) -> str:
         if not credentials.certificate or not client_ca:
@@ -163,11 +163,11 @@ class InProcessTransport:
             matching, reason = False, str(error)
         if not matching:
             raise Unreachable(
-                f"{self.access.credential} for {self.access.server} cannot be used; "
+                f"{self.config.credential} for {self.config.server} cannot be used; "
                 "client-certificate-data and client-key-data must be a pair, in PEM"
             )
         if reason is not None:
-            raise Unauthorized(messages.client_certificate_rejected(self.access, reason), status=401)
+            raise Unauthorized(messages.client_certificate_rejected(self.config, reason), status=401)
         return credentials.certificate
 
     def _with_credentials(self, request: Request, credentials: RequestCredentials) -> Request:

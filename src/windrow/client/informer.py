@@ -19,11 +19,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import AsyncIterator, Callable, Hashable, ValuesView
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, ValuesView
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from windrow.client.client import PAGE_SIZE, Client
 from windrow.client.transport import Transport
@@ -36,16 +36,42 @@ from windrow.kubernetes.requests import WatchEvent
 from windrow.kubernetes.resources import ApiResource, ObjectRef, ref_of
 
 V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
 
 log = logging.getLogger(__name__)
 
 INITIAL_BACKOFF_S = 0.8
 MAX_BACKOFF_S = 30.0
-# How long a watch is asked to live. Spread, so that watches begun together do not end together.
+# The timeoutSeconds of a watch. Random, so that watches that began together do not end together.
 WATCH_TIMEOUT_S = (240, 360)
 MIN_WATCH = timedelta(seconds=1)
 
 Change = tuple[V | None, V | None]
+
+
+class Cache(Protocol[V_co]):
+    """The port of everything that keeps objects current: an Informer, or a store that a poller fills.
+
+    Keys are ObjectRefs or uids, as the implementation says.
+    """
+
+    async def wait_for_sync(self) -> None:
+        """Return once the first complete list has been read."""
+        ...
+
+    @property
+    def is_watching(self) -> bool:
+        """False before the first list, and while the server cannot be reached: then an absent object may exist."""
+        ...
+
+    def get(self, key: Hashable) -> V_co | None: ...
+
+    def values(self) -> Iterable[V_co]: ...
+
+    def changes(self) -> AsyncIterator[tuple[V_co | None, V_co | None]]:
+        """(before, after) for each change, starting with (None, value) for what is there now. Bounded by keys,
+        not by time: a slow reader gets the latest state of each key."""
+        ...
 
 
 class Informer(Generic[V]):

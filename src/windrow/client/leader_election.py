@@ -1,8 +1,8 @@
 """Leader election on `coordination.k8s.io/v1` Leases, in step with client-go: both may compete for one Lease.
 
-Who holds a Lease writes it every two seconds. Others take it over when they have seen no write for as long as the
-record itself says (15 s). "Seen" is by one's own clock: clocks of different machines are never compared. A holder
-that cannot write for ten seconds stops its work, five seconds before anybody else may begin.
+The holder of a Lease renews it every two seconds. Another candidate acquires it when the record has not changed for its
+leaseDurationSeconds (15 s) by the candidate's own clock: clocks of different machines are never compared. A holder that
+cannot renew it for ten seconds stops its work, five seconds before another may begin.
 
 That holds however slow the answers are: a holder counts from before its write was sent, the others from after the
 answer that showed it to them.
@@ -31,7 +31,7 @@ RELEASE_TIMEOUT_S = 5.0
 
 
 class LeadershipLost(Exception):
-    """The Lease could not be renewed in time; another may lead now. The program should end and start anew."""
+    """The Lease could not be renewed in time; another process may lead now. The program should end and be restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class LeaderElector:
         self.ref: ObjectRef = LEASE.ref(name, namespace)
         self.identity = identity
         self.is_leader = False
-        # A claim is under way: whether the Lease is ours shows in the answer, which a cancellation does not wait for.
+        # A claim was sent: its answer says whether the Lease is ours, and a cancellation does not wait for that answer.
         self._is_claiming = False
         self._client = client
         self._clock = clock
@@ -71,12 +71,12 @@ class LeaderElector:
 
     @property
     def last_renewed(self) -> datetime | None:
-        """When the last claim of ours that was granted was sent, by our own clock."""
+        """When the last renewal that succeeded was sent, by this process's clock."""
         return self._last_renewed
 
     @property
     def holder(self) -> str:
-        """Who had the Lease when it was last looked at; "" for nobody, or not looked at yet."""
+        """The holder of the Lease when it was last read; "" for none, or not read yet."""
         return str(self._record.get("holderIdentity") or "")
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -87,7 +87,7 @@ class LeaderElector:
         """
         try:
             await self._acquire()
-            log.info("%s: %s leads", self.ref, self.identity)
+            log.info("%s: became leader as %s", self.ref, self.identity)
             await self._run_while_leading(work)
         finally:
             await self._release()
@@ -109,7 +109,7 @@ class LeaderElector:
             await asyncio.gather(working, renewing, return_exceptions=True)
         if was_working:
             raise LeadershipLost(
-                f"{self.ref} could not be renewed within {render_duration(self._config.renew_deadline)}; another may lead now"
+                f"{self.ref} could not be renewed within {render_duration(self._config.renew_deadline)}; another process may lead now"
             )
         working.result()
 
@@ -123,7 +123,7 @@ class LeaderElector:
         self.is_leader = self._is_claiming = False
 
     def _held_until(self) -> datetime:
-        """Until when we may work."""
+        """Until when the work may go on."""
         return (
             self._clock.now()
             if self._last_renewed is None
@@ -148,7 +148,7 @@ class LeaderElector:
             return await self._acquire_or_renew()
         except (Conflict, AlreadyExists):
             self._is_claiming = False
-            return False  # somebody was quicker
+            return False  # another candidate was first
         except KubeError as error:
             self._is_claiming = self._is_claiming and isinstance(error, OutcomeUnknown)
             log.warning("%s: %s", self.ref, error)
@@ -172,7 +172,7 @@ class LeaderElector:
         return self._granted(await self._client.update(LEASE, raw), now)
 
     def _granted(self, raw: Raw, sent: datetime) -> bool:
-        """Whether we lead now: an answer may come when what it grants is over."""
+        """Whether this process leads now: an answer may come after the lease that it grants has ended."""
         self._observe(raw, sent)
         self._last_renewed = sent
         self.is_leader = self._is_held()
@@ -203,14 +203,14 @@ class LeaderElector:
         }
 
     async def _release(self) -> None:
-        """Leave an empty record behind, if it is still ours. A failure costs the successor a wait, nothing else."""
+        """Write a record without holder, if it is still ours. After a failure the next holder waits for the lease to expire."""
         if not self.is_leader and not self._is_claiming:
             return
         self.is_leader = self._is_claiming = False
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT_S):
                 while not await self._try_release():
-                    pass  # a renewal of ours was under way; it has arrived now
+                    pass  # a renewal that was sent before has arrived now
         except (KubeError, TimeoutError) as error:
             log.info("%s could not be released: %s", self.ref, error or "no answer")
 

@@ -1,11 +1,11 @@
-"""Whom an API server takes a bearer token for, and whether it lets them see a page of ours.
+"""Delegated authentication and authorization: may the bearer of a token get a page of this program?
 
-Asks for `tokenreviews.authentication.k8s.io` and `subjectaccessreviews.authorization.k8s.io` (verb create, both of
-them cluster-wide): the rights of the ClusterRole `system:auth-delegator`. Whoever reads the page needs
+Creates `tokenreviews.authentication.k8s.io` and `subjectaccessreviews.authorization.k8s.io`, cluster-wide: the rights
+of the ClusterRole `system:auth-delegator`. The user who reads the page needs
 `nonResourceURLs: ["/metrics"], verbs: ["get"]`.
 
-Whoever was let in before is asked about by a way of its own, which strangers cannot fill; of those, only so many wait
-at once, and more are sent away. A stranger with the right still comes through once the crowd is gone.
+Tokens that were authorized before are reviewed by a client of their own, with a rate limit that unknown tokens cannot
+use up. At most 20 requests with unknown tokens wait at once; more are answered with 429.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ TOKEN_REVIEW = ApiResource("authentication.k8s.io", "v1", "TokenReview", "tokenr
 ACCESS_REVIEW = ApiResource(
     "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
 )
-# As long as Kubernetes' own components rely on an answer.
+# As long as Kubernetes' own components cache a review.
 CACHE_TTL = timedelta(seconds=10)
 MAX_CACHED = 256
-# Those that were let in before, and the strangers that may wait at once.
+# Tokens that were authorized before, and requests with other tokens that may wait at once.
 MAX_AUTHORIZED, MAX_PENDING = 64, 20
 ANONYMOUS = {"username": "system:anonymous", "groups": ["system:unauthenticated"]}
 
@@ -36,20 +36,20 @@ _CacheKey = tuple[str, str, str]  # (hash of the token, verb, path)
 
 
 class TokenReviewer:
-    """Answers are kept for ten seconds; questions that nobody can answer raise the KubeError."""
+    """Decisions are cached for ten seconds; a review that fails raises its KubeError."""
 
     def __init__(self, client: Client, clock: Clock, unknown_client: Client | None = None) -> None:
-        """`strangers` asks about tokens that were not let in before; without it, `client` does."""
+        """`unknown_client` reviews tokens that were not authorized before; without it, `client` does."""
         self._client = client
         self._unknown_client = unknown_client or client
         self._clock = clock
         self._pending = 0
         self._denied: OrderedDict[_CacheKey, tuple[datetime, HealthCheckResult]] = OrderedDict()
-        # Apart, so that no crowd of strangers drives them out.
+        # A cache of its own, so that many unknown tokens do not evict them.
         self._authorized: OrderedDict[_CacheKey, datetime] = OrderedDict()
 
     async def authorize(self, token: str, verb: str, path: str) -> HealthCheckResult:
-        """(200, ""), or 401, 403 or 429 with the reason, for whoever shows `token` ("": nobody in particular)."""
+        """(200, ""), or 401, 403 or 429 with the reason, for the bearer of `token` ("": anonymous)."""
         now = self._clock.now()
         key = (hashlib.sha256(token.encode()).hexdigest(), verb, path)
         if key in self._authorized:
@@ -61,7 +61,7 @@ class TokenReviewer:
             if cached is not None and now - cached[0] < CACHE_TTL:
                 return cached[1]
             if self._pending >= MAX_PENDING:
-                return 429, "too many strangers ask at once; try again later"
+                return 429, "too many requests with unknown tokens; try again later"
             decision = await self._review_unknown(token, verb, path)
         self._cache(key, now, decision)
         return decision

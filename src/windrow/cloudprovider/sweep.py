@@ -32,8 +32,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from windrow.client.cache import Cache
 from windrow.client.client import Client
+from windrow.client.informer import Cache
 from windrow.cloudprovider import names
 from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.metrics import Metrics

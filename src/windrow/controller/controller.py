@@ -1,4 +1,4 @@
-"""Keys in, outcomes out: calls a reconcile function for each key, and again when its outcome says so.
+"""The controller: calls a reconcile function for each key of a work queue, and again as its outcome says.
 
 Promises: one key is never reconciled twice at once; different keys run side by side, `workers` at most; a failing
 key waits longer each time and does not hold up the others; nothing outlives `run`.
@@ -37,15 +37,15 @@ class Backoff:
         return plain * rng.uniform(0.9, 1.1)
 
 
-# A reconcile that answers Changed for ever is a defect; from this count on it is slowed down like a failure,
-# so that it cannot starve the others.
+# A reconcile that always returns Changed is a defect; from this count on it is slowed down like a failure,
+# so that it does not starve the other keys.
 MAX_IMMEDIATE_REQUEUES = 20
 
 
 class Controller(Generic[K]):
-    """Reconciles keys from `queue`. `run` is its owner's task.
+    """Reconciles keys from `queue`. Its owner runs `run` as a task.
 
-    `heard` is told every outcome, and `added` every key that begins to wait in the queue.
+    `on_outcome` is called with every outcome, and `on_added` with every key that is added to the queue.
     """
 
     def __init__(
@@ -119,8 +119,8 @@ class Controller(Generic[K]):
                 )
             case Failed(error=error):
                 count = self._failures[key] = self._failures.get(key, 0) + 1
-                asked = error.retry_after_s if isinstance(error, KubeError) else None
-                wait = max(self._backoff.delay(count, self._rng), timedelta(seconds=asked or 0))
+                retry_after_s = error.retry_after_s if isinstance(error, KubeError) else None
+                wait = max(self._backoff.delay(count, self._rng), timedelta(seconds=retry_after_s or 0))
                 self._requeue_after(key, wait, True)
 
     def _requeue_after(self, key: K, wait: timedelta, slowed: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a reconcile ends with, as types: each says what comes next, so nobody reads flags."""
+"""The outcomes of a reconcile: each type says when the key is reconciled next."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Everything is as wanted. Next: nothing, until something changes."""
+    """The actual state is the desired one. Next: at the next change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Something was done. Next: look again at once. `what` is for the log."""
+    """Something was done. Next: at once. `what` is for the log."""
 
     what: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """It goes on when `what` has happened, or at `until`. `since` and `then` complete the sentence people see."""
+    """Waits for `what`. Next: at the change that brings it, or at `until`. With `since` and `then` it is status.waiting."""
 
     what: str
     since: datetime
@@ -30,7 +30,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It cannot go on as asked. Next: nothing, until somebody changes what `fact` names, as `cure` says."""
+    """The spec cannot be fulfilled. Next: when the object is changed as `hint` says."""
 
     message: str
     hint: str
@@ -38,7 +38,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An attempt broke. Next: the same again, later and later."""
+    """The attempt failed. Next: the same again, with back-off."""
 
     error: Exception
 

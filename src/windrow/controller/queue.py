@@ -1,4 +1,4 @@
-"""A queue of keys: each waits at most once, and is never handed out while it is being worked on."""
+"""The work queue (client-go's workqueue): each key waits at most once, and is not given out while it is processed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable, Hashable
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from windrow.controller.wait import wait_first
 from windrow.core.clock import Clock
 
 K = TypeVar("K", bound=Hashable)
 
 
 class WorkQueue(Generic[K]):
-    """Keys in the order in which they became due. One task takes them out; anyone may add.
+    """Keys in the order in which they became due. One task gets them; any may add.
 
-    `added` is told each key that begins to wait, be it at once or because its time has come; a key that waits already
-    is not told again.
+    `on_added` is called with each key that is added, at once or when its time has come; not with one that waits already.
     """
 
     def __init__(self, clock: Clock, on_added: Callable[[K], None] | None = None) -> None:
@@ -32,11 +32,11 @@ class WorkQueue(Generic[K]):
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
-        """How many keys could be handed out now or once their present work is done."""
+        """How many keys wait: to be processed now, or again."""
         return len(self._ready) + len(self._dirty)
 
     def add(self, key: K) -> None:
-        """Hand out `key` soon. While it is worked on, it is handed out once more afterwards."""
+        """Queue `key`; while it is processed, for once more afterwards."""
         is_new = key not in self._ready and key not in self._dirty
         self._enqueue(key)
         if is_new and self._on_added is not None:
@@ -51,7 +51,7 @@ class WorkQueue(Generic[K]):
         self._wake.set()
 
     def add_at(self, key: K, instant: datetime) -> None:
-        """Hand out `key` at `instant`; of several wishes the soonest wins."""
+        """Queue `key` at `instant`; of several instants the earliest wins."""
         if instant <= self._clock.now():
             self.add(key)
             return
@@ -63,7 +63,7 @@ class WorkQueue(Generic[K]):
         self._wake.set()
 
     async def get(self) -> K:
-        """The next key. It counts as being worked on until `done`; wishes made for it before are fulfilled by this."""
+        """The next key, which is processed until `done`; earlier additions of it are answered by this."""
         while True:
             self._promote_due()
             if self._ready:
@@ -76,7 +76,7 @@ class WorkQueue(Generic[K]):
             await self._sleep()
 
     def done(self, key: K) -> None:
-        """The work on `key` has ended."""
+        """The processing of `key` has ended."""
         self._processing.discard(key)
         if key in self._dirty:
             self._dirty.discard(key)
@@ -98,13 +98,4 @@ class WorkQueue(Generic[K]):
         if not self._timers:
             await self._wake.wait()
             return
-        waits = [
-            asyncio.ensure_future(self._wake.wait()),
-            asyncio.ensure_future(self._clock.sleep_until(self._timers[0][0])),
-        ]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        await wait_first(self._clock, self._timers[0][0] - self._clock.now(), self._wake)

@@ -1,7 +1,6 @@
-"""Time as a thing that is passed in.
+"""The port `Clock`, through which all of Windrow reads the time and sleeps, and Kubernetes' formats of time.
 
-Nothing in Windrow reads the wall clock by itself: whoever needs the time is handed a `Clock`. The edge
-(`app.clock`) makes the real one; stories use one whose time jumps when nobody has work left.
+`app.clock` has the system's clock; `testing.clock` has one whose time jumps to the next timer when no task can run.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Clock(Protocol):
 
 
 async def sleep(clock: Clock, span: timedelta) -> None:
-    """Wait for `span`, measured by `clock`. For back-off and for simulated delays only."""
+    """Sleep for `span` of `clock`. For back-off and for simulated delays only: changes are watched, not polled."""
     await clock.sleep_until(clock.now() + span)
 
 

@@ -1,4 +1,4 @@
-"""Spans of time as Kubernetes and Rancher write them: Go's `1h30m`, `500ms`, `0s`."""
+"""Durations as Kubernetes and Rancher write them: Go's `1h30m`, `500ms`, `0s`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parse_duration(text: str) -> timedelta:
     try:
         return sign * timedelta(microseconds=int(microseconds))
     except OverflowError as error:
-        raise NotDuration(f"wanted a span of time within a human's patience, found {text!r}") from error
+        raise NotDuration(f"wanted a span of time of at most 999999999 days, found {text!r}") from error
 
 
 def render_duration(span: timedelta) -> str:

@@ -1,6 +1,6 @@
-"""The door to JSON for plugin-safe packages: the standard library only.
+"""JSON by the standard library, for packages that the plugin process loads.
 
-Services that decode large lists use `formats.fastjson`, which gives the same values faster.
+Services that decode large lists use `core.fastjson`, which gives the same values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The door to certificates: PEM text in, PEM text out. The only module that imports `cryptography`.
+"""X.509 certificates and keys as PEM text: issue, read, verify. The only module that imports `cryptography`.
 
 Keys are EC P-256 in the traditional form (`EC PRIVATE KEY`), which every Kubernetes distribution reads. Where a
-function takes a bundle, its first certificate is the one meant, and the others are its chain.
+function takes a bundle, it is about the first certificate; the others are its chain.
 
 Validity starts a little before `now`, because the clock of a freshly booted guest may be behind.
 """
@@ -30,7 +30,7 @@ class NotCertificate(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CertificateInfo:
-    """Who a certificate speaks for, and when. For a client certificate, user name and groups."""
+    """Subject and validity of a certificate. The subject of a client certificate is its user name and groups."""
 
     common_name: str
     organizations: tuple[str, ...]
@@ -91,7 +91,7 @@ def new_rsa_signing_key() -> str:
 
 
 def is_signed_by(cert_pem: str, ca_pem: str) -> bool:
-    """Whether some certificate in `ca_pem` signed the first of `cert_pem`. Dates are not looked at."""
+    """Whether some certificate in `ca_pem` signed the first of `cert_pem`, whatever the dates are."""
     certificate = _first(cert_pem)
     return any(_is_issued_by(certificate, authority) for authority in _load(ca_pem))
 
@@ -118,7 +118,7 @@ def verify_client(chain_pem: str, ca_pem: str, now: datetime) -> str | None:
 
 
 def read_certificate(cert_pem: str) -> CertificateInfo:
-    """The reading of the first certificate. Raises NotCertificate."""
+    """Subject, dates and kind of the first certificate. Raises NotCertificate."""
     certificate = _first(cert_pem)
     return CertificateInfo(
         common_name="".join(_name_attributes(certificate, NameOID.COMMON_NAME)[:1]),
@@ -214,7 +214,7 @@ def _load(pem: str) -> list[x509.Certificate]:
     try:
         found = x509.load_pem_x509_certificates(pem.encode())
         for certificate in found:
-            # The library reads these at first use and fails there; a certificate with a turned bit shall fail here.
+            # The library parses these at first use and fails there; a corrupt certificate shall fail here.
             _ = certificate.subject, certificate.issuer, certificate.extensions, certificate.public_key()
     except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension) as error:
         raise NotCertificate(f"wanted certificates in PEM form, found {_excerpt(pem)}: {error}") from error
@@ -259,7 +259,7 @@ def _is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) ->
 def _has_octet_aligned_signature(certificate: x509.Certificate) -> bool:
     """Whether the signature, the last field, claims no unused bits (RFC 5280 §4.1.1.3: its octets are the signature).
 
-    The library takes the octets and never looks at the count before them, so one bit could turn there unnoticed.
+    The library reads the octets and ignores the count before them, so one flipped bit there would pass.
     """
     encoded = certificate.public_bytes(serialization.Encoding.DER)
     return encoded.endswith(b"\x00" + certificate.signature)
@@ -286,7 +286,7 @@ def _policy(ca_pem: str, now: datetime, *, names: bool) -> verification.PolicyBu
     """What a chain must be: Go's rules rather than the web's, since cluster CAs omit extensions that the web demands.
 
     Each certificate of `ca_pem` is an anchor, also one that is not self-signed; dates, signatures and path lengths are
-    checked. Only a certificate that says so is a CA. With `names` the leaf must have subjectAltNames.
+    checked. A CA is a certificate whose basic constraints say so. With `names` the leaf must have subjectAltNames.
     """
     ca = verification.ExtensionPolicy.permit_all().require_present(
         x509.BasicConstraints, verification.Criticality.AGNOSTIC, _require_ca

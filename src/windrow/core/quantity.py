@@ -1,7 +1,7 @@
 """Kubernetes quantities: exact numbers with a suffix, as in `4Gi`, `500m`, `2`, `1e3`.
 
-A quantity is a whole number of nanos, the finest step Kubernetes knows, and remembers the family of suffixes it was
-written in, so that printing gives the same canonical text as a Kubernetes API server would.
+A quantity is a whole number of nanos, Kubernetes' smallest unit, and keeps the family of suffixes it was written in, so
+that printing gives the same canonical text as a Kubernetes API server.
 """
 
 from __future__ import annotations

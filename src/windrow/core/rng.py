@@ -1,7 +1,7 @@
-"""Randomness as a thing that is passed in: names, jitter and uids come from here.
+"""The random source that is passed in: for names, uids and jitter.
 
-Keys and passwords never come from a plain `Rng`, whose seed gives it away; they come from the operating system,
-of which `SystemRng` is the form that can be passed in.
+Keys and passwords never come from a plain `Rng`, which its seed gives away, but from the operating system's source,
+`SystemRng`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Rng:
 
 
 class SystemRng(Rng):
-    """What the operating system gives: never the same twice, and fit for keys."""
+    """The operating system's random source: not repeatable, and fit for keys."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Texts of strangers, made fit to stand in a line of ours."""
+"""Text of other programs on one line of a log or message."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 def one_line(text: str, limit: int | None = None) -> str:
     """`text` without line breaks and control characters, cut to `most` characters with a sign that it was.
 
-    Spaces stay as they are: there are texts that hosts compare.
+    Spaces are kept: docker-machine hosts compare some of these texts.
     """
     parts = "".join("\n" if _is_line_break(letter) else letter for letter in text).split("\n")
     flat = " ".join(part.strip() for part in parts if part.strip())

@@ -33,7 +33,7 @@ class Version:
     pre: str = ""
     distribution: str = ""  # "rke2", "k3s" or ""
     revision: int = 0  # the 1 of rke2r1
-    build: str = ""  # what stands after the +, as written
+    build: str = ""  # the text after the +
 
     @classmethod
     def parse(cls, text: str) -> Version:

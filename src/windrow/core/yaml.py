@@ -1,6 +1,6 @@
-"""The door to YAML: PyYAML, with the YAML 1.1 reading that Kubernetes tools and cloud-init share.
+"""YAML 1.1, as Kubernetes tools and cloud-init read it, by PyYAML. The only module that imports it.
 
-Plugin-safe: uses PyYAML's pure files only, unless the C loader happens to be there.
+The plugin process has PyYAML's pure files only; elsewhere its C loader is used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class NotYaml(ValueError):
-    """The text is not YAML; the message says where, and may quote a word of it. `where` alone quotes nothing."""
+    """The text is not YAML. The message may quote a word of it; `position` quotes nothing."""
 
     def __init__(self, message: str, where: str = "") -> None:
         super().__init__(message)
@@ -22,10 +22,10 @@ class NotYaml(ValueError):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes multi-line text as a literal block, so that people can read scripts and certificates."""
+    """Writes text of several lines as a literal block, so that scripts and certificates stay readable."""
 
 
-# YAML takes these for line ends and gives them back as "\n", unless they stand escaped between double quotes.
+# YAML reads these as line breaks and returns them as "\n", unless they are escaped between double quotes.
 _UNUSUAL_LINE_BREAKS = frozenset("\x85\u2028\u2029")
 
 
@@ -54,14 +54,14 @@ def load_all(text: str | bytes) -> list[Any]:
         raise _not_yaml(error) from error
 
 
-# More than any document that people write; few lines of aliases to aliases are more than all memory.
+# Larger than any manifest; a few lines of aliases to aliases exceed all memory.
 MAX_VALUES = 1_000_000
 
 
 def _check_aliases(document: Any, text: str | bytes) -> Any:
-    """The document, whose aliases stand for something that can be written out. Raises NotYaml.
+    """The document, whose aliases expand to a finite and bounded one. Raises NotYaml.
 
-    Whoever walks through a document that contains itself, or grows by every level, never comes to an end.
+    A walk through a document that contains itself, or grows with every level, would not end.
     """
     if (b"*" in text) if isinstance(text, bytes) else ("*" in text):
         _count_values(document, {}, set())
@@ -73,7 +73,7 @@ def _count_values(value: Any, sizes: dict[int, int], parents: set[int]) -> int:
     if not isinstance(value, dict | list | tuple):
         return 1
     if id(value) in parents:
-        raise NotYaml("an alias stands inside of what it is an alias of")
+        raise NotYaml("an alias is inside the value that it is an alias of")
     if id(value) not in sizes:
         parents.add(id(value))
         inner = value.values() if isinstance(value, dict) else value
@@ -85,10 +85,7 @@ def _count_values(value: Any, sizes: dict[int, int], parents: set[int]) -> int:
 
 
 def _not_yaml(error: Exception) -> NotYaml:
-    """PyYAML calls every text by a name of its own making; which file it is, only the caller knows.
-
-    Its pure loader quotes the line, which may hold a token; where it is must do.
-    """
+    """The error without PyYAML's placeholder for the file's name, and without the quoted line, which may hold a token."""
     for mark in (getattr(error, "context_mark", None), getattr(error, "problem_mark", None)):
         if isinstance(mark, yaml.Mark):
             mark.buffer = None

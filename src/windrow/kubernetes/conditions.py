@@ -1,4 +1,4 @@
-"""Conditions: the typed, dated, worded state of an object."""
+"""Conditions of an object's status: find and set them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_true(conditions: Sequence[Mapping[str, Any]] | None, type: str) -> bool:
 def set_condition(
     conditions: Sequence[Mapping[str, Any]] | None, wanted: Condition, now: datetime
 ) -> list[dict[str, Any]]:
-    """A new list in which `wanted` stands in its place; its date moves only when its status changes."""
+    """A new list with the condition `wanted`; its lastTransitionTime changes only with its status."""
     before = find_condition(conditions, wanted.type)
     since = (
         before.last_transition_time

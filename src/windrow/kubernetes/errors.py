@@ -1,10 +1,9 @@
-"""Everything an API server, or the way to it, can say no with.
+"""The errors of requests to an API server: one class per HTTP status and reason, and two for the connection.
 
-One family, one screen. `error_for` translates a reply; transports translate socket errors.
-Two outcomes must never be confused:
+`error_for` translates a reply; transports translate socket errors. The two of the connection differ in what may follow:
 
-* `Unreachable` — the request was not sent, so it may be repeated without a look.
-* `OutcomeUnknown`  — it may have been carried out; read before repeating a write.
+* `Unreachable`: the request was not sent, so it may be repeated.
+* `OutcomeUnknown`: the request may have been carried out, so a write is repeated only after a read.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class KubeError(Exception):
 
 
 class BadRequest(KubeError):
-    """400: the server could not make sense of the request."""
+    """400: the request is malformed."""
 
 
 class Unauthorized(KubeError):
@@ -66,7 +65,7 @@ class Expired(KubeError):
 
 
 class UnsupportedMediaType(KubeError):
-    """406 or 415: a media type the server does not speak."""
+    """406 or 415: a media type that the server does not support."""
 
 
 class Invalid(KubeError):
@@ -74,11 +73,11 @@ class Invalid(KubeError):
 
 
 class AdmissionDenied(KubeError):
-    """An admission webhook said no (any status). Never worth repeating unchanged."""
+    """An admission webhook denied the request (any status). Not repeated unchanged."""
 
 
 class TooManyRequests(KubeError):
-    """429: slow down; `retry_after_s` says for how long."""
+    """429: too many requests; `retry_after_s` says when to try again."""
 
 
 class ServerError(KubeError):
@@ -90,11 +89,11 @@ class Unreachable(KubeError):
 
 
 class CertificateError(Unreachable):
-    """The server's certificate is not signed by the CA we were given."""
+    """The server's certificate is not trusted: another CA, another name, or expired."""
 
 
 class OutcomeUnknown(KubeError):
-    """Sent, no answer: it may have happened. Read before repeating a write."""
+    """Sent, but not answered: the request may have been carried out. Read before repeating a write."""
 
 
 _BY_STATUS: dict[int, type[KubeError]] = {
@@ -114,9 +113,9 @@ _BY_STATUS: dict[int, type[KubeError]] = {
 
 
 def is_not_found(error: object, name: str) -> bool:
-    """Whether `error` is the server's word that exactly the object `name` does not exist.
+    """Whether the server answered that the object `name` does not exist.
 
-    A 404 that does not name it (an unknown kind, a proxy's own page) proves nothing.
+    A 404 that does not name the object (an unknown kind, a proxy's own page) proves nothing.
     """
     return isinstance(error, NotFound) and error.details.get("name") == name
 

@@ -1,9 +1,8 @@
-"""Kubeconfig files: how to reach one API server, and as whom.
+"""Kubeconfig files: `parse_kubeconfig` reads one context into a `ClientConfig`, `render_kubeconfig` writes one back.
 
-`parse_kubeconfig` reads one context of a kubeconfig into an `Access`; `render_kubeconfig` writes one back. Nothing
-here opens a file: certificates and keys given by path are read by the function that the caller hands in.
+No function here opens a file: certificates and keys given by path are read by `read_file`, which the caller passes.
 
-A slip may put a secret anywhere in the file, so errors quote nothing but names, paths and URLs that look like some.
+A secret may be in a wrong field by mistake, so errors quote only names, paths and URLs, and only short ones.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.
 
 
 class BadKubeconfig(UserError):
-    """The text is not a kubeconfig that can be used. `fact` says what was found, `cure` what to do."""
+    """The text is not a kubeconfig that can be used. `hint` says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,44 +55,44 @@ class ClientConfig:
     tls_server_name: str = ""
     namespace: str = ""
     exec: ExecConfig | None = None
-    user: str = ""  # what the kubeconfig calls the credential; for error sentences only
+    user: str = ""  # the user's name in the kubeconfig; for error messages only
 
     @property
     def credential(self) -> str:
-        """The credential as a person would name it, without its secret part."""
-        whose = f" of user {self.user!r}" if self.user else ""
+        """The credential for error messages, without its secret part."""
+        of_user = f" of user {self.user!r}" if self.user else ""
         if self.exec:
-            return f"the credential that {self.exec.command!r} prints{whose}"
+            return f"the credential that {self.exec.command!r} prints{of_user}"
         if self.token_file:
-            return f"the token in {self.token_file}{whose}"
+            return f"the token in {self.token_file}{of_user}"
         if self.token:
-            return f"the token{whose}"
+            return f"the token{of_user}"
         if self.certificate:
-            return f"the client certificate{whose}"
-        return f"no credential{whose}"
+            return f"the client certificate{of_user}"
+        return f"no credential{of_user}"
 
 
 def parse_kubeconfig(text: str, context: str = "", read_file: ReadFile | None = None) -> ClientConfig:
-    """The access that `context` (else the current context) stands for. Raises BadKubeconfig.
+    """The server and credential of `context` (else of the current context). Raises BadKubeconfig.
 
-    `read_file` is asked for certificates and keys that the file gives by path. Without it the kubeconfig is taken as
-    somebody else's, such as one from a Secret: then it may neither name files of this machine (their content would go
-    to the server that it names) nor programs to run.
+    `read_file` reads certificates and keys that are given by path. Without it the kubeconfig is not trusted, such as
+    one from a Secret: then it may neither name files of this machine (their content would be sent to its server) nor
+    programs to run.
     """
-    config = _document(text)
-    current = _text(config, "current-context", "the kubeconfig")
-    chosen = context or current or _only_name(config, "contexts")
+    document = _document(text)
+    current = _text(document, "current-context", "the kubeconfig")
+    chosen = context or current or _only_name(document, "contexts")
     if not chosen:
         raise BadKubeconfig(
-            f"the kubeconfig has no current-context and {_list_names(config, 'contexts')}",
+            f"the kubeconfig has no current-context and {_list_names(document, 'contexts')}",
             "set current-context or name one of its contexts",
         )
-    place = _entry(config, "contexts", "context", chosen)
-    cluster = _entry(config, "clusters", "cluster", _text(place, "cluster", f"context {chosen!r}"))
+    place = _entry(document, "contexts", "context", chosen)
+    cluster = _entry(document, "clusters", "cluster", _text(place, "cluster", f"context {chosen!r}"))
     user_name = _text(place, "user", f"context {chosen!r}")
-    user = _entry(config, "users", "user", user_name) if user_name else {}
+    user = _entry(document, "users", "user", user_name) if user_name else {}
     files = _PemReader(read_file)
-    access = ClientConfig(
+    config = ClientConfig(
         server=_server(cluster, _text(place, "cluster", "")),
         ca=files.pem(cluster, "certificate-authority"),
         token=_text(user, "token", f"user {user_name!r}").strip(),
@@ -107,32 +106,32 @@ def parse_kubeconfig(text: str, context: str = "", read_file: ReadFile | None = 
         exec=_exec(user, user_name),
         user=user_name,
     )
-    _refuse_incomplete_credentials(access, user)
+    _refuse_incomplete_credentials(config, user)
     if read_file is None:
-        _refuse_local_references(access)
-    return access
+        _refuse_local_references(config)
+    return config
 
 
-def render_kubeconfig(access: ClientConfig, name: str) -> str:
+def render_kubeconfig(config: ClientConfig, name: str) -> str:
     """A kubeconfig with one cluster, user and context, all called `name`. `parse_kubeconfig` reads it back."""
-    cluster: dict[str, Any] = {"server": access.server}
-    if access.ca:
-        cluster["certificate-authority-data"] = _encode(access.ca)
-    if access.insecure:
+    cluster: dict[str, Any] = {"server": config.server}
+    if config.ca:
+        cluster["certificate-authority-data"] = _encode(config.ca)
+    if config.insecure:
         cluster["insecure-skip-tls-verify"] = True
-    if access.tls_server_name:
-        cluster["tls-server-name"] = access.tls_server_name
-    if access.proxy_url:
-        cluster["proxy-url"] = access.proxy_url
+    if config.tls_server_name:
+        cluster["tls-server-name"] = config.tls_server_name
+    if config.proxy_url:
+        cluster["proxy-url"] = config.proxy_url
     context: dict[str, Any] = {"cluster": name, "user": name}
-    if access.namespace:
-        context["namespace"] = access.namespace
+    if config.namespace:
+        context["namespace"] = config.namespace
     return dump(
         {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": name, "cluster": cluster}],
-            "users": [{"name": name, "user": _render_user(access)}],
+            "users": [{"name": name, "user": _render_user(config)}],
             "contexts": [{"name": name, "context": context}],
             "current-context": name,
         }
@@ -140,7 +139,7 @@ def render_kubeconfig(access: ClientConfig, name: str) -> str:
 
 
 def in_cluster_config(env: Mapping[str, str], read_file: ReadFile) -> ClientConfig:
-    """The access of a pod's service account, from its mounted token. Raises BadKubeconfig outside a pod."""
+    """The config of a pod's service account, from its mounted token. Raises BadKubeconfig outside a pod."""
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
         raise BadKubeconfig(
@@ -163,47 +162,47 @@ def in_cluster_config(env: Mapping[str, str], read_file: ReadFile) -> ClientConf
 
 def _document(text: str) -> dict[str, Any]:
     try:
-        config = load(text)
+        document = load(text)
     except NotYaml as error:
         raise BadKubeconfig(
             f"the kubeconfig is not YAML{error.position and f' at {error.position}'}",
             "paste the whole file, unchanged",
         ) from None  # the cause quotes the file
-    if not isinstance(config, dict) or not isinstance(config.get("clusters"), list):
-        found = "empty" if not config else "not a kubeconfig: it has no list of clusters"
+    if not isinstance(document, dict) or not isinstance(document.get("clusters"), list):
+        found = "empty" if not document else "not a kubeconfig: it has no list of clusters"
         raise BadKubeconfig(f"the text is {found}", "give a file with clusters, users and contexts")
-    return config
+    return document
 
 
-def _list_names(config: Mapping[str, Any], list_name: str) -> str:
-    names = [_redacted(str(entry.get("name"))) for entry in _entries(config, list_name)]
+def _list_names(document: Mapping[str, Any], list_name: str) -> str:
+    names = [_redacted(str(entry.get("name"))) for entry in _entries(document, list_name)]
     return f"its {list_name} are {', '.join(names)}" if names else f"no {list_name}"
 
 
-def _only_name(config: Mapping[str, Any], list_name: str) -> str:
-    entries = _entries(config, list_name)
+def _only_name(document: Mapping[str, Any], list_name: str) -> str:
+    entries = _entries(document, list_name)
     return str(entries[0].get("name") or "") if len(entries) == 1 else ""
 
 
-def _entries(config: Mapping[str, Any], list_name: str) -> list[dict[str, Any]]:
-    found = config.get(list_name)
+def _entries(document: Mapping[str, Any], list_name: str) -> list[dict[str, Any]]:
+    found = document.get(list_name)
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
 
 def _redacted(text: str) -> str:
-    """A name, path or URL as errors may show it: what is long, or not on one line, may be a secret."""
+    """A name, path or URL for an error message; a long text, or one of several lines, may be a secret."""
     if len(text) > MAX_SHOWN_LENGTH or not text.isprintable() or "{" in text:
         return f"(a text of {len(text)} characters)"
     return text
 
 
-def _entry(config: Mapping[str, Any], list_name: str, field_name: str, name: str) -> dict[str, Any]:
-    for entry in _entries(config, list_name):
+def _entry(document: Mapping[str, Any], list_name: str, field_name: str, name: str) -> dict[str, Any]:
+    for entry in _entries(document, list_name):
         if entry.get("name") == name:
             found = entry.get(field_name)
             return found if isinstance(found, dict) else {}
     raise BadKubeconfig(
-        f"the kubeconfig has no {field_name} named {_redacted(name)!r}; {_list_names(config, list_name)}",
+        f"the kubeconfig has no {field_name} named {_redacted(name)!r}; {_list_names(document, list_name)}",
         f"correct the name or add the {field_name}",
     )
 
@@ -324,47 +323,47 @@ def _exec(user: Mapping[str, Any], name: str) -> ExecConfig | None:
     )
 
 
-def _refuse_local_references(access: ClientConfig) -> None:
-    reach = (("tokenFile", access.token_file), ("exec", access.exec.command if access.exec else ""))
+def _refuse_local_references(config: ClientConfig) -> None:
+    reach = (("tokenFile", config.token_file), ("exec", config.exec.command if config.exec else ""))
     for field_name, target in reach:
         if target:
             raise BadKubeconfig(
-                f"user {access.user!r} has {field_name} {_redacted(target)!r}, and this kubeconfig is not a file of ours",
+                f"user {config.user!r} has {field_name} {_redacted(target)!r}, which a kubeconfig from a Secret may not have",
                 "put a token or a client certificate into it",
             )
 
 
-def _refuse_incomplete_credentials(access: ClientConfig, user: Mapping[str, Any]) -> None:
-    if bool(access.certificate) != bool(access.key):
-        missing = "client-key" if access.certificate else "client-certificate"
-        raise BadKubeconfig(f"user {access.user!r} has no {missing} beside its pair", f"add {missing}-data")
+def _refuse_incomplete_credentials(config: ClientConfig, user: Mapping[str, Any]) -> None:
+    if bool(config.certificate) != bool(config.key):
+        missing = "client-key" if config.certificate else "client-certificate"
+        raise BadKubeconfig(f"user {config.user!r} has no {missing} beside its pair", f"add {missing}-data")
     if user.get("username") or user.get("password"):
         raise BadKubeconfig(
-            f"user {access.user!r} has a user name and password, which API servers no longer take",
+            f"user {config.user!r} has a user name and password, which API servers no longer take",
             "use a token or a client certificate",
         )
     if user.get("auth-provider"):
-        raise BadKubeconfig(f"user {access.user!r} has an auth-provider entry", "use its exec plugin instead")
+        raise BadKubeconfig(f"user {config.user!r} has an auth-provider entry", "use its exec plugin instead")
 
 
-def _render_user(access: ClientConfig) -> dict[str, Any]:
+def _render_user(config: ClientConfig) -> dict[str, Any]:
     user: dict[str, Any] = {}
-    if access.certificate:
-        user["client-certificate-data"] = _encode(access.certificate)
-        user["client-key-data"] = _encode(access.key)
-    if access.token:
-        user["token"] = access.token
-    if access.token_file:
-        user["tokenFile"] = access.token_file
-    if access.exec:
+    if config.certificate:
+        user["client-certificate-data"] = _encode(config.certificate)
+        user["client-key-data"] = _encode(config.key)
+    if config.token:
+        user["token"] = config.token
+    if config.token_file:
+        user["tokenFile"] = config.token_file
+    if config.exec:
         user["exec"] = {
-            "apiVersion": access.exec.api_version,
-            "command": access.exec.command,
-            "args": list(access.exec.args),
-            "env": [{"name": name, "value": value} for name, value in access.exec.env],
+            "apiVersion": config.exec.api_version,
+            "command": config.exec.command,
+            "args": list(config.exec.args),
+            "env": [{"name": name, "value": value} for name, value in config.exec.env],
             "interactiveMode": "Never",
-            "provideClusterInfo": access.exec.provide_cluster_info,
+            "provideClusterInfo": config.exec.provide_cluster_info,
         }
-        if access.exec.install_hint:
-            user["exec"]["installHint"] = access.exec.install_hint
+        if config.exec.install_hint:
+            user["exec"]["installHint"] = config.exec.install_hint
     return user

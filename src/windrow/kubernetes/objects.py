@@ -1,13 +1,18 @@
-"""Reading and shaping raw objects. Objects stay dicts: a field we do not know survives a round trip."""
+"""Raw objects as JSON has them: reading their metadata and building them. Unknown fields survive a round trip."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from windrow.kubernetes.resources import ApiResource
 
 Raw = dict[str, Any]
+
+MAX_LABEL_LENGTH = 63
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def name_of(raw: Mapping[str, Any]) -> str:
@@ -43,7 +48,7 @@ def is_deleting(raw: Mapping[str, Any]) -> bool:
 
 
 def flatten_list(document: Any) -> list[Any]:
-    """The items of a List (of any kind that ends so), one by one; anything else is the only one of its list."""
+    """The items of a List (of any kind whose name ends so); another document is the only item."""
     items = document.get("items") if isinstance(document, Mapping) else None
     if isinstance(items, list) and str(document.get("kind", "")).endswith("List"):
         return list(items)
@@ -95,7 +100,7 @@ def new_object(
 def owner_reference(
     kind: ApiResource, raw: Mapping[str, Any], *, controller: bool = False, block: bool = False
 ) -> Raw:
-    """What a dependent writes about `raw`, which must exist (it needs its uid)."""
+    """The owner reference to `raw`, which must exist on the server (it needs its uid)."""
     reference: Raw = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
@@ -107,3 +112,8 @@ def owner_reference(
     if block:
         reference["blockOwnerDeletion"] = True
     return reference
+
+
+def is_dns_label(text: str, max_length: int | None = MAX_LABEL_LENGTH) -> bool:
+    """Whether `text` is a DNS-1123 label: small letters, digits and inner dashes, of at most `max_length`."""
+    return _LABEL.fullmatch(text) is not None and (max_length is None or len(text) <= max_length)

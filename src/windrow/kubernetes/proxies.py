@@ -1,7 +1,7 @@
-"""Which proxy leads to a server: the kubeconfig's, else the environment's, by the rules of Go's programs.
+"""The HTTP proxy to a server: the kubeconfig's, else the environment's, by the rules of Go's programs.
 
-The kubeconfig's `proxy-url` is always used, also for loopback: whoever wrote it there means it. The environment's is
-not used for `localhost`, loopback addresses and what NO_PROXY names.
+The kubeconfig's `proxy-url` is always used, also for loopback. The environment's is not used for `localhost`, loopback
+addresses and the entries of NO_PROXY.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BadProxy(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A plain HTTP proxy. `authorization` is what it wants to see, "" for nothing."""
+    """A plain HTTP proxy. `authorization` is the value of Proxy-Authorization, "" for none."""
 
     host: str
     port: int

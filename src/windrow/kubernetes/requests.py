@@ -1,7 +1,6 @@
 """Requests to an API server as values: what would go out, before anything is sent.
 
-Every function here returns a `Request` and does nothing else, so tests can read what a component asks.
-Bodies are JSON unless said otherwise.
+Every function here returns a `Request` and does nothing else. Bodies are JSON unless the function says otherwise.
 """
 
 from __future__ import annotations

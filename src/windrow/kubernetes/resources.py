@@ -1,4 +1,4 @@
-"""Which kind of thing, and which thing: `Kind` and `Ref`, with the paths they have on the wire."""
+"""API resources and references to objects, with their URL paths: `ApiResource` and `ObjectRef`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ApiResource:
-    """A resource type as an API server names it. `group` is "" for the core group."""
+    """A resource type, as API discovery describes it. `group` is "" for the core group."""
 
     group: str
     version: str
@@ -26,7 +26,7 @@ class ApiResource:
 
     @property
     def group_resource(self) -> str:
-        """`virtualmachines.kubevirt.io`; for the core group `secrets`. As error messages write it."""
+        """`virtualmachines.kubevirt.io`, or `secrets` in the core group: Go's GroupResource, as error messages have it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
@@ -63,12 +63,12 @@ class ObjectRef:
 
 
 def ref_of(kind: ApiResource, raw: dict[str, Any]) -> ObjectRef:
-    """The Ref of an object of `kind` that carries its name."""
+    """The reference to the object `raw` of that kind."""
     metadata = raw["metadata"]
     return kind.ref(metadata["name"], metadata.get("namespace", ""))
 
 
-# Built-in kinds. Kinds of Harvester live in `harvester.kinds`; ours in `clusters.kinds`.
+# Built-in resources. Harvester's are in `harvester.kinds`, ours in `clusters.api.kinds`.
 NAMESPACE = ApiResource("", "v1", "Namespace", "namespaces", namespaced=False)
 NODE = ApiResource("", "v1", "Node", "nodes", namespaced=False)
 POD = ApiResource("", "v1", "Pod", "pods")

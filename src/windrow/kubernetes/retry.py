@@ -1,12 +1,12 @@
-"""What may be asked again without a look at what happened.
+"""Which requests may be repeated without reading first what became of them.
 
-| What came back                           | a read   | a write                               |
+| Result                                   | read     | write                                 |
 |------------------------------------------|----------|---------------------------------------|
 | Unreachable (never sent)                 | again    | again                                 |
-| CertificateError                               | raised   | raised: it will not change            |
-| OutcomeUnknown                               | again    | raised: look before you repeat        |
+| CertificateError                         | raised   | raised: it will not change            |
+| OutcomeUnknown                           | again    | raised: read before repeating         |
 | 429, 503 (not carried out)               | again    | again, but not a refused eviction     |
-| other 5xx with Retry-After               | again    | again: the server asks for it         |
+| other 5xx with Retry-After               | again    | again: the server allows it           |
 | other 5xx                                | again    | returned: it may have been carried out |
 | a denial by an admission webhook, any status | returned | returned: it will not change      |
 """
@@ -32,19 +32,19 @@ def is_retryable(error: KubeError, request: Request) -> bool:
 
 
 def is_retryable_reply(request: Request, reply: Reply) -> bool:
-    """Whether the same request may be answered otherwise in a moment, and cannot have been carried out."""
+    """Whether `request` may be sent again although the server answered with `reply`."""
     if reply.status != 429 and reply.status < 500:
         return False
     if isinstance(error_for(reply), AdmissionDenied):
         return False
     if reply.status == 429:
-        # A blocked eviction answers 429, too: a budget says no, and asking again at once does not help.
+        # An eviction that a PodDisruptionBudget blocks answers 429, too, and does so again at once.
         return not request.path.endswith("/eviction")
     return request.is_read or reply.status == 503 or retry_after_s(reply) > 0
 
 
 def retry_after_s(reply: Reply) -> float:
-    """For how long the server asks us to wait, 0 where it does not."""
+    """The Retry-After of the reply in seconds, 0 where it has none."""
     error = error_for(reply)
     asked = error.retry_after_s if error is not None else None
     return asked or 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from windrow.client.cache import Cache
+from windrow.client.informer import Cache
 from windrow.machines.port import (
     DriverConfig,
     Machines,

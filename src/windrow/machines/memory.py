@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from windrow.client.cache import Cache
+from windrow.client.informer import Cache
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.machines.port import (

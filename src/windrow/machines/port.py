@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Literal, Protocol
 
-from windrow.client.cache import Cache
+from windrow.client.informer import Cache
 from windrow.core.errors import UserError
 
 # The node driver that is built in, and the key under which the memory of any other driver's machine names it.

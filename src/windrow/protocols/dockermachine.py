@@ -1,4 +1,4 @@
-"""What docker-machine's hosts and plugins say to each other over net/rpc (reference/01 §1): both sides use this."""
+"""docker-machine's driver RPC (reference/01 §1): methods, types, flags and states, for hosts and plugins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SERVICE = "RPCServerDriver"
 LEGACY_SERVICE = "RpcServerDriver"
-"""What plugins built before 2016 call the service; hosts ask for it when the other is not found."""
+"""The service's name in plugins built before 2016; hosts try it when the other is not found."""
 
 API_VERSION = 1
 
@@ -39,9 +39,9 @@ TOKEN = "42"
 NAME_ENV = "MACHINE_PLUGIN_DRIVER_NAME"
 
 HEARTBEAT_INTERVAL_S = 5
-"""How often a host beats."""
+"""The interval of a host's Heartbeat calls."""
 HEARTBEAT_TIMEOUT_S = 10
-"""After how long without a beat a plugin ends, and how long a host waits for its address line."""
+"""How long a plugin lives without a Heartbeat, and how long a host waits for the plugin's address line."""
 
 DEFAULT_LIMITS = Limits(size=8 << 20, elements=50_000, depth=16, types=128)
 
@@ -61,7 +61,7 @@ STATES: tuple[str, ...] = (
     "Timeout",
     "Not Found",
 )
-"""How a host prints a state; the index is its number on the wire. Drivers never answer the last one."""
+"""How a host prints a state; the index is its number on the wire. Drivers never return the last one."""
 
 # --- types ----------------------------------------------------------------------------------------------------------
 
@@ -103,13 +103,13 @@ class Method:
 FLAGS = Slice(INTERFACE)
 
 REPLACE_USER_DATA = "WindrowReplaceUserData"
-"""Ours, in no other plugin: replaces the machine's cloud-init document. A host that gets `can't find method` cannot."""
+"""An extension of Windrow's plugin: replaces the machine's user data. Other plugins answer `can't find method`."""
 
 GET_VM_STATUS = "WindrowGetVmStatus"
-"""Ours: what is to be seen of the machine, as the JSON object that `nodedriver.sights` writes and reads."""
+"""An extension: the status of the machine's VM, as a JSON object."""
 
 LIST_EXTENSIONS = "WindrowExtensions"
-"""Ours: the names of the methods beyond docker-machine's that the plugin has, with spaces between them."""
+"""An extension: the names of the extensions that the plugin has, separated by spaces."""
 
 _NO_VALUES = Method(EMPTY, EMPTY)
 _RETURNS_STRING = Method(EMPTY, STRING)
@@ -144,13 +144,13 @@ METHODS: Mapping[str, Method] = {
     GET_VM_STATUS: Method(EMPTY, BYTES),
     LIST_EXTENSIONS: _RETURNS_STRING,
 }
-"""By the name after the dot. `GetIPv6` is younger than many plugins, and what begins with `Windrow` is only ours."""
+"""By the name after the dot. Older plugins lack `GetIPv6`, and only Windrow's has those that begin with `Windrow`."""
 
 # --- flags ----------------------------------------------------------------------------------------------------------
 
 
 class Flag:
-    """A create flag. `default` is of its kind; a bool flag has none but False, since the wire has no place for one."""
+    """A create flag. `default` is of its kind; a bool flag has none but False, since the protocol has no field for it."""
 
     __slots__ = ("default", "env", "kind", "name", "usage")
 
@@ -190,7 +190,7 @@ _KINDS: Mapping[str, Kind] = {registered: kind for kind, (registered, _) in _FLA
 
 
 def write_flags(flags: Iterable[Flag]) -> list[Interface]:
-    """The reply of GetCreateFlags, in the given order, which hosts heed."""
+    """The reply of GetCreateFlags; hosts keep the order."""
     return [_write_flag(flag) for flag in flags]
 
 
@@ -202,7 +202,7 @@ def _write_flag(flag: Flag) -> Interface:
 
 
 def read_flags(value: Any) -> tuple[Flag, ...]:
-    """The flags in a reply of GetCreateFlags; raises BadGob where one is not of the four types that hosts know."""
+    """The flags in a reply of GetCreateFlags; raises BadGob where one is not of docker-machine's four flag types."""
     if not isinstance(value, list):
         raise BadGob(f"the create flags are a {value.__class__.__name__}, not a list")
     return tuple(_read_flag(each) for each in value)
@@ -242,7 +242,7 @@ def _write_option(name: str, value: Option) -> Interface:
 def read_options(value: Any) -> dict[str, str | int | bool | list[str]]:
     """The options in an argument of SetConfigFromFlags; raises BadGob where it is none.
 
-    An option of a type that no flag has is left out: Go's accessors too take such a one for missing.
+    An option of another type is left out, as Go's accessors treat it as missing.
     """
     if not isinstance(value, Interface) or value.name != OPTIONS or not fits(REGISTRY[OPTIONS], value.value):
         raise BadGob("the argument of SetConfigFromFlags is no RPCFlags")

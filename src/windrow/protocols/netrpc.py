@@ -1,9 +1,9 @@
 """Go's net/rpc over gob, both ends, without any I/O (reference/01 §1.4, §2.8).
 
-Feed what was received, send what `take` gives. A connection begins with an HTTP greeting; then each request is a header
-and an argument, each answer a header and a body, and answers come in any order. Nothing here locks: who serves calls in
-several threads holds one lock around `answer` or `refuse` and the sending of what `take` then gives. docker-machine's
-types are those of interfaces unless other ones are given, since nothing else speaks net/rpc here.
+`feed` takes received bytes, `data_to_send` returns the bytes to send. A connection begins with an HTTP CONNECT; then each
+request is a header and an argument, each response a header and a body, and responses come in any order. No function here
+locks: a server with several threads holds one lock around `respond` or `respond_error` and the sending of
+`data_to_send`. `registry` defaults to docker-machine's types, the only user of net/rpc here.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ REQUEST = Struct("Request", (("ServiceMethod", STRING), ("Seq", UINT)))
 RESPONSE = Struct("Response", (("ServiceMethod", STRING), ("Seq", UINT), ("Error", STRING)))
 MAX_GREETING_BYTES = 8192
 
-EMPTY_ERROR_TEXT = "the call failed without saying why"
-"""Stands for an empty error, which a caller would take for success."""
+EMPTY_ERROR_TEXT = "the call failed without an error text"
+"""Sent instead of an empty error, which means success to the caller."""
 
 
 class BadRpc(ValueError):
-    """The peer does not speak Go's net/rpc, or broke its rules; the connection is of no more use."""
+    """The peer does not speak Go's net/rpc, or broke its rules; the connection cannot be used any more."""
 
 
 def no_service(method: str) -> str:
-    """What Go answers to a call of a service that is not there."""
+    """Go's error for a call of a service that is not there."""
     return f"rpc: can't find service {method}"
 
 
 def no_method(method: str) -> str:
-    """What Go answers to a call of a method that its service does not have."""
+    """Go's error for a call of a method that its service does not have."""
     return f"rpc: can't find method {method}"
 
 
 def ill_formed(method: str) -> str:
-    """What Go answers to a call of a name without a dot."""
+    """Go's error for a call of a name without a dot."""
     return f"rpc: service/method request ill-formed: {method}"
 
 
@@ -63,7 +63,7 @@ class Call:
 
 
 class Response:
-    """What came of the call `seq`: `error` is empty and `value` the decoded reply, or `error` says why there is none."""
+    """The response to call `seq`: `value` is the decoded reply, or `error` is not empty."""
 
     __slots__ = ("error", "method", "seq", "value")
 
@@ -103,7 +103,7 @@ class _MessageReader:
 
 def _checked_header(type: Struct, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise BadRpc(f"a {type.name} was to come, and a {value.__class__.__name__} came")
+        raise BadRpc(f"wanted a {type.name}, found a {value.__class__.__name__}")
     header: dict[str, Any] = {}
     for name, kind in type.fields:
         found = value.get(name, "" if kind is STRING else 0)
@@ -172,7 +172,7 @@ class Server:
         self._outbox = _SendBuffer(registry)
         self._reply = b""
         self.closing = False
-        """Set when the greeting was none of ours: send what `take` gives, then close."""
+        """Set when the request is no CONNECT for net/rpc: send `data_to_send`, then close."""
 
     def feed(self, data: bytes) -> list[Call]:
         """The calls that are complete with this data. Raises BadRpc or BadGob where the peer breaks the rules."""
@@ -280,7 +280,7 @@ class Client:
             self._head = None
             line, data = greeted
             if line.partition(" ")[2] != CONNECTED_STATUS:
-                raise BadRpc(f"the peer is no Go RPC server: it greets with {line[:100]!r}")
+                raise BadRpc(f"the peer is no Go RPC server: it answers CONNECT with {line[:100]!r}")
         return [self._read_response(header, value) for header, value in self._pairs.feed(data, RESPONSE)]
 
     def _read_response(self, header: dict[str, Any], value: Any) -> Response:
@@ -293,7 +293,7 @@ class Client:
     def data_to_send(self) -> bytes:
         """What is to be sent now; each byte is given once.
 
-        Calls wait until the server has greeted: Go's server loses what comes with the greeting.
+        Calls wait until the server has answered CONNECT: Go's server loses bytes that come with the CONNECT.
         """
         greeting, self._connect_request = self._connect_request, b""
         return greeting if self._head is not None else greeting + self._outbox.data_to_send()

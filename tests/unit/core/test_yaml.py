@@ -63,9 +63,9 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("&a [*a]", "inside of what it is an alias of"),
-        ("x: &a\n  y:\n  - z: *a\n", "inside of what it is an alias of"),
-        ("&a !!pairs [b: *a]", "inside of what it is an alias of"),
+        ("&a [*a]", "inside the value that it is an alias of"),
+        ("x: &a\n  y:\n  - z: *a\n", "inside the value that it is an alias of"),
+        ("&a !!pairs [b: *a]", "inside the value that it is an alias of"),
         (BOMB, "larger than 1000000 values"),
     ],
 )

@@ -143,7 +143,7 @@ def test_an_error_comes_without_a_value_and_never_without_a_text(text: str) -> N
 
     (answer,) = client.feed(server.data_to_send())
     assert answer.value is None
-    assert answer.error == (text or "the call failed without saying why")
+    assert answer.error == (text or "the call failed without an error text")
 
 
 def test_any_error_text_can_be_sent() -> None:
@@ -208,7 +208,7 @@ def test_a_second_answer_ends_the_connection() -> None:
 @pytest.mark.parametrize(
     ("type", "value", "words"),
     [
-        (STRING, "hello", "a Request was to come, and a str came"),
+        (STRING, "hello", "wanted a Request, found a str"),
         (
             Struct("Request", (("ServiceMethod", INT),)),
             {"ServiceMethod": 1},

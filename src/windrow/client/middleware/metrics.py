@@ -1,4 +1,4 @@
-"""A transport that tells how each request went and how long it took. Watches are counted when they stand."""
+"""A transport that reports each request's status and duration. A watch is reported when it has been opened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow.kubernetes.requests import Reply, Request, WatchEvent
 # What client-go writes where there was no status code.
 NO_STATUS = "<error>"
 
-# Told: the request, its status code or BROKEN, and the seconds it took.
+# Gets the request, its status code or NO_STATUS, and its duration in seconds.
 OnRequest = Callable[[Request, str, float], None]
 
 

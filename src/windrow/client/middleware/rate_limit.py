@@ -1,4 +1,4 @@
-"""A transport that keeps to a rate, so that a big manager is a polite guest."""
+"""A transport with a rate limit (client-go's QPS and Burst)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.kubernetes.resources import EVENT
 class RateLimitedTransport(TransportMiddleware):
     """At most `burst` requests at once and `per_second` in the long run, first come, first served.
 
-    Who gives up waiting has taken nobody's turn. Watches are free: a server counts them once, however long they last.
+    A cancelled request does not count. Watches are not limited.
     """
 
     def __init__(self, inner: Transport, clock: Clock, *, per_second: float = 50.0, burst: int = 100) -> None:
@@ -24,12 +24,12 @@ class RateLimitedTransport(TransportMiddleware):
         self._clock = clock
         self._interval = timedelta(seconds=1 / per_second)
         self._burst_allowance = self._interval * (burst - 1)
-        self._next_free = clock.now()  # when the allowance would be whole again, were nobody to ask
+        self._next_free = clock.now()  # when the burst would be whole again without further requests
         self._lock = asyncio.Lock()
 
     async def send(self, request: Request) -> Reply:
         async with self._lock:
-            # Only the first in line counts the time, and only what is sent is counted.
+            # Only the first in the queue waits for the rate, and only requests that are sent count.
             now = self._clock.now()
             if self._next_free - self._burst_allowance > now:
                 await self._clock.sleep_until(self._next_free - self._burst_allowance)
@@ -38,10 +38,7 @@ class RateLimitedTransport(TransportMiddleware):
 
 
 class SeparateEventBudget:
-    """Events go one way, everything else another: what is told must not hold up what is done.
-
-    Each way has an allowance of its own; the rate of both together is theirs together.
-    """
+    """Writes of Events have a rate limit of their own, so that they do not delay other requests."""
 
     def __init__(self, requests: Transport, events: Transport) -> None:
         self._requests = requests

@@ -1,7 +1,7 @@
-"""A transport whose way to the server can be replaced while it is used: for credentials that are renewed.
+"""A transport whose inner transport can be replaced while it is used: for credentials that are renewed.
 
-Requests that begin after `replace` go the new way; those under way, and watches that stand, go on as they are. A 401
-means that nothing was carried out, so it is worth a second try where somebody knows a newer credential by now.
+Requests that begin after `replace` use the new one; those that are being sent, and open watches, keep the old one. A 401
+means that the request was not carried out, so it is sent once more where there is a newer credential.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 
 class ReloadableTransport(TransportMiddleware):
-    """`refused` is told of each 401 by the way that is in use, and says whether trying once more makes sense.
+    """`on_unauthorized` is called for each 401 of the inner transport in use; it returns whether to send once more.
 
-    It may call `replace` before it answers.
+    It may call `replace` before it returns.
     """
 
     def __init__(self, inner: Transport, on_unauthorized: Callable[[], bool]) -> None:
@@ -52,5 +52,5 @@ class ReloadableTransport(TransportMiddleware):
             yield events
 
     def _may_retry(self, used: Transport) -> bool:
-        # Of many requests that were refused together, the first has the credential read anew.
+        # Of many requests that got 401 together, the first reloads the credential.
         return used is not self._inner or self._on_unauthorized()

@@ -17,7 +17,7 @@ MAX_BACKOFF_S = 10.0
 
 
 class RetryingTransport(TransportMiddleware):
-    """Wraps `inner`. Gives up after `attempts` and passes on the last answer or error. Watches go straight through."""
+    """Wraps `inner`. After `attempts` the last reply or error is passed on. Watches are not repeated."""
 
     def __init__(self, inner: Transport, clock: Clock, rng: Rng, attempts: int = ATTEMPTS) -> None:
         super().__init__(inner)

@@ -16,7 +16,7 @@ from windrow.cloudprovider.cmd.durations import explain_duration
 from windrow.cloudprovider.cmd.flag_table import FLAGS, SHORT, Type, shown
 from windrow.cloudprovider.names import CONTROLLERS, DEFAULT_CLUSTER_NAME, LEASE_NAME, LEASE_NAMESPACE
 from windrow.core.duration import NotDuration, parse_duration
-from windrow.kubernetes.dns import is_dns_label
+from windrow.kubernetes.objects import is_dns_label
 
 N = TypeVar("N", int, float)
 Network = IPv4Network | IPv6Network

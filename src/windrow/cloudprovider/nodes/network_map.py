@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from windrow.client.cache import Cache
 from windrow.client.client import Client
+from windrow.client.informer import Cache
 from windrow.cloudprovider import names
 from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.nodes.readings import Instance

@@ -20,8 +20,15 @@ from windrow.clusters.api.status import RecordedStatus, read_recorded_status
 from windrow.core.clock import parse_time
 from windrow.core.version import NotVersion, Version
 from windrow.drivers.api import no_driver_fault
-from windrow.kubernetes.dns import is_dns_label
-from windrow.kubernetes.objects import annotations_of, finalizers_of, name_of, namespace_of, nested, uid_of
+from windrow.kubernetes.objects import (
+    annotations_of,
+    finalizers_of,
+    is_dns_label,
+    name_of,
+    namespace_of,
+    nested,
+    uid_of,
+)
 from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
 
 DEFAULT_VM_NAMESPACE = "default"

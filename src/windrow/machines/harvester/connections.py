@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from windrow.client.cache import Cache
+from windrow.client.informer import Cache
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock
 from windrow.harvester.connection import connection_problem

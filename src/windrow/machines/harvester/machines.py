@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from windrow.client.cache import Cache
+from windrow.client.informer import Cache
 from windrow.controller.wait import wait_first
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng

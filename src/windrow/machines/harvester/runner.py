@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from windrow.client.cache import Cache
+from windrow.client.informer import Cache
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock
 from windrow.kubernetes.errors import KubeError

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from windrow.client.cache import Cache
+from windrow.client.informer import Cache
 from windrow.cloudinit.guest_agent import add_guest_agent
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng

@@ -13,7 +13,7 @@ from typing import Any
 from windrow.cloudinit.document import BadUserData
 from windrow.core.json import NotJson, loads
 from windrow.harvester.problems import Problem
-from windrow.kubernetes.dns import is_dns_label
+from windrow.kubernetes.objects import is_dns_label
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.user_data import render_user_data
 from windrow.nodedriver.validate.network_data import find_network_problems

@@ -185,7 +185,7 @@ class ConnectionPool:
         if isinstance(last, TimeoutError):
             raise self.unreachable(
                 f"{prefix}no connection within {CONNECT_S:.0f} s",
-                "is the address right, and does a firewall stand between?",
+                "is the address right, and does a firewall block it?",
             ) from last
         hint = "check the proxy, or take it away" if proxy else _CHECK_SERVER
         raise self.unreachable(f"{prefix}{error_reason(last)}", hint) from last

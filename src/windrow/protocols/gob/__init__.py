@@ -8,13 +8,13 @@ long as the connection, because a type is described once, before its first value
     []T                    list
     map[K]V                dict
     struct                 dict of the fields that are sent: Go leaves zero fields out, so a missing field is zero
-    interface              `Boxed(registered name, value)`, or None for nil
+    interface              `Interface(registered name, value)`, or None for nil
 
 A Go string may hold any bytes. Those that are no UTF-8 are kept as lone surrogates (`surrogateescape`), so nothing is
 lost either way.
 
-Not here, since nothing that we speak to uses it: complex numbers, and types that encode themselves. They are refused by
-name.
+Not supported, since no docker-machine type uses them: complex numbers, and types that encode themselves. They are refused
+by name.
 """
 
 from windrow.protocols.gob.decoder import NOT_YET, Decoder, Limits

@@ -1,9 +1,9 @@
-"""Bytes to values, for a peer that may be hostile.
+"""The decoder: bytes to values, with limits on what a hostile peer can cost.
 
 One value may span several messages, since a description inside an interface ends a message. So reading a value is a
-generator that yields where it needs one more message: nothing is read twice, whatever the cuts.
+generator that yields where it needs one more message: no byte is read twice, wherever messages are cut.
 
-What hostile bytes can cost is bounded: every value takes at least one byte of input, is counted, and is made only when
+The cost of hostile bytes is bounded: every value takes at least one byte of input, is counted, and is made only when
 its bytes are there; the messages of one value together, the values in it, their depth, and the described types with
 their fields have limits.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NotYet:
-    """Its one value, NOT_YET, says that the bytes of the next value have not all come."""
+    """The type of NOT_YET, which `next` returns while the next value is incomplete."""
 
     __slots__ = ()
 
@@ -59,9 +59,9 @@ class Limits:
 
 
 class Decoder:
-    """The receiving end of one gob stream: feed it bytes as they come and take the values.
+    """The receiving end of one gob stream: `feed` it bytes, and call `next` for the values.
 
-    Take values until NOT_YET after each feed; then no more than one value's bytes are ever held. After BadGob the
+    Call `next` until NOT_YET after each feed; then at most one value's bytes are buffered. After BadGob the
     stream is lost: every later `next` raises the same.
     """
 
@@ -93,7 +93,7 @@ class Decoder:
 
     @property
     def idle(self) -> bool:
-        """Whether the stream stands between two values, so that it may end here."""
+        """Whether the stream is between two values, so that it may end here."""
         return not self._buffer and self._in_progress is None and self._broken is None
 
     @property
@@ -112,7 +112,7 @@ class Decoder:
             raise
 
     def _fail(self, error: BadGob) -> None:
-        """Keeps the error, and nothing else that takes room."""
+        """Keep the error, and free all buffers."""
         self._broken = BadGob(*error.args)
         self._in_progress = None
         self._cursor = Cursor(bytearray())
@@ -170,7 +170,7 @@ class Decoder:
                 continue
             if not in_interface:
                 raise BadGob("bytes are left over after the description of a type")
-            self._cursor.uint()  # the count of the chunk that follows; values end by themselves
+            self._cursor.uint()  # the size of the chunk that follows; not needed, since values are self-delimiting
 
     def _read_framed(self, type_id: int, depth: int) -> Reading:
         if not isinstance(self._find_shape(type_id), StructShape) and self._cursor.uint() != 0:
@@ -201,12 +201,12 @@ class Decoder:
         if len(name) > MAX_NAME_LENGTH:
             raise BadGob(f"the name of a type has {len(name)} characters")
         type_id = yield from self._read_type_id(in_interface=True)
-        self._cursor.uint()  # how many bytes follow, up to the next description in them: of no use
+        self._cursor.uint()  # the number of bytes up to the next description; not needed
         value = yield from self._read_framed(type_id, depth)
         return Interface(name, value)
 
     def count(self, elements: int) -> None:
-        """To be told before the values are read; raises BadGob where the limit is passed."""
+        """Count values before they are read. Raises BadGob beyond the limit."""
         self._elements += elements
         if self._elements > self._limits.elements:
             raise BadGob(f"more than {self._limits.elements} values in one")

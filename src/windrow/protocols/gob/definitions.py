@@ -1,4 +1,4 @@
-"""How gob describes a type: a description is itself a gob value, of the struct `wireType` that every Go knows."""
+"""Gob's type descriptions: each is itself a gob value, of the predefined struct `wireType`."""
 
 from __future__ import annotations
 

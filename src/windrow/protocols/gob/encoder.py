@@ -31,7 +31,7 @@ class Encoder:
         self._described: set[Type] = set()
 
     def encode(self, type: Type, value: Any) -> bytes:
-        """The messages that carry the value, with descriptions of the types that this stream has not met.
+        """The messages that carry the value, with the descriptions of types that are new to this stream.
 
         In a struct, what the dict lacks (or has as None) is left out, and so are zeros as Go leaves them out; an empty
         map or struct that is there is sent. Raises BadGob where the value does not fit; the stream is then as before.
@@ -61,7 +61,7 @@ class Encoder:
 
     def _write_framed(self, type: Type, value: Any, out: bytearray, sink: bytearray) -> None:
         if not isinstance(type, Struct):
-            out.append(0)  # stands for the field number that only structs have
+            out.append(0)  # in place of the field number that only structs have
         self._write(type, value, out, sink)
 
     def _write(self, type: Type, value: Any, out: bytearray, sink: bytearray) -> None:
@@ -127,7 +127,7 @@ class Encoder:
         return type.id if isinstance(type, Basic) else self._ids[type]
 
     def _describe(self, type: Type, out: bytearray, sink: bytearray) -> None:
-        """Ends `out` with the description of the type, and begins it anew, for it and each type in it."""
+        """Write the descriptions of the type and of each type in it: each ends the message `out` and begins a new one."""
         if isinstance(type, Basic) or type in self._described:
             return
         self._assign_ids(type)
@@ -177,7 +177,7 @@ def _parts(type: Type) -> tuple[Type, ...]:
 
 
 def _is_omitted(type: Type, value: Any) -> bool:
-    """Go leaves zero fields out, but takes no struct for zero, and of maps only nil."""
+    """Whether Go omits the field: a zero value, but never a struct, and no map but nil."""
     return value is None or (not value and not isinstance(type, Struct | MapOf))
 
 

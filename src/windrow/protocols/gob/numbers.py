@@ -28,7 +28,7 @@ def write_int(out: bytearray, value: int) -> None:
 
 
 def write_float(out: bytearray, value: float) -> None:
-    """The bytes are reversed: the exponent of a round number then stands last and its zeros cost nothing."""
+    """The bytes are reversed: a round number then ends in its exponent, and its leading zeros are not sent."""
     write_uint(out, int.from_bytes(struct.pack("<d", value), "big"))
 
 

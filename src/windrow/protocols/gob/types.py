@@ -1,16 +1,16 @@
-"""Go's types as values, and what a decoded value must look like to be one of them."""
+"""Go's types as values, and `fits`, which checks a decoded value against one."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = (
-    False  # the plugin starts faster without typing; checkers take any variable of this name for true
+    False  # the plugin starts faster without typing; type checkers treat any variable of this name as true
 )
 if TYPE_CHECKING:
     from typing import Any
 
 
 class Type:
-    """One Go type. Two are equal when Go would take them for the same type."""
+    """One Go type. Two are equal when they are the same type in Go."""
 
     __slots__ = ("key",)
     key: tuple[object, ...]
@@ -23,7 +23,7 @@ class Type:
 
 
 class Basic(Type):
-    """A type that needs no description on the wire; `id` stands for it in every stream."""
+    """A type that needs no description on the wire; `id` identifies it in every stream."""
 
     __slots__ = ("id", "name")
 
@@ -52,7 +52,7 @@ def _declared(name: str) -> str:
 
 class Slice(Type):
     """`[]elem`. `name` is what its description carries: a declared name, or Go's printed form (`[]string`) where the
-    type is first met as the field of a struct. The printed form does not make it another type.
+    type is first used as the field of a struct. The printed form does not make it another type.
     """
 
     __slots__ = ("elem", "name")
@@ -117,7 +117,7 @@ class Interface:
         return f"Boxed({self.name!r}, {self.value!r})"
 
 
-# Python takes True for an int; Go does not.
+# In Python True is an int; in Go it is not.
 _PYTHON: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "int": (int,),
@@ -132,8 +132,8 @@ _PYTHON: dict[str, tuple[type, ...]] = {
 def fits(type: Type, value: object) -> bool:
     """Whether a decoded value is of that type: of the same kind, and so is all that it holds.
 
-    As in Go, fields are told by their names: missing ones are zero, unknown ones do not count. What an interface holds
-    is not looked at.
+    As in Go, fields are matched by name: missing ones are zero, unknown ones are ignored. The value in an interface is
+    not checked.
     """
     if isinstance(type, Basic):
         return value.__class__ in _PYTHON[type.name] and not (type is UINT and _is_negative(value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.kubernetes.dns import is_dns_label
+from windrow.kubernetes.objects import is_dns_label
 
 
 @pytest.mark.parametrize("text", ["a", "7", "web-1", "a--b", "a" * 63])
