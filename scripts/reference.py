@@ -165,8 +165,8 @@ def cloud_provider_flags() -> str:
             )
     idle = sorted(f"`--{flag.name}`" for flags in SECTIONS.values() for flag in flags if not flag.has_effect)
     metrics = "\n".join(
-        f"| `{one.name}` | {one.sort} | {', '.join(f'`{label}`' for label in one.labels)} | {one.help} |"
-        for one in Metrics()
+        f"| `{one.name}` | {one.type} | {', '.join(f'`{label}`' for label in one.labels)} | {one.help} |"
+        for one in sorted(Metrics().registry.metrics, key=lambda one: one.name)
     )
     return (
         f"# Flags and metrics of `harvester-cloud-provider`\n\n{MADE}\n"

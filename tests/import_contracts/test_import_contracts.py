@@ -61,6 +61,7 @@ BREACHES = [
     ("adapter-aiohttp", "windrow/probes/endpoints.py", "aiohttp"),
     ("adapter-msgspec", "windrow/client/client.py", "msgspec"),
     ("adapter-cryptography", "windrow/bootstrap/spec.py", "cryptography.x509"),
+    ("adapter-prometheus", "windrow/cloudprovider/metrics.py", "prometheus_client"),
     ("adapter-yaml", "windrow/kubernetes/resources.py", "yaml"),
     ("adapter-rich", "windrow/app/__init__.py", "rich.table"),
     ("adapter-uvloop", "windrow/client/client.py", "uvloop"),

@@ -62,7 +62,7 @@ def test_a_plugin_safe_package_loads_the_standard_library_and_pyyaml_only(place:
     assert not loaded & {"asyncio", "concurrent"}
 
 
-HEAVY = {"asyncio", "aiohttp", "cryptography", "msgspec", "rich", "yaml", "ssl"}
+HEAVY = {"asyncio", "aiohttp", "cryptography", "msgspec", "prometheus_client", "rich", "yaml", "ssl"}
 
 
 def test_the_command_line_s_help_loads_nothing_heavy():

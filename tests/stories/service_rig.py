@@ -30,6 +30,7 @@ from windrow.app.network import CountingTransport
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
 from windrow.cloudprovider.cmd.main import run as cloud_provider
+from windrow.cloudprovider.logs import line_logger
 from windrow.core import pki
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
@@ -246,7 +247,7 @@ class Room:
                 lambda access: self._dial(access, process),
                 self.clock,
                 Rng(f"{self.rng.bits(64)}"),
-                self.said.append,
+                line_logger(self.said.append),
             )
             try:
                 pod.results.append(await life)

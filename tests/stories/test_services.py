@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from windrow.apiserver.handler import Peer
-from windrow.cloudprovider.cmd.flags import LEASE_NAME, LEASE_NAMESPACE
+from windrow.cloudprovider.names import LEASE_NAME, LEASE_NAMESPACE
 from windrow.core.json import loads
 from windrow.emulator import kinds
 from windrow.emulator.guest_cluster.charts import CLOUD_CONFIG

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from windrow.cloudprovider.cmd.arguments import PROGRAM, parse_arguments
-from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.options import Options
 from windrow.core.logs import LineFormatter
 
 # The lowest level of these loggers without `-v`: the program reports its watches itself, and bad requests to the port
@@ -78,13 +78,13 @@ async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
                 dial,
                 clock,
                 Rng(),
-                log_line,
+                logging.getLogger(PROGRAM),
                 serve=serve_over_sockets(clock, _read_file),
                 is_replaced=_is_replaced,
             )
         except asyncio.CancelledError:
             with suppress(OSError):
-                log_line("ended by a signal")
+                log_line("stopped by a signal")
             code = 0
         except Exception as error:
             _log_crash(error)
@@ -102,11 +102,11 @@ def _exit(code: int) -> NoReturn:
 
 
 def _log_crash(error: Exception) -> None:
-    """Nobody foresaw this one: the whole trace, unless nobody can hear it."""
+    """An error that is a defect: with its traceback, where standard error is open."""
     import traceback
 
     with suppress(OSError):
-        log_line("FATAL: an error that this program does not expect; it ends, so that it is started anew")
+        log_line("FATAL: unexpected error; exiting, so that the pod restarts")
         traceback.print_exception(error, file=sys.stderr)
 
 
@@ -147,7 +147,7 @@ def _is_replaced(path: str) -> bool:
 
 
 def configure_logs(options: Options) -> None:
-    """0: warnings that nobody else says; 1: all warnings; 3: what the parts do; 5: everything, with traces."""
+    """The program's own log is at INFO. Libraries: 0 and 1 warnings, 3 INFO, 5 DEBUG with tracebacks."""
     level = logging.WARNING
     if options.verbosity >= 3:
         level = logging.INFO
@@ -158,6 +158,7 @@ def configure_logs(options: Options) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name, least in _MINIMUM_LEVELS.items() if options.verbosity < 1 else ():
         logging.getLogger(name).setLevel(least)
+    logging.getLogger(PROGRAM).setLevel(logging.INFO)
     for name in ("asyncio", "aiohttp"):  # their DEBUG records are about themselves
         logging.getLogger(name).setLevel(max(level, logging.INFO))
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from windrow.app.network import in_process_connector
 from windrow.client.transport import Transport
 from windrow.cloudprovider.cmd import main as cloud_provider
+from windrow.cloudprovider.logs import line_logger
 from windrow.emulator.guest_os.hardware import GuestProgram, ProgramContext
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, ReadFile
 
@@ -43,7 +44,7 @@ async def _run_cloud_provider(guest: ProgramContext) -> int:
         connect_from_guest,
         guest.clock,
         guest.rng,
-        guest.out,
+        line_logger(guest.out),
     )
 
 

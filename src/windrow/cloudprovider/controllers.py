@@ -1,24 +1,24 @@
-"""The work of the leader: nodes, services, the map of networks, and the sweep, side by side.
+"""The controllers of a leader: nodes, services, the network map and the orphan sweep, run side by side.
 
-What each asks of the two clusters stands at its top; the map asks the guest for configmaps get, create, update.
+The rights that each needs are listed in its module; the network map needs configmaps get, create, update in the guest.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
 from typing import Any
 
 from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport
-from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.connection.namespace_check import NamespaceCheck
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.names import SERVICE_CONTROLLER
 from windrow.cloudprovider.nodes.controller import NodeController
 from windrow.cloudprovider.nodes.network_map import NetworkMap
 from windrow.cloudprovider.nodes.virtual_addresses import VirtualAddresses
+from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.controller import ServiceController
 from windrow.cloudprovider.sweep import Sweep
 from windrow.core.clock import Clock
@@ -36,23 +36,20 @@ class Controllers:
         options: Options,
         clock: Clock,
         rng: Rng,
-        say: Callable[[str], None],
-        metrics: Metrics | None = None,
+        log: logging.Logger,
+        metrics: Metrics,
     ) -> None:
-        counted_metrics = metrics or Metrics()
-        # Nobody looks at services where they are not ours to handle: then no address is known to be one of theirs.
-        handles_none = SERVICE_CONTROLLER not in options.controllers
-        self._virtual = VirtualAddresses(options.cluster_name, is_known=handles_none)
-        self._nodes = NodeController(
-            guest, host, namespace, options, self._virtual, clock, rng, say, counted_metrics
-        )
+        # Without the service controller no LoadBalancer is watched, so no address is known to be virtual.
+        has_services = SERVICE_CONTROLLER in options.controllers
+        self._virtual = VirtualAddresses(options.cluster_name, is_known=not has_services)
+        self._nodes = NodeController(guest, host, namespace, options, self._virtual, clock, rng, log, metrics)
         self._services: ServiceController | None = None
         self._sweep: Sweep | None = None
         self._namespace_check: NamespaceCheck | None = None
-        if SERVICE_CONTROLLER in options.controllers:
-            services = ServiceController(guest, host, namespace, options, clock, rng, say, counted_metrics)
+        if has_services:
+            services = ServiceController(guest, host, namespace, options, clock, rng, log, metrics)
             caches = (services.services, services.load_balancers)
-            self._sweep = Sweep(Client(guest), Client(host), *caches, options, clock, say, counted_metrics)
+            self._sweep = Sweep(Client(guest), Client(host), *caches, options, clock, log, metrics)
             self._services = services
             caches_checked = (self._nodes.nodes, self._nodes.vms, *caches)
             self._namespace_check = NamespaceCheck(
@@ -61,11 +58,13 @@ class Controllers:
             services.find_namespace_problem = self._namespace_check.find_problem
         self._networks: NetworkMap | None = None
         if options.has_cluster_name and not options.disable_vmi_controller:
-            shown = self._services.interfaces if self._services is not None else None
-            self._networks = NetworkMap(Client(guest), self._nodes.instances, shown, options, clock, rng, say)
+            watched = self._services.interfaces if self._services is not None else None
+            self._networks = NetworkMap(
+                Client(guest), self._nodes.instances, watched, options, clock, rng, log
+            )
 
     def pending_caches(self) -> str:
-        """Which lists were not read yet; "" once all were. For the probe of readiness."""
+        """Which caches have not synced yet, for the readiness probe; "" once all have."""
         caches: list[Informer[Any]] = [self._nodes.nodes, self._nodes.vms, self._nodes.instances]
         if self._services is not None:
             caches += [self._services.services, self._services.load_balancers]
@@ -84,7 +83,7 @@ class Controllers:
             group.create_task(self._nodes.run())
 
     async def _follow_load_balancers(self, services: ServiceController) -> None:
-        """Tell the nodes which addresses are those of services."""
+        """Keep the virtual addresses current, and enqueue the nodes that show a new one."""
         await services.load_balancers.wait_for_sync()
         for known in services.load_balancers.values():
             self._virtual.update(known.name, known)
@@ -93,5 +92,4 @@ class Controllers:
         async for before, after in services.load_balancers.changes():
             balancer = after or before
             assert balancer is not None
-            fresh = self._virtual.update(balancer.name, after)
-            self._nodes.enqueue_with_addresses(fresh)
+            self._nodes.enqueue_with_addresses(self._virtual.update(balancer.name, after))

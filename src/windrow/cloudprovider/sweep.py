@@ -1,51 +1,51 @@
-"""The orphan sweep: load balancers on Harvester that a service of ours had made, and that no service has any more.
+"""The orphan sweep: LoadBalancers on Harvester that were created for a service of this cluster which exists no more.
 
-Usually a service takes its load balancer along. Where somebody removed its finalizer by hand, or another controller
-did, the load balancer stays, and with it an address of a pool. The sweep finds such orphans in what is watched anyway
-and tells of each once; with `--orphan-sweep=delete` it deletes them, an hour after it told. It asks the guest: services
-get; Harvester: loadbalancers get, delete; and both only where it deletes.
+Usually the finalizer of a service keeps it until its LoadBalancer is deleted. Where the finalizer is removed by hand, or
+by another controller, the LoadBalancer stays, with its address. The sweep finds such orphans in the caches and reports
+each once; with `--orphan-sweep=delete` it deletes them, an hour after the report. Rights: in the guest services get; on
+Harvester loadbalancers get, delete; both only where it deletes.
 
-An orphan has our cluster's name, a namespace and a service in its labels, the name that the cloud provider gives to
-the load balancer of exactly this service, and the service is gone or has another uid. Clusters without a name of their
-own (`kubernetes`, or none) have no orphans: their labels prove nothing.
+An orphan has our cluster's name, a namespace and a service in its labels, and the name of the load balancer of exactly
+this service; and the service is gone or has another uid. Clusters without a name of their own (`kubernetes`, or none)
+have no orphans, because their labels prove nothing.
 
-Labels prove little anyhow. Two clusters of one name may share a namespace; a credential may have been mixed up; a
-guest may answer with an empty list while it is being restored. So what is deleted must, beyond that,
+Labels alone prove little: two clusters of one name may share a namespace, a credential may be the wrong one, a guest may
+answer with an empty list while it is being restored. So an orphan is deleted only if, beyond that,
 
-* carry the mark of this very guest (the uid of its service `default/kubernetes`). Load balancers that the Go program
-  made have no mark; they are told, and left to a person;
-* have been an orphan for an hour without a break, as seen by this process;
-* be confirmed by the guest, asked now: it has the mark's uid, and not the service;
-* be the same object with the same labels on Harvester, asked now, and the DELETE names its uid;
-* have an address that no service of the guest uses: secondaries outlive a primary that was torn away.
+* it carries the uid of this guest (of its service `default/kubernetes`) as an annotation. LoadBalancers of the Go program
+  have none; they are reported and kept;
+* it has been an orphan for an hour without a break, as observed by this process;
+* the guest, asked live, has that uid, and not the service;
+* Harvester, asked live, has the same object with the same labels, and the DELETE names its uid;
+* no service of the guest uses its address: secondaries outlive a primary that was deleted by force.
 
-One is deleted at each look, every ten minutes: whoever sees it go wrong has time to stop it.
+One is deleted every ten minutes, so that an operator can stop a sweep that is wrong.
 
-What remains: a guest that was restored to a day before some services were made deletes their load balancers, slowly.
-That is what the guest now says; should they come back, they are given addresses anew. And a cluster whose disks were
-all copied cannot be told from its copy.
+Limits: a guest that was restored to a day before some services were created deletes their LoadBalancers, slowly; when the
+services come back, they are given new addresses. A cluster whose disks were all copied cannot be told from its copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from windrow.client.client import Client
 from windrow.client.informer import Cache
 from windrow.cloudprovider import names
-from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.logs import ObjectLog
 from windrow.cloudprovider.metrics import Metrics
-from windrow.cloudprovider.services.load_balancer_names import is_load_balancer_name, load_balancer_name
-from windrow.cloudprovider.services.load_balancers import LoadBalancer, load_balancer_reader
-from windrow.cloudprovider.services.readings import Service, read_service
+from windrow.cloudprovider.names import is_load_balancer_name, load_balancer_name
+from windrow.cloudprovider.options import Options
+from windrow.cloudprovider.services.readings import LoadBalancer, Service, load_balancer_reader, read_service
 from windrow.core.clock import Clock, sleep
 from windrow.kubernetes.errors import KubeError, NotFound
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import SERVICE
 
-# The service controller comes first: what it is about to remove by itself is no orphan.
+# The service controller comes first: what it is about to delete is no orphan.
 INITIAL_DELAY = timedelta(minutes=1)
 SWEEP_PERIOD = timedelta(minutes=10)
 DELETE_AFTER = timedelta(hours=1)
@@ -54,7 +54,7 @@ GUEST_SERVICE = SERVICE.ref(*names.GUEST_SERVICE)
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A load balancer that no service has. `spared` tells why it is not to be deleted, "" when it may be."""
+    """A LoadBalancer without a service. `kept_because` says why it must not be deleted, "" when it may be."""
 
     balancer: LoadBalancer
     because: str
@@ -81,7 +81,7 @@ def plan_sweep(
 
 
 def is_managed(balancer: LoadBalancer, options: Options) -> bool:
-    """Whether labels, annotation, workload and name all say that the cloud provider of this cluster made it."""
+    """Whether labels, annotation, workload type and name are those of the cloud provider of this cluster."""
     owner = balancer.owner
     return (
         owner.cluster == options.cluster_name
@@ -94,14 +94,14 @@ def is_managed(balancer: LoadBalancer, options: Options) -> bool:
 
 
 def _find_loss(balancer: LoadBalancer, known: Mapping[tuple[str, str], Service]) -> str:
-    """Why no service has it, "" when one does."""
+    """Why it has no service, "" when it has one."""
     owner = balancer.owner
     service = known.get((owner.namespace, owner.service))
     if service is None:
-        return f"service {owner.namespace}/{owner.service} does not exist any more"
+        return f"service {owner.namespace}/{owner.service} does not exist"
     if load_balancer_name(owner.cluster, owner.namespace, owner.service, service.uid) == balancer.name:
         return ""
-    return f"service {owner.namespace}/{owner.service} was made anew and has another one"
+    return f"service {owner.namespace}/{owner.service} was recreated with another uid"
 
 
 def _users(services: Iterable[Service]) -> dict[str, str]:
@@ -115,11 +115,9 @@ def _users(services: Iterable[Service]) -> dict[str, str]:
 def _reason_to_keep(balancer: LoadBalancer, guest_uid: str, users: Mapping[str, str]) -> str:
     mark = balancer.annotations.get(names.GUEST_MARK, "")
     if not mark:
-        return (
-            "it has no mark of the guest that had it made, as those of the Go program; a person has to decide"
-        )
+        return f"it has no annotation {names.GUEST_MARK}, as those of the Go program"
     if mark != guest_uid:
-        return "it has the mark of another guest cluster of this name; it may be in use there"
+        return f"its annotation {names.GUEST_MARK} is that of another guest cluster of this name"
     for address in {*balancer.allocated, balancer.address} - names.DHCP_PLACEHOLDERS - {""}:
         if address in users:
             return f"service {users[address]} uses its address {address}"
@@ -127,7 +125,7 @@ def _reason_to_keep(balancer: LoadBalancer, guest_uid: str, users: Mapping[str, 
 
 
 class Sweep:
-    """Looks for orphans while it runs, tells of each once, and deletes them if it is to."""
+    """Reports each orphan once while it runs, and deletes them where that is asked for."""
 
     def __init__(
         self,
@@ -137,7 +135,7 @@ class Sweep:
         balancers: Cache[LoadBalancer],
         options: Options,
         clock: Clock,
-        say: Callable[[str], None],
+        log: logging.Logger,
         metrics: Metrics,
     ) -> None:
         self._guest = guest
@@ -146,13 +144,13 @@ class Sweep:
         self._balancers = balancers
         self._options = options
         self._clock = clock
-        self._say = say
+        self._log = log
         self._metrics = metrics
-        # What was told of each orphan, by uid, and since when it has been one.
+        # The report of each orphan, by uid, and since when it has been one.
         self._reported: dict[str, tuple[str, datetime]] = {}
 
     async def run(self) -> None:
-        """Look again and again until cancelled. Returns at once where nothing is to be looked for."""
+        """Check every ten minutes until cancelled. Returns at once where the sweep is off."""
         if self._options.orphan_sweep == "off" or not self._options.has_cluster_name:
             return
         await self._services.wait_for_sync()
@@ -163,11 +161,11 @@ class Sweep:
             await sleep(self._clock, SWEEP_PERIOD)
 
     async def check(self) -> None:
-        """Tell of new orphans, and delete one that is ripe. Caches that are not current prove nothing."""
+        """Report new orphans, and delete one that is due. Caches that are not watching prove nothing."""
         if not self._services.is_watching or not self._balancers.is_watching:
             return
         orphans = plan_sweep(self._services.values(), self._balancers.values(), self._options)
-        self._metrics.set_orphans(len(orphans))
+        self._metrics.orphans.set(len(orphans))
         self._report(orphans)
         if self._options.orphan_sweep != "delete":
             return
@@ -179,9 +177,9 @@ class Sweep:
         before, self._reported = self._reported, {}
         for orphan in orphans:
             sentence = describe_orphan(orphan, self._options)
-            told, since = before.get(orphan.balancer.uid, ("", self._clock.now()))
-            if told != sentence:
-                self._say(sentence)
+            reported, since = before.get(orphan.balancer.uid, ("", self._clock.now()))
+            if reported != sentence:
+                self._log_of(orphan).info("%s", sentence)
             self._reported[orphan.balancer.uid] = (sentence, since)
 
     def _is_due(self, orphan: Orphan) -> bool:
@@ -190,32 +188,36 @@ class Sweep:
 
     async def _delete(self, orphan: Orphan) -> None:
         balancer = orphan.balancer
-        title = f"orphan {balancer.namespace}/{balancer.name}"
-        # Whatever comes of it, it is the next one's turn; should this one stay, its hour begins anew.
+        log = self._log_of(orphan)
+        # One that cannot be deleted waits another hour, so that the next one is tried.
         del self._reported[balancer.uid]
         try:
             problem = await self._recheck(orphan)
             if problem:
-                self._say(f"{title} is not deleted: {problem}")
+                log.info("orphan not deleted: %s", problem)
                 return
             await self._host.delete(balancer.ref, uid=balancer.uid)
         except NotFound:
             return
         except KubeError as error:
-            self._say(f"{title} could not be deleted: {error}")
+            log.warning("failed to delete orphan: %s", error)
             return
-        self._say(f"{title} is deleted: {orphan.because}")
-        self._metrics.count_deleted_orphan()
+        log.info("orphan deleted: %s", orphan.because)
+        self._metrics.orphans_deleted.inc()
+
+    def _log_of(self, orphan: Orphan) -> ObjectLog:
+        balancer = orphan.balancer
+        return ObjectLog(self._log, "LoadBalancer", f"{balancer.namespace}/{balancer.name}")
 
     async def _recheck(self, orphan: Orphan) -> str:
-        """What guest and host say against its deletion, both asked now; "" when they say nothing."""
+        """Why it must not be deleted, after a live read of both clusters; "" when it may be."""
         balancer, owner = orphan.balancer, orphan.balancer.owner
         asked = [
             await self._guest.find(ref)
             for ref in (GUEST_SERVICE, SERVICE.ref(owner.service, owner.namespace))
         ]
         if asked[0] is None:
-            return "the guest does not show its own service now"
+            return f"service {GUEST_SERVICE.namespace}/{GUEST_SERVICE.name} of the guest is not found"
         now = {(one.namespace, one.name): one for one in self._services.values()}
         now.pop((owner.namespace, owner.service), None)
         now |= {(one.namespace, one.name): one for one in map(read_service, filter(None, asked))}
@@ -229,20 +231,20 @@ class Sweep:
             case [Orphan(kept_because=why)] if why:
                 return why
             case _:
-                return "it is an orphan no longer"
+                return "it is no orphan any more"
 
 
 def describe_orphan(orphan: Orphan, options: Options) -> str:
-    """What is said of it: the fact, and what can be done."""
+    """The report: why it is an orphan, and what happens next or can be done."""
     balancer = orphan.balancer
     addresses = ", ".join(balancer.allocated) or "no address"
     by_hand = (
         f"kubectl -n {balancer.namespace} delete loadbalancers.loadbalancer.harvesterhci.io {balancer.name}"
     )
     if orphan.kept_because:
-        end = f"it is left alone, because {orphan.kept_because}; by hand, on Harvester: {by_hand}"
+        end = f"it is kept, because {orphan.kept_because}; to delete it, on Harvester: {by_hand}"
     elif options.orphan_sweep == "delete":
-        end = "it is deleted in an hour; --orphan-sweep=report prevents it"
+        end = "it is deleted in an hour; --orphan-sweep=report prevents that"
     else:
-        end = f"--orphan-sweep=delete deletes such ones; by hand, on Harvester: {by_hand}"
-    return f"orphan {balancer.namespace}/{balancer.name} ({addresses}): {orphan.because}; {end}"
+        end = f"--orphan-sweep=delete deletes orphans; to delete this one, on Harvester: {by_hand}"
+    return f"orphan with {addresses}: {orphan.because}; {end}"

@@ -1,7 +1,7 @@
-"""Who may see which page. Knows requests as values; sockets are elsewhere.
+"""The endpoints for probes and metrics, and who may read them. Pure but for `authorize`; `server` has the sockets.
 
-Some paths are open to anybody, because the kubelet shows no credential. For the others somebody is asked: `allow` gets
-the bearer token ("" where none was shown), verb and path, and says status and reason; 200 is yes.
+Some paths are open to anybody, because the kubelet sends no credential. For the others `authorize` gets the bearer token
+("" for none), verb and path, and returns status and reason; 200 is yes.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from windrow.core.json import dumps
 from windrow.kubernetes.errors import KubeError
-from windrow.probes.health import HealthChecks, health_metrics
-from windrow.probes.metrics import CONTENT_TYPE, Measure, render_metrics
-from windrow.probes.responses import Response
+from windrow.probes.health import HealthChecks, Response, health_metrics
+from windrow.probes.metrics import CONTENT_TYPE, Registry
 
 Authorize = Callable[[str, str, str], Awaitable[tuple[int, str]]]
 
@@ -45,48 +44,48 @@ class Endpoints:
     def __init__(
         self,
         healths: Sequence[HealthChecks],
-        measures: Callable[[], list[Measure]],
+        metrics: Registry,
         open_paths: Collection[str],
-        allow: Authorize,
+        authorize: Authorize,
     ) -> None:
         self._healths = tuple(healths)
-        self._metrics = measures
+        self._metrics = metrics
         self._open = frozenset(path for path in open_paths if not path.endswith("*"))
         self._open_below = tuple(path[:-1] for path in open_paths if path.endswith("*"))
-        self._allow = allow
+        self._authorize = authorize
 
-    async def respond(self, asked: ProbeRequest) -> Response:
-        if not self._is_open(asked.path):
-            verb = {"HEAD": "head", "GET": "get"}.get(asked.method, asked.method.lower())
+    async def respond(self, request: ProbeRequest) -> Response:
+        if not self._is_open(request.path):
+            verb = {"HEAD": "head", "GET": "get"}.get(request.method, request.method.lower())
             try:
-                status, why = await self._allow(asked.token, verb, asked.path)
+                status, why = await self._authorize(request.token, verb, request.path)
             except KubeError as error:
-                return refusal(500, f"who may see this cannot be asked of the guest cluster: {error.message}")
+                return refusal(500, f"the guest cluster cannot be request for authorization: {error.message}")
             if status != 200:
                 return refusal(status, why)
-        if asked.method not in ("GET", "HEAD"):
-            return refusal(405, f"{asked.method} is not supported here; only GET is")
-        return self._show(asked)
+        if request.method not in ("GET", "HEAD"):
+            return refusal(405, f"{request.method} is not supported here; only GET is")
+        return self._show(request)
 
     def _is_open(self, path: str) -> bool:
         return path in self._open or any(path.startswith(start) for start in self._open_below)
 
-    def _show(self, asked: ProbeRequest) -> Response:
-        if asked.path == "/metrics":
-            return Response(200, render_metrics(self._metrics()), CONTENT_TYPE)
-        if asked.path == "/metrics/slis":
-            return Response(200, render_metrics(health_metrics(*self._healths)), CONTENT_TYPE)
+    def _show(self, request: ProbeRequest) -> Response:
+        if request.path == "/metrics":
+            return Response(200, self._metrics.render(), CONTENT_TYPE)
+        if request.path == "/metrics/slis":
+            return Response(200, health_metrics(*self._healths).render(), CONTENT_TYPE)
         for health in self._healths:
-            root, _, rest = asked.path[1:].partition("/")
+            root, _, rest = request.path[1:].partition("/")
             if root == health.name:
-                excluded = [name for text in asked.query.get("exclude", ()) for name in text.split(",")]
-                return health.respond(rest.rstrip("/"), "verbose" in asked.query, excluded)
+                excluded = [name for text in request.query.get("exclude", ()) for name in text.split(",")]
+                return health.respond(rest.rstrip("/"), "verbose" in request.query, excluded)
         return Response(404, "404 page not found\n")
 
 
 def refusal(status: int, why: str) -> Response:
-    """A refusal as API servers write it."""
-    said = {
+    """A response with a Status object, as API servers write it."""
+    status_object = {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
@@ -95,4 +94,4 @@ def refusal(status: int, why: str) -> Response:
         "reason": _REASONS.get(status, "Unknown"),
         "code": status,
     }
-    return Response(status, dumps(said).decode() + "\n", "application/json")
+    return Response(status, dumps(status_object).decode() + "\n", "application/json")

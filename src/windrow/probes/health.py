@@ -1,13 +1,23 @@
-"""Whether a program is well: named checks, told in the words of Kubernetes' own components."""
+"""Health checks by name, and their responses in the words of Kubernetes' own components."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 
-from windrow.probes.metrics import Measure
-from windrow.probes.responses import Response
+from windrow.probes.metrics import Registry
 
-# Why the thing is not well; "" when it is.
+TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    body: str
+    content_type: str = TEXT
+
+
+# Why it is unhealthy; "" when it is healthy.
 Check = Callable[[], str]
 
 
@@ -18,16 +28,16 @@ class HealthChecks:
         self.name = name
         self._checks: dict[str, Check] = {"ping": lambda: ""}
 
-    def add(self, name: str, ask: Check) -> None:
-        """Ask this, too. A later check of the same name takes the place of the earlier."""
-        self._checks[name] = ask
+    def add(self, name: str, check: Check) -> None:
+        """Add a check, in place of an earlier one of the same name."""
+        self._checks[name] = check
 
     def problems(self) -> dict[str, str]:
-        """What each check says now, "" for those that are well."""
-        return {name: ask() for name, ask in self._checks.items()}
+        """The problem of each check now, "" for those that pass."""
+        return {name: check() for name, check in self._checks.items()}
 
     def respond(self, rest: str, verbose: bool = False, excluded: Collection[str] = ()) -> Response:
-        """`rest` is the path below ours: the name of one check, or ""."""
+        """`rest` is the path below that of these checks: the name of one check, or ""."""
         if rest:
             return self._one(rest)
         problems = {name: why for name, why in self.problems().items() if name not in excluded}
@@ -36,10 +46,10 @@ class HealthChecks:
         return Response(200, "".join(self._lines(problems, "passed")) if verbose else "ok")
 
     def _one(self, name: str) -> Response:
-        ask = self._checks.get(name)
-        if ask is None:
+        check = self._checks.get(name)
+        if check is None:
             return Response(404, "404 page not found\n")
-        why = ask()
+        why = check()
         return Response(500, f"internal server error: {why}\n") if why else Response(200, "ok")
 
     def _lines(self, problems: dict[str, str], end: str) -> Iterator[str]:
@@ -48,15 +58,13 @@ class HealthChecks:
         yield f"{self.name} check {end}\n"
 
 
-def health_metrics(*healths: HealthChecks) -> list[Measure]:
-    """What `/metrics/slis` shows: each check as 1 or 0."""
-    measure = Measure(
-        "kubernetes_healthcheck",
-        "gauge",
-        "1 for each check that is well, 0 for the others.",
-        ("name", "type"),
+def health_metrics(*healths: HealthChecks) -> Registry:
+    """The metrics of `/metrics/slis`: each check as 1 or 0."""
+    registry = Registry()
+    gauge = registry.gauge(
+        "kubernetes_healthcheck", "1 for each check that passes, 0 for the others.", ("name", "type")
     )
     for health in healths:
         for name, why in health.problems().items():
-            measure.set(0 if why else 1, name=name, type=health.name)
-    return [measure]
+            gauge.labels(name, health.name).set(0 if why else 1)
+    return registry

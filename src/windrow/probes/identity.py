@@ -1,11 +1,11 @@
-"""The certificate that the probes' port shows: from two files, read anew when they change, or one made up here.
+"""The serving certificate of the port for probes: from two files, read again when they change, or self-signed in memory.
 
-Nobody verifies a made-up one; the kubelet does not verify at all. It keeps what is read from being plain text.
+Clients cannot verify a self-signed one, and the kubelet verifies none. It keeps tokens from being sent in plain text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
@@ -19,7 +19,7 @@ RENEWAL = timedelta(days=30)
 
 
 class BadCertificate(ValueError):
-    """Certificate and key cannot be used; the message says why and what to do."""
+    """Certificate and key cannot be used; the message ends with a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class ServingCertificate:
 
 class ServingIdentity(Protocol):
     def current(self) -> ServingCertificate:
-        """What to show now; asked for each connection. Raises BadCertificate the first time only."""
+        """The certificate to serve now; called for each connection. Raises BadCertificate the first time only."""
         ...
 
 
 class SelfSignedIdentity:
-    """A self-signed identity in memory, made anew a month before it ends."""
+    """A self-signed certificate in memory, renewed a month before it expires."""
 
     def __init__(self, clock: Clock, common_name: str) -> None:
         self._clock = clock
@@ -66,12 +66,12 @@ class SelfSignedIdentity:
 
 
 class FileIdentity:
-    """The identity that two files hold. When they cannot be used any more, that is told once and the last one stays."""
+    """The certificate in two files. When they cannot be used any more, that is logged once and the last one stays."""
 
-    def __init__(self, certificate: str, key: str, read_file: ReadFile, say: Callable[[str], None]) -> None:
+    def __init__(self, certificate: str, key: str, read_file: ReadFile, log: logging.Logger) -> None:
         self._paths = (certificate, key)
         self._read_file = read_file
-        self._say = say
+        self._log = log
         self._pair: ServingCertificate | None = None
         self._problem = ""
 
@@ -84,7 +84,7 @@ class FileIdentity:
                 raise
             if str(error) != self._problem:
                 self._problem = str(error)
-                self._say(f"warning: {error}; the certificate that was read before is shown on")
+                self._log.warning("%s; the certificate that was read before stays in use", error)
         return self._pair
 
     def _read(self) -> ServingCertificate:

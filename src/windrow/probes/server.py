@@ -1,97 +1,117 @@
-"""The socket behind which the pages stand. The only file here that knows aiohttp."""
+"""Adapter module of aiohttp.web: an HTTPS server for probes and metrics.
+
+The port is open to anybody on the network, so what a client can hold is bounded: a TLS handshake by
+`HANDSHAKE_TIMEOUT_S`, a connection between two requests by `KEEPALIVE_S`, a response by `RESPONSE_TIMEOUT_S`, headers
+by aiohttp's limits, and a body is not read. Of more than `MAX_CONNECTIONS` the oldest is closed, so that connections
+which send nothing keep no probe away.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import logging
-import socket
 import ssl
 import tempfile
 from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
 
 from aiohttp import web
 
-from windrow.probes.connections import HANDSHAKE_S, IDLE_S, MOST, Connections, Line, listen
 from windrow.probes.endpoints import ProbeRequest, refusal
+from windrow.probes.health import Response
 from windrow.probes.identity import ServingCertificate, ServingIdentity
-from windrow.probes.responses import Response
 
 log = logging.getLogger(__name__)
 
-CLOSE_TIMEOUT_S = 0.5
+MAX_CONNECTIONS = 64
+HANDSHAKE_TIMEOUT_S = 5.0
+KEEPALIVE_S = 10.0
 RESPONSE_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 0.5
 
 
 class CannotListen(OSError):
     """The port cannot be had; the message says so in the words of the Go program."""
 
 
-class Guarded(Line, web.RequestHandler):
-    """A connection of ours, which understands HTTP."""
-
-
 class HealthServer:
-    """Serves `answer` by HTTPS while entered; `port` is the one that the system chose when 0 was asked for.
+    """Serves `respond` by HTTPS while entered; `port` is the one that the system chose when 0 was asked for.
 
     Raises CannotListen and BadCertificate on entry.
     """
 
     def __init__(
         self,
-        answer: Callable[[ProbeRequest], Awaitable[Response]],
+        respond: Callable[[ProbeRequest], Awaitable[Response]],
         identity: ServingIdentity,
         host: str,
         port: int,
         *,
         share_port: bool = False,
         minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
-        most: int = MOST,
-        idle_s: float = IDLE_S,
-        handshake_s: float = HANDSHAKE_S,
+        max_connections: int = MAX_CONNECTIONS,
+        keepalive_s: float = KEEPALIVE_S,
+        handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
     ) -> None:
-        self._respond_to = answer
+        self._respond = respond
         self._identity = identity
         self._host, self.port = host, port
         self._share_port = share_port
         self._minimum_version = minimum_version
-        self._most, self._idle_s, self._handshake_s = most, idle_s, handshake_s
-        self._server: web.Server | None = None
-        self._accepting: asyncio.Task[None] | None = None
-        self._sockets: list[socket.socket] = []
-        self._loaded: ServingCertificate | None = None
+        self._max_connections = max_connections
+        self._keepalive_s, self._handshake_timeout_s = keepalive_s, handshake_timeout_s
+        self._http: web.Server | None = None
+        self._listener: asyncio.Server | None = None
+        self._certificate: ServingCertificate | None = None
         self._context: ssl.SSLContext | None = None
 
     async def __aenter__(self) -> HealthServer:
-        self._tls()
-        try:
-            self._sockets = listen(self._host, self.port, share_port=self._share_port)
-        except OSError as error:
-            raise self._refused(error) from error
-        # A probe that has gone away needs no answer; the next one comes soon.
-        self._server = web.Server(self._handle, handler_cancellation=True)
-        self.port = self._sockets[0].getsockname()[1]
-        connections = Connections(
-            self._new_line, self._sockets, self._tls, most=self._most, handshake_s=self._handshake_s
+        context = self._current_context()
+        # A client that has gone away needs no response; the next probe comes soon.
+        self._http = web.Server(
+            self._handle,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=self._keepalive_s,
+            lingering_time=0,
         )
-        self._accepting = asyncio.create_task(connections.run())
+        # Every address means those of both families, as in Go.
+        host = None if ip_address(self._host).is_unspecified else self._host
+        try:
+            self._listener = await asyncio.get_running_loop().create_server(
+                self._accept,
+                host,
+                self.port,
+                ssl=context,
+                reuse_port=self._share_port,
+                ssl_handshake_timeout=self._handshake_timeout_s,
+                ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
+            )
+        except OSError as error:
+            raise self._cannot_listen(error) from error
+        self.port = self._listener.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._server is not None
-        assert self._accepting is not None
-        self._accepting.cancel()
-        await asyncio.wait({self._accepting})
-        for one in self._sockets:
-            one.close()
-        self._server.pre_shutdown()
-        await self._server.shutdown(CLOSE_TIMEOUT_S)
+        assert self._listener is not None
+        assert self._http is not None
+        self._listener.close()
+        self._http.pre_shutdown()
+        await self._http.shutdown(CLOSE_TIMEOUT_S)
 
-    def _refused(self, error: OSError) -> CannotListen:
+    def _accept(self) -> web.RequestHandler:
+        assert self._http is not None
+        connections = self._http.connections  # the oldest first
+        for one in connections[: max(len(connections) - self._max_connections + 1, 0)]:
+            one.force_close()
+        return self._http()
+
+    def _cannot_listen(self, error: OSError) -> CannotListen:
         where = f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
         why = {
             errno.EADDRINUSE: "address already in use",
@@ -102,65 +122,49 @@ class HealthServer:
             f"failed to create listener: failed to listen on {where}: listen tcp {where}: bind: {why}"
         )
 
-    def _tls(self) -> ssl.SSLContext:
-        pair = self._identity.current()
-        if pair != self._loaded or self._context is None:
-            self._context = self._new_context(pair)
-            self._loaded = pair
+    def _current_context(self) -> ssl.SSLContext:
+        certificate = self._identity.current()
+        if certificate != self._certificate or self._context is None:
+            self._context = self._new_context(certificate)
+            self._certificate = certificate
         return self._context
 
-    def _new_context(self, pair: ServingCertificate) -> ssl.SSLContext:
+    def _new_context(self, certificate: ServingCertificate) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = self._minimum_version
         context.set_alpn_protocols(["http/1.1"])
         with tempfile.TemporaryDirectory() as folder:  # the ssl module reads key pairs from files only
             chain, key = Path(folder, "chain.pem"), Path(folder, "key.pem")
             key.touch(mode=0o600)
-            chain.write_text(pair.chain)
-            key.write_text(pair.key)
+            chain.write_text(certificate.chain)
+            key.write_text(certificate.key)
             context.load_cert_chain(chain, key)
         context.sni_callback = self._renew
         return context
 
     def _renew(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """Show a renewed certificate to new connections, without a restart."""
-        fresh = self._tls()
+        """Use a renewed certificate for new connections, without a restart; called at each handshake."""
+        fresh = self._current_context()
         if fresh is not context:
             connection.context = fresh
 
-    def _new_line(self) -> Guarded:
-        assert self._server is not None
-        line = Guarded(self._server, loop=asyncio.get_running_loop(), access_log=None)  # type: ignore[arg-type]
-        line.idle_s = self._idle_s
-        return line
-
     async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
-        connection = http.protocol
-        assert isinstance(connection, Guarded)
-        connection.begin_answer()
-        try:
-            return await self._respond(http)
-        finally:
-            connection.finish_answer()
-
-    async def _respond(self, http: web.BaseRequest) -> web.StreamResponse:
         scheme, _, token = http.headers.get("Authorization", "").partition(" ")
         query = {name: http.query.getall(name) for name in http.query}
-        asked = ProbeRequest(
-            http.method, http.path, query, token.strip() if scheme.lower() == "bearer" else ""
-        )
+        token = token.strip() if scheme.lower() == "bearer" else ""
+        request = ProbeRequest(http.method, http.path, query, token)
         try:
             async with asyncio.timeout(RESPONSE_TIMEOUT_S):
-                answer = await self._respond_to(asked)
+                response = await self._respond(request)
         except TimeoutError:
-            answer = refusal(500, f"no answer within {RESPONSE_TIMEOUT_S:.0f} s")
+            response = refusal(500, f"no response within {RESPONSE_TIMEOUT_S:.0f} s")
         except Exception:
-            # A fault of ours: the operator learns why, whoever asked that there is one.
-            log.exception("%s %s failed", asked.method, asked.path)
-            answer = refusal(500, "the page could not be made; the program's log says why")
+            # A defect of ours: the operator learns why, the client only that there is one.
+            log.exception("%s %s failed", request.method, request.path)
+            response = refusal(500, "the response could not be made; the log of the program says why")
         headers = {
-            "Content-Type": answer.content_type,
+            "Content-Type": response.content_type,
             "Cache-Control": "no-cache, private",
             "X-Content-Type-Options": "nosniff",
         }
-        return web.Response(status=answer.status, body=answer.body.encode(), headers=headers)
+        return web.Response(status=response.status, body=response.body.encode(), headers=headers)

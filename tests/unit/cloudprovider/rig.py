@@ -9,6 +9,7 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.client.in_process import InProcessTransport
 from windrow.cloudprovider.cmd.main import run
+from windrow.cloudprovider.logs import line_logger
 from windrow.core import pki
 from windrow.core.clock import format_time
 from windrow.core.json import dumps
@@ -102,7 +103,7 @@ class World:
     def find(self, host, port):
         return self.doors.get(host)
 
-    def start(self, *more, say=None, measures=None):
+    def start(self, *more, write=None, metrics=None):
         argv = ["--cloud-config=/cloud-config", "--cluster-name=demo", *more]
         env = {"KUBECONFIG": "/guest", "HOSTNAME": f"pod-{len(self.programs)}"}
         dial = lambda access: InProcessTransport(access, self.find, self.clock)  # noqa: E731
@@ -114,8 +115,8 @@ class World:
             dial,
             self.clock,
             rng,
-            say or self.lines.append,
-            metrics=measures,
+            line_logger(write or self.lines.append),
+            metrics=metrics,
             is_replaced=self.replaced.__contains__,
         )
         self.programs.append(asyncio.create_task(program))

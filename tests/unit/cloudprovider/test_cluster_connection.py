@@ -3,9 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from windrow.cloudprovider.cmd.flags import Options
-from windrow.cloudprovider.connection.cluster_connection import ClusterConnection, guest_source, host_source
+from windrow.cloudprovider.connection.cluster_connection import ClusterConnection
+from windrow.cloudprovider.connection.sources import guest_source, host_source
+from windrow.cloudprovider.logs import line_logger
 from windrow.cloudprovider.metrics import Metrics
+from windrow.cloudprovider.options import Options
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, render_kubeconfig
 from windrow.kubernetes.requests import Reply, Request
 from windrow.testing.clock import NOON
@@ -48,7 +50,7 @@ class Site:
 
     def __init__(self, folder: Path, access=HOST, file="cloud-config"):
         self.folder, self.path = folder, folder / file
-        self.server, self.measures = Server(), Metrics()
+        self.server, self.metrics = Server(), Metrics()
         self.said, self.moves, self.stuck, self.replaced = [], [], [], set()
         self.write(access)
 
@@ -58,15 +60,15 @@ class Site:
     def open(self):
         options = Options(cloud_config=str(self.path))
         read = lambda path: Path(path).read_text()  # noqa: E731
-        say, replaced = self.said.append, self.replaced.__contains__
+        log, replaced = line_logger(self.said.append), self.replaced.__contains__
         way = ClusterConnection(
-            "host", host_source(options), self.server.dial, read, Clock(), say, self.measures, replaced
+            "host", host_source(options), self.server.dial, read, Clock(), log, self.metrics, replaced
         )
         way.on_changed, way.on_restart_needed = self.moves.append, self.stuck.append
         return way
 
     def reloads(self, result):
-        return self.measures["windrow_credential_reloads_total"].value(cluster="host", result=result)
+        return self.metrics.value("windrow_credential_reloads_total", cluster="host", result=result)
 
 
 async def look_twice(way):
@@ -108,7 +110,7 @@ async def test_a_mounted_secret_changes_by_a_swap_of_links(tmp_path):
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
 
     assert await look_twice(way)
-    assert way.access.token == "second"
+    assert way.config.token == "second"
 
 
 async def test_files_that_the_kubeconfig_names_are_followed_too(tmp_path):
@@ -121,14 +123,17 @@ async def test_files_that_the_kubeconfig_names_are_followed_too(tmp_path):
     (tmp_path / "ca.crt").write_text(PEM + PEM)
 
     assert await look_twice(way)
-    assert way.access.ca == PEM + PEM
+    assert way.config.ca == PEM + PEM
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"server": "https://other:6443"}, "Harvester is at https://other:6443 now, not at https://h:6443"),
-        ({"namespace": "elsewhere"}, "the VMs are in namespace 'elsewhere' now, not in 'default'"),
+        (
+            {"server": "https://other:6443"},
+            "the server of Harvester changed from https://h:6443 to https://other:6443",
+        ),
+        ({"namespace": "elsewhere"}, "the namespace of the VMs changed from 'default' to 'elsewhere'"),
     ],
 )
 async def test_another_server_or_namespace_is_another_world(tmp_path, change, words):
@@ -169,7 +174,7 @@ async def test_after_a_refusal_that_stayed_one_the_new_credential_is_a_new_begin
     site.write(replace(HOST, token="first"))
     await look_twice(way)
 
-    assert site.moves == ["Harvester has a new credential after one that was refused"]
+    assert site.moves == ["Harvester has a new credential after one that was rejected"]
 
 
 async def test_a_mount_of_one_file_that_was_replaced_is_told_and_left_when_the_credential_is_refused(
@@ -185,7 +190,7 @@ async def test_a_mount_of_one_file_that_was_replaced_is_told_and_left_when_the_c
     await way.transport.send(GET)
 
     assert len(told) == 1
-    assert "our mount shows the old one" in told[0]
+    assert "the mount shows the old file" in told[0]
     assert (early, len(site.stuck)) == ([], 1)
 
 
@@ -213,7 +218,7 @@ async def test_a_way_that_cannot_be_dialled_is_not_taken(tmp_path):
     site.write(replace(HOST, token="second"))
 
     assert not await look_twice(way)
-    assert way.access == HOST
+    assert way.config == HOST
     assert "no programs here" in site.said[0]
 
 
@@ -303,7 +308,7 @@ def fault_of(source, files):
 def test_a_rancher_url_with_a_path_is_a_server(tmp_path):
     access = replace(HOST, server="https://rancher.example.org/k8s/clusters/c-m-abc", insecure=True)
 
-    assert Site(tmp_path, access).open().access.server == access.server
+    assert Site(tmp_path, access).open().config.server == access.server
 
 
 def test_in_a_pod_the_guest_is_the_services_account():
@@ -341,7 +346,7 @@ async def test_no_beginning_of_a_file_is_taken_while_it_is_written(tmp_path, acc
     site.write(whole)
 
     assert await look_twice(way)
-    assert (way.access.token, way.access.namespace) == (access.token, access.namespace)
+    assert (way.config.token, way.config.namespace) == (access.token, access.namespace)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +371,7 @@ async def test_half_a_file_is_not_taken_however_long_it_stays(tmp_path, access, 
 
     assert not any(looks)
     assert [words in line for line in site.said] == [True]
-    assert way.access == HOST
+    assert way.config == HOST
 
 
 async def doubt(transport, namespace):
@@ -385,7 +390,7 @@ async def test_a_place_that_may_not_be_ours_is_not_gone_to_and_told_once(tmp_pat
     looks = [await way.reload() for _ in range(10)]
 
     assert not any(looks)
-    assert (way.access, site.moves, len(site.said), site.reloads("failure")) == (HOST, [], 1, 1)
+    assert (way.config, site.moves, len(site.said), site.reloads("failure")) == (HOST, [], 1, 1)
     assert f"{change.get('namespace', 'default')} is not ours" in site.said[0]
 
 
@@ -421,4 +426,4 @@ async def test_a_move_tells_what_stays_behind(tmp_path):
     site.write(replace(HOST, namespace="elsewhere"))
     await look_twice(way)
 
-    assert "load balancers that were made there stay there" in site.moves[0]
+    assert "LoadBalancers that were created there are not deleted" in site.moves[0]

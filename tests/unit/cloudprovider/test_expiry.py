@@ -88,14 +88,14 @@ def test_a_short_lived_credential_is_not_complained_about_all_its_life():
         (5 * DAY, "in 5 days"),
         (DAY, "in 24 hours"),
         (timedelta(minutes=7), "in 7 minutes"),
-        (-DAY, "ended at"),
+        (-DAY, "expired at"),
     ],
 )
 def test_the_sentence_names_credential_server_time_and_cure(left, words):
     said = render_warning(ClientConfig("https://h", token="secret", user="me"), Expiry(NOON + left), NOON)
 
     assert words in said
-    assert said.startswith("the token of user 'me' for https://h end")
+    assert said.startswith("the token of user 'me' for https://h expire")
     assert "without a restart" in said
     assert "secret" not in said
 

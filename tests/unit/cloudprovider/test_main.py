@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from windrow.cloudprovider.cmd.main import run
+from windrow.cloudprovider.logs import line_logger
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.kubernetes.kubeconfig import render_kubeconfig
@@ -52,16 +53,16 @@ def test_a_node_is_initialised_once_its_address_is_confirmed():
 def test_the_log_tells_in_plain_words_what_was_done_to_a_node_and_why():
     async def story(world):
         await settled(world, "w1")
-        return world.said("node 'w1': ")
+        return world.said("Node w1: ")
 
     said = tell(story)
 
     assert (
-        "node 'w1': taint node.cloudprovider.kubernetes.io/uninitialized removed because it runs in VM w1"
+        "Node w1: taint node.cloudprovider.kubernetes.io/uninitialized removed because it runs in VM w1"
         in said
     )
-    assert "node 'w1': addresses set to 192.168.1.0, w1 because VM w1 reports them" in said
-    assert not [line for line in said if "Announce" in line or "SetLabels" in line]
+    assert "Node w1: addresses set to 192.168.1.0, w1 because VM w1 reports them" in said
+    assert not [line for line in said if "EmitEvent" in line or "SetLabels" in line]
 
 
 def test_a_guest_with_a_name_of_its_own_is_found_by_asking_it():
@@ -287,12 +288,12 @@ def test_a_renewed_credential_is_used_without_a_restart_and_watches_go_on():
         await world.make_vm("w2", "192.168.1.2")
         await world.join("w2", "192.168.1.2")
         await asyncio.sleep(1)
-        return asked, await world.taints("w2"), world.said("read anew")
+        return asked, await world.taints("w2"), world.said("reloaded the credential")
 
     assert tell(story) == (
         [],
         [],
-        ["the credential for Harvester was read anew: https://10.0.0.1:6443 (the token of user 'harvester')"],
+        ["reloaded the credential for Harvester: https://10.0.0.1:6443 (the token of user 'harvester')"],
     )
 
 
@@ -320,9 +321,14 @@ def test_whoever_was_refused_does_not_wait_on_once_there_is_a_new_credential():
         before = await world.taints("w1")
         world.renew("renewed")
         await asyncio.sleep(6)
-        return before, await world.taints("w1"), program.done(), world.said("starts anew")
+        return before, await world.taints("w1"), program.done(), world.said("restarting the controllers")
 
-    assert tell(story) == ([UNINITIALISED], [], False, ["the work starts anew"])
+    assert tell(story) == (
+        [UNINITIALISED],
+        [],
+        False,
+        ["restarting the controllers: Harvester has a new credential after one that was rejected"],
+    )
 
 
 def test_where_only_a_new_mount_shows_the_new_credential_the_program_ends_and_gives_the_lease_back():
@@ -340,7 +346,7 @@ def test_where_only_a_new_mount_shows_the_new_credential_the_program_ends_and_gi
         return (
             before,
             program.result(),
-            world.said("our mount shows"),
+            world.said("the mount shows the old file"),
             (await world.cluster.get(LEASE_REF))["spec"]["holderIdentity"],
             world.lines[-1],
         )
@@ -348,7 +354,7 @@ def test_where_only_a_new_mount_shows_the_new_credential_the_program_ends_and_gi
     before, code, told, holder, last = tell(story)
 
     assert (before, code, len(told), holder) == (False, 1, 1, "")
-    assert last.endswith("/cloud-config shows in a new mount only; ending, so that this is started anew")
+    assert "only a new mount shows the newer /cloud-config; exiting, so that the pod restarts" in last
 
 
 def test_whoever_stands_by_ends_too_where_only_a_new_mount_shows_the_new_credential():
@@ -366,7 +372,7 @@ def test_whoever_stands_by_ends_too_where_only_a_new_mount_shows_the_new_credent
     before, after, lease, last = tell(story)
 
     assert (before, after, lease["holderIdentity"]) == (False, True, "another")
-    assert last.endswith("/guest shows in a new mount only; ending, so that this is started anew")
+    assert "only a new mount shows the newer /guest; exiting, so that the pod restarts" in last
 
 
 def test_another_namespace_starts_the_work_anew_and_keeps_the_lead():
@@ -399,7 +405,7 @@ def test_a_cloud_config_that_slips_to_another_namespace_costs_no_service_its_add
 
     assert (before, after, places) == ("10.1.0.1", "10.1.0.1", ["default"])
     assert len(told) == 1
-    assert "restart this program" in told[0]
+    assert "restart the pod" in told[0]
 
 
 def test_a_service_that_is_deleted_while_the_cloud_config_slips_leaves_nothing():
@@ -422,11 +428,11 @@ def test_a_place_that_holds_the_vm_of_one_node_is_ours_again():
         uid = await world.make_vm("n2", "192.168.1.9", namespace="other")
         world.renew("harvester-token", namespace="other")
         await asyncio.sleep(20)
-        early = world.said("VMs are looked for in namespace 'other'")
+        early = world.said("watching VirtualMachines in namespace other")
         await world.join("n2")
         await world.cluster.patch(NODE.ref("n2"), {"spec": {"providerID": f"harvester://{uid}"}})
         await asyncio.sleep(90)
-        return early, world.said("VMs are looked for in namespace 'other'")
+        return early, world.said("watching VirtualMachines in namespace other")
 
     early, late = tell(story)
 
@@ -454,7 +460,7 @@ def test_a_cloud_config_that_breaks_is_told_once_and_the_old_credential_goes_on(
         await asyncio.sleep(5)
         world.write("/cloud-config", kept)
         await asyncio.sleep(600)
-        return told, await world.taints("w2"), world.said("read anew")
+        return told, await world.taints("w2"), world.said("reloaded the credential")
 
     told, taints, renewed = tell(story)
 
@@ -468,17 +474,17 @@ def test_a_credential_that_ends_soon_is_told_ahead_with_the_cure():
         world.renew(a_token(NOON - timedelta(days=90), NOON + timedelta(days=8)))
         world.start()
         await asyncio.sleep(3600)
-        early = world.said("ends at")
+        early = world.said("expires at")
         await asyncio.sleep(2 * 86400)
         events = [
-            raw["message"] for raw in await world.cluster.list(EVENT) if raw["reason"] == "CredentialExpires"
+            raw["message"] for raw in await world.cluster.list(EVENT) if raw["reason"] == "CredentialExpiring"
         ]
-        return early, world.said("ends at"), len(events)
+        return early, world.said("expires at"), len(events)
 
     early, late, events = tell(story)
 
     assert early == []
-    assert "ends at 2026-01-09T12:00:00Z, in 7 days" in late[0]
+    assert "expires at 2026-01-09T12:00:00Z, in 7 days" in late[0]
     assert "without a restart" in late[0]
     assert (len(late), events) == (2, 2)
 
@@ -527,7 +533,7 @@ async def test_a_bad_start_ends_with_one_and_says_why(argv, words):
     def read(path):
         raise FileNotFoundError(path)
 
-    code = await run(argv, {}, read, lambda access: None, LoopClock(), Rng(1), lines.append)
+    code = await run(argv, {}, read, lambda access: None, LoopClock(), Rng(1), line_logger(lines.append))
 
     assert code == 1
     assert lines[0] == "FATAL: cloudprovider.harvesterhci.io failed to start"
@@ -538,7 +544,7 @@ async def test_a_bad_start_ends_with_one_and_says_why(argv, words):
 async def test_whoever_gets_the_flags_wrong_is_shown_the_way_to_the_help(argv):
     lines = []
 
-    await run(argv, {}, None, None, LoopClock(), Rng(1), lines.append)
+    await run(argv, {}, None, None, LoopClock(), Rng(1), line_logger(lines.append))
 
     assert lines[-1] == "Hint: every flag: harvester-cloud-provider --help"
 
@@ -549,9 +555,7 @@ def test_a_cloud_config_without_a_namespace_is_warned_about(namespace, warnings)
         world.renew("harvester-token", namespace=namespace)
         world.start()
         await asyncio.sleep(1)
-        return world.said("names no namespace"), world.said(
-            "leading; VMs are looked for in namespace 'default'"
-        )
+        return world.said("names no namespace"), world.said("watching VirtualMachines in namespace default")
 
     told, leads = tell(story)
 
@@ -566,10 +570,10 @@ def test_an_error_that_nobody_foresaw_ends_the_program_with_the_lease_given_back
 
         def say(line):
             world.lines.append(line)
-            if "read anew" in line:
+            if "reloaded the credential" in line:
                 raise Full("no space left for this line")
 
-        program = world.start(say=say)
+        program = world.start(write=say)
         await asyncio.sleep(30)
         held = (await world.cluster.get(LEASE_REF))["spec"]["holderIdentity"]
         world.renew("renewed")
@@ -594,7 +598,7 @@ def test_an_error_that_nobody_foresaw_ends_the_program_with_the_lease_given_back
 async def test_help_and_version_need_no_cluster(argv, code, words):
     lines = []
 
-    assert await run(argv, {}, None, None, LoopClock(), Rng(1), lines.append) == code
+    assert await run(argv, {}, None, None, LoopClock(), Rng(1), line_logger(lines.append)) == code
     assert any(words in line for line in lines)
 
 

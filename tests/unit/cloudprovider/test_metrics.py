@@ -9,12 +9,12 @@ from .services.rig import tell as tell_of_services
 
 
 def test_a_depth_is_asked_for_whenever_somebody_looks():
-    measures, waiting = Metrics(), []
-    measures.register_queue("service", lambda: len(waiting))
-    before = measures["workqueue_depth"].value(name="service")
+    metrics, waiting = Metrics(), []
+    metrics.register_queue("service", lambda: len(waiting))
+    before = metrics.value("workqueue_depth", name="service")
     waiting += ["web", "api"]
 
-    assert (before, measures["workqueue_depth"].value(name="service")) == (0, 2)
+    assert (before, metrics.value("workqueue_depth", name="service")) == (0, 2)
 
 
 def test_each_failure_of_a_service_is_one_retry_and_one_more_that_waits():
@@ -23,7 +23,7 @@ def test_each_failure_of_a_service_is_one_retry_and_one_more_that_waits():
         world.start()
         await world.settle()
         names = ("workqueue_adds_total", "workqueue_retries_total", "workqueue_depth")
-        read = lambda: [world.measures[name].value(name="service") for name in names]  # noqa: E731
+        read = lambda: [world.metrics.value(name, name="service") for name in names]  # noqa: E731
         world.host_cable.breaks += [("POST loadbalancers", "before")] * 2
         before = read()
         await world.serve()
@@ -39,15 +39,15 @@ def test_each_failure_of_a_service_is_one_retry_and_one_more_that_waits():
 
 def test_a_node_that_waits_already_is_not_counted_again():
     async def story(world):
-        measures = Metrics()
+        metrics = Metrics()
         for number in range(3):
             await world.make_vm(f"w{number}", f"192.168.1.{number}")
             await world.join(f"w{number}", f"192.168.1.{number}")
-        world.start(measures=measures)
+        world.start(metrics=metrics)
         await asyncio.sleep(30)
-        settled = measures["workqueue_adds_total"].value(name="Nodes")
+        settled = metrics.value("workqueue_adds_total", name="Nodes")
         await asyncio.sleep(3600)
-        return settled, measures["workqueue_adds_total"].value(name="Nodes")
+        return settled, metrics.value("workqueue_adds_total", name="Nodes")
 
     settled, later = tell(story)
 

@@ -49,7 +49,7 @@ def test_a_start_in_a_wrong_namespace_costs_no_service_its_address(flags):
 
     assert (address, places) == ("10.1.0.1", ["default"])
     assert len(told) == 1
-    assert "name the namespace of the VMs in the context" in told[0]
+    assert "set the namespace of the VMs in the context" in told[0]
     assert "such as n1" in told[0]
 
 

@@ -88,12 +88,14 @@ class Life:
             await self.make(name)
 
     async def _watch_deletions(self, operation):
-        if operation.verb != "delete" or operation.kind != NODE or operation.caller.username != "program":
+        if operation.verb != "delete" or operation.kind != NODE or operation.user.username != "program":
             return
-        vm_uid = operation.old["spec"].get("providerID", "").removeprefix("harvester://")
+        vm_uid = operation.old_object["spec"].get("providerID", "").removeprefix("harvester://")
         living = {uid_of(raw) for raw in await self.world.harvester.list(VM, "default")}
         if not vm_uid or vm_uid in living:
-            self.faults.append(f"node {name_of(operation.old)} was deleted, and its VM {vm_uid!r} lives")
+            self.faults.append(
+                f"node {name_of(operation.old_object)} was deleted, and its VM {vm_uid!r} lives"
+            )
 
     # --- what may happen ------------------------------------------------------------------------------------------
 

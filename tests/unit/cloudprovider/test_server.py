@@ -1,9 +1,9 @@
 import asyncio
 from datetime import timedelta
 
-from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.cmd.server import ProcessHealth
 from windrow.cloudprovider.metrics import Metrics
+from windrow.cloudprovider.options import Options
 from windrow.core.json import dumps, loads
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import LEASE
@@ -28,8 +28,8 @@ class Candidate:
 
 class Process:
     def __init__(self, *, is_leader=True):
-        self.clock, self.measures = Clock(), Metrics()
-        self.vitals = ProcessHealth(Options(), self.measures, self.clock)
+        self.clock, self.metrics = Clock(), Metrics()
+        self.vitals = ProcessHealth(Options(), self.metrics, self.clock)
         self.candidate = Candidate(is_leader)
         self.vitals.set_elector(self.candidate)
         self.pages = self.vitals.endpoints(None)
@@ -75,20 +75,20 @@ async def test_controllers_that_were_started_are_counted_and_checked():
     process, names = Process(), frozenset(["cloud-node-controller"])
     process.vitals.controllers_started(names, lambda: "")
     body = (await process.pages.respond(ProbeRequest("GET", "/healthz", {"verbose": [""]}))).body
-    running = process.measures["running_managed_controllers"]
+    running = "running_managed_controllers"
     label = {"name": "cloud-node-controller", "manager": "cloud-controller-manager"}
-    before = running.value(**label)
+    before = process.metrics.value(running, **label)
     process.vitals.controllers_stopped(names)
-    counted = running.value(**label)
+    counted = process.metrics.value(running, **label)
     ill = await process.get("/livez")
     process.vitals.controllers_started(names, lambda: "")
 
     assert "[+]cloud-node-controller ok" in body
     assert ill[0] == 500
-    assert "[-]cloud-node-controller failed: it was started and does not run any more" in ill[1]
+    assert "[-]cloud-node-controller failed: the controller was started and has stopped" in ill[1]
     assert await process.get("/livez") == (200, "ok")
     assert (before, counted) == (1, 0)
-    assert process.measures["leader_election_master_status"].value(name="cloud-controller-manager") == 1
+    assert process.metrics.value("leader_election_master_status", name="cloud-controller-manager") == 1
 
 
 class Guest:

@@ -9,11 +9,11 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.client.client import Client
 from windrow.client.informer import Informer
-from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.logs import line_logger
 from windrow.cloudprovider.metrics import Metrics
-from windrow.cloudprovider.services.load_balancer_names import load_balancer_name
-from windrow.cloudprovider.services.load_balancers import load_balancer_reader
-from windrow.cloudprovider.services.readings import Service, read_service
+from windrow.cloudprovider.names import load_balancer_name
+from windrow.cloudprovider.options import Options
+from windrow.cloudprovider.services.readings import Service, load_balancer_reader, read_service
 from windrow.cloudprovider.sweep import Sweep, plan_sweep
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
@@ -69,9 +69,9 @@ WEB = Service("default", "web", "web-uid", is_load_balancer=True)
 @pytest.mark.parametrize(
     ("services", "words"),
     [
-        ([KUBERNETES], "service default/web does not exist any more"),
-        ([KUBERNETES, WEB], "service default/web was made anew"),
-        ([KUBERNETES, replace(WEB, namespace="other")], "does not exist any more"),
+        ([KUBERNETES], "service default/web does not exist"),
+        ([KUBERNETES, WEB], "service default/web was recreated"),
+        ([KUBERNETES, replace(WEB, namespace="other")], "does not exist"),
     ],
 )
 def test_a_load_balancer_whose_service_is_gone_or_another_is_an_orphan(services, words):
@@ -126,8 +126,8 @@ def test_what_is_no_orphan_of_ours(case, services, balancer, options):
 @pytest.mark.parametrize(
     ("services", "balancer", "words"),
     [
-        ([], a_balancer(mark=""), "no mark"),
-        ([], a_balancer(mark="another-guest"), "another guest cluster of this name"),
+        ([], a_balancer(mark=""), "no annotation windrow.io/guest-uid"),
+        ([], a_balancer(mark="another-guest"), "that of another guest cluster of this name"),
         (
             [replace(WEB, name="dns", addresses="10.0.0.50")],
             a_balancer(),
@@ -162,7 +162,7 @@ class Stage:
     def __init__(self, mode="delete"):
         self.clock = LoopClock()
         self.lines = []
-        self.measures = Metrics()
+        self.metrics = Metrics()
         self.options = Options(cluster_name=CLUSTER, orphan_sweep=mode)
         self.guest, self.host = (
             ApiServer(MemoryStore(), self.clock, Rng(name), name=name) for name in ("guest", "host")
@@ -190,8 +190,8 @@ class Stage:
             balancers,
             self.options,
             self.clock,
-            self.lines.append,
-            self.measures,
+            line_logger(self.lines.append),
+            self.metrics,
         )
         self.tasks.append(asyncio.create_task(sweep.run()))
         await asyncio.sleep(61)
@@ -257,7 +257,7 @@ def test_an_orphan_is_told_once_and_only_told():
         await stage.start()
         first = list(stage.lines)
         await asyncio.sleep(24 * HOUR)
-        return name, first, stage.lines, await stage.balancers(), stage.measures["windrow_orphans"].value()
+        return name, first, stage.lines, await stage.balancers(), stage.metrics.value("windrow_orphans")
 
     name, first, lines, left, counted = tell(story, "report")
 
@@ -301,7 +301,7 @@ def test_an_orphan_is_deleted_an_hour_after_it_was_told():
         early = await stage.balancers()
         await asyncio.sleep(700)
         deletes = [request for request in stage.calls if request.method == "DELETE"]
-        counted = stage.measures["windrow_orphans_deleted_total"].value()
+        counted = stage.metrics.value("windrow_orphans_deleted_total")
         return name, early, await stage.balancers(), deletes, counted, stage.lines
 
     name, early, late, deletes, counted, lines = tell(story)
@@ -310,7 +310,7 @@ def test_an_orphan_is_deleted_an_hour_after_it_was_told():
     assert len(deletes) == 1
     assert b'"uid"' in deletes[0].body
     assert "it is deleted in an hour" in lines[0]
-    assert f"orphan default/{name} is deleted: service default/web does not exist any more" == lines[-1]
+    assert f"LoadBalancer default/{name}: orphan deleted: service default/web does not exist" == lines[-1]
 
 
 def test_one_is_deleted_at_each_look():
@@ -336,7 +336,7 @@ async def ripe(stage, happens):
     await asyncio.sleep(HOUR - 60)
     stage.to_guest.before = stage.to_host.before = happens
     await asyncio.sleep(700)
-    return [line for line in stage.lines if line.startswith(f"orphan default/{name} ")][1:]
+    return [line for line in stage.lines if f"LoadBalancer default/{name}: " in line][1:]
 
 
 def answers(raw):
@@ -359,7 +359,7 @@ def test_the_guest_has_the_last_word_on_its_service():
 
     lines, left = tell(story)
 
-    assert (lines[0].partition("is ")[2], left) == ("not deleted: it is an orphan no longer", 1)
+    assert (lines[0].partition(": ")[2], left) == ("orphan not deleted: it is no orphan any more", 1)
 
 
 def test_another_guest_behind_the_credential_deletes_nothing():
@@ -375,7 +375,7 @@ def test_another_guest_behind_the_credential_deletes_nothing():
 
     lines, left = tell(story)
 
-    assert "the mark of another guest cluster of this name" in lines[0]
+    assert "is that of another guest cluster of this name" in lines[0]
     assert left == 1
 
 
@@ -390,7 +390,7 @@ def test_a_guest_that_shows_nothing_deletes_nothing():
 
     lines, left = tell(story)
 
-    assert "the guest does not show its own service now" in lines[0]
+    assert "service default/kubernetes of the guest is not found" in lines[0]
     assert left == 1
 
 
@@ -409,7 +409,7 @@ def test_an_api_that_fails_deletes_nothing_and_is_asked_again_after_an_hour(side
 
     lines, kept, left = tell(story)
 
-    assert "could not be deleted: nobody answers" in lines[0]
+    assert "failed to delete orphan: nobody answers" in lines[0]
     assert (kept, left) == (1, [])
 
 
@@ -427,7 +427,7 @@ def test_an_orphan_that_cannot_be_deleted_does_not_keep_the_others():
         stage.to_host.before = happens
         await stage.start()
         await asyncio.sleep(HOUR + 1200)
-        failed = [line for line in stage.lines if "could not be deleted" in line]
+        failed = [line for line in stage.lines if "failed to delete orphan" in line]
         return len(others), len(failed), await stage.balancers() == [first]
 
     assert tell(story) == (2, 1, True)
@@ -447,7 +447,7 @@ def test_what_somebody_relabelled_meanwhile_is_his():
 
     lines, left = tell(story)
 
-    assert "it is an orphan no longer" in lines[0]
+    assert "it is no orphan any more" in lines[0]
     assert left == 1
 
 
@@ -463,7 +463,7 @@ def test_what_was_made_anew_between_look_and_delete_stays():
 
     lines, left = tell(story)
 
-    assert "could not be deleted" in lines[0]
+    assert "failed to delete orphan" in lines[0]
     assert left == 1
 
 

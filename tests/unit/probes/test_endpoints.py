@@ -4,7 +4,7 @@ from windrow.core.json import loads
 from windrow.kubernetes.errors import Unreachable
 from windrow.probes.endpoints import Endpoints, ProbeRequest
 from windrow.probes.health import HealthChecks
-from windrow.probes.metrics import Measure
+from windrow.probes.metrics import Registry
 
 OPEN = ("/healthz", "/readyz", "/open*")
 
@@ -17,9 +17,11 @@ class Site:
         self.asked = []
         self.health = HealthChecks("healthz")
         self.health.add("leaderElection", lambda: self.problem)
+        registry = Registry()
+        registry.gauge("a", "A.")
         self.pages = Endpoints(
             [self.health, HealthChecks("readyz")],
-            lambda: [Measure("a", "gauge", "A.")],
+            registry,
             open_paths,
             self.allow,
         )
@@ -84,7 +86,7 @@ async def test_metrics_are_shown_to_those_who_may_see_them():
     shown = await site.get("/metrics", "friend")
     refused = [await site.get("/metrics", token) for token in ("", "bad", "cut")]
 
-    assert shown == (200, "# HELP a A.\n# TYPE a gauge\na 0\n")
+    assert shown == (200, "# HELP a A.\n# TYPE a gauge\na 0.0\n")
     assert [status for status, _ in refused] == [403, 401, 500]
     assert [loads(body.encode())["reason"] for _, body in refused] == [
         "Forbidden",
@@ -100,8 +102,8 @@ async def test_checks_are_numbers_too():
 
     _, text = await site.get("/metrics/slis", "friend")
 
-    assert 'kubernetes_healthcheck{name="leaderElection",type="healthz"} 0\n' in text
-    assert 'kubernetes_healthcheck{name="ping",type="readyz"} 1\n' in text
+    assert 'kubernetes_healthcheck{name="leaderElection",type="healthz"} 0.0\n' in text
+    assert 'kubernetes_healthcheck{name="ping",type="readyz"} 1.0\n' in text
 
 
 async def test_a_star_opens_everything_below_and_nothing_else():

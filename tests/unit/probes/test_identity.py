@@ -2,6 +2,7 @@ from datetime import timedelta
 
 import pytest
 
+from windrow.cloudprovider.logs import line_logger
 from windrow.core import pki
 from windrow.probes.identity import BadCertificate, FileIdentity, SelfSignedIdentity
 from windrow.testing.clock import NOON
@@ -49,7 +50,7 @@ class Files(dict):
 def test_renewed_files_are_shown_and_broken_ones_are_told_once():
     said = []
     files = Files(zip(("crt", "key"), a_pair("first"), strict=True))
-    identity = FileIdentity("crt", "key", files.read, said.append)
+    identity = FileIdentity("crt", "key", files.read, line_logger(said.append))
     first = identity.current()
     files["crt"], key = a_pair("second")
     halfway = identity.current(), identity.current()

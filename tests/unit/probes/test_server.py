@@ -5,8 +5,8 @@ import ssl
 import pytest
 
 from windrow.app.clock import SystemClock
+from windrow.probes.health import Response
 from windrow.probes.identity import SelfSignedIdentity
-from windrow.probes.responses import Response
 from windrow.probes.server import CannotListen, HealthServer
 
 
@@ -117,20 +117,17 @@ async def ends(reader):
     return True
 
 
-@pytest.mark.parametrize(
-    "said", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: ", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"]
-)
-async def test_a_connection_of_which_nothing_comes_is_ended(said):
-    async with a_site(echo, idle_s=0.2) as site:
+async def test_a_connection_between_two_requests_is_closed_in_time():
+    async with a_site(echo, keepalive_s=0.2) as site:
         reader, writer = await connect(site.port)
-        writer.write(said)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
 
         assert await ends(reader)
         writer.close()
 
 
 async def test_a_handshake_that_does_not_begin_is_ended():
-    async with a_site(echo, handshake_s=0.2) as site:
+    async with a_site(echo, handshake_timeout_s=0.2) as site:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
 
         assert await ends(reader)
@@ -142,20 +139,18 @@ async def test_an_answer_that_takes_longer_than_silence_may_is_given():
         await asyncio.sleep(0.4)
         return Response(200, "late")
 
-    async with a_site(slow, idle_s=0.2) as site:
+    async with a_site(slow, keepalive_s=0.2) as site:
         assert await get(site.port) == ("HTTP/1.1 200 OK", "late")
 
 
-@pytest.mark.parametrize("opened", ["plain", "tls"])
-async def test_a_crowd_that_holds_the_line_keeps_no_probe_away(opened):
-    async with a_site(echo, most=4) as site:
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: "])
+async def test_of_too_many_connections_the_oldest_are_closed_and_probes_get_through(sent):
+    async with a_site(echo, max_connections=4) as site:
         crowd = []
         for _ in range(12):
-            crowd.append(
-                await (
-                    connect(site.port) if opened == "tls" else asyncio.open_connection("127.0.0.1", site.port)
-                )
-            )
+            reader, writer = await connect(site.port)
+            writer.write(sent)
+            crowd.append((reader, writer))
         status, _ = await get(site.port)
         ended = [await ends(reader) for reader, _ in crowd[:8]]
         for _, writer in crowd:
@@ -165,7 +160,17 @@ async def test_a_crowd_that_holds_the_line_keeps_no_probe_away(opened):
     assert all(ended)
 
 
-async def test_a_request_without_end_is_ended():
+async def test_handshakes_that_do_not_begin_keep_no_probe_away():
+    async with a_site(echo, max_connections=4) as site:
+        crowd = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(12)]
+        status, _ = await get(site.port)
+        for _, writer in crowd:
+            writer.close()
+
+    assert status == "HTTP/1.1 200 OK"
+
+
+async def test_a_body_is_not_read():
     async with a_site(echo) as site:
         reader, writer = await connect(site.port)
         writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999\r\n\r\n" + b"x" * 10**6)

@@ -1,4 +1,4 @@
-"""The first look at the command line: help, version and complaints need nothing else, so little is loaded for them."""
+"""The arguments of the program, with its help, version and usage errors; apart from `main`, so that these load little."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import posixpath
 from collections.abc import Callable, Sequence
 
 from windrow import __version__
-from windrow.cloudprovider.cmd.flags import BadFlags, Options, parse_flags, wants_full_help
+from windrow.cloudprovider.cmd.flags import BadFlags, parse_flags, wants_full_help
+from windrow.cloudprovider.options import Options
 
 NAME = "cloudprovider.harvesterhci.io"
 PROGRAM = "harvester-cloud-provider"
@@ -20,41 +21,40 @@ _NO_CLOUD_CONFIG = BadFlags(
 
 
 def parse_arguments(
-    argv: Sequence[str], say: Callable[[str], None], answer: Callable[[str], None] | None = None
+    argv: Sequence[str], stderr: Callable[[str], None], stdout: Callable[[str], None]
 ) -> Options | int:
-    """What the command line asks for, or the exit code when all has been said. `argv` may begin with PROGRAM.
+    """The options, or the exit code where the program ends here. `argv` may begin with PROGRAM.
 
-    Help and version that were asked for go to `answer`, where they may be piped on.
+    Errors go to `stderr`; help and version to `stdout`.
     """
-    answer = answer or say
     arguments = strip_program_name(argv)
     try:
         options = parse_flags(arguments)
     except BadFlags as error:
-        print_failure(error, say)
+        print_failure(error, stderr)
         if wants_full_help(arguments):
-            _help(say)
+            _print_help(stderr)
         return 1
     if options.help:
-        _help(answer)
+        _print_help(stdout)
         return 0
     if options.version:
-        answer(f"{PROGRAM} (Windrow) v{__version__}")
+        stdout(f"{PROGRAM} (Windrow) v{__version__}")
         return 0
     if not options.cloud_config:
-        print_failure(_NO_CLOUD_CONFIG, say)
+        print_failure(_NO_CLOUD_CONFIG, stderr)
         return 1
     return options
 
 
 def strip_program_name(argv: Sequence[str]) -> list[str]:
-    """The words after the program's own name, where they begin with that. Any other first word is one of the user's."""
+    """The arguments without PROGRAM at their beginning. Any other first word is an argument."""
     is_named = bool(argv) and posixpath.basename(argv[0]) == PROGRAM
     return list(argv[1:] if is_named else argv)
 
 
 def print_failure(error: Exception, out: Callable[[str], None]) -> None:
-    """The banner of the Go program, and the cure."""
+    """The banner of the Go program, the error, and a hint."""
     out(f"FATAL: {NAME} failed to start")
     out(f"Error detail: {error}")
     if isinstance(error, BadFlags):
@@ -62,7 +62,7 @@ def print_failure(error: Exception, out: Callable[[str], None]) -> None:
         out(f"Hint: every flag: {PROGRAM} --help")
 
 
-def _help(out: Callable[[str], None]) -> None:
+def _print_help(out: Callable[[str], None]) -> None:
     from windrow.cloudprovider.cmd.help import render_help
 
     for line in render_help().splitlines():

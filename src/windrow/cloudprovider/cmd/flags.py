@@ -1,97 +1,45 @@
-"""The command line, as the Go program has it: the same names, the same defaults, the same complaints.
+"""The parser of the command line: the names, defaults and error texts of the Go program.
 
-`windrow.cloudprovider.cmd.flag_table` lists them. Flags that steer what this program does not do are checked for their
-type and named in `Options.ignored`; they have no effect.
+`flag_table` lists the flags. Those without effect here are checked for their type and named in `Options.ignored`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Any, Literal, TypeVar
+from ipaddress import ip_address, ip_network
+from typing import Any, TypeVar
 
-from windrow.cloudprovider.cmd.durations import explain_duration
 from windrow.cloudprovider.cmd.flag_table import FLAGS, SHORT, Type, shown
 from windrow.cloudprovider.names import CONTROLLERS, DEFAULT_CLUSTER_NAME, LEASE_NAME, LEASE_NAMESPACE
+from windrow.cloudprovider.options import (
+    MIN_NODE_WORKERS,
+    MIN_SERVICE_WORKERS,
+    ORPHAN_SWEEPS,
+    TLS_VERSIONS,
+    Network,
+    Options,
+    OrphanSweep,
+    is_node_address,
+)
 from windrow.core.duration import NotDuration, parse_duration
 from windrow.kubernetes.objects import is_dns_label
 
 N = TypeVar("N", int, float)
-Network = IPv4Network | IPv6Network
-TLS_VERSIONS = ("VersionTLS12", "VersionTLS13")
 LOCK = "leases"
 UNLIMITED = 1_000_000
-# client-go asks for so much room between two tries and the end.
+# client-go's factor between the retry period and the renew deadline.
 JITTER = 1.2
-
-OrphanSweep = Literal["off", "report", "delete"]
-ORPHAN_SWEEPS: tuple[OrphanSweep, ...] = ("off", "report", "delete")
-# One service or node that waits for an answer must not hold up the others, also where the flags' default of 1 stands.
-MIN_SERVICE_WORKERS = 8
-MIN_NODE_WORKERS = 4
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+_FALSE = ("0", "f", "F", "false", "FALSE", "False")
+_WRAPPING = " \t\r\n\"'`"
+_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([^.0-9]*)")
+_UNITS = ("h", "m", "s", "ms", "us", "\u00b5s", "\u03bcs", "ns")
 
 
 class BadFlags(ValueError):
     """The command line cannot be used; the message is what the Go program says."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The command line, understood."""
-
-    cloud_config: str = ""
-    kubeconfig: str = ""
-    master: str = ""
-    cluster_name: str = DEFAULT_CLUSTER_NAME
-    management_network: str = ""
-    node_ip_cidr: tuple[Network, ...] = ()
-    node_exclude_ip_ranges: tuple[Network, ...] = ()
-    disable_vmi_controller: bool = False
-    ignore_provided_ip: bool = False
-    disable_hostname_lookup: bool = False
-    controllers: frozenset[str] = frozenset(CONTROLLERS)
-    leader_elect: bool = True
-    lease_name: str = LEASE_NAME
-    lease_namespace: str = LEASE_NAMESPACE
-    lease_duration: timedelta = timedelta(seconds=15)
-    renew_deadline: timedelta = timedelta(seconds=10)
-    retry_period: timedelta = timedelta(seconds=2)
-    node_workers: int = MIN_NODE_WORKERS
-    # Workers of the services' queue. The Go program's 1 makes a hundred services wait for one another.
-    service_workers: int = MIN_SERVICE_WORKERS
-    # What is done with load balancers on the host whose service is gone. Ours; `delete` tells first.
-    orphan_sweep: OrphanSweep = "report"
-    # How fast and how many requests at once; the servers' own fairness does the rest.
-    qps: float = 100.0
-    burst: int = 200
-    host_qps: float = 50.0
-    host_burst: int = 100
-    # Where probes and metrics are served; port 0 is nowhere.
-    secure_port: int = 10258
-    bind_address: str = "0.0.0.0"
-    tls_cert_file: str = ""
-    tls_key_file: str = ""
-    tls_min_version: str = TLS_VERSIONS[0]
-    share_port: bool = False
-    always_allow_paths: tuple[str, ...] = ("/healthz", "/readyz", "/livez")
-    verbosity: int = 0
-    help: bool = False
-    version: bool = False
-    # Flags that were given and have no effect, and what is wrong without being an error.
-    ignored: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def has_cluster_name(self) -> bool:
-        """Whether labels can tell this cluster from others in the namespace."""
-        return self.cluster_name not in ("", DEFAULT_CLUSTER_NAME)
-
-
-_TRUE = ("1", "t", "T", "true", "TRUE", "True")
-_FALSE = ("0", "f", "F", "false", "FALSE", "False")
-_WRAPPING = " \t\r\n\"'`"
 
 
 def parse_flags(argv: Sequence[str]) -> Options:
@@ -375,17 +323,6 @@ def _parse_network(flag: str, text: str) -> Network:
         raise BadFlags(f"invalid --{flag} entry {text!r}: neither an IP address nor a CIDR") from error
 
 
-def is_node_address(address: Any) -> bool:
-    """Whether a node can be reached at `address`: no loopback, link-local, multicast, unspecified or broadcast."""
-    return not (
-        address.is_loopback
-        or address.is_link_local
-        or address.is_multicast
-        or address.is_unspecified
-        or address == ip_address("255.255.255.255")
-    )
-
-
 def _parse_controllers(wanted: Sequence[str]) -> frozenset[str]:
     chosen: set[str] = set(CONTROLLERS) if "*" in wanted else set()
     for entry in wanted:
@@ -399,3 +336,25 @@ def _parse_controllers(wanted: Sequence[str]) -> frozenset[str]:
         else:
             chosen.add(name)
     return frozenset(chosen)
+
+
+def explain_duration(text: str) -> str:
+    """Why `text`, which `parse_duration` refuses, is none."""
+    rest = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
+    while part := _PART.match(rest):
+        unit = part[2]
+        if not unit:
+            hint = f"write {text}s" if _is_duration(f"{text}s") else "write numbers with h, m, s or ms"
+            return f'time: missing unit in duration "{text}": {hint}'
+        if unit not in _UNITS:
+            return f'time: unknown unit "{unit}" in duration "{text}": write numbers with h, m, s or ms'
+        rest = rest[part.end() :]
+    return f'time: invalid duration "{text}": write it like 90s, 5m or 1h30m'
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        parse_duration(text)
+    except NotDuration:
+        return False
+    return True

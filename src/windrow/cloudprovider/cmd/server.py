@@ -1,16 +1,17 @@
-"""The program's port: which checks and which counts are behind it, and who may see them.
+"""The program's port: its health checks, its metrics, and who may read them.
 
-| Path            | Well while                                                                                   |
-|-----------------|----------------------------------------------------------------------------------------------|
-| `/healthz`, `/livez` | the Lease is not 20 s overdue, and each controller that was started runs               |
-| `/readyz`       | that, and the leader has read every list once; who stands by is ready                        |
+| Path                 | Healthy while                                                                             |
+|----------------------|-------------------------------------------------------------------------------------------|
+| `/healthz`, `/livez` | the Lease is not 20 s overdue, and each controller that was started runs                  |
+| `/readyz`            | that, and the caches of a leader have synced; a process that stands by is ready           |
 
-`/metrics` asks the guest who reads it: the role needs `create` on `tokenreviews.authentication.k8s.io` and
-`subjectaccessreviews.authorization.k8s.io`. Where `--authorization-always-allow-paths` names it, nobody is asked.
+`/metrics` is authorized by the guest: the role needs `create` on `tokenreviews.authentication.k8s.io` and
+`subjectaccessreviews.authorization.k8s.io`, unless `--authorization-always-allow-paths` names the path.
 """
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -22,30 +23,29 @@ from windrow.client.leader_election import LeaderElector
 from windrow.client.middleware.rate_limit import RateLimitedTransport
 from windrow.client.token_review import TokenReviewer
 from windrow.client.transport import Transport
-from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.metrics import Metrics
+from windrow.cloudprovider.options import Options
 from windrow.core.clock import Clock
 from windrow.kubernetes.kubeconfig import ReadFile
 from windrow.probes.endpoints import Endpoints
 from windrow.probes.health import HealthChecks
 
 LEASE_TOLERANCE = timedelta(seconds=20)
-# Strangers can make us ask; they shall not make us ask much.
+# Anybody on the network can cause a TokenReview; the rate bounds how many.
 REVIEWS_PER_SECOND, REVIEWS_BURST = 5.0, 10
 
-Say = Callable[[str], None]
-Serve = Callable[[Options, Endpoints, Say], AbstractAsyncContextManager[None]]
+Serve = Callable[[Options, Endpoints, logging.Logger], AbstractAsyncContextManager[None]]
 
 
 class CannotServe(Exception):
-    """The port or its certificate cannot be had; the message carries the cure."""
+    """The port or its certificate cannot be used; the message ends with a hint."""
 
 
 class ProcessHealth:
-    """What the program knows of itself, for the pages."""
+    """The health of the process: its Lease, its controllers and their caches."""
 
-    def __init__(self, options: Options, measures: Metrics, clock: Clock) -> None:
-        self.metrics = measures
+    def __init__(self, options: Options, metrics: Metrics, clock: Clock) -> None:
+        self.metrics = metrics
         self._options = options
         self._clock = clock
         self._elector: LeaderElector | None = None
@@ -63,12 +63,12 @@ class ProcessHealth:
         return self._healthz, self._livez, self._readyz
 
     def set_elector(self, elector: LeaderElector) -> None:
-        """This candidate is ours."""
+        """Check the Lease of this elector from now on."""
         self._elector = elector
         self.metrics.register_leader(lambda: elector.is_leader, elector.ref.name)
 
     def controllers_started(self, controllers: frozenset[str], pending_caches: Callable[[], str]) -> None:
-        """These controllers run from now on; `waits_for` says which lists are not known yet."""
+        """These controllers run from now on; `pending_caches` says which caches have not synced, "" for none."""
         self._pending_caches = pending_caches
         self._running |= controllers
         for name in sorted(controllers):
@@ -77,7 +77,7 @@ class ProcessHealth:
                 health.add(name, partial(self._stopped_problem, name))
 
     def controllers_stopped(self, controllers: frozenset[str]) -> None:
-        """They do not run any more."""
+        """These controllers are unhealthy until they are started again."""
         self._pending_caches = lambda: ""
         self._running -= controllers
         for name in controllers:
@@ -91,18 +91,18 @@ class ProcessHealth:
 
         reviews = TokenReviewer(rate_limited(), self._clock, unknown_client=rate_limited())
         return Endpoints(
-            self._checks, lambda: list(self.metrics), self._options.always_allow_paths, reviews.authorize
+            self._checks, self.metrics.registry, self._options.always_allow_paths, reviews.authorize
         )
 
     def _stopped_problem(self, controller: str) -> str:
-        return "" if controller in self._running else "it was started and does not run any more"
+        return "" if controller in self._running else "the controller was started and has stopped"
 
     def _lease_problem(self) -> str:
-        candidate = self._elector
-        if candidate is None or not candidate.is_leader or candidate.last_renewed is None:
+        elector = self._elector
+        if elector is None or not elector.is_leader or elector.last_renewed is None:
             return ""
-        if self._clock.now() - candidate.last_renewed > self._options.lease_duration + LEASE_TOLERANCE:
-            return f"failed election to renew leadership on lease {candidate.ref.name}"
+        if self._clock.now() - elector.last_renewed > self._options.lease_duration + LEASE_TOLERANCE:
+            return f"failed election to renew leadership on lease {elector.ref.name}"
         return ""
 
 
@@ -110,15 +110,15 @@ def serve_over_sockets(clock: Clock, read_file: ReadFile) -> Serve:
     """Serves at `--bind-address` and `--secure-port`. Raises CannotServe on entry."""
 
     @asynccontextmanager
-    async def serve(options: Options, pages: Endpoints, say: Say) -> AsyncIterator[None]:
+    async def serve(options: Options, endpoints: Endpoints, log: logging.Logger) -> AsyncIterator[None]:
         from windrow.probes.identity import BadCertificate, FileIdentity, SelfSignedIdentity, ServingIdentity
         from windrow.probes.server import CannotListen, HealthServer
 
         identity: ServingIdentity = SelfSignedIdentity(clock, "localhost")
         if options.tls_cert_file:
-            identity = FileIdentity(options.tls_cert_file, options.tls_key_file, read_file, say)
-        site = HealthServer(
-            pages.respond,
+            identity = FileIdentity(options.tls_cert_file, options.tls_key_file, read_file, log)
+        server = HealthServer(
+            endpoints.respond,
             identity,
             options.bind_address,
             options.secure_port,
@@ -126,7 +126,7 @@ def serve_over_sockets(clock: Clock, read_file: ReadFile) -> Serve:
             minimum_version=_TLS[options.tls_min_version],
         )
         try:
-            await site.__aenter__()
+            await server.__aenter__()
         except CannotListen as error:
             raise CannotServe(
                 f"{error}; another cloud controller manager may run on this node (K3s has its own: start K3s with "
@@ -135,10 +135,10 @@ def serve_over_sockets(clock: Clock, read_file: ReadFile) -> Serve:
         except BadCertificate as error:
             raise CannotServe(str(error)) from error
         try:
-            say(f"probes and metrics are at https://{options.bind_address}:{site.port}")
+            log.info("serving probes and metrics at https://%s:%d", options.bind_address, server.port)
             yield
         finally:
-            await site.__aexit__(None, None, None)
+            await server.__aexit__(None, None, None)
 
     return serve
 

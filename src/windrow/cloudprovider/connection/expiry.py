@@ -1,13 +1,13 @@
-"""When a credential ends, and when to say so.
+"""When a credential expires, and when to warn of it.
 
-A client certificate says it itself, and so do tokens that are JWTs. Rancher's tokens and the old tokens of service
-accounts do not. Tokens in files and what plugins print are renewed by somebody else, so nobody is warned of them.
+A client certificate has a date, and so have tokens that are JWTs. Rancher's tokens and legacy service account tokens have
+none. Tokens in files and from exec plugins are renewed by others, so there is no warning about them.
 
-| Left                 | Said                       |
-|----------------------|----------------------------|
-| more than a week, or than a third of its life | nothing |
-| more than a day      | once a day                 |
-| less, or nothing     | once an hour               |
+| Left                                          | Warning     |
+|-----------------------------------------------|-------------|
+| more than a week, or than a third of its life | none        |
+| more than a day                               | once a day  |
+| less, or none                                 | once an hour |
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from windrow.core.json import NotJson, loads
 from windrow.kubernetes.kubeconfig import ClientConfig
 
 FIRST_WARNING = timedelta(days=7)
-# Nobody means an end before this; and an instant at the edge of the calendar cannot be reckoned with.
+# An earlier date is a mistake, and arithmetic with the first year of the calendar overflows.
 MIN_EXPIRY = datetime(1970, 1, 1, tzinfo=UTC)
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """When a credential ends, and when it began (None where it does not say)."""
+    """When a credential expires, and when it was issued (None where it does not say)."""
 
     expires_at: datetime
     issued_at: datetime | None = None
 
     @property
     def warns_from(self) -> datetime:
-        """The instant from which people should know."""
+        """The instant of the first warning."""
         if self.issued_at is None:
             return self.expires_at - FIRST_WARNING
         return self.expires_at - min(FIRST_WARNING, (self.expires_at - self.issued_at) / 3)
@@ -49,26 +49,26 @@ class Expiry:
         return last + (DAY if self.expires_at - last > DAY else HOUR)
 
 
-def find_expiry(access: ClientConfig) -> Expiry | None:
-    """The end of the credential, or None when it says none or renews itself. The first of several counts."""
-    if access.exec or access.token_file:
+def find_expiry(config: ClientConfig) -> Expiry | None:
+    """When the credential expires, or None when it does not say or renews itself. The first of several counts."""
+    if config.exec or config.token_file:
         return None
-    said = (_certificate_expiry(access.certificate), _token_expiry(access.token))
-    found = [one for one in said if one is not None and one.expires_at >= MIN_EXPIRY]
+    dates = (_certificate_expiry(config.certificate), _token_expiry(config.token))
+    found = [one for one in dates if one is not None and one.expires_at >= MIN_EXPIRY]
     return min(found, key=lambda one: one.expires_at, default=None)
 
 
-def render_warning(access: ClientConfig, expiry: Expiry, now: datetime) -> str:
-    """What a person should know and do."""
+def render_warning(config: ClientConfig, expiry: Expiry, now: datetime) -> str:
+    """The warning: what expires when, and what to do."""
     left = expiry.expires_at - now
     when = (
-        f"ended at {format_time(expiry.expires_at)}"
+        f"expired at {format_time(expiry.expires_at)}"
         if left <= timedelta(0)
-        else f"ends at {format_time(expiry.expires_at)}, in {_format_left(left)}"
+        else f"expires at {format_time(expiry.expires_at)}, in {_format_left(left)}"
     )
     return (
-        f"{access.credential} for {access.server} {when}; put a new kubeconfig in its place: "
-        "it is read within seconds, without a restart"
+        f"{config.credential} for {config.server} {when}; put a new kubeconfig in its place: "
+        "it is reloaded within seconds, without a restart"
     )
 
 
@@ -83,7 +83,7 @@ def _certificate_expiry(pem: str) -> Expiry | None:
 
 
 def _token_expiry(token: str) -> Expiry | None:
-    """What the middle part of a JWT says; nobody here checks its signature."""
+    """The claims of a JWT, whose signature is not checked."""
     parts = token.split(".")
     if len(parts) != 3:
         return None

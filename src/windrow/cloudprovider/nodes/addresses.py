@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from windrow.cloudprovider.cmd.flags import Options, is_node_address
 from windrow.cloudprovider.nodes.readings import Address, GuestNode, Instance
+from windrow.cloudprovider.options import Options, is_node_address
 
 Ip = IPv4Address | IPv6Address
 

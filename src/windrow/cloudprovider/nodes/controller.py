@@ -1,13 +1,14 @@
-"""The nodes: three watches, and one queue of nodes, each of which is looked at as a whole.
+"""The node controller: keeps guest Nodes in step with their VirtualMachines, by three watches and one work queue.
 
-What it asks of the guest: nodes list, watch, patch, delete; nodes/status patch; events create, patch. Of Harvester, in
-one namespace: virtualmachines and virtualmachineinstances list, watch; virtualmachines list when a node's VM seems to
-be gone; guestosinfo get when nobody knows whose a node is.
+Rights in the guest: nodes list, watch, patch, delete; nodes/status patch; events create, patch. On Harvester, in one
+namespace: virtualmachines and virtualmachineinstances list, watch; virtualmachines list when a node's VM seems to be
+gone; guestosinfo get when no other evidence says which VM a node runs in.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,11 +18,10 @@ from windrow.client.events import EventRecorder
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport
 from windrow.cloudprovider import names
-from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.logs import ObjectLog
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.nodes.describe import describe_change
 from windrow.cloudprovider.nodes.execute import execute
-from windrow.cloudprovider.nodes.hostnames import GuestHostnames
 from windrow.cloudprovider.nodes.identity import (
     Candidates,
     OtherCloud,
@@ -42,8 +42,8 @@ from windrow.cloudprovider.nodes.readings import (
     read_vm,
 )
 from windrow.cloudprovider.nodes.virtual_addresses import VirtualAddresses
-from windrow.cloudprovider.nodes.vm_index import NodeVmIndex
-from windrow.cloudprovider.nodes.vm_inventory import VmInventory
+from windrow.cloudprovider.nodes.vms import GuestHostnames, NodeVmIndex, VmInventory
+from windrow.cloudprovider.options import Options
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Failed, Outcome, Waiting
 from windrow.core.clock import Clock
@@ -52,29 +52,26 @@ from windrow.harvester.resources import VM, VMI
 from windrow.kubernetes.errors import Conflict, Forbidden, KubeError
 from windrow.kubernetes.resources import NODE
 
-# A guest that calls itself otherwise than its VM can only be asked; nothing tells when its answer changes.
+# A host name in a guest cannot be watched, only asked for.
 HOSTNAME_RETRY = timedelta(seconds=10)
-# How soon a node whose VM is nowhere to be found is looked into, should no watch bring news of it.
+# How soon a node whose VM is missing is checked again when no watch event comes before.
 MISSING_VM_RETRY = timedelta(seconds=30)
-# Both are asked more and more rarely the longer it lasts, but not more rarely than this.
+# Both back off up to this.
 MAX_RETRY = timedelta(minutes=5)
-# Soon after a conflict: by then the watch has brought the newer node.
+# After a conflict: by then the watch has brought the newer node.
 CONFLICT_RETRY = timedelta(milliseconds=200)
-# After a refusal: somebody has to grant the right first.
+# After a 403: an administrator has to grant the right first.
 FORBIDDEN_RETRY = timedelta(minutes=5)
 
 QUEUE = "Nodes"
 # A namespace may hold a thousand VMs, of 10 KB each, and ten times that while they are read.
 PAGE = 100
 
-Say = Callable[[str], None]
-
 
 class NodeController:
     """Keeps the nodes of one guest cluster in step with their VMs, while it runs.
 
-    `nodes`, `vms` and `instances` are its caches; others may read them. `virtual` is told by others which addresses are
-    those of services.
+    `nodes`, `vms` and `instances` are its informers; others may read them. `virtual` is kept current by its owner.
     """
 
     def __init__(
@@ -86,7 +83,7 @@ class NodeController:
         virtual: VirtualAddresses,
         clock: Clock,
         rng: Rng,
-        say: Say,
+        log: logging.Logger,
         metrics: Metrics,
     ) -> None:
         self._guest = Client(guest)
@@ -94,7 +91,7 @@ class NodeController:
         self._options = options
         self._virtual = virtual
         self._clock = clock
-        self._say = say
+        self._log = log
         self._metrics = metrics
         self.nodes = Informer(
             guest,
@@ -135,18 +132,18 @@ class NodeController:
             rng,
             workers=options.node_workers,
             on_outcome=self._on_outcome,
-            on_added=lambda name: metrics.count_queue_add(QUEUE),
+            on_added=lambda name: metrics.queue_adds.labels(QUEUE).inc(),
         )
         queue = self._controller.queue
         metrics.register_queue(QUEUE, lambda: len(queue))
         self._vm_inventory = VmInventory(Client(host), namespace, clock)
         self._hostnames = GuestHostnames(Client(host), namespace, clock)
         self._vm_index = NodeVmIndex()
-        # Nodes whose VM is not known: any news of a VM may be news of theirs.
+        # Nodes whose VM is not known: a change of any VM may concern them.
         self._unmatched: set[str] = set()
-        # What each node waits for, and since when.
+        # What each node waits for, and since when; the log has it once.
         self._waiting: dict[str, tuple[str, datetime]] = {}
-        # Fresh nodes that were looked at.
+        # Uninitialised nodes that were reconciled once.
         self._synced_once: set[str] = set()
         # The instance that each node runs in, and since when we know it.
         self._instance_since: dict[str, tuple[str, datetime]] = {}
@@ -156,7 +153,7 @@ class NodeController:
         async with asyncio.TaskGroup() as group:
             for cache in caches:
                 group.create_task(cache.run())
-            # Who a node is cannot be said before all three lists are known.
+            # No node can be matched with its VM before all three informers have synced.
             for cache in caches:
                 await cache.wait_for_sync()
             group.create_task(self._follow_nodes())
@@ -169,7 +166,7 @@ class NodeController:
             self._enqueue(node.name)
 
     def enqueue_with_addresses(self, addresses: Collection[str]) -> None:
-        """At the nodes that show one of these addresses as theirs."""
+        """Enqueue the nodes that have one of these addresses in their status."""
         if not addresses:
             return
         for node in self.nodes.values():
@@ -178,13 +175,14 @@ class NodeController:
 
     def _watch_error_handler(self, what: str) -> Callable[[KubeError | None], None]:
         def on_error(problem: KubeError | None) -> None:
-            self._say(
-                f"{what} are watched again" if problem is None else f"{what} cannot be watched: {problem}"
-            )
+            if problem is None:
+                self._log.info("watching %s again", what)
+            else:
+                self._log.warning("cannot watch %s: %s", what, problem)
 
         return on_error
 
-    # --- who is looked at, and when -------------------------------------------------------------------------------
+    # --- events -> work queue -------------------------------------------------------------------------------------
 
     async def _follow_nodes(self) -> None:
         async for before, after in self.nodes.changes():
@@ -207,7 +205,7 @@ class NodeController:
             self._enqueue_for_vm(instance.name)
 
     def _enqueue_for_vm(self, vm_name: str) -> None:
-        """Something happened to a VM: look at its nodes, and at every node whose VM is not known."""
+        """After a change of a VM: enqueue its nodes, and every node whose VM is not known."""
         for name in (*self._vm_index.nodes_of(vm_name), *sorted(self._unmatched)):
             self._enqueue(name)
 
@@ -216,7 +214,7 @@ class NodeController:
 
     def _on_outcome(self, node_name: str, outcome: Outcome) -> None:
         if isinstance(outcome, Failed):
-            self._metrics.count_queue_retry(QUEUE)
+            self._metrics.queue_retries.labels(QUEUE).inc()
 
     def _forget(self, node_name: str) -> None:
         self._vm_index.remove(node_name)
@@ -230,37 +228,37 @@ class NodeController:
     async def _reconcile(self, name: str) -> Outcome:
         node = self.nodes.get(NODE.ref(name))
         if node is None:
-            self._forget(name)  # it may have gone while it was looked at
+            self._forget(name)  # it may have been deleted during its last reconcile
             return SETTLED
         if needs_initialisation(node) and node.created and name not in self._synced_once:
             self._synced_once.add(name)
-            self._metrics.observe_first_node_sync((self._clock.now() - node.created).total_seconds())
+            self._metrics.first_sync_delay.observe((self._clock.now() - node.created).total_seconds())
         state = await self._observe(node)
         plan = plan_node(state, self._options)
         try:
             await execute(self._guest, self._recorders, node, plan.changes)
         except Conflict:
             return Waiting(
-                "the newer node", self._clock.now(), "look again", self._clock.now() + CONFLICT_RETRY
+                "the newer Node", self._clock.now(), "reconcile again", self._clock.now() + CONFLICT_RETRY
             )
         except Forbidden as error:
             # The original chart's role lacks `delete` on nodes. A missing right is not worth a tight loop.
-            return self._waiting_outcome(name, f"node {name!r}: {error}", FORBIDDEN_RETRY)
+            return self._waiting_outcome(name, str(error), FORBIDDEN_RETRY)
         self._log_changes(node, plan)
         if not self._host_is_synced():
-            # That it cannot be watched was said once, and not for each node.
+            # The watch error is logged once, not for each node.
             return self._waiting_outcome(name, "Harvester", MISSING_VM_RETRY, log=False)
         if not plan.waits_for and isinstance(state.identity, VmMissing) and not node.is_ready:
-            # Its deletion would be told; that its VM may be of elsewhere is not worth a word each time.
+            # Its deletion would be logged; a VM that may be in another namespace is not worth a line each time.
             return self._waiting_outcome(name, "its VM", self._retry_after(state, plan), log=False)
         return self._waiting_outcome(name, plan.waits_for, self._retry_after(state, plan))
 
     def _log_changes(self, node: GuestNode, plan: Plan) -> None:
         for change in plan.changes:
-            if told := describe_change(change):
-                self._say(f"node {node.name!r}: {told}")
+            if text := describe_change(change):
+                ObjectLog(self._log, "Node", node.name).info("%s", text)
             if isinstance(change, RemoveTaint) and change.key == names.UNINITIALISED and node.created:
-                self._metrics.observe_taint_removal((self._clock.now() - node.created).total_seconds())
+                self._metrics.taint_removal_delay.observe((self._clock.now() - node.created).total_seconds())
 
     def _retry_after(self, state: NodeState, plan: Plan) -> timedelta | None:
         _, since = self._waiting.get(state.node.name, ("", self._clock.now()))
@@ -276,18 +274,22 @@ class NodeController:
     def _waiting_outcome(
         self, name: str, waits_for: str, retry_after: timedelta | None, *, log: bool = True
     ) -> Outcome:
-        """Remember what the node waits for, and since when; the sentence is said once."""
+        """Remember what the node waits for, and since when; log it once."""
         now = self._clock.now()
         if not waits_for:
             self._waiting.pop(name, None)
-            return SETTLED if retry_after is None else Waiting("its VM", now, "look again", now + retry_after)
+            return (
+                SETTLED
+                if retry_after is None
+                else Waiting("its VM", now, "reconcile again", now + retry_after)
+            )
         sentence, since = self._waiting.get(name, ("", now))
         if sentence != waits_for:
             since = now
             if log:
-                self._say(waits_for)
+                ObjectLog(self._log, "Node", name).info("waiting: %s", waits_for)
         self._waiting[name] = (waits_for, since)
-        return Waiting(waits_for, since, "it goes on", now + retry_after if retry_after else None)
+        return Waiting(waits_for, since, "reconcile again", now + retry_after if retry_after else None)
 
     def _host_is_synced(self) -> bool:
         return self.vms.is_watching and self.instances.is_watching
@@ -323,7 +325,7 @@ class NodeController:
             identity.vm_uid, (one.vm_uid for one in self.nodes.values())
         )
 
-    # --- who it is ------------------------------------------------------------------------------------------------
+    # --- the VM of a node -----------------------------------------------------------------------------------------
 
     async def _match_vm(self, node: GuestNode) -> VmMatch:
         vm = self._find_vm_by_uid(node)
@@ -340,7 +342,7 @@ class NodeController:
         return match_vm(node, replace(candidates, hostnames=hostnames), self._options)
 
     def _find_vm_by_uid(self, node: GuestNode) -> GuestVm | None:
-        """The VM that the providerID names, where no search is needed to find it: nearly always."""
+        """The VM of the providerID, where the index or the node's name finds it: nearly always."""
         for name in (self._vm_index.vm_of(node.name), node.name):
             vm = self.vms.get(VM.ref(name, self._namespace))
             if vm is not None and node.vm_uid and vm.uid == node.vm_uid:
@@ -348,7 +350,7 @@ class NodeController:
         return None
 
     async def _fetch_hostnames(self, candidates: Candidates) -> dict[str, str]:
-        """How those guests call themselves that could be a node nobody has found yet."""
+        """The host names of the guests that could be a node without a VM."""
         free = {
             vm.name
             for vm in candidates.vms

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from windrow.cloudprovider.entries import describe_entries
 from windrow.cloudprovider.nodes.planning import (
     AddTaint,
     Change,
@@ -14,6 +13,7 @@ from windrow.cloudprovider.nodes.planning import (
     SetLabels,
     SetProviderId,
 )
+from windrow.cloudprovider.services.describe import describe_entries
 
 
 def describe_change(change: Change) -> str:

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.nodes.readings import GuestNode, GuestVm, Instance
+from windrow.cloudprovider.options import Options
 
 # A node that was heard of so long after a VM was made is kept alive by that VM, also where the clocks of guest and
 # host differ a little.

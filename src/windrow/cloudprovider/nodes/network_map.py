@@ -1,20 +1,22 @@
-"""Which host network is which interface inside the guests, where all guests of the cluster agree.
+"""The network map: which host network is which interface inside the guests, where all guests of the cluster agree.
 
-Written to a ConfigMap that Rancher's screens read, and from which the load balancer part takes the interface of a
+Written to a ConfigMap that Rancher's dashboard reads, and from which the service controller takes the interface of a
 virtual address.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Iterable
 from typing import Any
 
 from windrow.client.client import Client
 from windrow.client.informer import Cache
 from windrow.cloudprovider import names
-from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.logs import ObjectLog
 from windrow.cloudprovider.nodes.readings import Instance
+from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.readings import Interfaces
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Outcome
@@ -53,7 +55,7 @@ def render_network_map(mapping: dict[str, str]) -> dict[str, Any]:
 
 
 async def ensure_network_map(client: Client, mapping: dict[str, str]) -> bool:
-    """Make the ConfigMap say `mapping`; whether something was written. Leaves its other keys alone."""
+    """Write `mapping` into the ConfigMap where it differs, whose other keys stay; whether something was written."""
     wanted = render_network_map(mapping)
     found = await client.find(REF)
     if found is None:
@@ -66,9 +68,9 @@ async def ensure_network_map(client: Client, mapping: dict[str, str]) -> bool:
 
 
 class NetworkMap:
-    """Keeps the map, while it runs. Written when what the guests say has changed; asked for only then.
+    """Keeps the map in step with the instances, while it runs. Reads and writes it only when it has changed.
 
-    `shown` is the map as it is watched, where somebody does: then it is also mended when another edits or deletes it.
+    `watched` is an informer of the map, where there is one: then the map is also restored after an edit or a deletion.
     """
 
     def __init__(
@@ -79,13 +81,13 @@ class NetworkMap:
         options: Options,
         clock: Clock,
         rng: Rng,
-        say: Callable[[str], None],
+        log: logging.Logger,
     ) -> None:
         self._guest = guest
         self._instances = instances
         self._watched = watched
         self._options = options
-        self._say = say
+        self._log = log
         self._written: dict[str, str] | None = None
         self._controller: Controller[str] = Controller("network map", self._reconcile, clock, rng)
 
@@ -106,12 +108,12 @@ class NetworkMap:
         wanted = network_map(self._instances.values(), self._options)
         if wanted != self._written or self._is_overwritten(wanted):
             if await ensure_network_map(self._guest, wanted):
-                self._say(f"ConfigMap {REF.name} written")
+                ObjectLog(self._log, "ConfigMap", f"{REF.namespace}/{REF.name}").info("network map written")
             self._written = wanted
         return SETTLED
 
     def _is_overwritten(self, wanted: dict[str, str]) -> bool:
-        """Whether it is known to say something else. A watch that lags behind our own write costs one look, no write."""
+        """Whether the watched map differs. A watch that lags behind our own write costs one read, no write."""
         if self._watched is None or not self._watched.is_watching:
             return False
         reading = self._watched.get(REF)

@@ -1,12 +1,12 @@
-"""What is to be done about one node: plans as lists of changes, each with its reason. Pure.
+"""The plan for one Node: a list of changes, each with its reason. Pure.
 
-| The node                           | Then                                                                       |
+| The Node                           | Then                                                                       |
 |------------------------------------|----------------------------------------------------------------------------|
-| carries the taint `uninitialized`  | providerID, topology labels and taint in one write; addresses; event Synced |
-| is initialised                     | addresses and topology follow its VM, also where it moves                  |
-| is Ready                           | the taint `shutdown` is taken away                                         |
-| is not Ready, its VM is off        | it gets the taint `shutdown`                                               |
-| is not Ready, its VM is surely gone | it is deleted                                                             |
+| has the taint `uninitialized`      | providerID, topology labels and taint in one write; addresses; event Synced |
+| is initialised                     | addresses and topology follow its VM, also after a migration               |
+| is Ready                           | the taint `shutdown` is removed                                            |
+| is not Ready, its VM is off        | the taint `shutdown` is added                                              |
+| is not Ready, its VM is not found  | it is deleted                                                              |
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.nodes.addresses import (
     NO_ADDRESSES,
     BadProvidedIp,
@@ -29,6 +28,7 @@ from windrow.cloudprovider.nodes.addresses import (
 from windrow.cloudprovider.nodes.identity import OtherCloud, VmFound, VmMatch, VmMissing, VmUnknown
 from windrow.cloudprovider.nodes.readings import Address, GuestNode, GuestVm, Instance, Taint
 from windrow.cloudprovider.nodes.topology import Labels, missing_successors, plan_topology
+from windrow.cloudprovider.options import Options
 from windrow.harvester.identity import provider_id
 
 
@@ -40,7 +40,7 @@ class SetProviderId:
 
 @dataclass(frozen=True, slots=True)
 class SetLabels:
-    """None takes a label away."""
+    """None removes a label."""
 
     labels: Labels
     because: str
@@ -48,7 +48,7 @@ class SetLabels:
 
 @dataclass(frozen=True, slots=True)
 class RecordAnnotation:
-    """Which topology was written, kept on the node itself so that no restart forgets it; "" for none."""
+    """Record on the node which topology was written, so that it survives a restart; "" for none."""
 
     topology: str
     because: str
@@ -103,7 +103,7 @@ Change = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, what is waited for ("" when nothing), and when to look again without being woken."""
+    """What to do now, what is waited for ("" for nothing), and when to reconcile again without a watch event."""
 
     changes: tuple[Change, ...] = ()
     waits_for: str = ""
@@ -112,10 +112,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """One node and what is known of its VM.
+    """The observed state of one node and its VM.
 
-    `is_gone` is true only when the host was asked and said so. `known_for` tells for how long we have known the
-    instance; `virtual` are the addresses that services of the guest were given, None while nobody knows.
+    `is_gone` is true only after a live list without the VM. `known_for` is how long the instance has been known;
+    `virtual` are the addresses of services of the guest, None while they are not known.
     """
 
     node: GuestNode
@@ -141,25 +141,25 @@ def needs_initialisation(node: GuestNode) -> bool:
 
 
 def plan_sync(state: NodeState, options: Options) -> Plan:
-    """What the node needs of its cloud, be it the first time or later."""
+    """What the framework's node controller does: initialise a node once, and update it later."""
     match (state.identity, needs_initialisation(state.node)):
         case (VmFound(vm), True):
             return plan_initialisation(state, vm, options)
         case (VmFound(), False):
             return plan_update(state, options)
         case (VmMissing(vm_uid), True):
-            return Plan(waits_for=f"node {state.node.name!r}: no VM has the uid {vm_uid} of its providerID")
+            return Plan(waits_for=f"no VirtualMachine has the uid {vm_uid} of its providerID")
         case (VmUnknown(because), True):
-            return Plan(waits_for=f"node {state.node.name!r}: {because}")
+            return Plan(waits_for=because)
         case _:
             return Plan()
 
 
 def plan_initialisation(state: NodeState, vm: GuestVm, options: Options) -> Plan:
-    """Everything a fresh node needs from its cloud, or what is still missing for it."""
+    """Everything that an uninitialised node needs, or what is still missing for it."""
     node, instance = state.node, state.instance
     if instance is None:
-        return Plan(waits_for=f"node {node.name!r}: VM {vm.name!r} has no running instance yet")
+        return Plan(waits_for=f"VirtualMachine {vm.name} has no VirtualMachineInstance yet")
     known = node_addresses(instance, node, options, state.virtual or NO_ADDRESSES)
     problem = _provided_ip_problem(node, instance, known)
     if problem:
@@ -168,7 +168,9 @@ def plan_initialisation(state: NodeState, vm: GuestVm, options: Options) -> Plan
     changes: list[Change] = []
     if not node.provider_id:
         changes.append(SetProviderId(provider_id(vm.uid), because))
-    topology, requeue_after = _topology_changes(state, instance, f"the host of VM {vm.name} is there")
+    topology, requeue_after = _topology_changes(
+        state, instance, f"the host of VM {vm.name} has this topology"
+    )
     changes += topology
     changes.append(RemoveTaint(names.UNINITIALISED, because))
     wanted = prefer_provided(node, known)
@@ -179,7 +181,7 @@ def plan_initialisation(state: NodeState, vm: GuestVm, options: Options) -> Plan
 
 
 def _provided_ip_problem(node: GuestNode, instance: Instance, known: tuple[Address, ...]) -> str:
-    """Why the kubelet's own address cannot be believed, "" when it can. The words before ";" are the framework's."""
+    """Why the kubelet's address is not valid, "" when it is. The text before ";" is the framework's."""
     try:
         parse_provided_ips(node.provided_ip)
     except BadProvidedIp as error:
@@ -198,13 +200,15 @@ def _provided_ip_problem(node: GuestNode, instance: Instance, known: tuple[Addre
 
 
 def plan_update(state: NodeState, options: Options) -> Plan:
-    """What has changed on the host side since. No address is taken away because a report is missing."""
+    """What has changed on the host since. No address is removed because a report is missing."""
     node, instance = state.node, state.instance
     changes: list[Change] = []
     requeue_after = None
     is_steady = instance is not None and not instance.is_migrating
     if instance is not None and is_steady and not options.disable_vmi_controller:
-        changes, requeue_after = _topology_changes(state, instance, "the VM's host says so")
+        changes, requeue_after = _topology_changes(
+            state, instance, "the topology of the VM's host has changed"
+        )
     if not changes and (labels := missing_successors(node.topology)):
         changes = [SetLabels(labels, "their old keys are there")]
     if instance is None or not is_steady or state.virtual is None:
@@ -229,7 +233,7 @@ def _topology_changes(
 
 
 def plan_lifecycle(state: NodeState) -> list[Change]:
-    """What a VM that is off, or gone, means for its node."""
+    """What the framework's lifecycle controller does: a VM that is off, or not found."""
     node = state.node
     is_marked = node.has_taint(names.SHUTDOWN)
     is_off = state.instance is None or state.instance.is_stopped
@@ -237,13 +241,13 @@ def plan_lifecycle(state: NodeState) -> list[Change]:
         return [RemoveTaint(names.SHUTDOWN, "the node is Ready")] if is_marked else []
     match state.identity:
         case VmMissing(vm_uid) if state.is_gone:
-            because = f"no VM has the uid {vm_uid} any more"
+            because = f"no VirtualMachine has the uid {vm_uid}"
             message = f"Deleting node {node.name} because it does not exist in the cloud provider"
             return [
                 EmitEvent(names.LIFECYCLE_CONTROLLER, "DeletingNode", message, because),
                 DeleteNode(because),
             ]
-        # A kubelet that has just registered runs, even where the watch has not brought its instance yet.
+        # A kubelet that has just registered runs, even where the watch lags behind with its instance.
         case VmFound(vm) if is_off and not is_marked and not needs_initialisation(node):
             taint = Taint(names.SHUTDOWN, "NoSchedule")
             return [AddTaint(taint, f"VM {vm.name} is off")]

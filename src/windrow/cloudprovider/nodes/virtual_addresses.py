@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Set
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services.load_balancers import LoadBalancer
+from windrow.cloudprovider.services.readings import LoadBalancer
 
 _PLACEHOLDERS = names.DHCP_PLACEHOLDERS | {""}
 

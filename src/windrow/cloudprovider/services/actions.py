@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from windrow.cloudprovider.services.load_balancers import LoadBalancer
+from windrow.cloudprovider.services.readings import LoadBalancer
 from windrow.cloudprovider.services.state import ServiceState, Unavailable
 
 # How long a step of somebody else may take before we say on the service what it waits for.

@@ -13,6 +13,7 @@ kube-system/harvester-nad-mapping get, list, watch. On Harvester: loadbalancers 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -22,19 +23,24 @@ from windrow.client.events import EventRecorder
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport
 from windrow.cloudprovider import names
-from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.logs import ObjectLog
 from windrow.cloudprovider.metrics import Metrics
+from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.actions import ENSURED, ENSURING, HARVESTER, EmitEvent, Plan
-from windrow.cloudprovider.services.describe import describe_action
+from windrow.cloudprovider.services.describe import describe_action, explain_error
 from windrow.cloudprovider.services.event_queue import EventQueue
 from windrow.cloudprovider.services.execute import FAILED, Executor, HostFailed, Stale
 from windrow.cloudprovider.services.index import ServiceIndex
-from windrow.cloudprovider.services.load_balancers import LoadBalancer, load_balancer_reader
-from windrow.cloudprovider.services.messages import explain_error
-from windrow.cloudprovider.services.namespace_gate import apply_namespace_gate
 from windrow.cloudprovider.services.own_address import ORPHANS
-from windrow.cloudprovider.services.planning import needs_removal, plan_service
-from windrow.cloudprovider.services.readings import Interfaces, Service, read_interfaces, read_service
+from windrow.cloudprovider.services.planning import apply_namespace_gate, needs_removal, plan_service
+from windrow.cloudprovider.services.readings import (
+    Interfaces,
+    LoadBalancer,
+    Service,
+    load_balancer_reader,
+    read_interfaces,
+    read_service,
+)
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
 from windrow.controller.controller import Backoff, Controller
 from windrow.controller.outcomes import SETTLED, Failed, Outcome, Waiting
@@ -43,8 +49,6 @@ from windrow.core.rng import Rng
 from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import CONFIG_MAP, SERVICE, ObjectRef
-
-Say = Callable[[str], None]
 
 # Soon after somebody else's write: by then the watch has brought it.
 STALE_RETRY = timedelta(milliseconds=200)
@@ -71,10 +75,10 @@ class ServiceController:
         options: Options,
         clock: Clock,
         rng: Rng,
-        say: Say,
-        metrics: Metrics | None = None,
+        log: logging.Logger,
+        metrics: Metrics,
     ) -> None:
-        policy = ClusterSettings(options.cluster_name, namespace, options.management_network)
+        settings = ClusterSettings(options.cluster_name, namespace, options.management_network)
         # Why `namespace` may be none of ours; None when it is.
         self.find_namespace_problem: Callable[[], Unavailable | None] = lambda: None
         self.services: Informer[Service] = Informer(
@@ -84,7 +88,7 @@ class ServiceController:
             host,
             LOAD_BALANCER,
             namespace,
-            load_balancer_reader(policy.cluster),
+            load_balancer_reader(settings.cluster),
             clock,
             rng,
             on_error=self._watch_error_handler("load balancers"),
@@ -100,19 +104,19 @@ class ServiceController:
             on_error=self._watch_error_handler("networks"),
         )
         self._index = ServiceIndex(
-            self.services, self.load_balancers, self.interfaces, policy, options.has_cluster_name, clock
+            self.services, self.load_balancers, self.interfaces, settings, options.has_cluster_name, clock
         )
         self._event_queue = EventQueue(EventRecorder(Client(guest), names.SERVICE_EVENTS, clock, rng))
         self._executor = Executor(
             Client(guest),
             Client(host),
             self._event_queue,
-            policy,
+            settings,
             self._index.service_answers,
             self._index.balancer_answers,
             lambda: self._index.guest_uid,
         )
-        self._metrics = metrics or Metrics()
+        self._metrics = metrics
         self._controller: Controller[ObjectRef] = Controller(
             "services",
             self._reconcile,
@@ -121,13 +125,13 @@ class ServiceController:
             workers=options.service_workers,
             backoff=BACK_OFF,
             on_outcome=self._on_outcome,
-            on_added=lambda ref: self._metrics.count_queue_add(QUEUE),
+            on_added=lambda ref: self._metrics.queue_adds.labels(QUEUE).inc(),
         )
         queue = self._controller.queue
         self._metrics.register_queue(QUEUE, lambda: len(queue))
-        self.settings = policy
+        self.settings = settings
         self._clock = clock
-        self._say = say
+        self._log = log
         self._waits: dict[ObjectRef, WaitState] = {}
         # Problems told of a service (by UID), with the instant.
         self._reported: dict[ObjectRef, dict[tuple[str, str], datetime]] = {}
@@ -154,10 +158,10 @@ class ServiceController:
     def _watch_error_handler(self, what: str) -> Callable[[KubeError | None], None]:
         def on_error(problem: KubeError | None) -> None:
             if problem is None:
-                self._say(f"{what} are watched again")
+                self._log.info("watching %s again", what)
                 self.enqueue_all()
                 return
-            self._say(f"{what} cannot be watched: {problem}")
+            self._log.warning("cannot watch %s: %s", what, problem)
             for ref in [ref for ref, pause in self._waits.items() if pause.what == HARVESTER]:
                 self._enqueue(ref)
 
@@ -168,7 +172,7 @@ class ServiceController:
 
     def _on_outcome(self, ref: ObjectRef, outcome: Outcome) -> None:
         if isinstance(outcome, Failed):
-            self._metrics.count_queue_retry(QUEUE)
+            self._metrics.queue_retries.labels(QUEUE).inc()
 
     def enqueue_all(self) -> None:
         for ref in self._index.relevant_services():
@@ -195,6 +199,9 @@ class ServiceController:
                 if service.network:
                     self._enqueue(ref)
 
+    def _log_of(self, service: Service) -> ObjectLog:
+        return ObjectLog(self._log, "Service", service.title)
+
     # --- one service ----------------------------------------------------------------------------------------------------
 
     async def _reconcile(self, ref: ObjectRef) -> Outcome:
@@ -204,7 +211,7 @@ class ServiceController:
             return SETTLED
         plan = apply_namespace_gate(state, plan_service(state, self.settings), self.find_namespace_problem)
         if plan.actions:
-            self._metrics.count_service_sync()
+            self._metrics.service_syncs.inc()
         try:
             await self._executor.execute(state, plan.actions)
         except Stale:
@@ -222,8 +229,8 @@ class ServiceController:
                 self._update_wait(ref, state, plan)  # it is not waited for without end
             return Failed(failed.error)
         except KubeError as error:
-            self._say(f"service {state.service.title}: {error}")
-            self._metrics.count_service_failure(type(error).__name__)
+            self._log_of(state.service).warning("%s", error)
+            self._metrics.service_failures.labels(type(error).__name__).inc()
             return Failed(error)
         self._stale.pop(ref, None)
         self._index.mark_executed(state)
@@ -240,7 +247,7 @@ class ServiceController:
     def _log_actions(self, state: ServiceState, plan: Plan) -> None:
         for action in plan.actions:
             if told := describe_action(action):
-                self._say(f"service {state.service.title}: {told}")
+                self._log_of(state.service).info("%s", told)
 
     def _conclude(self, ref: ObjectRef, state: ServiceState, plan: Plan) -> Outcome:
         pause = self._update_wait(ref, state, plan)
@@ -289,8 +296,8 @@ class ServiceController:
         told[key] = now
         while len(told) > MAX_PROBLEMS:
             del told[next(iter(told))]
-        self._say(f"service {state.service.title}: {problem}")
-        self._metrics.count_service_failure(FAILED)
+        self._log_of(state.service).warning("%s", problem)
+        self._metrics.service_failures.labels(FAILED).inc()
         tell = EmitEvent(FAILED, f"Error syncing load balancer: {problem}", "Warning")
         self._executor.emit_event(state.service, tell)
         return now + EVENT_PERIOD

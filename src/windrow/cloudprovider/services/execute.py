@@ -28,8 +28,7 @@ from windrow.cloudprovider.services.actions import (
 )
 from windrow.cloudprovider.services.ahead import Ahead
 from windrow.cloudprovider.services.event_queue import EventQueue
-from windrow.cloudprovider.services.load_balancers import LoadBalancer, load_balancer_reader
-from windrow.cloudprovider.services.readings import Service, read_service
+from windrow.cloudprovider.services.readings import LoadBalancer, Service, load_balancer_reader, read_service
 from windrow.cloudprovider.services.render import (
     is_updated,
     render_cleared_status,
@@ -70,7 +69,7 @@ class Executor:
         guest: Client,
         host: Client,
         event_queue: EventQueue,
-        policy: ClusterSettings,
+        settings: ClusterSettings,
         services: Ahead[Service],
         balancers: Ahead[LoadBalancer],
         guest_uid: Callable[[], str] = lambda: "",
@@ -78,11 +77,11 @@ class Executor:
         self._guest = guest
         self._host = host
         self._event_queue = event_queue
-        self._policy = policy
+        self._settings = settings
         self._services = services
         self._balancers = balancers
         self._guest_uid = guest_uid
-        self._read_load_balancer = load_balancer_reader(policy.cluster)
+        self._read_load_balancer = load_balancer_reader(settings.cluster)
         # Changes that Harvester answered with something else: they would be sent again at every look.
         self._ineffective: dict[ObjectRef, tuple[object, ...]] = {}
         # How a service (with its UID) was last said to fare.
@@ -98,7 +97,7 @@ class Executor:
                 case ClearStatus():
                     service = await self._patch(service, render_cleared_status(service), "status")
                 case ConfirmDeleted(name=name):
-                    await self._confirm_deleted(LOAD_BALANCER.ref(name, self._policy.namespace), service)
+                    await self._confirm_deleted(LOAD_BALANCER.ref(name, self._settings.namespace), service)
                 case RemoveFinalizer():
                     await self._remove_finalizer(service, action)
                 case CreateLoadBalancer():
@@ -127,7 +126,9 @@ class Executor:
         return answer
 
     async def _remove_finalizer(self, service: Service, action: RemoveFinalizer) -> None:
-        await self._confirm_deleted(LOAD_BALANCER.ref(action.load_balancer, self._policy.namespace), service)
+        await self._confirm_deleted(
+            LOAD_BALANCER.ref(action.load_balancer, self._settings.namespace), service
+        )
         try:
             raw = await self._guest.patch(service.ref, render_finalizer_removal(service, action))
         except NotFound:
@@ -144,17 +145,17 @@ class Executor:
         if raw is None:
             return
         balancer = self._read_load_balancer(raw)
-        if balancer.owner == self._policy.owner_for(service):
+        if balancer.owner == self._settings.owner_for(service):
             self._balancers.wrote(ref, None, balancer)
             raise Stale
 
     # --- Harvester ------------------------------------------------------------------------------------------------
 
     async def _create_load_balancer(self, service: Service, action: CreateLoadBalancer) -> None:
-        ref = LOAD_BALANCER.ref(action.name, self._policy.namespace)
+        ref = LOAD_BALANCER.ref(action.name, self._settings.namespace)
         try:
             raw = await self._host.create(
-                LOAD_BALANCER, render_load_balancer(service, self._policy, self._guest_uid())
+                LOAD_BALANCER, render_load_balancer(service, self._settings, self._guest_uid())
             )
         except AlreadyExists as error:
             # Our watch lags behind: an answer of ours was lost, or somebody else has the name.
@@ -202,7 +203,7 @@ class Executor:
         except NotFound as error:
             self._raise_unless_gone(balancer, error)
         except KubeError as error:
-            is_own = balancer.name == self._policy.name_for(service)
+            is_own = balancer.name == self._settings.name_for(service)
             raise HostFailed(error, "" if is_own else balancer.name) from error
         self._ineffective.pop(balancer.ref, None)
         stays = raw.get("kind") == LOAD_BALANCER.kind and is_deleting(raw)

@@ -11,11 +11,10 @@ from datetime import datetime, timedelta
 
 from windrow.client.informer import Informer
 from windrow.cloudprovider import names
+from windrow.cloudprovider.names import is_load_balancer_name, sharing_label
 from windrow.cloudprovider.services.ahead import Ahead
-from windrow.cloudprovider.services.load_balancer_names import is_load_balancer_name, sharing_label
-from windrow.cloudprovider.services.load_balancers import LoadBalancer, Owner
-from windrow.cloudprovider.services.messages import explain_error
-from windrow.cloudprovider.services.readings import Interfaces, Service
+from windrow.cloudprovider.services.describe import explain_error
+from windrow.cloudprovider.services.readings import Interfaces, LoadBalancer, Owner, Service
 from windrow.cloudprovider.services.sharing import (
     SharedAddress,
     SharingIndex,
@@ -44,7 +43,7 @@ class ServiceIndex:
         services: Informer[Service],
         balancers: Informer[LoadBalancer],
         interfaces: Informer[Interfaces],
-        policy: ClusterSettings,
+        settings: ClusterSettings,
         names_cluster: bool,
         clock: Clock,
     ) -> None:
@@ -53,7 +52,7 @@ class ServiceIndex:
         self.interfaces = interfaces
         self.service_answers: Ahead[Service] = Ahead(clock)
         self.balancer_answers: Ahead[LoadBalancer] = Ahead(clock)
-        self._policy = policy
+        self._settings = settings
         self._names_cluster = names_cluster
         self._clock = clock
         self._sharing = SharingIndex()
@@ -116,12 +115,12 @@ class ServiceIndex:
                 continue
             if balancer.ref in self._service_of:
                 yield self._service_of[balancer.ref]
-            if balancer.owner.cluster == self._policy.cluster:
+            if balancer.owner.cluster == self._settings.cluster:
                 yield _owner_of(balancer)
                 yield from self._sharing.members(balancer.owner.namespace, balancer.owner.service)
         if before is not None and (after is None or before.owner != after.owner):
             self._remove_owned(before)
-        if after is not None and after.owner.cluster == self._policy.cluster:
+        if after is not None and after.owner.cluster == self._settings.cluster:
             self._owned.setdefault(_owner_of(after), {})[after.ref] = None
 
     def _remove_owned(self, balancer: LoadBalancer) -> None:
@@ -150,7 +149,7 @@ class ServiceIndex:
             if service is None:
                 return None
         self._remember(ref, service)
-        own = LOAD_BALANCER.ref(self._policy.name_for(service), self._policy.namespace)
+        own = LOAD_BALANCER.ref(self._settings.name_for(service), self._settings.namespace)
         self._service_of[own] = ref
         sharing = find_sharing(service, self._find, self._find_same_name)
         primary = sharing.primary if isinstance(sharing, SharedAddress) else None
@@ -203,7 +202,7 @@ class ServiceIndex:
     def _remember(self, ref: ObjectRef, service: Service) -> None:
         before = self._known.get(ref)
         if before is not None and before.uid != service.uid:
-            former = LOAD_BALANCER.ref(self._policy.name_for(before), self._policy.namespace)
+            former = LOAD_BALANCER.ref(self._settings.name_for(before), self._settings.namespace)
             self._former_names.setdefault(ref, {})[former] = None
             self._service_of[former] = ref
         if service.has_finalizer or (before is not None and before.uid == service.uid):
@@ -218,7 +217,7 @@ class ServiceIndex:
         of this name and are called so. Labels alone prove nothing: another cluster of our name may share the
         namespace, and have a service of the same name.
         """
-        owner, found = Owner(self._policy.cluster, ref.namespace, ref.name), []
+        owner, found = Owner(self._settings.cluster, ref.namespace, ref.name), []
         former = self._former_names.get(ref, {})
         for one in {**former, **self._owned.get(ref, {})}:
             balancer = self.find_load_balancer(one) if one != own else None
@@ -258,7 +257,7 @@ class ServiceIndex:
         )
 
     def _network_of(self, primary: Service) -> str:
-        own = LOAD_BALANCER.ref(self._policy.name_for(primary), self._policy.namespace)
+        own = LOAD_BALANCER.ref(self._settings.name_for(primary), self._settings.namespace)
         balancer = self.find_load_balancer(own)
         made_for = balancer.annotations.get(names.FIXED_NETWORK) if balancer is not None else None
         return primary.network if made_for is None else made_for
@@ -279,7 +278,7 @@ class ServiceIndex:
         if problem is None or since is None:
             return Unavailable(until=now + RELIST_WAIT)
         if isinstance(problem, (Unauthorized, Forbidden)) or now - since >= WATCH_GRACE:
-            return Unavailable(explain_error(problem, self._policy.namespace))
+            return Unavailable(explain_error(problem, self._settings.namespace))
         return Unavailable(until=since + WATCH_GRACE)
 
     def _read_interfaces(self, now: datetime) -> Interfaces | Unavailable | None:

@@ -1,4 +1,7 @@
-"""The plan for a service with an address of its own. Pure."""
+"""The last step: kube-vip announces what the service was told. Pure.
+
+The plan for a service with an address of its own. Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services import messages
+from windrow.cloudprovider.services import describe
 from windrow.cloudprovider.services.actions import (
     ENSURED,
     ENSURING,
     REFUSAL_GRACE,
+    WAIT_TIMEOUT,
     Action,
     CreateLoadBalancer,
     EmitEvent,
@@ -23,13 +27,38 @@ from windrow.cloudprovider.services.actions import (
     wait_timed_out,
     waiting,
 )
-from windrow.cloudprovider.services.announcement import plan_announcement
-from windrow.cloudprovider.services.load_balancers import LoadBalancer
-from windrow.cloudprovider.services.orphans import deletable_orphans, delete_orphans
-from windrow.cloudprovider.services.readings import Interfaces, Service
+from windrow.cloudprovider.services.readings import Interfaces, LoadBalancer, Service
+from windrow.cloudprovider.services.removal import (
+    deletable_orphans,
+    delete_orphans,
+    plan_withdrawal,
+    withdraw,
+)
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable
 from windrow.cloudprovider.services.validate import find_problem
-from windrow.cloudprovider.services.withdrawal import plan_withdrawal, withdraw
+
+
+def plan_announcement(state: ServiceState, addresses: tuple[str, ...], actions: tuple[Action, ...]) -> Plan:
+    """The service has been told its addresses; kube-vip is to announce them."""
+    service = state.service
+    by_dhcp = set(addresses) <= names.DHCP_PLACEHOLDERS
+    if (service.ingress if by_dhcp else set(service.ingress) & set(addresses)) or service.ignores_vip:
+        return Plan(actions)
+    shown = ", ".join(addresses)
+    problem = ensure_failed(
+        f"kube-vip does not announce {shown} after {WAIT_TIMEOUT.seconds} s; is kube-vip "
+        "running on the control-plane nodes (DaemonSet kube-vip in kube-system, chart value kube-vip.enabled), and "
+        "does the interface exist there?"
+    )
+    if by_dhcp:
+        network = service.network or "of the VMs"
+        problem = ensure_failed(
+            f"no address by DHCP after {WAIT_TIMEOUT.seconds} s; either no DHCP server "
+            f"answers on the network {network} (or its addresses are used up), or the nodes' kernel lacks the module "
+            "macvlan, as minimal cloud images do (install the full kernel package); kube-vip's log says which"
+        )
+    return waiting(state, "announcement", problem, actions)
+
 
 # What a plan waits for before it takes an address: that an earlier service's is given back.
 ORPHANS = "orphans"
@@ -37,10 +66,10 @@ ORPHANS = "orphans"
 REFUSAL_RECHECK = "another look at its address"
 
 
-def plan_own_address(state: ServiceState, policy: ClusterSettings) -> Plan:
+def plan_own_address(state: ServiceState, settings: ClusterSettings) -> Plan:
     """The finalizer, the load balancer on Harvester, and its address to the service, each as soon as it can be."""
-    if fault := find_problem(state, policy):
-        return replace(refused(fault), actions=plan_withdrawal(state, policy))
+    if fault := find_problem(state, settings):
+        return replace(refused(fault), actions=plan_withdrawal(state, settings))
     if state.host is not None and state.load_balancer is None:
         return host_unavailable(state.host, "ensure")
     if isinstance(state.interfaces, Unavailable) and state.service.network and not state.service.interface:
@@ -48,27 +77,27 @@ def plan_own_address(state: ServiceState, policy: ClusterSettings) -> Plan:
     if state.load_balancer is None:
         if deletable_orphans(state) and not wait_timed_out(state, ORPHANS):
             return waiting(state, ORPHANS, "", delete_orphans(state))  # the pool may have only one address
-        return _plan_creation(state, policy)
+        return _plan_creation(state, settings)
     if state.load_balancer.is_deleting:
-        complaint = messages.deletion_timeout(state.load_balancer)
-        return waiting(state, "removal", complaint, plan_withdrawal(state, policy))
-    plan = _plan_update(state, state.load_balancer, policy)
+        complaint = describe.deletion_timeout(state.load_balancer)
+        return waiting(state, "removal", complaint, plan_withdrawal(state, settings))
+    plan = _plan_update(state, state.load_balancer, settings)
     # What a service before it left, last: it is no reason for this one to lack anything.
     return plan if plan.problem else replace(plan, actions=(*plan.actions, *delete_orphans(state)))
 
 
-def _plan_creation(state: ServiceState, policy: ClusterSettings) -> Plan:
+def _plan_creation(state: ServiceState, settings: ClusterSettings) -> Plan:
     service = state.service
     actions: list[Action] = []
     if not service.has_finalizer:
         actions.append(PatchService("it is about to have a load balancer on Harvester", add_finalizer=True))
-    actions.append(CreateLoadBalancer(policy.name_for(service), because="it has none"))
+    actions.append(CreateLoadBalancer(settings.name_for(service), because="it has none"))
     actions.append(ENSURING)
-    if policy.cluster == names.DEFAULT_CLUSTER_NAME:
+    if settings.cluster == names.DEFAULT_CLUSTER_NAME:
         actions.append(CLUSTER_NAME_MISSING)
     if service.removed_keys:
         actions.append(annotations_ignored(service.removed_keys))
-    return waiting(state, "allocation", messages.allocation_timeout(service), tuple(actions))
+    return waiting(state, "allocation", describe.allocation_timeout(service), tuple(actions))
 
 
 CLUSTER_NAME_MISSING = EmitEvent(
@@ -90,11 +119,11 @@ def annotations_ignored(keys: tuple[str, ...]) -> EmitEvent:
     )
 
 
-def _plan_update(state: ServiceState, balancer: LoadBalancer, policy: ClusterSettings) -> Plan:
+def _plan_update(state: ServiceState, balancer: LoadBalancer, settings: ClusterSettings) -> Plan:
     """The load balancer is there: what it says is brought to the service, and what the service says to it."""
     service = state.service
     actions: list[Action] = []
-    update = _plan_load_balancer_update(service, balancer, policy)
+    update = _plan_load_balancer_update(service, balancer, settings)
     changes_pool = balancer.changes_pool
     if update is not None and update.pool is not None and state.host is None:
         changes_pool = replace(balancer, pool=update.pool).changes_pool
@@ -119,15 +148,15 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer, policy: ClusterSet
     if addresses:
         return plan_announcement(state, addresses, tuple(actions))
     if balancer.refusal and _refusal_is_older(state, balancer, update):
-        return waiting(state, _answer_after(balancer), messages.allocation_timeout(service), tuple(actions))
+        return waiting(state, _answer_after(balancer), describe.allocation_timeout(service), tuple(actions))
     if balancer.refusal and _is_new_refusal(state):
         return waiting(state, REFUSAL_RECHECK, "", tuple(actions), REFUSAL_GRACE)
     if balancer.refusal:
-        actions.extend(plan_withdrawal(state, policy))
-        problem = ensure_failed(messages.explain_refusal(service, balancer))
+        actions.extend(plan_withdrawal(state, settings))
+        problem = ensure_failed(describe.explain_refusal(service, balancer))
         waits_for = REFUSAL_RECHECK if state.wait.what == REFUSAL_RECHECK else "allocation"
         return Plan(tuple(actions), problem=problem, waits_for=waits_for)
-    return waiting(state, "allocation", messages.allocation_timeout(service), tuple(actions))
+    return waiting(state, "allocation", describe.allocation_timeout(service), tuple(actions))
 
 
 def _is_new_refusal(state: ServiceState) -> bool:
@@ -201,14 +230,14 @@ def _unmet_requests(service: Service, balancer: LoadBalancer) -> Iterator[str]:
 
 
 def _plan_load_balancer_update(
-    service: Service, balancer: LoadBalancer, policy: ClusterSettings
+    service: Service, balancer: LoadBalancer, settings: ClusterSettings
 ) -> UpdateLoadBalancer | None:
     annotations: dict[str, str | None] = {}
     said = balancer.annotations
-    if said.get(names.LB_CLUSTER) != policy.cluster:
-        annotations[names.LB_CLUSTER] = policy.cluster
-    if said.get(names.MANAGEMENT_NETWORK, "") != policy.management_network:
-        annotations[names.MANAGEMENT_NETWORK] = policy.management_network or None
+    if said.get(names.LB_CLUSTER) != settings.cluster:
+        annotations[names.LB_CLUSTER] = settings.cluster
+    if said.get(names.MANAGEMENT_NETWORK, "") != settings.management_network:
+        annotations[names.MANAGEMENT_NETWORK] = settings.management_network or None
     if service.network and names.FIXED_NETWORK not in said:
         annotations[names.FIXED_NETWORK] = service.network
     pool = _other_pool(service, balancer)

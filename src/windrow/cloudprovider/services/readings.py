@@ -1,14 +1,21 @@
-"""What the service controller reads of guest services, and of the map of their networks: no more than its plans need."""
+"""What the service controller reads of guest services, and of the map of their networks: no more than its plans need.
+
+What the service controller reads of load balancers on Harvester.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.cloudprovider import names
 from windrow.core.json import NotJson, loads
+from windrow.harvester.resources import LOAD_BALANCER
+from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import (
+    Raw,
     annotations_of,
     finalizers_of,
     is_deleting,
@@ -153,3 +160,129 @@ def read_interfaces(raw: Mapping[str, Any]) -> Interfaces:
     if not isinstance(found, dict):
         return Interfaces()
     return Interfaces({key: value for key, value in found.items() if isinstance(value, str) and value})
+
+
+# How Harvester names the pool that it asked, where it did (reference 02 §4.3, §4.4).
+_POOL_IN_REFUSAL = re.compile(r"fail to get allocator ([^\s,;]+)|from pool ([^\s,;]+)")
+HARVESTER_FINALIZER = "wrangler.cattle.io/harvester-lb-controller"
+_DUPLICATE_ALLOCATION = "duplicate allocation"
+_NO_POOL_CHOSEN = "no matched IPPool"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose load balancer it is, as its labels say."""
+
+    cluster: str = ""
+    namespace: str = ""
+    service: str = ""
+
+    def __str__(self) -> str:
+        if not any((self.cluster, self.namespace, self.service)):
+            return "no service (it has no such labels)"
+        return f"service {self.namespace}/{self.service} of cluster {self.cluster!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBalancer:
+    """A LoadBalancer of Harvester. Empty texts stand for what is absent; the address is its own when it exists."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str = ""
+    owner: Owner = Owner()
+    is_deleting: bool = False
+    finalizers: tuple[str, ...] = ()
+    ipam: str = ""
+    pool: str = ""  # the one asked for
+    allocated_pool: str = ""  # the one the address is from
+    allocated: tuple[str, ...] = ()  # the addresses reserved for it
+    address: str = ""  # the one recorded as in use
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    refusal: str = ""  # why it is not Ready
+    # The whole object, for there is no patching on Harvester: what is not ours must go back as it came.
+    raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def ref(self) -> ObjectRef:
+        return LOAD_BALANCER.ref(self.name, self.namespace)
+
+    @property
+    def mode(self) -> str:
+        """Where its address comes from. Harvester takes an absent word for `pool`."""
+        return self.ipam or "pool"
+
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        """The addresses that nobody else has: those reserved for it; by DHCP the recorded one, for what is given then
+        only says who is to be asked."""
+        return (self.address,) if self.mode == "dhcp" and self.address else self.allocated
+
+    @property
+    def has_released_address(self) -> bool:
+        """Whether it is going, and its address is free already: Harvester keeps it until then, others keep it longer."""
+        return self.is_deleting and HARVESTER_FINALIZER not in self.finalizers
+
+    @property
+    def changes_pool(self) -> bool:
+        """Whether Harvester is about to take its address back, because another pool is asked for."""
+        return bool(self.allocated and self.pool and self.allocated_pool) and self.pool != self.allocated_pool
+
+    @property
+    def refusing_pool(self) -> str:
+        """The pool that the refusal is about; "" where it names none."""
+        found = _POOL_IN_REFUSAL.search(self.refusal)
+        return "" if found is None else found[1] or found[2]
+
+    @property
+    def is_reallocating(self) -> bool:
+        """Whether it is refused an address only because the pool holds one for it: it is recorded again by itself."""
+        return _DUPLICATE_ALLOCATION in self.refusal
+
+    @property
+    def is_refusal_outdated(self) -> bool:
+        """Whether it answers an earlier question: another pool is asked for by now."""
+        if not self.pool:
+            return False
+        return self.refusing_pool not in ("", self.pool) or _NO_POOL_CHOSEN in self.refusal
+
+
+def load_balancer_reader(cluster: str) -> Callable[[Raw], LoadBalancer]:
+    """Reads load balancers for `cluster`; of those of others the whole object is not kept."""
+
+    def read(raw: Raw) -> LoadBalancer:
+        labels = labels_of(raw)
+        owner = Owner(
+            labels.get(names.LB_OF_CLUSTER, ""),
+            labels.get(names.LB_OF_NAMESPACE, ""),
+            labels.get(names.LB_OF_SERVICE, ""),
+        )
+        allocated = nested(raw, "status", "allocatedAddress", "ip", default="")
+        ready = find_condition(nested(raw, "status", "conditions"), "Ready")
+        is_ours = owner.cluster == cluster
+        return LoadBalancer(
+            namespace=namespace_of(raw),
+            name=name_of(raw),
+            uid=uid_of(raw),
+            version=resource_version_of(raw),
+            owner=owner,
+            is_deleting=is_deleting(raw),
+            finalizers=tuple(finalizers_of(raw)),
+            ipam=nested(raw, "spec", "ipam", default=""),
+            pool=nested(raw, "spec", "ipPool", default=""),
+            allocated_pool=nested(raw, "status", "allocatedAddress", "ipPool", default=""),
+            allocated=tuple(one.strip() for one in allocated.split(",") if one.strip()),
+            address=nested(raw, "status", "address", default=""),
+            annotations=annotations_of(raw) if is_ours else {},
+            refusal=ready.message if ready is not None and ready.status == "False" else "",
+            raw=_without_managed_fields(raw) if is_ours else {},
+        )
+
+    return read
+
+
+def _without_managed_fields(raw: Raw) -> Raw:
+    """The object without `managedFields`, which the server keeps by itself; they are half of its size."""
+    metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
+    return {**raw, "metadata": metadata}

@@ -1,9 +1,19 @@
-"""The plan for a service that has, or is, no load balancer of ours any more. Pure."""
+"""Load balancers of services that had this one's name before: they are given back before, or whatever, it gets. Pure.
+
+What is done about a service that shows an address which is reserved for it no longer. Pure.
+
+Somebody deletes the load balancer on Harvester by hand and none can take its place, or the pool is changed while the
+service by now asks for what cannot be, or a secondary has lost its primary's address. Such an address may be given to
+another one at any time, and then two machines would answer for it. While a new load balancer is only on its way, the
+address stays: Harvester gives the same one again.
+
+The plan for a service that has, or is, no load balancer of ours any more. Pure.
+"""
 
 from __future__ import annotations
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services import messages
+from windrow.cloudprovider.services import describe
 from windrow.cloudprovider.services.actions import (
     DELETED,
     DELETING,
@@ -11,6 +21,7 @@ from windrow.cloudprovider.services.actions import (
     NO_ACTION,
     Action,
     ClearStatus,
+    ConfirmDeleted,
     DeleteLoadBalancer,
     PatchService,
     Plan,
@@ -18,11 +29,92 @@ from windrow.cloudprovider.services.actions import (
     host_unavailable,
     waiting,
 )
-from windrow.cloudprovider.services.readings import Service
+from windrow.cloudprovider.services.readings import LoadBalancer, Service
+from windrow.cloudprovider.services.sharing import primary_of
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
 
 
-def plan_removal(state: ServiceState, policy: ClusterSettings) -> Plan:
+def deletable_orphans(state: ServiceState) -> tuple[LoadBalancer, ...]:
+    """Those that may go. One whose address secondaries still show stays until they have the new one, unless there is
+    no new one while it stays."""
+    if state.load_balancer is not None and state.load_balancer.refusal:
+        return state.orphans
+    shown = {address for one in state.users for address in one.assigned}
+    return tuple(one for one in state.orphans if one.is_deleting or not shown & set(one.allocated))
+
+
+def delete_orphans(state: ServiceState) -> tuple[DeleteLoadBalancer, ...]:
+    if state.host is not None:
+        return ()
+    return tuple(
+        DeleteLoadBalancer(one, because="it is of an earlier service of this name, with another UID")
+        for one in deletable_orphans(state)
+        if not one.is_deleting
+    )
+
+
+def plan_withdrawal(state: ServiceState, settings: ClusterSettings) -> tuple[Action, ...]:
+    """Off with an address that is known to be reserved for it no more; on with the one that is, also where another was
+    taken away from it."""
+    service, balancer = state.service, state.load_balancer
+    if not service.has_finalizer:
+        return ()
+    if service.primary_label:
+        return _follow_holder(state)
+    if state.host is not None:
+        return ()
+    if balancer is None:
+        off = withdraw(service, "its load balancer is gone")
+        return (ConfirmDeleted(settings.name_for(service)), *off) if off else ()
+    if not settings.owns(balancer, service):
+        return ()
+    if balancer.has_released_address or balancer.changes_pool:
+        return withdraw(service, "Harvester takes its address back")
+    if not balancer.allocated:
+        is_lost = balancer.refusal and not balancer.is_reallocating
+        return withdraw(service, "Harvester refuses it an address") if is_lost else ()
+    wanted = ",".join(balancer.allocated)
+    if service.addresses == wanted or balancer.is_deleting:
+        return ()
+    return (PatchService("Harvester holds this address for it", {names.VIP_ADDRESSES: wanted}),)
+
+
+def _follow_holder(state: ServiceState) -> tuple[Action, ...]:
+    """One that shows somebody else's address shows what that one has now, whatever it wishes itself."""
+    service, holder = state.service, state.holder
+    if holder is None:
+        return ()
+    is_refused = (
+        state.load_balancer is not None
+        and not state.load_balancer.allocated
+        and bool(state.load_balancer.refusal)
+    )
+    if holder.is_deleting and is_refused and not service.primary:
+        # Each would wait for the other: the only free address may be the one that the holder cannot give back.
+        return withdraw(
+            service, f"{holder.title} is to go, and may leave its address to it", leave_shared=True
+        )
+    wanted = ",".join(holder.ingress)
+    # The label alone gives nobody an address: anyone may write it.
+    shares = service.addresses is not None or primary_of(service) == (holder.namespace, holder.name)
+    if wanted and shares and service.addresses != wanted:
+        return (PatchService(f"it shows the address of {holder.title}", {names.VIP_ADDRESSES: wanted}),)
+    if not wanted and not state.is_reserved:
+        return withdraw(service, f"{holder.title} has no address any more")
+    return ()
+
+
+def withdraw(service: Service, because: str, *, leave_shared: bool = False) -> tuple[Action, ...]:
+    """Off the network with what it shows, and out of the shared address if it `leaves` that."""
+    if service.addresses is None and not leave_shared:
+        return ()  # done already; what kube-vip may write after that is not fought over
+    labels: dict[str, str | None] = {names.PRIMARY_SERVICE: None} if leave_shared else {}
+    # The annotation last, for it tells that this is to be done. Without it kube-vip takes the status for a wish.
+    clear = (ClearStatus(because),) if service.ingress else ()
+    return (*clear, PatchService(because, {names.VIP_ADDRESSES: None}, labels))
+
+
+def plan_removal(state: ServiceState, settings: ClusterSettings) -> Plan:
     """What it has on Harvester goes, then our traces on the service, and last the finalizer."""
     service = state.service
     if state.users:
@@ -44,7 +136,7 @@ def plan_removal(state: ServiceState, policy: ClusterSettings) -> Plan:
         else {}
     )
     actions: list[Action] = []
-    own = state.load_balancer if policy.owns(state.load_balancer, service) else None
+    own = state.load_balancer if settings.owns(state.load_balancer, service) else None
     to_delete = [*([own] if own else []), *state.orphans]
     leaves_finalizer = stays and bool(service.load_balancer_class)
     if to_delete:
@@ -59,7 +151,7 @@ def plan_removal(state: ServiceState, policy: ClusterSettings) -> Plan:
         actions += [DeleteLoadBalancer(one, because) for one in to_delete if not one.is_deleting]
         if own is not None and not own.is_deleting:
             actions.append(DELETING)  # after the order, so that one that fails is not told at each try
-        return waiting(state, "removal", messages.deletion_timeout(to_delete[0]), tuple(actions))
+        return waiting(state, "removal", describe.deletion_timeout(to_delete[0]), tuple(actions))
     if leaves_finalizer:
         return Plan(
             (PatchService("it is no load balancer of ours any more", annotations, labels),)
@@ -72,7 +164,7 @@ def plan_removal(state: ServiceState, policy: ClusterSettings) -> Plan:
         actions.append(ClearStatus("it is no load balancer any more"))
     # A secondary is asked about, too: it may have had one before it was one, and its label proves nothing.
     actions.append(
-        RemoveFinalizer("nothing is left of it on Harvester", policy.name_for(service), annotations, labels)
+        RemoveFinalizer("nothing is left of it on Harvester", settings.name_for(service), annotations, labels)
     )
     actions.append(DELETED)
     return Plan(tuple(actions))

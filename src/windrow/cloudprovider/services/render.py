@@ -13,17 +13,17 @@ from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.objects import Raw, new_object
 
 
-def render_load_balancer(service: Service, policy: ClusterSettings, guest_uid: str = "") -> Raw:
+def render_load_balancer(service: Service, settings: ClusterSettings, guest_uid: str = "") -> Raw:
     """The load balancer that `service` has on Harvester, as it is created, with the mark of the guest if it is known."""
     said = {
         names.LB_NETWORK: service.network,
         names.LB_PROJECT: service.project,
         names.LB_NAMESPACE: service.project_namespace,
-        names.LB_CLUSTER: policy.cluster,
+        names.LB_CLUSTER: settings.cluster,
         names.FIXED_NETWORK: service.network,
     }
-    if policy.management_network:
-        said[names.MANAGEMENT_NETWORK] = policy.management_network
+    if settings.management_network:
+        said[names.MANAGEMENT_NETWORK] = settings.management_network
     if guest_uid:
         said[names.GUEST_MARK] = guest_uid
     spec: Raw = {"ipam": service.mode, "workloadType": "cluster"}
@@ -31,10 +31,10 @@ def render_load_balancer(service: Service, policy: ClusterSettings, guest_uid: s
         spec["ipPool"] = service.pool
     return new_object(
         LOAD_BALANCER,
-        policy.name_for(service),
-        policy.namespace,
+        settings.name_for(service),
+        settings.namespace,
         labels={
-            names.LB_OF_CLUSTER: policy.cluster,
+            names.LB_OF_CLUSTER: settings.cluster,
             names.LB_OF_NAMESPACE: service.namespace,
             names.LB_OF_SERVICE: service.name,
         },

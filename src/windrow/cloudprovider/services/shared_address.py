@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from windrow.cloudprovider import names
+from windrow.cloudprovider.names import sharing_label
 from windrow.cloudprovider.services.actions import (
     ENSURED,
     ENSURING,
@@ -18,19 +19,18 @@ from windrow.cloudprovider.services.actions import (
     refused,
     waiting,
 )
-from windrow.cloudprovider.services.announcement import plan_announcement
-from windrow.cloudprovider.services.load_balancer_names import sharing_label
+from windrow.cloudprovider.services.own_address import plan_announcement
 from windrow.cloudprovider.services.readings import Service
+from windrow.cloudprovider.services.removal import plan_withdrawal
 from windrow.cloudprovider.services.sharing import find_port_conflict
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
-from windrow.cloudprovider.services.withdrawal import plan_withdrawal
 
 
-def plan_shared_address(state: ServiceState, primary: Service, policy: ClusterSettings) -> Plan:
+def plan_shared_address(state: ServiceState, primary: Service, settings: ClusterSettings) -> Plan:
     """The primary's address to the service, and then away with what it had of its own."""
     service = state.service
     if fault := _find_sharing_problem(state, primary):
-        return replace(refused(fault), actions=plan_withdrawal(state, policy))
+        return replace(refused(fault), actions=plan_withdrawal(state, settings))
     actions: list[Action] = []
     addresses = primary.ingress
     if addresses:
@@ -44,7 +44,7 @@ def plan_shared_address(state: ServiceState, primary: Service, policy: ClusterSe
             if names.IPAM in patch.annotations:
                 actions.append(_ipam_removed(service, primary))
         if state.host is None:
-            actions.extend(_delete_own(state, primary, policy))
+            actions.extend(_delete_own(state, primary, settings))
     elif not service.primary_label:
         problem = ensure_failed(
             f"primary service {primary.title} has no ingress IP after "
@@ -52,7 +52,7 @@ def plan_shared_address(state: ServiceState, primary: Service, policy: ClusterSe
         )
         return waiting(state, "primary", problem)
     if not addresses:
-        return Plan(plan_withdrawal(state, policy), waits_for="primary")
+        return Plan(plan_withdrawal(state, settings), waits_for="primary")
     return plan_announcement(state, addresses, tuple(actions))
 
 
@@ -101,11 +101,11 @@ def _ipam_removed(service: Service, primary: Service) -> EmitEvent:
     )
 
 
-def _delete_own(state: ServiceState, primary: Service, policy: ClusterSettings) -> list[Action]:
+def _delete_own(state: ServiceState, primary: Service, settings: ClusterSettings) -> list[Action]:
     """Not before kube-vip announces the primary's address: until then its own one is in use."""
     service = state.service
     to_delete = [*state.orphans]
-    if state.load_balancer is not None and policy.owns(state.load_balancer, service):
+    if state.load_balancer is not None and settings.owns(state.load_balancer, service):
         to_delete.append(state.load_balancer)
     in_use = set(service.ingress) - set(primary.ingress)
     return [

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, 
 from dataclasses import dataclass
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services.load_balancer_names import sharing_label
+from windrow.cloudprovider.names import sharing_label
 from windrow.cloudprovider.services.readings import Service
 from windrow.kubernetes.resources import ObjectRef
 

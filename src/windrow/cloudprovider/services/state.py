@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from windrow.cloudprovider.services.load_balancer_names import load_balancer_name
-from windrow.cloudprovider.services.load_balancers import LoadBalancer, Owner
-from windrow.cloudprovider.services.readings import Interfaces, Service
+from windrow.cloudprovider.names import load_balancer_name
+from windrow.cloudprovider.services.readings import Interfaces, LoadBalancer, Owner, Service
 from windrow.cloudprovider.services.sharing import Sharing
 
 

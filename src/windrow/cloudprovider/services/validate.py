@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services.load_balancer_names import is_dns_subdomain
-from windrow.cloudprovider.services.load_balancers import LoadBalancer
-from windrow.cloudprovider.services.readings import Service
+from windrow.cloudprovider.names import is_dns_subdomain
+from windrow.cloudprovider.services.readings import LoadBalancer, Service
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable
 from windrow.harvester.names import is_label_value
 
 MODES = ("pool", "dhcp")
 
 
-def find_problem(state: ServiceState, policy: ClusterSettings) -> str:
+def find_problem(state: ServiceState, settings: ClusterSettings) -> str:
     """What Harvester need not be asked about; "" when nothing is wrong."""
     service = state.service
     if service.mode not in MODES:
@@ -20,27 +19,27 @@ def find_problem(state: ServiceState, policy: ClusterSettings) -> str:
             f"annotation {names.IPAM} is {service.ipam!r}, which is not known; write 'pool' (an address from an IP "
             "pool of Harvester) or 'dhcp'"
         )
-    name = policy.name_for(service)
-    if not is_dns_subdomain(name) or not is_label_value(policy.cluster):
+    name = settings.name_for(service)
+    if not is_dns_subdomain(name) or not is_label_value(settings.cluster):
         return (
-            f"the cluster name {policy.cluster!r} cannot be part of an object's name on Harvester ({name}), or not its "
+            f"the cluster name {settings.cluster!r} cannot be part of an object's name on Harvester ({name}), or not its "
             "label; set --cluster-name to the guest cluster's name: lower-case letters, digits and dashes, 63 at most"
         )
     return (
-        _find_other_owner(state, policy)
+        _find_other_owner(state, settings)
         or _find_immutable_change(service, state.load_balancer)
         or _find_missing_interface(state)
     )
 
 
-def _find_other_owner(state: ServiceState, policy: ClusterSettings) -> str:
+def _find_other_owner(state: ServiceState, settings: ClusterSettings) -> str:
     """Why the load balancer of this name is not ours; "" when it is, or is not there."""
     balancer = state.load_balancer
-    if balancer is None or policy.owns(balancer, state.service):
+    if balancer is None or settings.owns(balancer, state.service):
         return ""
     return (
         f"LoadBalancer {balancer.namespace}/{balancer.name} on Harvester is of {balancer.owner}, not of service "
-        f"{state.service.title} of cluster {policy.cluster!r}; it is neither used nor deleted: delete or rename it there"
+        f"{state.service.title} of cluster {settings.cluster!r}; it is neither used nor deleted: delete or rename it there"
     )
 
 

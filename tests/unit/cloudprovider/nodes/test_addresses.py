@@ -3,7 +3,6 @@ from ipaddress import ip_network
 
 import pytest
 
-from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.nodes.addresses import (
     BadProvidedIp,
     missing_provided_ips,
@@ -12,6 +11,7 @@ from windrow.cloudprovider.nodes.addresses import (
     prefer_provided,
 )
 from windrow.cloudprovider.nodes.readings import Address, GuestNode, Instance, Interface, read_instance
+from windrow.cloudprovider.options import Options
 
 PLAIN = Options()
 IN_TEN = Options(node_ip_cidr=(ip_network("10.0.0.0/8"), ip_network("fd00::/8")))

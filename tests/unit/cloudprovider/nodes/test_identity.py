@@ -3,7 +3,6 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.nodes.identity import (
     Candidates,
     OtherCloud,
@@ -13,6 +12,7 @@ from windrow.cloudprovider.nodes.identity import (
     match_vm,
 )
 from windrow.cloudprovider.nodes.readings import GuestNode, GuestVm, Instance
+from windrow.cloudprovider.options import Options
 from windrow.testing.clock import NOON
 
 DEMO = Options(cluster_name="demo")

@@ -1,6 +1,6 @@
-from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.nodes.network_map import network_map, render_network_map
 from windrow.cloudprovider.nodes.readings import Instance, Interface
+from windrow.cloudprovider.options import Options
 
 DEMO = Options(cluster_name="demo")
 

@@ -3,7 +3,6 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.names import (
     INSTANCE_TYPE,
     INSTANCE_TYPE_BETA,
@@ -32,6 +31,7 @@ from windrow.cloudprovider.nodes.planning import (
     plan_node,
 )
 from windrow.cloudprovider.nodes.readings import Address, GuestNode, GuestVm, Instance, Interface, Taint
+from windrow.cloudprovider.options import Options
 
 VM = GuestVm("w1", "vm-uid")
 RUNNING = Instance(
@@ -145,7 +145,7 @@ def test_the_taint_goes_whatever_its_value_and_effect():
             replace(RUNNING, interfaces=(Interface("nic-1", "enp1s0", ("10.0.0.9",)),)),
             "its VM reports 10.0.0.9",
         ),
-        (None, "VM 'w1' has no running instance yet"),
+        (None, "VirtualMachine w1 has no VirtualMachineInstance yet"),
     ],
 )
 def test_a_node_whose_kubelet_address_is_not_confirmed_waits_and_says_why(instance, words):
@@ -185,7 +185,7 @@ def test_the_first_write_does_not_empty_the_addresses_of_a_node_that_shows_some(
 
 @pytest.mark.parametrize(
     ("identity", "words"),
-    [(VmUnknown("nobody knows"), "nobody knows"), (VmMissing("old"), "no VM has the uid old")],
+    [(VmUnknown("nobody knows"), "nobody knows"), (VmMissing("old"), "no VirtualMachine has the uid old")],
 )
 def test_a_fresh_node_without_a_vm_waits(identity, words):
     found = plan(INITIAL, identity, None)
@@ -281,7 +281,7 @@ def test_zone_and_region_are_each_others_strangers():
     found = plan(SETTLED, instance=replace(RUNNING, zone=""))
 
     assert labels_after(SETTLED, found) == {REGION: "r1", REGION_BETA: "r1"}
-    assert RecordAnnotation('{"region":"r1"}', "the VM's host says so") in found.changes
+    assert RecordAnnotation('{"region":"r1"}', "the topology of the VM's host has changed") in found.changes
 
 
 def test_a_label_that_a_user_changed_stays_when_the_host_has_no_zone_any_more():

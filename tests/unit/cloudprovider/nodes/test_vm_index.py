@@ -1,4 +1,4 @@
-from windrow.cloudprovider.nodes.vm_index import NodeVmIndex
+from windrow.cloudprovider.nodes.vms import NodeVmIndex
 
 
 def test_a_node_is_found_by_its_vm_and_the_other_way_round():

@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 
 from windrow.client.client import Client
-from windrow.cloudprovider.nodes.vm_inventory import VmInventory
+from windrow.cloudprovider.nodes.vms import VmInventory
 from windrow.core.clock import sleep
 from windrow.core.json import dumps
 from windrow.kubernetes.errors import Unreachable

@@ -17,10 +17,11 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.app.network import verb_and_resource
 from windrow.cloudprovider import names
-from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.logs import line_logger
 from windrow.cloudprovider.metrics import Metrics
+from windrow.cloudprovider.names import load_balancer_name
+from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.controller import ServiceController
-from windrow.cloudprovider.services.load_balancer_names import load_balancer_name
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
@@ -138,7 +139,7 @@ class World:
         self.host_cable = Cable(self.host_api.local("provider"), "host", self.calls)
         self.guest_cable = Cable(self.guest_api.local("provider"), "guest", self.calls)
         self.lines = []
-        self.measures = Metrics()
+        self.metrics = Metrics()
         self._provider = None
         self.vip = Announcer(self.guest_api)
         self._starts = 0
@@ -162,8 +163,8 @@ class World:
             Options(cluster_name=cluster, **options),
             self.clock,
             Rng(self._starts),
-            self.lines.append,
-            self.measures,
+            line_logger(self.lines.append),
+            self.metrics,
         )
         self.provider = provider
         self._provider = self.tasks.create_task(provider.run())

@@ -3,7 +3,7 @@
 import pytest
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services.load_balancer_names import load_balancer_name
+from windrow.cloudprovider.names import load_balancer_name
 from windrow.emulator import kinds
 from windrow.kubernetes.errors import AdmissionDenied
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of, new_object, uid_of

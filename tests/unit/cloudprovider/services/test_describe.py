@@ -7,7 +7,7 @@ import pytest
 from windrow.cloudprovider.names import PRIMARY_SERVICE, VIP_ADDRESSES, VIP_INTERFACE
 from windrow.cloudprovider.services import actions
 from windrow.cloudprovider.services.describe import describe_action
-from windrow.cloudprovider.services.load_balancers import load_balancer_reader
+from windrow.cloudprovider.services.readings import load_balancer_reader
 
 from .rig import tell
 
@@ -59,7 +59,7 @@ def test_the_log_tells_the_life_of_a_service_in_plain_words():
     name, lines = tell(story)
 
     assert lines == [
-        f"service default/web: {deed}"
+        f"Service default/web: {deed}"
         for deed in (
             "finalizer added because it is about to have a load balancer on Harvester",
             f"load balancer {name} created because it has none",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.cloudprovider.services.load_balancer_names import (
+from windrow.cloudprovider.names import (
     is_load_balancer_name,
     load_balancer_name,
     sharing_label,

@@ -16,9 +16,8 @@ from windrow.cloudprovider.services.actions import (
     RemoveFinalizer,
     UpdateLoadBalancer,
 )
-from windrow.cloudprovider.services.load_balancers import LoadBalancer, Owner
 from windrow.cloudprovider.services.planning import plan_service
-from windrow.cloudprovider.services.readings import Interfaces, Service
+from windrow.cloudprovider.services.readings import Interfaces, LoadBalancer, Owner, Service
 from windrow.cloudprovider.services.sharing import CannotShare, OwnAddress, SharedAddress
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
 from windrow.testing.clock import NOON

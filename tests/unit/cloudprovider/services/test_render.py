@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import PatchService, RemoveFinalizer, UpdateLoadBalancer
-from windrow.cloudprovider.services.load_balancers import load_balancer_reader
-from windrow.cloudprovider.services.readings import Service
+from windrow.cloudprovider.services.readings import Service, load_balancer_reader
 from windrow.cloudprovider.services.render import (
     render_finalizer_removal,
     render_load_balancer,

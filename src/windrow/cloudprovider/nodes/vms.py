@@ -1,0 +1,130 @@
+"""Which VM each identified node runs in, both ways; so that news of a VM finds its node without a search.
+
+The roll: which VMs Harvester says that it has, asked now and not remembered.
+
+A node is only ever deleted on the word of this. The watch may be late, or of another namespace than its VMs; so the
+list is fetched anew, and counts only when it holds the VM of another node of this cluster. Nodes that are asked about
+at the same moment share one list: a VM that a list of just now lacks will not come back, for uids are given once. One
+that it holds may have gone since.
+
+How guests call themselves: asked of their agents, one by one, through Harvester.
+
+Nothing tells when an answer changes, and an agent is slow to ask. So only those are asked that could be a node nobody
+has found, and nodes that wait at the same moment share the answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from windrow.client.client import Client
+from windrow.cloudprovider.nodes.readings import Instance
+from windrow.core.clock import Clock
+from windrow.harvester.resources import VM, VMI_ACTIONS
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import uid_of
+from windrow.kubernetes.requests import Request
+
+
+class NodeVmIndex:
+    """What was last found out, by names. A VM may be the home of several nodes: of a guest that was renamed."""
+
+    def __init__(self) -> None:
+        self._vm_of: dict[str, str] = {}
+        self._nodes_of: dict[str, set[str]] = {}
+
+    def set(self, node: str, vm: str) -> None:
+        """`node` runs in `vm`, whatever was believed before."""
+        if self._vm_of.get(node) == vm:
+            return
+        self.remove(node)
+        self._vm_of[node] = vm
+        self._nodes_of.setdefault(vm, set()).add(node)
+
+    def remove(self, node: str) -> None:
+        """Nobody knows where `node` runs. May be repeated."""
+        vm = self._vm_of.pop(node, "")
+        nodes = self._nodes_of.get(vm, set())
+        nodes.discard(node)
+        if not nodes:
+            self._nodes_of.pop(vm, None)
+
+    def vm_of(self, node: str) -> str:
+        """The name of its VM, "" when nobody knows."""
+        return self._vm_of.get(node, "")
+
+    def nodes_of(self, vm: str) -> Iterable[str]:
+        return sorted(self._nodes_of.get(vm, ()))
+
+
+# As old as a list may be: the Go program looks at a node that is not Ready so often.
+MAX_AGE = timedelta(seconds=5)
+# Only uids are kept; whole VMs are large.
+PAGE = 100
+
+
+class VmInventory:
+    def __init__(self, host: Client, namespace: str, clock: Clock) -> None:
+        self._host = host
+        self._namespace = namespace
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._listed_at: datetime | None = None
+        self._uids: frozenset[str] = frozenset()
+
+    async def is_missing(self, vm_uid: str, ours: Iterable[str]) -> bool:
+        """Whether Harvester, asked now, has no VM with this uid, and we ask the right Harvester.
+
+        A namespace that holds none of `ours`, the uids that our nodes name, is not our namespace: then the credential
+        was changed, and what it does not show is not gone. Raises the KubeError of a list that fails.
+        """
+        async with self._lock:
+            if vm_uid in self._uids or not self._is_fresh():
+                listed_at = self._clock.now()
+                pages = self._host.pages(VM, self._namespace, limit=PAGE)
+                self._uids = frozenset([uid_of(raw) async for page in pages for raw in page.items])
+                self._listed_at = listed_at
+        return vm_uid not in self._uids and any(uid in self._uids for uid in ours)
+
+    def _is_fresh(self) -> bool:
+        return self._listed_at is not None and self._clock.now() - self._listed_at <= MAX_AGE
+
+
+FRESH = timedelta(seconds=5)
+
+
+class GuestHostnames:
+    def __init__(self, host: Client, namespace: str, clock: Clock) -> None:
+        self._host = host
+        self._namespace = namespace
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        # Instance uid -> its answer, and when it gave it.
+        self._answers: dict[str, tuple[str, datetime]] = {}
+
+    async def fetch(self, instances: Iterable[Instance]) -> dict[str, str]:
+        """Host name by VM name, of those whose agent can answer; "" where it did not. Raises no KubeError."""
+        async with self._lock:
+            self._answers = {uid: one for uid, one in self._answers.items() if self._is_fresh(one[1])}
+            return {one.name: await self._cached_hostname(one) for one in instances if _can_answer(one)}
+
+    def _is_fresh(self, asked: datetime) -> bool:
+        return self._clock.now() - asked <= FRESH
+
+    async def _cached_hostname(self, instance: Instance) -> str:
+        if instance.uid not in self._answers:
+            self._answers[instance.uid] = (await self._hostname(instance.name), self._clock.now())
+        return self._answers[instance.uid][0]
+
+    async def _hostname(self, vm_name: str) -> str:
+        path = VMI_ACTIONS.path(self._namespace, vm_name, "guestosinfo")
+        try:
+            return str((await self._host.call(Request("GET", path))).get("hostname") or "")
+        except KubeError:
+            return ""  # the agent does not answer now; we come again
+
+
+def _can_answer(instance: Instance) -> bool:
+    return instance.has_agent and instance.phase == "Running" and not instance.is_migrating
