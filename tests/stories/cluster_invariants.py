@@ -114,7 +114,7 @@ async def _strays_on_harvester(
     named: set[Item] = set()
     for machine in machines:
         named |= _named_by(machine)
-    account = nested(await stage.get_cluster(), "status", "guestAccess")
+    account = nested(await stage.get_cluster(), "status", "guestServiceAccount")
     if account:
         namespace, name = account["namespace"], account["serviceAccount"]
         binding = f"{namespace}-{name}"
@@ -138,7 +138,7 @@ async def _strays_on_harvester(
 
 
 def _named_by(machine: Raw) -> set[Item]:
-    memory = nested(machine, "status", "memory", default={})
+    memory = nested(machine, "status", "driverConfig", default={})
     namespace, name = memory.get("VMNamespace", "default"), name_of(machine)
     items = {
         ("VirtualMachine", namespace, name),
@@ -160,7 +160,7 @@ async def _secrets_left(room: Simulation, machines: list[Raw]) -> list[str]:
     """What a machine reads at its next start holds no token and no key."""
     faults = []
     for machine in machines:
-        namespace = nested(machine, "status", "memory", "VMNamespace", default="default")
+        namespace = nested(machine, "status", "driverConfig", "VMNamespace", default="default")
         raw = await room.harvester_client.find(SECRET.ref(f"{name_of(machine)}-cloudinit", namespace))
         text = b64decode(nested(raw, "data", "userdata", default="")).decode() if raw else ""
         for secret in ("PRIVATE KEY", "token:"):

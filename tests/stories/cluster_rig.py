@@ -14,11 +14,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from windrow.app.preload import credential_secrets, read_preload
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.clusters.plan.actions import Action
 from windrow.core.fastjson import loads
 from windrow.demo.cluster import DemoCluster
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
@@ -146,6 +147,11 @@ async def until(stage: DemoCluster, words: str, within: timedelta = timedelta(mi
         await stage.clock.sleep_until(stage.clock.now() + timedelta(seconds=1))
 
 
+# Events of a Machine that are recorded on its Cluster as well.
+ON_CLUSTER = frozenset(kind.reason for kind in get_args(Action) if kind.on_cluster) | {
+    "RemediationRestricted"
+}
+
 # -- what the manager writes -------------------------------------------------------------------------------------
 
 
@@ -178,10 +184,18 @@ class Teller:
         match raw.get("kind"):
             case "Machine" if request.method == "POST":
                 self._baptise(raw)
-            case "Event" if raw["involvedObject"]["kind"] == "Cluster":
-                self.lines.append(self._plain(f"{raw['reason']:<22} {raw['message']}"))
+            case "Event":
+                self._hear_event(raw)
             case "Cluster":
                 self._hear_wait(raw)
+
+    def _hear_event(self, raw: Raw) -> None:
+        involved, subject = raw["involvedObject"], ""
+        if involved["kind"] == "Machine":
+            if raw["reason"] in ON_CLUSTER:
+                return  # the Cluster's own event follows
+            subject = f"{involved['name']}: "
+        self.lines.append(self._plain(f"{raw['reason']:<22} {subject}{raw['message']}"))
 
     def _hear_wait(self, raw: Raw) -> None:
         waiting = nested(raw, "status", "waiting", default={})

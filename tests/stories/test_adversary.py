@@ -49,7 +49,9 @@ async def until(room: Simulation, stage: DemoCluster, judge: Callable[[list[Raw]
 
 def all_made(count: int) -> Callable[[list[Raw]], bool]:
     def judge(machines: list[Raw]) -> bool:
-        return [bool(nested(raw, "status", "memory", "WindrowVMUID")) for raw in machines] == [True] * count
+        return [bool(nested(raw, "status", "driverConfig", "WindrowVMUID")) for raw in machines] == [
+            True
+        ] * count
 
     return judge
 
@@ -115,7 +117,7 @@ def test_lost_authorities_are_not_replaced_by_others() -> None:
             await room.advance(minutes=2)
             assert await room.management_client.find(SECRETS) is None
             assert (
-                "you to restore Secret orchard-windrow-secrets"
+                "Secret fleet-default/orchard-windrow-secrets to be restored"
                 in (await stage.get_cluster())["status"]["waiting"]["for"]
             )
             fields = ("name", "namespace", "labels", "annotations", "ownerReferences")

@@ -159,7 +159,7 @@ async def set_heartbeats(room: Simulation, names: set[str], *, beating: bool) ->
     machine: Any = next(iter(room.harvester.hypervisor._sessions.values())).machine
     cluster = next(iter(machine.clusters.values()))
     for name in sorted(names):
-        cluster.beats[name] = Heartbeat(beating, room.clock.now())
+        cluster.heartbeats[name] = Heartbeat(beating, room.clock.now())
         if beating:
             ready = {
                 "type": "Ready",

@@ -55,7 +55,7 @@ def test_a_credential_is_tried_as_soon_as_its_secret_changes(case: str) -> None:
             assert valid is not None
             assert valid.status == truth
             waiting = status["waiting"]["for"]
-            assert waiting.startswith(("a credential that opens Harvester: ", "Harvester: "))
+            assert waiting.startswith(("a valid Harvester credential: ", "Harvester to be reachable: "))
             for sentence in (valid.message, waiting):
                 assert named in sentence
                 assert "cc-rack" in sentence
@@ -87,7 +87,7 @@ def test_a_token_that_harvester_revokes_is_told_within_seconds_of_the_machines_g
 
             room.harvester.credentials.revoke(token)
             # A watch that stands is asked again only when it ends.
-            cluster = await until(stage, "a credential that opens Harvester", within=timedelta(minutes=15))
+            cluster = await until(stage, "a valid Harvester credential", within=timedelta(minutes=15))
 
             valid = find_condition(cluster["status"]["conditions"], "CredentialValid")
             assert valid is not None

@@ -102,7 +102,7 @@ def test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver() -> 
                     "clusterName": "is a field like any other here",
                     "size": "large",
                 }
-                assert nested(machine, "status", "memory", "WindrowDriver") == "noop"
+                assert nested(machine, "status", "driverConfig", "WindrowDriver") == "noop"
                 assert hands.others.vm_names() == [machine["metadata"]["name"]]
                 assert hands.harvesters.calls == []
                 assert await inventory(room.harvester.api) == before
@@ -118,7 +118,7 @@ def test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver() -> 
 class CannotScrub(HarvesterMachines):
     """Makes machines like any, and has no means to replace what they read at their next start."""
 
-    async def rewrite(self, memory: DriverConfig, cloud_config: str) -> DriverConfig:
+    async def replace_user_data(self, config: DriverConfig, cloud_config: str) -> DriverConfig:
         raise ReplaceUserDataUnsupported(
             "driver noop cannot replace it: the document stays there", "guard it"
         )
@@ -141,9 +141,9 @@ def test_a_machine_whose_driver_cannot_scrub_it_reports_that_and_never_counts_as
                 await room.cluster("orchard").wait_for_settled()
                 await room.advance(seconds=30)
                 (machine,) = await client.list(MACHINE)
-                told = find_condition(machine["status"]["conditions"], "Scrubbed")
+                told = find_condition(machine["status"]["conditions"], "BootstrapDataScrubbed")
                 assert told is not None
-                assert (told.status, told.reason) == ("False", "DriverCannot")
+                assert (told.status, told.reason) == ("False", "NotSupported")
                 assert "the document stays there" in told.message
 
     run_driven(story())

@@ -79,7 +79,7 @@ def test_labels_of_the_host_that_change_or_go_are_followed() -> None:
         seen = []
         for zone in ("cellar", None, "attic"):
             await orchard.host.patch(NODE.ref(host), {"metadata": {"labels": {ZONE: zone}}})
-            await orchard.room.pass_time(seconds=120)
+            await orchard.room.advance(seconds=120)
             labels = labels_of((await orchard.nodes())[0])
             seen.append((labels.get(ZONE), labels.get(ZONE_BETA)))
         taints = [one["key"] for one in nested((await orchard.nodes())[0], "spec", "taints", default=[])]
@@ -102,7 +102,7 @@ def test_the_address_of_a_service_is_in_the_report_of_the_vm_and_not_at_the_node
         await orchard.guest.create(
             SERVICE, new_object(SERVICE, "web", "default", annotations=said, spec=spec)
         )
-        await orchard.room.pass_time(seconds=120)
+        await orchard.room.advance(seconds=120)
         (node,) = await orchard.nodes()
         reported = nested(await orchard.vmi(name_of(node)), "status", "interfaces", 0, "ipAddresses")
         return "192.168.50.200" in reported, before, await orchard.addresses()

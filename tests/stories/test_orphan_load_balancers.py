@@ -46,7 +46,7 @@ class Orchard:
         await self.room.management_client.delete(self.ref)
 
     async def record_harvester(self, identity: str) -> None:
-        change = {"status": {"guestAccess": {"harvester": identity}}}
+        change = {"status": {"guestServiceAccount": {"harvester": identity}}}
         await self.room.management_client.patch(self.ref, change, "status")
 
     async def left(self) -> frozenset[Item]:
@@ -188,7 +188,7 @@ def test_a_harvester_that_refuses_to_show_load_balancers_holds_the_cluster_until
 def test_another_harvester_behind_the_credential_loses_no_load_balancer() -> None:
     async def story() -> None:
         async with an_orchard() as it:
-            identity = (await it.stage.get_cluster())["status"]["guestAccess"]["harvester"]
+            identity = (await it.stage.get_cluster())["status"]["guestServiceAccount"]["harvester"]
             await it.record_harvester("another")
             await it.delete()
             await until(it.stage, "leads to another Harvester")

@@ -1,104 +1,52 @@
-"""What the manager works with: the management API, what is known of it, the infrastructure, the guests."""
+"""What every step of a reconcile shares: the management API, what is known of its objects, and writes to them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from windrow.client.client import Client
-from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER
-from windrow.clusters.api.machine import Machine
-from windrow.clusters.api.secrets import CredentialError, SecretData, read_credential
-from windrow.clusters.api.status import GuestServiceAccount
+from windrow.clusters.api.machine import Machine, with_status
+from windrow.clusters.api.secrets import SecretData
 from windrow.clusters.mutation_cache import MutationCache
-from windrow.clusters.sources.credentials import CredentialProber
-from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, GuestConnection
-from windrow.clusters.sources.machine_configs import MachineConfigs
+from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
-from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.kubernetes.errors import NotFound
-from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, finalizers_of, resource_version_of, uid_of
-from windrow.kubernetes.resources import NODE, SECRET, ObjectRef
-from windrow.machines.port import Machines
+from windrow.kubernetes.resources import ObjectRef
+from windrow.machines.port import Problem
 
 
 class StalePlan(Exception):
-    """What the plan was made for is no longer so: somebody else decided meanwhile. The next look shows it."""
-
-
-class HarvesterClients:
-    """Clients of the Harvesters that credentials lead to, each opened once and anew when its Secret changes."""
-
-    def __init__(self, secrets: MutationCache[SecretData], connect: Connect) -> None:
-        self._secrets = secrets
-        self._connect = connect
-        self._clients: dict[str, tuple[ClientConfig, Client]] = {}
-
-    def get_access(self, credential: str) -> ClientConfig:
-        """Raises CredentialError."""
-        namespace, _, name = credential.partition(":")
-        return read_credential(credential, self._secrets.get(SECRET.ref(name, namespace)))
-
-    def get_client(self, credential: str) -> Client:
-        """Raises CredentialError."""
-        access = self.get_access(credential)
-        opened = self._clients.get(credential)
-        if opened is None or opened[0] != access:
-            transport: Transport = self._connect(access)
-            opened = self._clients[credential] = (access, Client(transport))
-        return opened[1]
-
-    async def get_verified_client(self, account: GuestServiceAccount) -> Client:
-        """The Harvester on which the account is. What another one shows, or does not show, says nothing about it.
-
-        Raises CredentialError.
-        """
-        client = self.get_client(account.credential)
-        if account.harvester and (found := read_identity(await client.get(IDENTITY))) != account.harvester:
-            raise CredentialError(
-                f"the credential {account.credential} leads to another Harvester ({found}) than the one with "
-                f"account {account.namespace}/{account.name} ({account.harvester})",
-                "put the kubeconfig of the right Harvester into the credential Secret",
-            )
-        return client
+    """The plan no longer fits what exists; nothing is done, and the next reconcile plans anew."""
 
 
 @dataclass(slots=True)
 class ProcessState:
-    """What the manager may forget: after a restart it is only asked once more, or ordered once more."""
+    """What a restart may lose: it is then asked or requested once more."""
 
-    preflight_passed: dict[str, int] = field(
-        default_factory=dict
-    )  # cluster uid -> generation that passed the preflight
-    guest_uid_requested: dict[str, datetime] = field(
-        default_factory=dict
-    )  # cluster uid -> when its guest was asked for its uid
-    deletion_requested: dict[str, datetime] = field(
-        default_factory=dict
-    )  # machine uid -> when its removal was ordered
+    # By the cluster's uid: the generation that passed the preflight, and the warnings found.
+    preflight_passed: dict[str, tuple[int, tuple[Problem, ...]]] = field(default_factory=dict)
+    guest_uid_requested: dict[str, datetime] = field(default_factory=dict)  # by the cluster's uid
+    deletion_requested: dict[str, datetime] = field(default_factory=dict)  # by the machine's uid
+    machine_statuses: dict[str, dict[str, Any]] = field(default_factory=dict)  # to be written, by machine uid
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileContext:
-    """Everything within reach of a deed. The methods are the writes that several deeds share."""
+    """The management API with its caches, which are never older than our own writes."""
 
     api: Client
     clusters: MutationCache[Raw]
     machines: MutationCache[Machine]
-    configs: MachineConfigs
     secrets: MutationCache[SecretData]
-    infrastructure: Machines
-    harvesters: HarvesterClients
-    guest_clusters: GuestClusterCache
-    prober: CredentialProber
     clock: Clock
     rng: Rng
-    proxy: str = ""
     process_state: ProcessState = field(default_factory=ProcessState)
 
     async def patch_cluster_status(self, state: ClusterState, change: Mapping[str, object]) -> None:
@@ -107,7 +55,7 @@ class ReconcileContext:
             self.clusters.mutated(await self.api.patch(cluster_ref(state), {"status": change}, "status"))
 
     async def patch_machine_status(self, machine: Machine, change: Mapping[str, object]) -> None:
-        """Merge `change` into the Machine's status. A record that is gone needs none."""
+        """Merge `change` into the Machine's status. A Machine that does not exist any more needs none."""
         if not change:
             return
         try:
@@ -116,10 +64,28 @@ class ReconcileContext:
             return
         self.machines.mutated(raw)
 
+    def patch_machine_status_later(self, machine: Machine, change: Mapping[str, Any]) -> None:
+        """Have `change` written with the status at the end of the reconcile. Readings have it at once."""
+        self.process_state.machine_statuses.setdefault(machine.uid, {}).update(change)
+
+    def with_unwritten_status(self, machine: Machine) -> Machine:
+        """The reading of a Machine with what is yet to be written."""
+        unwritten = self.process_state.machine_statuses.get(machine.uid)
+        return with_status(machine, {**machine.status, **unwritten}) if unwritten else machine
+
+    def refreshed(self, state: ClusterState) -> ClusterState:
+        """The state with the Machines as they are after actions were executed."""
+        machines = []
+        for machine in state.machines:
+            record = self.machines.get(machine.record.ref)
+            if record is not None and record.uid == machine.record.uid:
+                machines.append(replace(machine, record=self.with_unwritten_status(record)))
+        return replace(state, machines=tuple(machines))
+
     async def patch_finalizers(
         self, ref: ObjectRef, uid: str, *, add: str = "", drop: str = ""
     ) -> Raw | None:
-        """With the object as it is now, since others may add theirs meanwhile. None when it is gone."""
+        """Against the object as it is now, since others may add theirs meanwhile. None when it does not exist."""
         raw = await self.api.find(ref)
         if raw is None or uid_of(raw) != uid:
             return None
@@ -130,16 +96,13 @@ class ReconcileContext:
         change = {"metadata": {"finalizers": after, "resourceVersion": resource_version_of(raw)}}
         return await self.api.patch(ref, change)
 
-    def guest_connection(self, state: ClusterState) -> GuestConnection:
-        """The way into the guest. Raises Lost when there is none any more."""
-        connection = self.guest_clusters.find(state.cluster.uid)
-        if connection is None:
-            raise StalePlan
-        return connection
 
-    async def patch_node(self, state: ClusterState, node: str, change: Mapping[str, object]) -> None:
-        connection = self.guest_connection(state)
-        connection.nodes.mutated(await connection.client.patch(NODE.ref(node), change))
+def get_connection(guests: GuestClusterCache, state: ClusterState) -> GuestConnection:
+    """The connection to the guest cluster. Raises StalePlan when there is none any more."""
+    connection = guests.find(state.cluster.uid)
+    if connection is None:
+        raise StalePlan
+    return connection
 
 
 def cluster_ref(state: ClusterState) -> ObjectRef:
@@ -151,7 +114,7 @@ def find_machine(name: str, state: ClusterState) -> MachineState | None:
 
 
 def get_machine(name: str, state: ClusterState) -> MachineState:
-    """Raises Lost."""
+    """Raises StalePlan."""
     machine = find_machine(name, state)
     if machine is None:
         raise StalePlan
@@ -159,7 +122,7 @@ def get_machine(name: str, state: ClusterState) -> MachineState:
 
 
 async def delete_if_exists(client: Client, ref: ObjectRef, uid: str = "") -> None:
-    """With `uid`, only if it still is that one. Raises Conflict: that it is gone has not been said."""
+    """With `uid`, only if it still is that object. Raises Conflict: that it is deleted is not certain then."""
     try:
         await client.delete(ref, uid=uid)
     except NotFound:

@@ -1,10 +1,10 @@
-"""The cluster manager: watches, and one reconcile per Cluster: observe, plan, carry out, say how it stands."""
+"""The cluster controller: watches, and one reconcile per Cluster: observe, plan, execute, patch the status."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -17,25 +17,28 @@ from windrow.clusters.api.cluster import ResolveDriver, harvester_only
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.api.machine import Machine, read_machine
 from windrow.clusters.api.secrets import SecretData, read_any_secret_data, read_secret_data
-from windrow.clusters.context import HarvesterClients, ReconcileContext
-from windrow.clusters.execute.cluster_actions import find_proxy
+from windrow.clusters.context import ReconcileContext
+from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.executor import Executor, keep_since
+from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.mutation_cache import MutationCache
 from windrow.clusters.observer import Observer, clusters_using_config, credentials_of, guest_endpoints
 from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine
+from windrow.clusters.plan.diagnosis import diagnose
 from windrow.clusters.plan.planner import Plan, plan_cluster
-from windrow.clusters.sources.credentials import CredentialProber
+from windrow.clusters.sources.credentials import CredentialProber, SecretUsers
 from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, GuestConnection
+from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.state import ActionFailure, ClusterState
-from windrow.clusters.status import all_ready, derive_cluster, derive_machine, find_wait
+from windrow.clusters.status import all_ready, derive_cluster, derive_machine, find_wait, is_boot_step
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Changed, Failed, Outcome, Waiting
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, resource_version_of
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, resource_version_of
 from windrow.kubernetes.patches import make_merge_patch
 from windrow.kubernetes.resources import SECRET, ApiResource, ObjectRef
 from windrow.machines.port import Machines, MachineStatus
@@ -48,15 +51,16 @@ RECHECK_INTERVAL = timedelta(seconds=30)  # after a refusal: an image may have b
 SYNC_RETRY = timedelta(seconds=1)
 STARTUP_GRACE = timedelta(
     seconds=10
-)  # after a start: what could not be asked in this time is told as unknown
+)  # after a start: what is not reachable in this time is reported as unknown
+BOOT_STATUS_INTERVAL = timedelta(seconds=90)  # for status changes of a booting machine within one phase
 
 
 class ActionsFailed(Exception):
-    """Something could not be done; it is tried again, later and later."""
+    """Actions failed; they are retried with backoff."""
 
 
 class ClusterController:
-    """Keeps every Cluster of one management API as it is asked for."""
+    """Reconciles every Cluster of one management API."""
 
     def __init__(
         self,
@@ -73,49 +77,54 @@ class ClusterController:
         self._infrastructure = machines
         self._rng = rng
         self._failures: dict[str, dict[str, ActionFailure]] = {}  # by cluster uid, then by subject
+        self._boot_changes: dict[str, datetime] = {}  # machine uid -> since when a change is not written
         self._tracked: set[str] = set()
         self._cluster_of: dict[str, ObjectRef] = {}  # machine uid -> its Cluster
         self._group: asyncio.TaskGroup | None = None
         self._started_at = clock.now()
 
-        def cache(kind: ApiResource, read: Callable[[Raw], V | None]) -> Informer[V]:
+        def new_informer(kind: ApiResource, read: Callable[[Raw], V | None]) -> Informer[V]:
             return Informer(api.transport, kind, "", read, clock, rng)
 
         def connect_with_retries(access: ClientConfig) -> Transport:
             return RetryingTransport(connect(access), clock, rng)
 
         self._clusters: MutationCache[Raw] = MutationCache(
-            cache(CLUSTER, _unread), _unread, resource_version_of
+            new_informer(CLUSTER, _unread), _unread, resource_version_of
         )
         self._machines: MutationCache[Machine] = MutationCache(
-            cache(MACHINE, read_machine), read_machine, lambda machine: machine.resource_version
+            new_informer(MACHINE, read_machine), read_machine, lambda machine: machine.resource_version
         )
         self._configs = MachineConfigs(
-            api, lambda kind: cache(kind, _unread), self._on_configs, resolve_driver
+            api, lambda kind: new_informer(kind, _unread), self._on_configs, resolve_driver
         )
         self._secrets: MutationCache[SecretData] = MutationCache(
-            cache(SECRET, read_secret_data), read_any_secret_data, lambda sealed: sealed.resource_version
+            new_informer(SECRET, read_secret_data),
+            read_any_secret_data,
+            lambda secret: secret.resource_version,
         )
         self._guest_clusters = GuestClusterCache(connect, clock, rng)
         self._credentials: dict[str, str] = {}  # machine uid -> its credential
-        harvesters = HarvesterClients(self._secrets, connect_with_retries)
-        self._prober = CredentialProber(harvesters.get_access, connect, clock, self._on_probe)
+        self._harvesters = HarvesterClients(self._secrets, connect_with_retries, proxy)
+        self._prober = CredentialProber(self._harvesters.get_config, connect, clock, self._on_probe)
+        self._secret_users = SecretUsers()
         self._context = ReconcileContext(
             api=api,
             clusters=self._clusters,
             machines=self._machines,
-            configs=self._configs,
             secrets=self._secrets,
-            infrastructure=machines,
-            harvesters=harvesters,
-            guest_clusters=self._guest_clusters,
-            prober=self._prober,
             clock=clock,
             rng=rng,
-            proxy=proxy,
         )
-        self._observer = Observer(self._context)
-        self._executor = Executor(self._context)
+        guests = self._guest_clusters
+        self._observer = Observer(
+            self._context, self._configs, machines, self._harvesters, guests, self._prober
+        )
+        self._executor = Executor(
+            self._context,
+            ClusterActions(self._context, self._harvesters, guests),
+            MachineActions(self._context, machines, guests),
+        )
         self.controller: Controller[ObjectRef] = Controller("clusters", self.reconcile, clock, rng)
 
     async def run(self) -> None:
@@ -137,7 +146,7 @@ class ClusterController:
             group.create_task(self._on_machine_statuses())
             group.create_task(self.controller.run(), name="reconcile clusters")
 
-    # -- what wakes us -------------------------------------------------------------------------------------------
+    # -- event handlers -------------------------------------------------------------------------------------------
 
     async def _on_clusters(self) -> None:
         async for before, after in self._clusters.cache.changes():
@@ -146,6 +155,7 @@ class ClusterController:
                 continue
             ref = CLUSTER.ref(name_of(raw), namespace_of(raw))
             self._clusters.on_watch_event(ref, after)
+            self._secret_users.update(ref, after)
             self.controller.queue.add(ref)
 
     async def _on_machines(self) -> None:
@@ -160,6 +170,8 @@ class ClusterController:
                 self._cluster_of.pop(machine.uid, None)
                 self._credentials.pop(machine.uid, None)
                 self._tracked.discard(machine.uid)
+                self._boot_changes.pop(machine.uid, None)
+                self._context.process_state.machine_statuses.pop(machine.uid, None)
             self.controller.queue.add(CLUSTER.ref(machine.cluster, machine.namespace))
 
     async def _on_configs(self, configs: Informer[Raw]) -> None:
@@ -176,9 +188,7 @@ class ClusterController:
             self._secrets.on_watch_event(SECRET.ref(secret.name, secret.namespace), after)
             if before != after:
                 self._prober.probe_again(f"{secret.namespace}:{secret.name}")
-            for raw in self._clusters.values():
-                if _uses_secret(secret, raw):
-                    self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
+            self._enqueue_users(f"{secret.namespace}:{secret.name}", secret.cluster_uid)
 
     async def _on_machine_statuses(self) -> None:
         async for before, after in self._infrastructure.statuses().changes():
@@ -189,24 +199,26 @@ class ClusterController:
                 self._prober.probe_again(self._credentials.get(after.machine_uid, ""))
 
     def on_kind(self, kind: str) -> None:
-        """A machine config kind can be used now, or no more: whoever names it is looked at again."""
+        """A machine config kind can be used now, or no more: the Clusters that name it are reconciled."""
         for raw in self._clusters.values():
             if kind in read_machine_config_kinds(raw):
                 self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
 
     def _on_machine_status(self, vm: MachineStatus) -> None:
-        account = self._cluster_of.get(vm.machine_uid)
-        if account is not None:
-            self.controller.queue.add(account)
+        ref = self._cluster_of.get(vm.machine_uid)
+        if ref is not None:
+            self.controller.queue.add(ref)
 
     def _on_probe(self, credential: str) -> None:
-        for raw in self._clusters.values():
-            if credential in str(raw.get("spec")):
-                self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
+        self._enqueue_users(credential)
+
+    def _enqueue_users(self, secret: str, owner_uid: str = "") -> None:
+        for ref in self._secret_users.find(secret, owner_uid):
+            self.controller.queue.add(ref)
 
     def _track(self, machine: Machine) -> None:
         self._credentials[machine.uid] = machine.credential
-        # Here, because nothing is sighted before it is watched over or ordered, and both come after the record.
+        # Here, because no status arrives before a machine is tracked or requested, and both come after the record.
         self._cluster_of[machine.uid] = CLUSTER.ref(machine.cluster, machine.namespace)
         if machine.driver_config is not None and machine.was_created and machine.uid not in self._tracked:
             self._tracked.add(machine.uid)
@@ -217,7 +229,7 @@ class ClusterController:
     async def reconcile(self, key: ObjectRef) -> Outcome:
         if not (self._clusters.cache.is_watching and self._machines.cache.is_watching):
             now = self._clock.now()
-            return Waiting("the management API", now, "it goes on", now + SYNC_RETRY)
+            return Waiting("the management API", now, "reconciliation resumes", now + SYNC_RETRY)
         if self._group is not None and (raw := self._clusters.get(key)) is not None:
             self._configs.watch(self._group, read_machine_config_kinds(raw))
         state = await self._observer.observe(key)
@@ -228,26 +240,36 @@ class ClusterController:
                 self._prober.open(self._group, credential)
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)
-        await self._patch_stale_ready(state, plan)
-        failures = await self._executor.execute(plan, state)
-        failures = self._keep_failures(state, failures)
+        self._remember_preflight(state)
+        if self._claims_too_much(state, plan):
+            # Corrected before work that may take long; the next reconcile executes the plan.
+            await self._patch_status(state, plan, self._failures.get(state.cluster.uid, {}))
+            return Changed("status Ready withdrawn")
+        failures = self._keep_failures(state, await self._executor.execute(plan, state))
         if plan.actions and not failures and not _only_waits_for_token(plan):
-            if state.preflight is not None:
-                await self._patch_cluster_status(
-                    state, plan, failures
-                )  # what the preflight found is seen only now
+            await self._patch_machine_statuses(self._context.refreshed(state), {})
             return Changed(f"{len(plan.actions)} actions")
-        listens_until = self._find_startup_deadline(state)
-        if listens_until is not None and not failures:
-            return Waiting("Harvester and the guest API", state.now, "the status is written", listens_until)
-        await self._patch_status(_without_deleted(state, plan, failures), plan, failures)
-        return self._outcome(state, plan, failures, connection)
+        deadline = self._find_startup_deadline(state)
+        if deadline is not None and not failures:
+            return Waiting("Harvester and the guest API server", state.now, "the status is written", deadline)
+        if plan.actions:
+            state = _without_deleted(self._context.refreshed(state), plan, failures)
+            plan = replace(
+                plan, diagnoses={machine.name: diagnose(machine, state) for machine in state.machines}
+            )
+        due = await self._patch_status(state, plan, failures)
+        return self._outcome(state, plan, failures, [due, connection.grace_deadline if connection else None])
+
+    def _remember_preflight(self, state: ClusterState) -> None:
+        if state.preflight is not None and not state.has_failed_preflight:
+            passed = (state.cluster.generation, state.preflight)
+            self._context.process_state.preflight_passed[state.cluster.uid] = passed
 
     def _find_startup_deadline(self, state: ClusterState) -> datetime | None:
-        """Until when nothing is said because this process has just begun and has not heard from all sides yet.
+        """Until when no status is written because this process has just started and not every source has answered yet.
 
-        What it does not know yet is known to the status. Were that overwritten with "unknown", each restart would
-        take Ready from healthy clusters and give all that is counted from its date a new beginning.
+        What it does not know yet is in the status. Were that overwritten with "unknown", each restart would withdraw
+        Ready from healthy clusters, and start all timeouts that count from its date anew.
         """
         deadline = self._started_at + STARTUP_GRACE
         if state.now >= deadline or state.cluster.deletion_timestamp is not None:
@@ -259,13 +281,13 @@ class ClusterController:
         return deadline if unknown else None
 
     def _connect_guest(self, key: ObjectRef, state: ClusterState) -> GuestConnection | None:
-        """Keep the way into the guest open, and pointing where its servers are."""
+        """Keep the connection to the guest cluster open, and pointing to its servers."""
         if self._group is None or state.secrets is None or state.cluster.deletion_timestamp is not None:
             return self._guest_clusters.find(state.cluster.uid)
         urls = guest_endpoints(state)
         if not urls:
             return self._guest_clusters.find(state.cluster.uid)
-        proxy = find_proxy(self._context, state)
+        proxy = self._harvesters.find_proxy(state.cluster.credential)
         connection = self._guest_clusters.open(
             self._group, state.cluster.uid, state.secrets, proxy, lambda: self.controller.queue.add(key)
         )
@@ -273,12 +295,12 @@ class ClusterController:
         connection.set_endpoints([url for url in urls if url in running] or urls)
         return connection
 
-    async def _patch_stale_ready(self, state: ClusterState, plan: Plan) -> None:
-        """Before work that may take long: a status that claims more than is so is corrected first."""
+    def _claims_too_much(self, state: ClusterState, plan: Plan) -> bool:
+        """Whether there is work to do while the status still says Ready."""
         claims = state.recorded.raw.get("ready") is True and state.cluster.deletion_timestamp is None
-        if not (plan.actions and claims) or all_ready(state) or self._find_startup_deadline(state):
-            return
-        await self._patch_cluster_status(state, plan, self._failures.get(state.cluster.uid, {}))
+        if not (plan.actions and claims) or all_ready(state):
+            return False
+        return self._find_startup_deadline(state) is None
 
     def _keep_failures(
         self, state: ClusterState, failures: dict[str, ActionFailure]
@@ -288,49 +310,72 @@ class ClusterController:
         self._failures[state.cluster.uid] = lasting
         return lasting
 
-    async def _patch_status(
-        self, state: ClusterState, plan: Plan, failures: dict[str, ActionFailure]
-    ) -> None:
-        """Write how it stands, where that has changed."""
-        for machine in state.machines:
-            wanted = derive_machine(machine, state, plan, failures)
-            await self._context.patch_machine_status(
-                machine.record, _status_patch(machine.record.status, wanted)
-            )
-        await self._patch_cluster_status(state, plan, failures)
+    async def _patch_machine_statuses(
+        self, state: ClusterState, failures: Mapping[str, ActionFailure], plan: Plan | None = None
+    ) -> datetime | None:
+        """Write the status of Machines; without `plan` only of those of which actions have learned something.
 
-    async def _patch_cluster_status(
-        self, state: ClusterState, plan: Plan, failures: dict[str, ActionFailure]
-    ) -> None:
+        While a machine boots, only a new phase is written at once. Other changes wait for BOOT_STATUS_INTERVAL, since
+        most are overtaken by the next step within seconds; the return value is when the first of them is due.
+        """
+        unwritten = self._context.process_state.machine_statuses
+        due: list[datetime] = []
+        for machine in state.machines:
+            uid = machine.record.uid
+            if plan is None and uid not in unwritten:
+                continue
+            stored = self._machines.get(machine.record.ref) or machine.record
+            shown = plan or Plan(diagnoses={machine.name: diagnose(machine, state)})
+            wanted = derive_machine(machine, state, shown, failures)
+            change = {**unwritten.get(uid, {}), **_status_patch(stored.status, wanted)}
+            if (
+                change
+                and uid not in unwritten
+                and machine.name not in failures
+                and is_boot_step(machine, wanted)
+            ):
+                write_at = self._boot_changes.setdefault(uid, state.now) + BOOT_STATUS_INTERVAL
+                if state.now < write_at:
+                    due.append(write_at)
+                    continue
+            await self._context.patch_machine_status(machine.record, change)
+            unwritten.pop(uid, None)
+            self._boot_changes.pop(uid, None)
+        return min(due, default=None)
+
+    async def _patch_status(
+        self, state: ClusterState, plan: Plan, failures: Mapping[str, ActionFailure]
+    ) -> datetime | None:
+        """Write the status of the Cluster and its Machines where it has changed; when to write what is put off."""
+        due = await self._patch_machine_statuses(state, failures, plan)
         await self._executor.record_held(plan, state)
         await self._executor.record_credential_problem(state)
         wanted = derive_cluster(state, plan, failures)
         if state.cluster.has_finalizer or state.cluster.deletion_timestamp is None:
             await self._context.patch_cluster_status(state, _status_patch(state.recorded.raw, wanted))
+        return due
 
     def _outcome(
         self,
         state: ClusterState,
         plan: Plan,
         failures: dict[str, ActionFailure],
-        connection: GuestConnection | None,
+        instants: Sequence[datetime | None],
     ) -> Outcome:
         if failures:
             subject, failure = next(iter(failures.items()))
             return Failed(
                 ActionsFailed(f"{subject or state.cluster.name}: {failure.message}; {failure.hint}")
             )
-        instants = [wait.until for wait in plan.waits] + [held.until for held in plan.held]
-        instants.append(connection.grace_deadline if connection else None)
-        until = min((instant for instant in instants if instant is not None), default=None)
         if plan.refused:
-            return Waiting(
-                str(plan.refused[0]), state.now, "it is looked at again", state.now + RECHECK_INTERVAL
-            )
+            until = state.now + RECHECK_INTERVAL
+            return Waiting(str(plan.refused[0]), state.now, "the preflight is repeated", until)
+        waits = [wait.until for wait in plan.waits] + [held.until for held in plan.held]
+        due = min((instant for instant in (*waits, *instants) if instant is not None), default=None)
         wait = find_wait(state, plan, failures)
-        if wait is None and until is None:
+        if wait is None and due is None:
             return SETTLED
-        return Waiting(wait.what if wait else "", state.now, wait.then if wait else "", until)
+        return Waiting(wait.what if wait else "", state.now, wait.then if wait else "", due)
 
 
 def _stopped_urls(state: ClusterState) -> set[str]:
@@ -344,18 +389,18 @@ def _stopped_urls(state: ClusterState) -> set[str]:
 
 
 def _without_deleted(state: ClusterState, plan: Plan, failures: Mapping[str, ActionFailure]) -> ClusterState:
-    """What was seen, as it is now that machines were given up: no status may count on those any more."""
-    given_up = {
+    """The state with the machines that were just deleted marked as such: no status may count on them any more."""
+    deleted = {
         action.machine for action in plan.actions if isinstance(action, DeleteMachine)
     } - failures.keys()
-    if not given_up:
+    if not deleted:
         return state
     machines = tuple(
         replace(
             machine,
             record=replace(machine.record, deletion_timestamp=machine.record.deletion_timestamp or state.now),
         )
-        if machine.name in given_up
+        if machine.name in deleted
         else machine
         for machine in state.machines
     )
@@ -363,7 +408,7 @@ def _without_deleted(state: ClusterState, plan: Plan, failures: Mapping[str, Act
 
 
 def _only_waits_for_token(plan: Plan) -> bool:
-    """Asking for a token that is not issued yet changes nothing."""
+    """Whether all that was done is to ask for a token that is not issued yet."""
     return all(isinstance(action, CreateServiceAccount) for action in plan.actions) and bool(plan.waits)
 
 
@@ -372,13 +417,6 @@ def _status_patch(before: Any, wanted: dict[str, Any]) -> dict[str, Any]:
     had = {key: before[key] for key in wanted if key in before}
     asked = {key: value for key, value in wanted.items() if value is not None}
     return make_merge_patch(had, asked)
-
-
-def _uses_secret(secret: SecretData, cluster: Raw) -> bool:
-    qualified_name = f"{secret.namespace}:{secret.name}"
-    if secret.cluster_uid:
-        return bool(secret.cluster_uid == nested(cluster, "metadata", "uid"))
-    return qualified_name in str(cluster.get("spec"))
 
 
 def _unread(raw: Raw) -> Raw:

@@ -43,9 +43,12 @@ from windrow.clusters.orphans import (
     read_orphan_load_balancer,
     same_name_selectors,
 )
-from windrow.clusters.plan.deletion import needs_pods
 from windrow.clusters.plan.endpoint import list_api_servers
 from windrow.clusters.registries import check_registries
+from windrow.clusters.sources.credentials import CredentialProber
+from windrow.clusters.sources.guest_api import GuestClusterCache
+from windrow.clusters.sources.harvesters import HarvesterClients
+from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.state import (
     ClusterState,
     CredentialProblem,
@@ -59,25 +62,34 @@ from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
 from windrow.kubernetes.resources import POD, SECRET, ApiResource, ObjectRef
-from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineStatus, Problem
+from windrow.machines.port import HARVESTER, InfrastructureUnknown, Machines, MachineStatus, Problem
 
 # A guest that answers and does not tell its uid is asked again, with the next look that comes after this.
 GUEST_UID_RETRY = timedelta(minutes=10)
 
 
 class Observer:
-    """Reads. `look` is the only place where a plan's facts come from."""
+    """Reads, without side effects. `observe` is the only source of what a plan is made from."""
 
-    def __init__(self, context: ReconcileContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        context: ReconcileContext,
+        configs: MachineConfigs,
+        infrastructure: Machines,
+        harvesters: HarvesterClients,
+        guests: GuestClusterCache,
+        prober: CredentialProber,
+    ) -> None:
+        self._context, self._configs, self._infrastructure = context, configs, infrastructure
+        self._harvesters, self._guests, self._prober = harvesters, guests, prober
 
     async def observe(self, key: ObjectRef) -> ClusterState | None:
         """The Cluster `key` as it is now; None when there is none."""
         raw = self._context.clusters.get(key)
         if raw is None:
             return None
-        configs = await self._context.configs.list_all(key.namespace, read_machine_config_kinds(raw))
-        reading = read_cluster(raw, configs, self._context.configs.resolve_driver)
+        configs = await self._configs.list_all(key.namespace, read_machine_config_kinds(raw))
+        reading = read_cluster(raw, configs, self._configs.resolve_driver)
         cluster = reading.cluster
         kept = self._context.secrets.get(SECRET.ref(names.secrets_name(cluster.name), cluster.namespace))
         state = ClusterState(
@@ -93,10 +105,11 @@ class Observer:
         state = self._with_guest(state)
         if cluster.has_finalizer and cluster.deletion_timestamp is not None and not state.machines:
             return replace(state, orphans=await self._find_orphans(cluster))
-        if _needs_preflight(state, self._context.process_state.preflight_passed.get(cluster.uid)):
-            state = replace(state, preflight=await self._preflight(state))
-            if not state.has_failed_preflight:
-                self._context.process_state.preflight_passed[cluster.uid] = cluster.generation
+        if _needs_preflight(state):
+            generation, found = self._context.process_state.preflight_passed.get(cluster.uid, (0, ()))
+            if generation != cluster.generation:
+                found = await self._preflight(state)
+            state = replace(state, preflight=found)
         return await self._with_pods(state)
 
     # -- machines --------------------------------------------------------------------------------------------------
@@ -111,14 +124,16 @@ class Observer:
         return tuple(self._machine(record) for record in records)
 
     def _machine(self, record: Machine) -> MachineState:
-        statuses = self._context.infrastructure.statuses()
+        statuses = self._infrastructure.statuses()
         vm: MachineStatus | None = statuses.get(record.uid)
         if vm is not None and not statuses.is_watching:
             vm = MachineStatus(
                 record.uid, record.name, "unknown", because="Harvester cannot be watched right now"
             )
         return MachineState(
-            record, vm, deletion_requested=self._context.process_state.deletion_requested.get(record.uid)
+            self._context.with_unwritten_status(record),
+            vm,
+            deletion_requested=self._context.process_state.deletion_requested.get(record.uid),
         )
 
     # -- what the guest had made -----------------------------------------------------------------------------------
@@ -141,7 +156,7 @@ class Observer:
             return Orphans(unknown=str(error))
 
     async def _list_orphans(self, account: GuestServiceAccount, cluster: Cluster) -> Orphans:
-        client = self._context.harvesters.get_client(account.credential)
+        client = self._harvesters.get_client(account.credential)
         labelled = await _list_if_served(
             client, LOAD_BALANCER, account.namespace, load_balancer_selector(cluster.name)
         )
@@ -149,7 +164,7 @@ class Observer:
         balancers = tuple(sorted(filter(None, read), key=lambda one: one.name))
         if not balancers:
             return Orphans()  # whether it is the right Harvester is asked before the account goes
-        await self._context.harvesters.get_verified_client(account)
+        await self._harvesters.get_verified_client(account)
         vms = [
             vm
             for labels in same_name_selectors(cluster.name)
@@ -163,7 +178,7 @@ class Observer:
     # -- guest -----------------------------------------------------------------------------------------------------
 
     def _with_guest(self, state: ClusterState) -> ClusterState:
-        connection = self._context.guest_clusters.find(state.cluster.uid)
+        connection = self._guests.find(state.cluster.uid)
         if connection is None:
             return replace(state, guest=GuestState(published_server=self._published_server(state.cluster)))
         guest = replace(connection.observe(), published_server=self._published_server(state.cluster))
@@ -198,8 +213,12 @@ class Observer:
         return read_published_server(secret, cluster, self._context.clock.now())
 
     async def _with_pods(self, state: ClusterState) -> ClusterState:
-        connection = self._context.guest_clusters.find(state.cluster.uid)
-        draining = [machine for machine in state.deleting if needs_pods(machine, state)]
+        connection = self._guests.find(state.cluster.uid)
+        draining = [
+            machine
+            for machine in state.deleting
+            if (state.cluster.deletion_timestamp is None and state.is_drainable(machine))
+        ]
         if connection is None or not draining:
             return state
         pods = await asyncio.gather(*(_pods_on(connection.client, machine) for machine in draining))
@@ -223,10 +242,10 @@ class Observer:
         return GuestCredentialState("missing" if cluster.recorded.service_account is None else "ordered")
 
     def _credential_problems(self, cluster: Cluster) -> tuple[CredentialProblem, ...] | None:
-        trials, credentials = self._context.prober, credentials_of(cluster)
-        if not all(trials.was_probed(credential) for credential in credentials):
+        prober, credentials = self._prober, credentials_of(cluster)
+        if not all(prober.was_probed(credential) for credential in credentials):
             return None
-        return tuple(problem for credential in credentials if (problem := trials.find_problem(credential)))
+        return tuple(problem for credential in credentials if (problem := prober.find_problem(credential)))
 
     # -- preflight -------------------------------------------------------------------------------------------------
 
@@ -239,7 +258,7 @@ class Observer:
         on_harvester = [pool for pool in cluster.pools if pool.driver == HARVESTER]
         for credential in sorted({pool.credential for pool in on_harvester if ":" in pool.credential}):
             try:
-                self._context.harvesters.get_access(credential)
+                self._harvesters.get_config(credential)
                 usable.add(credential)
             except CredentialError as error:
                 problems.append(Problem(error.message, error.hint, "spec.cloudCredentialSecretName"))
@@ -250,7 +269,7 @@ class Observer:
         ]
         specs = [spec for pool in pools for spec in sample_machine_specs(cluster, pool)]
         try:
-            problems += await self._context.infrastructure.check(specs)
+            problems += await self._infrastructure.check(specs)
             if state.guest_credential.state == "missing" and cluster.credential in usable:
                 problems += await self._check_service_account(cluster)
         except InfrastructureUnknown as error:
@@ -263,7 +282,7 @@ class Observer:
     async def _check_service_account(self, cluster: Cluster) -> list[Problem]:
         """Whether the name of the guest's account is free, or its objects ours from an earlier attempt."""
         account = GuestAccount(cluster.name, cluster.vm_namespace, cluster.uid)
-        client = self._context.harvesters.get_client(cluster.credential)
+        client = self._harvesters.get_client(cluster.credential)
         found = await asyncio.gather(*(client.find(ref) for ref in account.refs))
         taken = [
             ref for ref, raw in zip(account.refs, found, strict=True) if raw and not account.is_owned(raw)
@@ -286,13 +305,11 @@ def credentials_of(cluster: Cluster) -> list[str]:
     return sorted(credential for credential in named if ":" in credential)
 
 
-def _needs_preflight(state: ClusterState, passed_generation: int | None) -> bool:
+def _needs_preflight(state: ClusterState) -> bool:
     if state.cluster.deletion_timestamp is not None or state.recorded.initialized:
         return False
-    generation = state.cluster.generation
-    return passed_generation != generation and not (
-        state.recorded.preflight_passed and state.recorded.raw.get("observedGeneration") == generation
-    )
+    observed = state.recorded.raw.get("observedGeneration") == state.cluster.generation
+    return not (state.recorded.preflight_passed and observed)
 
 
 def _check_configuration(cluster: Cluster, existing: tuple[Problem, ...]) -> list[Problem]:

@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 from windrow.bootstrap.spec import ClusterSecrets, GuestCredential, Role
 from windrow.clusters.api import names
-from windrow.clusters.api.cluster import Cluster, Pool
+from windrow.clusters.api.cluster import DRAIN_TIMEOUT, Cluster, Pool
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.orphans import Orphans
 from windrow.core.clock import parse_time
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested, resource_version_of, uid_of
-from windrow.machines.port import MachineStatus, Problem
+from windrow.machines.port import HARVESTER, MachineStatus, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ def read_node(raw: Mapping[str, Any]) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class GuestState:
-    """What the guest API says. `silent` is not gone: it only means that nothing is known."""
+    """What the guest API says. `unreachable` is not gone: nothing is known then."""
 
-    state: Literal["unasked", "silent", "answers"] = "unasked"
+    state: Literal["unknown", "unreachable", "reachable"] = "unknown"
     because: str = ""
     nodes: tuple[Node, ...] = ()
     published_server: str = ""  # the server in the kubeconfig for people, "" when there is none yet
@@ -82,7 +82,7 @@ class GuestState:
 
     @property
     def is_reachable(self) -> bool:
-        return self.state == "answers"
+        return self.state == "reachable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,19 @@ class MachineState:
         return vm is not None and (vm.presence == "missing" or vm.state in STOPPED_STATES)
 
     @property
+    def vm_ref(self) -> str:
+        """Its VM as sentences name it: `VirtualMachine default/prod-workers-x7k2p`, else the Machine of another driver."""
+        if self.record.driver != HARVESTER:
+            return f"Machine {self.record.namespace}/{self.name}"
+        return f"VirtualMachine {self.record.vm_namespace}/{self.name}"
+
+    @property
+    def node_name(self) -> str:
+        return self.node.name if self.node else self.record.node or self.name
+
+    @property
     def address(self) -> str:
-        """The address under which others reach it: what Harvester shows, IPv4 first, else what the node says."""
+        """The address under which others reach it: what Harvester reports, IPv4 first, else what the Node has."""
         shown = self.vm.addresses if self.vm else ()
         known = (*shown, *(self.node.addresses if self.node else ()))
         return next((text for text in known if ":" not in text), known[0] if known else "")
@@ -251,8 +262,24 @@ class ClusterState:
     def of_pool(self, pool: Pool) -> tuple[MachineState, ...]:
         return tuple(machine for machine in self.active if machine.pool == pool.name)
 
-    def needs_cloud_provider(self) -> bool:
-        return self.cluster.cloud_provider == "harvester"
+    def lacks_cloud_provider(self, node: Node) -> bool:
+        """Whether the cloud provider has yet to initialize the Node."""
+        return self.cluster.cloud_provider == "harvester" and (not node.provider_id or node.uninitialized)
+
+    def is_drainable(self, machine: MachineState) -> bool:
+        """Whether the Node of a machine that is being deleted is to be drained, and still can be.
+
+        Pods on a Node that is not Ready never terminate, so nothing is waited for there.
+        """
+        pool = self.cluster.find_pool(machine.pool)
+        wanted = pool is None or pool.drain
+        if not (wanted and machine.is_ready and self.guest.is_reachable and machine.presence != "missing"):
+            return False
+        if machine.deletion_requested is not None or (machine.node and machine.node.etcd_removal_requested):
+            return False
+        timeout = pool.drain_timeout if pool else DRAIN_TIMEOUT
+        since = machine.record.deletion_timestamp
+        return since is not None and self.now < since + timeout
 
     def is_initialized(self, machine: MachineState) -> bool:
         """Ready, and everything that makes a node whole has been done.
@@ -262,7 +289,7 @@ class ClusterState:
         node = machine.node
         if node is None or not node.ready or machine.is_down:
             return False
-        if self.needs_cloud_provider() and (not node.provider_id or node.uninitialized):
+        if self.lacks_cloud_provider(node):
             return False
         return Role.WORKER not in machine.record.roles or node.has_worker_label
 

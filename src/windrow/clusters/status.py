@@ -6,18 +6,17 @@ Conditions, events, CLI and dashboard print the same sentences, and all of them 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.machine import format_roles
-from windrow.clusters.plan.actions import StartVM, Wait, first_clause
+from windrow.clusters.plan.actions import HeldDisruption, StartVM, Wait
+from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER, is_tripped
 from windrow.clusters.plan.endpoint import ENDPOINT_MODE, find_join_server, list_api_servers
-from windrow.clusters.plan.partial_plan import HeldDisruption
 from windrow.clusters.plan.planner import Plan
-from windrow.clusters.plan.remediation import next_step_of_state
 from windrow.clusters.plan.rollout import list_pending_changes
 from windrow.clusters.state import INITIALIZING, ActionFailure, ClusterState, MachineState, unreachable_reason
 from windrow.core.clock import format_time
@@ -25,105 +24,20 @@ from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condit
 
 Failures = Mapping[str, ActionFailure]  # by machine name; "" is the cluster's own
 
-_PHASES = {
-    "provisioning": "Provisioning",
-    "starting": "Starting",
-    "stopping": "Stopping",
-    "stopped": "Stopped",
-    "failed": "Failed",
-    "migrating": "Migrating",
-    "deleting": "Vanishing",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class MachineProgress:
-    """How far one machine is, and what it waits for."""
-
-    phase: str
-    what: str = ""
-    then: str = ""
-
-
-def diagnose_machine(
-    machine: MachineState, state: ClusterState, failure: ActionFailure | None = None
-) -> MachineProgress:
-    """How far the machine is by what was seen, the plan left aside."""
-    name = machine.name
-    if machine.is_deleting:
-        return MachineProgress("Removing", f"{name} to be removed", "its record goes")
-    if state.is_initialized(machine):
-        return MachineProgress("Ready")
-    if not machine.record.was_created:
-        words = f" ({failure.message}; {failure.hint})" if failure else ""
-        return MachineProgress(
-            "Pending", f"Harvester to take the order of {name}{words}", "it boots and joins"
-        )
-    vm = machine.vm
-    if vm is None or vm.presence == "unknown":
-        because = vm.because if vm else "it has not been looked at yet"
-        return MachineProgress("Unknown", f"Harvester to show {name} ({because})", "it is judged")
-    if vm.presence == "missing":
-        return MachineProgress(
-            "Lost", f"node {name} to be seen as lost, whose VM is gone", "the machine is replaced"
-        )
-    words = f" ({first_clause(vm.because)})" if vm.because else ""
-    if vm.state in _PHASES and (not machine.is_ready or machine.is_down):
-        return MachineProgress(
-            _PHASES[vm.state],
-            f"{name}, which is {vm.state}{words}",
-            next_step_of_state(machine),
-        )
-    return _running(machine, state, words)
-
-
-def _running(machine: MachineState, state: ClusterState, words: str) -> MachineProgress:
-    name, node = machine.name, machine.node
-    if not machine.address:
-        silent = machine.vm is not None and not machine.vm.agent_connected
-        why = words or (" (its guest agent is not connected)" if silent else "")
-        return MachineProgress("Booting", f"{name} to report its address{why}", "it joins the cluster")
-    if node is None and machine.record.was_ready:
-        if not state.guest.is_reachable:
-            return MachineProgress(
-                "Unknown", f"the guest API ({unreachable_reason(state.guest)})", f"{name} is judged"
-            )
-        return MachineProgress("NotReady", f"Node {name} to come back", "it is judged")
-    if node is None:
-        if machine.record.is_init_server and not state.recorded.initialized:
-            return MachineProgress(
-                "Joining", f"{name} at {machine.address} to start the cluster", "the others join it"
-            )
-        return MachineProgress(
-            "Joining", f"{name} at {machine.address} to join as a node", "it becomes Ready"
-        )
-    if not node.ready:
-        phase = "NotReady" if machine.record.was_ready else "Joining"
-        return MachineProgress(
-            phase, f"node {name} to be Ready ({first_clause(node.ready_message)})", "it takes workloads"
-        )
-    if node.uninitialized or not node.provider_id:
-        return MachineProgress(
-            INITIALIZING, f"the cloud provider to initialise node {name}", "it takes workloads"
-        )
-    return MachineProgress(INITIALIZING, f"node {name} to get its role label", "it is complete")
-
-
 # -- one machine -------------------------------------------------------------------------------------------------
 
 
 def derive_machine(
     machine: MachineState, state: ClusterState, plan: Plan, failures: Failures
 ) -> dict[str, Any]:
-    """The derived fields of a Machine's status. `memory`, `starts` and `lastStart` belong to actions."""
+    """The derived fields of a Machine's status. `driverConfig`, `restartCount` and `lastRestartTime` belong to actions."""
     before = machine.record.status
-    failure = failures.get(machine.name)
-    progress = diagnose_machine(machine, state, failure)
-    wait = _machine_wait(machine, plan, progress, failure)
+    diagnosis = plan.diagnoses[machine.name]
+    wait = find_machine_wait(machine, plan, failures)
     status: dict[str, Any] = {
-        "phase": progress.phase,
+        "phase": diagnosis.phase,
         "roles": format_roles(machine.record.roles),
-        "conditions": _machine_conditions(progress, wait, machine, state),
+        "conditions": _machine_conditions(diagnosis, wait, machine, state),
         "waiting": _render_wait(wait, before, state),
     }
     vm, node = machine.vm, machine.node
@@ -135,61 +49,71 @@ def derive_machine(
         status["nodeRef"] = {"name": node.name, "uid": node.uid}
         status["providerID"] = node.provider_id
     if machine.is_ready and machine.record.restart_count:
-        status["starts"] = 0
+        status["restartCount"] = 0
     return status
 
 
+def is_boot_step(machine: MachineState, wanted: Mapping[str, Any]) -> bool:
+    """Whether the new status of a machine that was never Ready differs within its phase only."""
+    before = machine.record.status
+    if machine.record.was_ready or machine.is_deleting:
+        return False
+    fields = ("phase", "nodeRef")
+    return all(before.get(field) == wanted.get(field, before.get(field)) for field in fields)
+
+
 def _machine_conditions(
-    progress: MachineProgress, wait: Wait | None, machine: MachineState, state: ClusterState
+    diagnosis: Diagnosis, wait: Wait | None, machine: MachineState, state: ClusterState
 ) -> list[dict[str, Any]]:
-    ready = _machine_ready(progress, wait, machine, state)
+    ready = _machine_ready(diagnosis, wait, machine, state)
     conditions: list[Mapping[str, Any]] = list(machine.record.conditions)
     before = machine.record.find_condition("Ready")
     if before is not None and before.reason == INITIALIZING != ready.reason:
-        # Both are "False", but only now its node is not Ready; repair counts from the date.
+        # Both are "False", but only now its Node is not Ready; remediation counts from the date.
         conditions = [raw for raw in conditions if raw.get("type") != "Ready"]
     made = set_condition(conditions, ready, state.now)
     if machine.is_ready and not machine.record.was_ready:
-        joined = Condition("Joined", "True", "WasReady", "its node was Ready for the first time")
+        joined = Condition("Joined", "True", "NodeReady", "its Node was Ready for the first time")
         made = set_condition(made, joined, state.now)
     return made
 
 
 def _machine_ready(
-    progress: MachineProgress, wait: Wait | None, machine: MachineState, state: ClusterState
+    diagnosis: Diagnosis, wait: Wait | None, machine: MachineState, state: ClusterState
 ) -> Condition:
-    if progress.phase == "Ready":
+    if diagnosis.phase == "Ready":
         return Condition("Ready", "True", "Ready", "")
     truth: ConditionStatus = "False"
-    if progress.phase == "Unknown" or (machine.record.has_joined and not state.guest.is_reachable):
+    if diagnosis.phase == "Unknown" or (machine.record.has_joined and not state.guest.is_reachable):
         truth = "Unknown"
-    return Condition("Ready", truth, progress.phase, f"waiting for {wait.what}" if wait else "")
+    return Condition("Ready", truth, diagnosis.phase, f"waiting for {wait.what}" if wait else "")
 
 
-def _machine_wait(
-    machine: MachineState, plan: Plan, progress: MachineProgress, failure: ActionFailure | None
-) -> Wait | None:
-    if progress.phase == "Ready":
+def find_machine_wait(machine: MachineState, plan: Plan, failures: Failures) -> Wait | None:
+    """What one machine waits for: another attempt, permission for a disruption, else what its diagnosis says."""
+    name, diagnosis, failure = machine.name, plan.diagnoses[machine.name], failures.get(machine.name)
+    if diagnosis.phase == "Ready":
         return None
-    if failure is not None and machine.record.was_created:
-        return Wait(f"another attempt ({failure.message}; {failure.hint})", progress.then, machine.name)
-    held = next((held for held in plan.held if held.disruption.machine == machine.name), None)
-    starting = any(isinstance(action, StartVM) and action.machine == machine.name for action in plan.actions)
-    if starting:
+    if failure is not None:
+        what = "another attempt" if machine.record.was_created else diagnosis.waiting_for
+        return Wait(f"{what} ({failure.message}; {failure.hint})", diagnosis.next, name)
+    held = next((held for held in plan.held if held.disruption.machine == name), None)
+    if any(isinstance(action, StartVM) and action.machine == name for action in plan.actions):
         note = f" ({held.because})" if held else ""
-        return Wait(f"{machine.name} to start{note}", "it becomes Ready again", machine.name)
+        return Wait(f"{machine.vm_ref} to start{note}", "its Node becomes Ready again", name)
     if held is not None:
-        return Wait(_held_wait(held), _held_next_step(held), machine.name)
-    planned = next((wait for wait in plan.waits if wait.machine == machine.name), None)
-    if planned is not None and (machine.is_deleting or machine.record.was_ready or not progress.what):
-        return replace(planned, then=planned.then or progress.then or "it goes on")
-    return Wait(progress.what, (planned.then if planned else "") or progress.then, machine.name)
+        return Wait(_held_wait(held), _held_next_step(held), name)
+    if machine.is_deleting:
+        planned = next((wait for wait in plan.waits if wait.machine == name), None)
+        if planned is not None:
+            return replace(planned, then=planned.then or diagnosis.next)
+    return Wait(diagnosis.waiting_for, diagnosis.next, name)
 
 
 def _held_wait(held: HeldDisruption) -> str:
     if held.because == LAST_ETCD_MEMBER:
-        return f"{held.disruption.machine} to come back by itself or by hand ({LAST_ETCD_MEMBER})"
-    return f"permission to remove {held.disruption.machine}: {held.because}"
+        return f"Machine {held.disruption.machine} to recover or to be repaired by hand ({LAST_ETCD_MEMBER})"
+    return f"Machine {held.disruption.machine} to be allowed to go ({held.because})"
 
 
 def held_sentence(held: HeldDisruption) -> str:
@@ -199,9 +123,11 @@ def held_sentence(held: HeldDisruption) -> str:
 
 def _held_next_step(held: HeldDisruption) -> str:
     return {
-        "replace": "it is replaced" if held.because != LAST_ETCD_MEMBER else "it becomes Ready again",
-        "shrink": "it is removed",
-        "leave": "its etcd member is dropped",
+        "replace": "the machine is replaced"
+        if held.because != LAST_ETCD_MEMBER
+        else "its Node becomes Ready again",
+        "scale-down": "the machine is deleted",
+        "remove-member": "its etcd member is removed",
     }[held.disruption.kind]
 
 
@@ -218,7 +144,7 @@ def _render_wait(wait: Wait | None, before: Mapping[str, Any], state: ClusterSta
 
 
 def derive_cluster(state: ClusterState, plan: Plan, failures: Failures) -> dict[str, Any]:
-    """The derived fields of a Cluster's status. The ledger fields (`standing.py`) belong to actions."""
+    """The derived fields of a Cluster's status. The fields of `RecordedStatus` belong to actions."""
     before = state.recorded.raw
     wait = find_wait(state, plan, failures)
     ready = _ready_condition(state, plan, wait)
@@ -229,8 +155,7 @@ def derive_cluster(state: ClusterState, plan: Plan, failures: Failures) -> dict[
         "observedGeneration": state.cluster.generation,
         "ready": ready.status == "True",
         "phase": _phase(state, plan, ready),
-        "servers": _format_count(state, servers=True),
-        "workers": _format_count(state, servers=False),
+        **_count_machines(state),
         "pools": [_pool_summary(pool, state) for pool in state.cluster.pools],
         "endpoint": _endpoint(state),
         "clientSecretName": names.kubeconfig_name(state.cluster.name)
@@ -256,19 +181,17 @@ def find_wait(state: ClusterState, plan: Plan, failures: Failures) -> Wait | Non
     if plan.refused:
         message = plan.refused[0]
         more = f" (and {len(plan.refused) - 1} more)" if len(plan.refused) > 1 else ""
-        return Wait(f"you to change this: {message}{more}", "the cluster is built")
+        return Wait(f"the spec or Harvester to be corrected: {message}{more}", "the cluster is built")
     if state.credential_problems:
         problem = state.credential_problems[0]
         return Wait(
-            f"{'a credential that opens Harvester' if problem.is_rejected else 'Harvester'}: {problem}",
+            f"{'a valid Harvester credential' if problem.is_rejected else 'Harvester to be reachable'}: {problem}",
             _after_credential_fixed(state),
         )
     if failure := failures.get(""):
-        return Wait(f"another attempt ({failure.message}; {failure.hint})", "it goes on")
+        return Wait(f"another attempt ({failure.message}; {failure.hint})", "reconciliation resumes")
     waits = [
-        wait
-        for machine in _by_importance(state)
-        if (wait := _wait_of_machine(machine, state, plan, failures))
+        wait for machine in _by_importance(state) if (wait := find_machine_wait(machine, plan, failures))
     ]
     general = [wait for wait in plan.waits if not wait.machine]
     # While machines are on their way, they say more than "the pools to fill".
@@ -282,8 +205,8 @@ def find_wait(state: ClusterState, plan: Plan, failures: Failures) -> Wait | Non
 
 def _after_credential_fixed(state: ClusterState) -> str:
     if state.cluster.deletion_timestamp is not None:
-        return "its machines are removed" if state.machines else "what is left of it there is removed"
-    return "its machines are seen and made again; until then nothing is replaced"
+        return "its VMs are deleted" if state.machines else "what remains of it on Harvester is deleted"
+    return "reconciliation resumes; until then no machine is replaced"
 
 
 def _wait_of_pools(state: ClusterState) -> Wait | None:
@@ -294,19 +217,12 @@ def _wait_of_pools(state: ClusterState) -> Wait | None:
         ready = _count_initialized(pool, state)
         if ready < pool.quantity:
             return Wait(
-                f"pool {pool.name} to have all its machines: {ready} of {pool.quantity} are Ready",
-                "they are made once it is not paused any more"
+                f"machine pool {pool.name} to be complete: {ready} of {pool.quantity} machines are Ready",
+                "it is completed once the pool is not paused any more"
                 if pool.paused
-                else "the missing ones are made",
+                else "the missing machines are created",
             )
     return None
-
-
-def _wait_of_machine(
-    machine: MachineState, state: ClusterState, plan: Plan, failures: Failures
-) -> Wait | None:
-    failure = failures.get(machine.name)
-    return _machine_wait(machine, plan, diagnose_machine(machine, state, failure), failure)
 
 
 def _by_importance(state: ClusterState) -> list[MachineState]:
@@ -325,7 +241,7 @@ def _by_importance(state: ClusterState) -> list[MachineState]:
 
 def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condition]:
     errors = [problem for problem in state.problems if problem.severity == "error"]
-    accepted = Condition("Accepted", "True", "Understood")
+    accepted = Condition("Accepted", "True", "Valid")
     if errors:
         accepted = Condition("Accepted", "False", "Invalid", "; ".join(f"{error}" for error in errors))
     made = [accepted]
@@ -334,9 +250,11 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
     if valid := credential_condition(state):
         made.append(valid)
     made.append(
-        Condition("Initialized", "True", "Answered", "the guest API has answered")
+        Condition("Initialized", "True", "APIServerReachable", "the guest API server has answered")
         if state.recorded.initialized
-        else Condition("Initialized", "False", "Waiting", "the guest API has not answered yet")
+        else Condition(
+            "Initialized", "False", "WaitingForAPIServer", "the guest API server has not answered yet"
+        )
     )
     if state.recorded.provisioned or ready.status == "True":
         made.append(Condition("Provisioned", "True", "Complete", "every machine has been Ready"))
@@ -352,9 +270,9 @@ def _preflight_condition(state: ClusterState) -> Condition | None:
     if state.preflight:
         sentences = "; ".join(str(problem) for problem in state.preflight)
         if any(problem.severity == "error" for problem in state.preflight):
-            return Condition("Checked", "False", "Problems", sentences)
-        return Condition("Checked", "True", "Warnings", sentences)
-    return Condition("Checked", "True", "Passed", "Harvester has what the machines need")
+            return Condition("PreflightPassed", "False", "Failed", sentences)
+        return Condition("PreflightPassed", "True", "PassedWithWarnings", sentences)
+    return Condition("PreflightPassed", "True", "Passed", "Harvester has what the machines need")
 
 
 def credential_condition(state: ClusterState) -> Condition | None:
@@ -362,32 +280,34 @@ def credential_condition(state: ClusterState) -> Condition | None:
     if state.credential_problems is None:
         return None  # as it stands
     if not state.credential_problems:
-        return Condition("CredentialValid", "True", "Accepted", "Harvester accepts the credential")
+        return Condition("CredentialValid", "True", "Valid", "Harvester accepts the credential")
     sentences = "; ".join(str(problem) for problem in state.credential_problems)
     if any(shut.is_rejected for shut in state.credential_problems):
-        return Condition("CredentialValid", "False", "Refused", sentences)
-    return Condition("CredentialValid", "Unknown", "Untried", sentences)
+        return Condition("CredentialValid", "False", "Rejected", sentences)
+    return Condition("CredentialValid", "Unknown", "Unverified", sentences)
 
 
 def _up_to_date_condition(state: ClusterState) -> Condition:
     changes = list_pending_changes(state)
     if not changes:
-        return Condition("Updated", "True", "AsAsked")
+        return Condition("UpToDate", "True", "UpToDate")
     sentences = "; ".join(changes)
     return Condition(
-        "Updated", "False", "NotYet", f"not yet: {sentences}; existing machines change in a later release"
+        "UpToDate", "False", "OutOfDate", f"not yet: {sentences}; existing machines change in a later release"
     )
 
 
 def _remediation_condition(state: ClusterState, plan: Plan) -> Condition:
     if not state.cluster.remediation:
-        return Condition("RepairAllowed", "False", "TurnedOff", f"annotation {names.REPAIR} turns repair off")
+        return Condition(
+            "RemediationAllowed", "False", "Disabled", f"annotation {names.REPAIR} disables remediation"
+        )
     held = [held for held in plan.held if held.disruption.kind == "replace"]
     if not held:
-        return Condition("RepairAllowed", "True", "Free")
-    reason = "LastEtcdMember" if held[0].because == LAST_ETCD_MEMBER else "Held"
+        return Condition("RemediationAllowed", "True", "Allowed")
+    reason = "LastEtcdMember" if held[0].because == LAST_ETCD_MEMBER else "Restricted"
     sentences = "; ".join(held_sentence(one) for one in held)
-    return Condition("RepairAllowed", "False", reason, sentences)
+    return Condition("RemediationAllowed", "False", reason, sentences)
 
 
 def _ready_condition(state: ClusterState, plan: Plan, wait: Wait | None) -> Condition:
@@ -398,10 +318,12 @@ def _ready_condition(state: ClusterState, plan: Plan, wait: Wait | None) -> Cond
         return Condition("Ready", "False", "Refused", "; ".join(str(problem) for problem in plan.refused))
     if state.recorded.initialized and not state.guest.is_reachable:
         if state.credential_problems:
-            return Condition("Ready", "Unknown", "HarvesterShut", f"waiting for {wait.what}" if wait else "")
-        return Condition("Ready", "Unknown", "ApiSilent", unreachable_reason(state.guest))
+            return Condition(
+                "Ready", "Unknown", "InfrastructureUnreachable", f"waiting for {wait.what}" if wait else ""
+            )
+        return Condition("Ready", "Unknown", "APIServerUnreachable", unreachable_reason(state.guest))
     if state.recorded.initialized and all_ready(state):
-        return Condition("Ready", "True", "AllReady", "every machine is Ready")
+        return Condition("Ready", "True", "MachinesReady", "every machine is Ready")
     return Condition("Ready", "False", "Degraded" if state.recorded.provisioned else "InProgress", sentence)
 
 
@@ -427,19 +349,24 @@ def _phase(state: ClusterState, plan: Plan, ready: Condition) -> str:
         return "Degraded"
     if state.recorded.initialized:
         return "Joining"
-    return "Starting" if state.recorded.init_server_uid else "Preparing"
+    return "Provisioning" if state.recorded.init_server_uid else "Pending"
 
 
-def _format_count(state: ClusterState, *, servers: bool) -> str:
-    pools = [pool for pool in state.cluster.pools if pool.is_server is servers]
-    return f"{sum(_count_initialized(pool, state) for pool in pools)}/{sum(pool.quantity for pool in pools)}"
+def _count_machines(state: ClusterState) -> dict[str, int]:
+    """`readyServers`, `desiredServers`, `readyWorkers`, `desiredWorkers`."""
+    counts: dict[str, int] = {}
+    for name, servers in (("Servers", True), ("Workers", False)):
+        pools = [pool for pool in state.cluster.pools if pool.is_server is servers]
+        counts[f"ready{name}"] = sum(_count_initialized(pool, state) for pool in pools)
+        counts[f"desired{name}"] = sum(pool.quantity for pool in pools)
+    return counts
 
 
 def _pool_summary(pool: Pool, state: ClusterState) -> dict[str, Any]:
     summary: dict[str, Any] = {
         "name": pool.name,
-        "wanted": pool.quantity,
-        "machines": len(state.of_pool(pool)),
+        "desired": pool.quantity,
+        "current": len(state.of_pool(pool)),
         "ready": _count_initialized(pool, state),
     }
     if breaker := _render_breaker(pool, state):

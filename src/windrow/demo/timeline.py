@@ -24,11 +24,11 @@ PHRASES = {
     "DeleteVM": "VM {name} is deleted on Harvester: {why}",
     "RemoveMachineFinalizer": "Machine {name} is gone: {why}",
     "DeleteServiceAccount": "Cluster {name}: its ServiceAccount on Harvester is deleted",
-    "RepairHeld": "remediation of {name} is restricted: {why}",
+    "RemediationRestricted": "remediation of {name} is restricted: {why}",
 }
 
 # Messages that the timeline has already for all machines at once.
-REPEATED = frozenset({"the cluster is deleted", "it was given up"})
+REPEATED = frozenset({"the Cluster is deleted", "its Machine is deleted"})
 
 
 def describe_event(event: Mapping[str, Any]) -> str | None:

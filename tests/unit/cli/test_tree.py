@@ -129,7 +129,11 @@ def test_a_refusal_with_several_reasons_names_each_once():
 
 
 def test_repair_that_is_held_back_is_said_with_its_reason():
-    held = {"type": "RepairAllowed", "status": "False", "message": "orchard-a: 3 of 5 machines are unhealthy"}
+    held = {
+        "type": "RemediationAllowed",
+        "status": "False",
+        "message": "orchard-a: 3 of 5 machines are unhealthy",
+    }
 
     assert "  remediation is paused: orchard-a: 3 of 5" in drawn(
         [a_cluster(pools=[], conditions=[*ready(), held])], []

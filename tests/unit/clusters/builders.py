@@ -12,6 +12,7 @@ from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.plan.actions import Action
+from windrow.clusters.plan.diagnosis import Diagnosis, diagnose
 from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.state import ClusterState, GuestCredentialState, GuestState, MachineState, Node
 from windrow.kubernetes.conditions import Condition, set_condition
@@ -84,7 +85,7 @@ def a_machine(name: str, pool: Pool, **rest: Any) -> MachineState:
         join_server="https://10.0.0.1:9345",
         driver_config={"MachineName": name, "WindrowVMUID": f"vm-{name}"},
         node=name,
-        conditions=(condition("Scrubbed", "True"), condition("Joined", "True")),
+        conditions=(condition("BootstrapDataScrubbed", "True"), condition("Joined", "True")),
     )
     sighting = MachineStatus(
         f"uid-{name}",
@@ -171,14 +172,18 @@ def unordered(machine: MachineState) -> MachineState:
 
 
 def look(cluster: Cluster, machines: Iterable[MachineState] = (), **rest: Any) -> ClusterState:
-    rest.setdefault("guest", GuestState("answers", published_server="https://10.0.0.1:6443"))
+    rest.setdefault("guest", GuestState("reachable", published_server="https://10.0.0.1:6443"))
     rest.setdefault("secrets", SECRETS)
     rest.setdefault("guest_credential", GuestCredentialState("unneeded"))
     return ClusterState(now=rest.pop("now", NOON), cluster=cluster, machines=tuple(machines), **rest)
 
 
+def diagnoses_of(state: ClusterState, *machines: MachineState) -> dict[str, Diagnosis]:
+    return {machine.name: diagnose(machine, state) for machine in machines}
+
+
 def silent(because: str = "connection refused") -> GuestState:
-    return GuestState("silent", because)
+    return GuestState("unreachable", because)
 
 
 def planned(cluster: Cluster, machines: Iterable[MachineState] = (), **rest: Any) -> Plan:

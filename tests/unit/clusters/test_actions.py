@@ -1,13 +1,29 @@
-from __future__ import annotations
+import inspect
+from typing import get_args
 
 import pytest
 
-from windrow.clusters.execute.executor import HANDLERS
+from windrow.clusters.plan import actions
+from windrow.clusters.plan.actions import Action
+
+ACTIONS = sorted(get_args(Action), key=lambda kind: kind.__name__)
 
 
-@pytest.mark.parametrize("kind", HANDLERS)
-def test_every_deed_is_told_in_words(kind):
-    words = kind.__new__(kind).in_words
+def test_every_action_class_is_part_of_the_union_that_the_executor_matches():
+    defined = {
+        kind
+        for _, kind in inspect.getmembers(actions, inspect.isclass)
+        if issubclass(kind, actions._Action) and not kind.__name__.startswith("_")
+    }
 
-    assert " " in words
-    assert kind.__name__ not in words
+    assert defined == set(ACTIONS)
+
+
+@pytest.mark.parametrize("kind", ACTIONS, ids=lambda kind: kind.__name__)
+def test_every_action_has_a_reason_and_a_sentence_for_its_failure(kind):
+    assert kind.reason
+    assert " " in kind.failure
+
+
+def test_reasons_are_distinct():
+    assert len({kind.reason for kind in ACTIONS}) == len(ACTIONS)

@@ -24,7 +24,7 @@ from tests.unit.clusters.builders import (
     unordered,
 )
 
-from windrow.clusters.api.names import CANNOT_SCRUB
+from windrow.clusters.api.names import SCRUB_NOT_SUPPORTED
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.plan.actions import (
     AddFinalizer,
@@ -152,7 +152,7 @@ def test_joiners_wait_until_the_first_server_reports_its_address():
     plan = planned(cluster, [sighted(a_first(), addresses=(), state="starting")], guest=UNASKED)
 
     assert not of_kind(plan, CreateMachine)
-    assert "first server s1 to report its address" in [wait.what for wait in plan.waits]
+    assert "init server s1 to report an IP address" in [wait.what for wait in plan.waits]
 
 
 def test_all_joiners_are_recorded_with_the_first_servers_address_once_it_is_known():
@@ -181,7 +181,7 @@ def test_an_ipv6_address_is_bracketed_in_the_url():
 def test_an_answering_api_makes_the_cluster_initialized_and_publishes_a_kubeconfig():
     cluster = replace(a_newborn(a_pool("servers", 1, SERVER)), recorded=elected())
 
-    plan = planned(cluster, [a_first()], guest=GuestState("answers"))
+    plan = planned(cluster, [a_first()], guest=GuestState("reachable"))
 
     assert of_kind(plan, MarkInitialized)
     assert of_kind(plan, PublishKubeconfig)[0].server == "https://10.0.0.1:6443"
@@ -198,9 +198,9 @@ def test_a_guest_that_did_not_tell_its_uid_is_asked_later_when_it_answers():
             )
         )
 
-    assert asked("answers", needs_guest_uid=True)
-    assert not asked("answers", needs_guest_uid=False)
-    assert not asked("silent", needs_guest_uid=True)
+    assert asked("reachable", needs_guest_uid=True)
+    assert not asked("reachable", needs_guest_uid=False)
+    assert not asked("unreachable", needs_guest_uid=True)
 
 
 def test_a_first_server_lost_before_the_start_is_made_anew_only_when_it_is_gone():
@@ -212,10 +212,7 @@ def test_a_first_server_lost_before_the_start_is_made_anew_only_when_it_is_gone(
 
     assert subjects(lost, DeleteMachine) == ["s1"]
     assert not of_kind(going, CreateMachine)
-    assert (
-        of_kind(gone, CreateMachine)[0].because
-        == "the first server s1 was lost before the cluster had started"
-    )
+    assert of_kind(gone, CreateMachine)[0].because == "init server s1 was lost before the cluster had started"
 
 
 def test_the_new_first_server_is_elected_instead_of_the_lost_one():
@@ -251,7 +248,7 @@ def test_a_worker_is_labelled_because_kubelet_may_not_do_it_itself():
         a_cluster(a_pool("workers", 1)), [replace(worker, node=replace(worker.node, has_worker_label=False))]
     )
 
-    assert of_kind(plan, LabelNode) == [LabelNode("kubelet may not set its own role", "w1", "w1")]
+    assert of_kind(plan, LabelNode) == [LabelNode("kubelet may not set its own role label", "w1", "w1")]
 
 
 def test_secrets_are_scrubbed_once_when_the_node_is_ready():
@@ -265,7 +262,7 @@ def test_secrets_are_scrubbed_once_when_the_node_is_ready():
 
 
 def test_a_driver_that_cannot_scrub_is_not_asked_again_and_again():
-    cannot = Condition("Scrubbed", "False", CANNOT_SCRUB, "driver noop cannot")
+    cannot = Condition("BootstrapDataScrubbed", "False", SCRUB_NOT_SUPPORTED, "driver noop cannot")
     worker = record_of(a_machine("w1", WORKERS), conditions=tuple(set_condition((), cannot, NOON)))
 
     assert not of_kind(planned(a_cluster(a_pool("workers", 1)), [worker]), ScrubBootstrapData)
@@ -299,4 +296,4 @@ def test_authorities_that_were_lost_are_never_made_anew_for_machines_that_trust_
         )
 
         assert plan.actions == ()
-        assert "you to restore Secret prod-windrow-secrets" in plan.waits[0].what
+        assert "Secret fleet-default/prod-windrow-secrets to be restored" in plan.waits[0].what

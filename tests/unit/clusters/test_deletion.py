@@ -56,7 +56,7 @@ def cordoned(machine):
 def test_a_worker_without_drain_loses_its_vm_first():
     plan = worker_leaves(leaving(a_machine("w4", WORKERS)))
 
-    assert plan.actions == (DeleteVM("it was given up", "w4"),)
+    assert plan.actions == (DeleteVM("its Machine is deleted", "w4"),)
 
 
 def test_a_drained_pool_cordons_and_evicts_before_the_vm_goes():
@@ -93,7 +93,7 @@ def test_a_removal_is_ordered_once():
     plan = worker_leaves(replace(leaving(a_machine("w4", WORKERS)), deletion_requested=NOON))
 
     assert not of_kind(plan, DeleteVM)
-    assert plan.waits[0].what == "VM w4 to be gone from Harvester"
+    assert plan.waits[0].what == "VirtualMachine default/w4 to be deleted"
 
 
 def test_a_hanging_removal_is_ordered_again_and_shows_harvesters_words():
@@ -132,7 +132,7 @@ def test_an_unknown_vm_is_not_released():
 
 def test_a_machine_that_was_never_ordered_is_simply_released():
     assert worker_leaves(leaving(unordered(a_machine("w4", WORKERS)))).actions == (
-        RemoveMachineFinalizer("nothing was made for it", "w4"),
+        RemoveMachineFinalizer("nothing was created for it", "w4"),
     )
 
 
@@ -161,7 +161,7 @@ S1 = a_machine("s1", SERVERS)
 
 def test_an_etcd_member_leaves_etcd_before_its_vm_goes():
     assert server_leaves(leaving(S1)).actions == (
-        RemoveEtcdMember("its member must be dropped before its VM goes", "s1", "s1"),
+        RemoveEtcdMember("the etcd member is removed before its VM is deleted", "s1", "s1"),
     )
 
 
@@ -169,7 +169,7 @@ def test_the_vm_stays_until_the_servers_have_dropped_the_member():
     plan = server_leaves(leaving(marked(S1)))
 
     assert plan.actions == ()
-    assert plan.waits[0].what == "the servers to drop etcd member s1"
+    assert plan.waits[0].what == "etcd member s1 to be removed"
 
 
 def test_the_vm_goes_once_the_member_is_dropped():

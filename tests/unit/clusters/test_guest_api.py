@@ -114,7 +114,7 @@ def test_a_guest_that_has_not_begun_is_silent_from_the_start() -> None:
         async with linked() as (link, _, clock):
             await after(clock, seconds=0.5)
 
-            assert link.observe().state == "silent"
+            assert link.observe().state == "unreachable"
             assert "refused the connection" in link.observe().because
 
     run_driven(story())
@@ -168,7 +168,7 @@ def test_a_guest_whose_servers_are_all_lost_is_silent_after_a_grace() -> None:
             assert link.grace_deadline is not None
 
             await after(clock, seconds=UNREACHABLE_GRACE.total_seconds())
-            assert link.observe().state == "silent"
+            assert link.observe().state == "unreachable"
 
     run_driven(story())
 

@@ -97,7 +97,7 @@ def test_load_balancers_go_by_their_uid_before_the_account_does():
     assert isinstance(action, DeleteLoadBalancers)
     assert action.load_balancers == ((WEB.ref, "uid-web"), (MAIL.ref, "uid-mail"))
     assert "default/prod-default-web-0a1b2c3d (10.0.0.90)" in action.because
-    assert plan.waits[0].then == "the account on Harvester and the Secrets go"
+    assert plan.waits[0].then == "the ServiceAccount on Harvester and the Secrets are deleted"
 
 
 def test_no_load_balancer_is_touched_while_a_machine_is_left():
@@ -111,15 +111,15 @@ def test_the_account_stays_until_the_last_load_balancer_is_gone():
 
     assert plan.actions == ()
     assert plan.waits[0].what == (
-        "load balancer default/prod-default-web-0a1b2c3d (10.0.0.90) to be gone from Harvester; "
-        "it waits for wrangler.cattle.io/harvester-lb-controller"
+        "LoadBalancer default/prod-default-web-0a1b2c3d (10.0.0.90) to be deleted "
+        "(finalizers: wrangler.cattle.io/harvester-lb-controller)"
     )
 
 
 def test_one_that_hangs_is_named_among_many():
     plan = ended(MAIL, HELD)
 
-    assert plan.waits[0].what.startswith(f"2 load balancers to be gone from Harvester, {HELD} among them; ")
+    assert plan.waits[0].what.startswith(f"2 LoadBalancers to be deleted, among them {HELD} (")
 
 
 def test_what_hangs_for_long_is_asked_for_less_often():

@@ -9,6 +9,7 @@ from tests.unit.clusters.builders import (
     a_cluster,
     a_machine,
     a_pool,
+    diagnoses_of,
     held,
     leaving,
     look,
@@ -43,7 +44,7 @@ def test_a_pool_that_lacks_machines_gets_them():
 
     assert (
         plan.actions
-        == (CreateMachine("pool workers asks for 3, 1 there", "workers", "https://10.0.0.1:9345"),) * 2
+        == (CreateMachine("pool workers asks for 3, 1 exist", "workers", "https://10.0.0.1:9345"),) * 2
     )
 
 
@@ -61,7 +62,7 @@ def test_without_a_ready_server_a_born_cluster_waits_instead_of_growing():
     plan = planned(a_cluster(SERVERS, a_pool("workers", 1)), sick, guest=silent())
 
     assert not of_kind(plan, CreateMachine)
-    assert "a server to be Ready" in [wait.what for wait in plan.waits]
+    assert "a server to become Ready" in [wait.what for wait in plan.waits]
 
 
 def test_a_lost_worker_is_replaced_while_it_is_still_being_removed():
@@ -84,7 +85,7 @@ def test_a_pool_without_its_config_waits_for_it():
     plan = with_servers(a_pool("workers", 2, options=None), [])
 
     assert not of_kind(plan, CreateMachine)
-    assert "HarvesterConfig nc-workers" in [wait.what for wait in plan.waits]
+    assert "HarvesterConfig fleet-default/nc-workers to be created" in [wait.what for wait in plan.waits]
 
 
 def test_the_oldest_surplus_machine_goes():
@@ -171,7 +172,7 @@ PAIRS = {
     "never joined": (nodeless, lambda machine: machine),
     "not Ready": (unready, lambda machine: machine),
     "its VM stands still": (stopped, nodeless),
-    "its VM is gone": (missing, unready),
+    "its VM is deleted": (missing, unready),
     "without its role label": (unlabelled, lambda machine: machine),
     "never joined, as the guest falls silent": (nodeless, unready),
     "ordered, as the guest falls silent": (unordered, unready),
@@ -185,10 +186,10 @@ def test_what_is_furthest_from_being_whole_goes_even_when_it_is_the_younger(why)
     going = record_of(worse(a_machine("w1", WORKERS)), created=NOON - TEN)
     staying = record_of(better(a_machine("w2", WORKERS)), created=NOON - 2 * TEN)
 
-    guest = silent() if "silent" in why else GuestState("answers")
+    guest = silent() if "silent" in why else GuestState("reachable")
     seen = look(a_cluster(SERVERS, WORKERS), guest=guest)
 
-    assert choose_machines_to_delete([staying, going], 1, seen) == [going]
+    assert choose_machines_to_delete([staying, going], 1, diagnoses_of(seen, staying, going)) == [going]
 
 
 def test_a_silent_guest_does_not_cost_the_only_worker_that_was_ready():

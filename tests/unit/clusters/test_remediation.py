@@ -56,7 +56,7 @@ W1 = a_machine("w1", WORKERS)
 def test_a_worker_whose_vm_is_gone_is_replaced_at_once():
     plan = planned(*workers_with(missing(W1)))
 
-    assert of_kind(plan, DeleteMachine) == [DeleteMachine("its VM is gone from Harvester", "w1")]
+    assert of_kind(plan, DeleteMachine) == [DeleteMachine("VirtualMachine default/w1 not found", "w1")]
 
 
 def test_a_ready_node_is_left_alone_whatever_harvester_shows():
@@ -126,7 +126,7 @@ def test_a_running_machine_is_replaced_after_the_pools_time():
 
     assert (
         of_kind(plan, DeleteMachine)[0].because
-        == "its node has not been Ready for 5 min (kubelet stopped posting)"
+        == "its Node was not Ready for 5 min (kubelet stopped posting)"
     )
 
 
@@ -191,7 +191,7 @@ def test_repair_turned_off_by_annotation_repairs_nothing_and_says_so():
     plan = planned(replace(cluster, remediation=False), machines)
 
     assert plan.actions == ()
-    assert "repair is turned off" in plan.waits[0].what
+    assert "disables remediation" in plan.waits[0].what
 
 
 def test_a_paused_pool_is_left_as_it_is():
@@ -369,11 +369,11 @@ def first_server_of_old(**guest):
 
 
 def test_a_first_server_that_may_have_started_unseen_is_asked_before_it_is_judged():
-    assert not first_server_of_old(state="unasked").actions
-    assert not first_server_of_old(state="silent", probed_since=NOON - minutes(1)).actions
-    assert subjects(first_server_of_old(state="silent", probed_since=NOON - minutes(2)), DeleteMachine) == [
-        "s1"
-    ]
+    assert not first_server_of_old(state="unknown").actions
+    assert not first_server_of_old(state="unreachable", probed_since=NOON - minutes(1)).actions
+    assert subjects(
+        first_server_of_old(state="unreachable", probed_since=NOON - minutes(2)), DeleteMachine
+    ) == ["s1"]
 
 
 def test_the_time_in_which_a_ready_node_was_initialised_is_not_time_of_not_being_ready():
@@ -402,7 +402,10 @@ def test_the_limit_of_a_newcomer_is_told_only_once_half_of_it_has_passed(since_s
 
     waiting = derive_machine(newcomer, seen, plan, {})["waiting"]
 
-    assert waiting["for"] == "w1 to report its address (its guest agent has not answered yet)"
+    assert (
+        waiting["for"]
+        == "VirtualMachine default/w1 to report an IP address (its guest agent has not answered yet)"
+    )
     assert waiting["next"] == said
     assert [wait.until for wait in plan.waits if wait.machine == "w1"] == [
         newcomer.record.created + minutes(5 if since_start < 5 else 10)
@@ -413,10 +416,10 @@ def test_the_limit_of_a_newcomer_is_told_only_once_half_of_it_has_passed(since_s
     ("state", "said"),
     [
         ("provisioning", "it boots"),
-        ("starting", "its node becomes Ready again"),
+        ("starting", "its Node becomes Ready again"),
         ("stopping", "it is started again"),
-        ("deleting", "it is replaced"),
-        ("migrating", "its node becomes Ready again"),
+        ("deleting", "the machine is replaced"),
+        ("migrating", "its Node becomes Ready again"),
     ],
 )
 def test_what_comes_after_a_state_is_told_in_plain_words(state, said):

@@ -63,7 +63,12 @@ def test_a_whole_cluster_is_ready_and_waits_for_nothing():
     found = status(seen_with())
 
     assert (found["ready"], found["phase"], found["waiting"]) == (True, "Ready", None)
-    assert (found["servers"], found["workers"]) == ("3/3", "2/2")
+    assert [found[f"{one}{kind}"] for kind in ("Servers", "Workers") for one in ("ready", "desired")] == [
+        3,
+        3,
+        2,
+        2,
+    ]
     assert condition(found, "Ready")[0] == "True"
 
 
@@ -71,13 +76,13 @@ def test_a_missing_worker_makes_the_cluster_not_ready_and_is_named():
     found = status(seen_with(missing(W1)))
 
     assert condition(found, "Ready")[:2] == ("False", "Degraded")
-    assert (found["phase"], found["workers"]) == ("Degraded", "1/2")
+    assert (found["phase"], found["readyWorkers"], found["desiredWorkers"]) == ("Degraded", 1, 2)
 
 
 def test_a_silent_guest_makes_readiness_unknown_not_false():
     found = status(seen_with(guest=silent("connection refused")))
 
-    assert condition(found, "Ready") == ("Unknown", "ApiSilent", "connection refused")
+    assert condition(found, "Ready") == ("Unknown", "APIServerUnreachable", "connection refused")
 
 
 def test_a_refused_cluster_names_all_problems_in_its_condition_and_the_first_as_its_wait():
@@ -92,13 +97,20 @@ def test_a_refused_cluster_names_all_problems_in_its_condition_and_the_first_as_
         "Invalid",
         "no etcd; give the role; no credential; set it",
     )
-    assert found["waiting"]["for"] == "you to change this: no etcd; give the role (and 1 more)"
+    assert (
+        found["waiting"]["for"]
+        == "the spec or Harvester to be corrected: no etcd; give the role (and 1 more)"
+    )
 
 
 def test_what_the_preflight_found_stands_in_a_condition_of_its_own():
     seen = look(a_newborn(SERVERS), preflight=(Problem("image i is an ISO", "use a cloud image"),))
 
-    assert condition(status(seen), "Checked") == ("False", "Problems", "image i is an ISO; use a cloud image")
+    assert condition(status(seen), "PreflightPassed") == (
+        "False",
+        "Failed",
+        "image i is an ISO; use a cloud image",
+    )
 
 
 def test_warnings_are_listed():
@@ -130,7 +142,7 @@ def test_a_skipped_replacement_of_the_last_member_is_a_condition():
     pool = a_pool("pool1", 1, ALL_ROLES)
     seen = look(a_cluster(pool), [stopped(a_machine("s1", pool))], guest=silent())
 
-    assert condition(status(seen), "RepairAllowed") == (
+    assert condition(status(seen), "RemediationAllowed") == (
         "False",
         "LastEtcdMember",
         "s1: replacement skipped: last etcd member",
@@ -140,9 +152,9 @@ def test_a_skipped_replacement_of_the_last_member_is_a_condition():
 def test_a_version_changed_after_birth_is_said_and_not_acted_on():
     seen = look(a_cluster(SERVERS, version_wish="v1.36.0+rke2r1"), some("s", 3, SERVERS))
 
-    state, reason, message = condition(status(seen), "Updated")
+    state, reason, message = condition(status(seen), "UpToDate")
 
-    assert (state, reason) == ("False", "NotYet")
+    assert (state, reason) == ("False", "OutOfDate")
     assert "kubernetesVersion is v1.36.0+rke2r1, the cluster runs v1.35.1+rke2r1" in message
 
 
@@ -152,7 +164,7 @@ def test_options_changed_after_birth_are_named():
 
     assert (
         "cpuCount of nc-workers changed since 2 machines of pool workers were made"
-        in condition(status(seen), "Updated")[2]
+        in condition(status(seen), "UpToDate")[2]
     )
 
 
@@ -198,15 +210,15 @@ def phase(machine: MachineState, **rest: Any) -> tuple[str, str]:
 def test_each_step_of_a_machine_has_its_phase_and_its_sentence():
     newcomer = nodeless(W1)
 
-    assert phase(unordered(W1)) == ("Pending", "Harvester to take the order of w1")
+    assert phase(unordered(W1)) == ("Pending", "Harvester to accept VirtualMachine default/w1")
     assert phase(sighted(newcomer, state="provisioning", addresses=(), because="claims are unbound")) == (
         "Provisioning",
-        "w1, which is provisioning (claims are unbound)",
+        "VirtualMachine default/w1 to run (now provisioning; claims are unbound)",
     )
-    assert phase(sighted(newcomer, addresses=(), because="no agent"))[0] == "Booting"
-    assert phase(newcomer) == ("Joining", "w1 at 10.0.0.1 to join as a node")
+    assert phase(sighted(newcomer, addresses=(), because="no agent"))[0] == "Provisioning"
+    assert phase(newcomer) == ("Provisioning", "VirtualMachine default/w1 (10.0.0.1) to register as a Node")
     assert phase(unknown(unready(W1), "401"))[0] == "Unknown"
-    assert phase(missing(W1))[0] == "Lost"
+    assert phase(missing(W1))[0] == "Missing"
     assert phase(stopped(W1))[0] == "Stopped"
     assert phase(unready(W1))[0] == "NotReady"
 
@@ -220,7 +232,7 @@ def test_a_ready_node_without_a_provider_id_waits_for_the_cloud_provider():
 
     assert (found["phase"], found["waiting"]["for"]) == (
         "Initializing",
-        "the cloud provider to initialise node w1",
+        "the cloud provider to initialize Node w1",
     )
 
 
@@ -228,14 +240,14 @@ def test_a_node_still_shown_as_ready_does_not_hide_that_its_vm_is_gone():
     found = machine_status(replace(missing(W1), node=W1.node))
 
     assert condition(found, "Ready")[0] == "False"
-    assert found["waiting"]["for"] == "node w1 to be seen as lost, whose VM is gone"
+    assert found["waiting"]["for"] == "Node w1 to become NotReady (VirtualMachine default/w1 not found)"
 
 
 def test_the_first_ready_is_remembered_and_earlier_starts_forgiven():
     found = machine_status(record_of(W1, conditions=(), restart_count=2))
 
     assert condition(found, "Joined")[0] == "True"
-    assert found["starts"] == 0
+    assert found["restartCount"] == 0
 
 
 def test_the_last_known_address_stays_while_the_agent_is_silent():
@@ -251,7 +263,10 @@ def test_a_trouble_with_the_order_is_part_of_the_sentence():
 
     found = derive_machine(raw, seen, plan_cluster(seen), {"w1": trouble})
 
-    assert found["waiting"]["for"] == "Harvester to take the order of w1 (the quota is used up; raise it)"
+    assert (
+        found["waiting"]["for"]
+        == "Harvester to accept VirtualMachine default/w1 (the quota is used up; raise it)"
+    )
 
 
 def test_long_words_of_others_are_cut():
@@ -263,7 +278,7 @@ def test_long_words_of_others_are_cut():
 
     assert (
         machine_status(sick)["waiting"]["for"]
-        == "node w1 to be Ready again (container runtime network not ready)"
+        == "Node w1 to become Ready again (container runtime network not ready)"
     )
 
 

@@ -26,7 +26,7 @@ def test_what_a_cluster_repeats_of_its_machine_is_told_once():
 
 def test_a_whole_cluster_s_end_is_not_told_machine_by_machine():
     assert (
-        describe_event(an_event("Machine", "orchard-w-a-b", "DeleteMachine", "the cluster is deleted"))
+        describe_event(an_event("Machine", "orchard-w-a-b", "DeleteMachine", "the Cluster is deleted"))
         is None
     )
 
@@ -37,6 +37,6 @@ def test_small_steps_and_strangers_are_left_out():
 
 
 def test_every_phrase_is_about_an_action_that_exists():
-    known = {name for name, value in inspect.getmembers(actions, inspect.isclass)} | {"RepairHeld"}
+    known = {name for name, value in inspect.getmembers(actions, inspect.isclass)} | {"RemediationRestricted"}
 
     assert set(PHRASES) <= known

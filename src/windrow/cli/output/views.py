@@ -126,7 +126,7 @@ def _is_observed(raw: Raw) -> bool:
 
 
 def _remediation_blocked(raw: Raw) -> str:
-    found = _condition(raw, "RepairAllowed")
+    found = _condition(raw, "RemediationAllowed")
     return found.message if found is not None and found.status == "False" else ""
 
 

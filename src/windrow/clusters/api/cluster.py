@@ -338,6 +338,25 @@ def _secret_reference(value: Any, problems: ProblemCollector) -> str:
     return f"{namespace}:{name}"
 
 
+def list_secret_references(raw: Mapping[str, Any]) -> frozenset[str]:
+    """The Secrets that the Cluster names as `namespace:name`: cloud credentials and `secret://` references."""
+    rke = nested(raw, "spec", "rkeConfig", default={})
+    selectors = rke.get("machineSelectorConfig")
+    configs = [rke.get("machineGlobalConfig")]
+    configs += [entry.get("config") for entry in selectors or () if isinstance(entry, dict)]
+    found = [nested(raw, "spec", "cloudCredentialSecretName")]
+    found += [
+        pool.get("cloudCredentialSecretName")
+        for pool in rke.get("machinePools") or ()
+        if isinstance(pool, dict)
+    ]
+    for config in configs:
+        value = config.get("cloud-provider-config") if isinstance(config, dict) else None
+        if isinstance(value, str) and value.startswith("secret://"):
+            found.append(value.removeprefix("secret://"))
+    return frozenset(name for name in found if isinstance(name, str) and ":" in name)
+
+
 _ROLES = (("etcdRole", Role.ETCD), ("controlPlaneRole", Role.CONTROL_PLANE), ("workerRole", Role.WORKER))
 
 

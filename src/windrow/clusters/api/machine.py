@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -52,7 +52,6 @@ class Machine:
     pool: str
     roles: frozenset[Role]
     created: datetime
-    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     deletion_timestamp: datetime | None = None
     has_finalizer: bool = True  # our finalizer stands on it
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -86,6 +85,12 @@ class Machine:
         return bool(self.roles & {Role.ETCD, Role.CONTROL_PLANE})
 
     @property
+    def vm_namespace(self) -> str:
+        return str(
+            (self.driver_config or {}).get("VMNamespace") or self.options.get("vmNamespace") or "default"
+        )
+
+    @property
     def has_joined(self) -> bool:
         """Whether it was ever seen as a node of its cluster."""
         return bool(self.node)
@@ -113,7 +118,6 @@ def read_machine(raw: Mapping[str, Any]) -> Machine:
     spec, status = raw["spec"], raw.get("status") or {}
     annotations = annotations_of(raw)
     deletion_timestamp = nested(raw, "metadata", "deletionTimestamp")
-    last_restart = status.get("lastStart")
     return Machine(
         namespace=namespace_of(raw),
         name=name_of(raw),
@@ -123,27 +127,38 @@ def read_machine(raw: Mapping[str, Any]) -> Machine:
         pool=spec["pool"],
         roles=frozenset(Role(role) for role in spec.get("roles") or ()),
         created=parse_time(raw["metadata"]["creationTimestamp"]),
-        raw={"metadata": raw["metadata"]},
         deletion_timestamp=parse_time(deletion_timestamp) if deletion_timestamp else None,
         has_finalizer=names.MACHINE_FINALIZER in finalizers_of(raw),
         options=spec.get("options") or {},
         credential=spec.get("credential") or "",
         driver=spec.get("driver") or HARVESTER,
         version=spec.get("version") or "",
-        config_hash=spec.get("revision") or "",
-        join_server=spec.get("server") or "",
-        is_init_server=spec.get("first") is True,
-        driver_config=status.get("memory"),
-        node=nested(status, "nodeRef", "name", default=""),
-        provider_id=status.get("providerID") or "",
-        restart_count=int(status.get("starts") or 0),
-        last_restart=parse_time(last_restart) if last_restart else None,
+        config_hash=spec.get("configHash") or "",
+        join_server=spec.get("joinServer") or "",
+        is_init_server=spec.get("initServer") is True,
         delete_first=names.DELETE_FIRST in annotations,
         replace_now=names.REPLACE_NOW in annotations,
-        conditions=tuple(status.get("conditions") or ()),
-        status=status,
         resource_version=raw["metadata"].get("resourceVersion", ""),
+        **_read_status(status),
     )
+
+
+def with_status(machine: Machine, status: Mapping[str, Any]) -> Machine:
+    """The reading of the Machine with another status."""
+    return replace(machine, **_read_status(status))
+
+
+def _read_status(status: Mapping[str, Any]) -> dict[str, Any]:
+    last_restart = status.get("lastRestartTime")
+    return {
+        "driver_config": status.get("driverConfig"),
+        "node": nested(status, "nodeRef", "name", default=""),
+        "provider_id": status.get("providerID") or "",
+        "restart_count": int(status.get("restartCount") or 0),
+        "last_restart": parse_time(last_restart) if last_restart else None,
+        "conditions": tuple(status.get("conditions") or ()),
+        "status": status,
+    }
 
 
 def machine_labels(cluster: str, pool: Pool) -> dict[str, str]:
@@ -175,10 +190,10 @@ def render_machine(
         "credential": pool.credential,
         "driver": pool.driver,
         "version": version,
-        "revision": config_hash,
-        "builder": BUILDER_REVISION,
-        "server": join_server,
-        "first": is_init_server,
+        "configHash": config_hash,
+        "builderRevision": BUILDER_REVISION,
+        "joinServer": join_server,
+        "initServer": is_init_server,
     }
     return new_object(
         MACHINE,

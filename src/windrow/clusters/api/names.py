@@ -11,8 +11,8 @@ CLUSTER_FINALIZER = "windrow.io/cluster"
 MACHINE_FINALIZER = "windrow.io/machine"
 REPAIR = "windrow.io/repair"  # annotation on a Cluster; "off" turns repair off
 
-# Reason of a Machine's condition Scrubbed where its driver cannot take the secrets out.
-CANNOT_SCRUB = "DriverCannot"
+# Reason of a Machine's condition BootstrapDataScrubbed where its driver cannot take the secrets out.
+SCRUB_NOT_SUPPORTED = "NotSupported"
 
 # Ours, on guest Nodes.
 APPLIED_REVISION = "windrow.io/applied-revision"

@@ -1,6 +1,6 @@
 """Where a cluster stands: what the manager itself recorded in the status of a Cluster, read back.
 
-The ledger fields (`firstServer`, `initialized`, `guestAccess`, `guestUID`, `version`) have one writer each: the action that
+The ledger fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `version`) have one writer each: the action that
 records them. (`guestUID` has a second one, should it not be known when the cluster starts.) The rest of the status is
 derived anew after every look (`status.py`).
 """
@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from windrow.core.clock import parse_time
-from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.objects import nested
 
 
@@ -43,6 +43,7 @@ class RecordedStatus:
     version: str = ""
     preflight_passed: bool = False
     provisioned: bool = False
+    initialized_since: datetime | None = None  # when the guest API server answered for the first time
     guest_uid: str = ""  # of the guest's service default/kubernetes, "" where it was not seen
     breakers: Mapping[str, Breaker] = field(default_factory=dict)  # by pool, of those that have ever tripped
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -53,10 +54,10 @@ class RecordedStatus:
 
 def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
     """The ledger in a Cluster's status. A status pasted from Rancher reads as that of a new cluster."""
-    account = status.get("guestAccess")
+    account = status.get("guestServiceAccount")
     return RecordedStatus(
-        init_server_name=nested(status, "firstServer", "name", default=""),
-        init_server_uid=nested(status, "firstServer", "uid", default=""),
+        init_server_name=nested(status, "initServer", "name", default=""),
+        init_server_uid=nested(status, "initServer", "uid", default=""),
         initialized=status.get("initialized") is True,
         service_account=GuestServiceAccount(
             account["namespace"],
@@ -67,12 +68,18 @@ def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
         if account
         else None,
         version=str(status.get("version") or ""),
-        preflight_passed=is_true(status.get("conditions"), "Checked"),
+        preflight_passed=is_true(status.get("conditions"), "PreflightPassed"),
         provisioned=is_true(status.get("conditions"), "Provisioned"),
+        initialized_since=_initialized_since(status),
         guest_uid=str(status.get("guestUID") or ""),
         breakers=_read_breakers(status),
         raw=status,
     )
+
+
+def _initialized_since(status: Mapping[str, Any]) -> datetime | None:
+    found = find_condition(status.get("conditions"), "Initialized")
+    return parse_time(found.last_transition_time) if found and found.last_transition_time else None
 
 
 def _read_breakers(status: Mapping[str, Any]) -> dict[str, Breaker]:

@@ -1,11 +1,9 @@
-"""Deeds about a Cluster as a whole, one function for each action. All may be repeated; none decides anything."""
+"""Execution of the actions on a Cluster as a whole."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
 
 from windrow.bootstrap.client_cert import issue_client_config
 from windrow.bootstrap.guest_account import GuestAccount, find_kubeconfig
@@ -22,10 +20,18 @@ from windrow.clusters.api.secrets import (
     render_secrets,
 )
 from windrow.clusters.bootstrap_data import find_config_hash
-from windrow.clusters.context import ReconcileContext, StalePlan, cluster_ref, delete_if_exists, get_machine
+from windrow.clusters.context import (
+    ReconcileContext,
+    StalePlan,
+    cluster_ref,
+    delete_if_exists,
+    get_connection,
+    get_machine,
+)
 from windrow.clusters.orphans import guest_account_of
 from windrow.clusters.plan import actions as do
-from windrow.clusters.plan.actions import Action
+from windrow.clusters.sources.guest_api import GuestClusterCache
+from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.state import ClusterState
 from windrow.core.rng import Rng
 from windrow.harvester.identity import IDENTITY, read_identity
@@ -37,7 +43,6 @@ from windrow.kubernetes.resources import CONFIG_MAP, SECRET, SERVICE
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[ReconcileContext, Any, ClusterState], Awaitable[None]]
 
 # The kubeconfig for people, and after what time it is made anew.
 KUBECONFIG_LIFETIME = timedelta(days=365)
@@ -47,47 +52,225 @@ API_PORT = 6443
 GUEST_SERVICE = SERVICE.ref("kubernetes", "default")
 
 
-async def add_finalizer(context: ReconcileContext, action: do.AddFinalizer, state: ClusterState) -> None:
-    raw = await context.patch_finalizers(cluster_ref(state), state.cluster.uid, add=names.CLUSTER_FINALIZER)
-    if raw is None:
-        raise StalePlan
-    context.clusters.mutated(raw)
+class ClusterActions:
+    """One method for each action on a Cluster as a whole. All may be repeated; none decides anything."""
 
+    def __init__(
+        self, context: ReconcileContext, harvesters: HarvesterClients, guests: GuestClusterCache
+    ) -> None:
+        self._context, self._harvesters, self._guests = context, harvesters, guests
 
-async def create_secrets(context: ReconcileContext, action: do.CreateSecrets, state: ClusterState) -> None:
-    raw = render_secrets(state.cluster, new_cluster_secrets(context.clock.now()))
-    await _create_owned(context, raw, state)
+    async def add_finalizer(self, action: do.AddFinalizer, state: ClusterState) -> None:
+        raw = await self._context.patch_finalizers(
+            cluster_ref(state), state.cluster.uid, add=names.CLUSTER_FINALIZER
+        )
+        if raw is None:
+            raise StalePlan
+        self._context.clusters.mutated(raw)
 
+    async def create_secrets(self, action: do.CreateSecrets, state: ClusterState) -> None:
+        raw = render_secrets(state.cluster, new_cluster_secrets(self._context.clock.now()))
+        await self._create_owned(raw, state)
 
-async def _create_owned(context: ReconcileContext, raw: Raw, state: ClusterState) -> None:
-    """Create a Secret of ours. One of the same name that belonged to a namesake before us is removed first."""
-    ref = SECRET.ref(raw["metadata"]["name"], state.cluster.namespace)
-    try:
-        context.secrets.mutated(await context.api.create(SECRET, raw))
-    except AlreadyExists:
-        found = await context.api.get(ref)
-        owner = annotations_of(found).get(CLUSTER_UID)
-        if owner == state.cluster.uid:
-            context.secrets.mutated(found)
+    async def _create_owned(self, raw: Raw, state: ClusterState) -> None:
+        """Create a Secret of ours. One of the same name that belonged to a namesake before us is removed first."""
+        ref = SECRET.ref(raw["metadata"]["name"], state.cluster.namespace)
+        try:
+            self._context.secrets.mutated(await self._context.api.create(SECRET, raw))
+        except AlreadyExists:
+            found = await self._context.api.get(ref)
+            owner = annotations_of(found).get(CLUSTER_UID)
+            if owner == state.cluster.uid:
+                self._context.secrets.mutated(found)
+                return
+            if not owner:
+                raise CredentialError(
+                    f"a Secret {ref.namespace}/{ref.name} exists that is not ours", "rename or remove it"
+                ) from None
+            await self._context.api.delete(ref, uid=uid_of(found))
+            self._context.secrets.mutated(await self._context.api.create(SECRET, raw))
+
+    async def record_service_account(self, action: do.RecordServiceAccount, state: ClusterState) -> None:
+        account = {
+            "namespace": action.namespace,
+            "serviceAccount": action.service_account,
+            "credential": action.credential,
+            "harvester": await _find_harvester_uid(self._harvesters.get_client(action.credential)),
+        }
+        await self._context.patch_cluster_status(state, {"guestServiceAccount": account})
+
+    async def create_service_account(self, action: do.CreateServiceAccount, state: ClusterState) -> None:
+        recorded = state.recorded.service_account
+        namespace = recorded.namespace if recorded else state.cluster.vm_namespace
+        credential = recorded.credential if recorded else state.cluster.credential
+        name = recorded.name if recorded else state.cluster.name
+        account = GuestAccount(name, namespace, state.cluster.uid)
+        client = (
+            await self._harvesters.get_verified_client(recorded)
+            if recorded
+            else self._harvesters.get_client(credential)
+        )
+        last = await client.find(account.refs[-1])
+        if last is None or not account.is_owned(
+            last
+        ):  # they are made in order, so the last one stands for all
+            await _create_account_objects(client, account)
+        server = await self._guest_server(client, credential)
+        text = find_kubeconfig(await client.get(account.token), server, namespace)
+        if text is not None:
+            ref = SECRET.ref(names.secrets_name(state.cluster.name), state.cluster.namespace)
+            self._context.secrets.mutated(
+                await self._context.api.patch(ref, {"data": {GUEST_KUBECONFIG: encode(text)}})
+            )
+
+    async def _guest_server(self, client: Client, credential: str) -> str:
+        """Harvester as guests reach it: its VIP, else the address that we use ourselves. Never by our proxy."""
+        try:
+            found = await client.find(VIP)
+        except KubeError as error:
+            log.info("the VIP of Harvester cannot be read (%s); guests get the credential's address", error)
+            found = None
+        address = nested(found, "data", "ip", default="") if found else ""
+        return f"https://{address}:{API_PORT}" if address else self._harvesters.get_config(credential).server
+
+    async def create_machine(self, action: do.CreateMachine, state: ClusterState) -> None:
+        pool = state.cluster.find_pool(action.pool)
+        if pool is None:
+            raise StalePlan
+        version = state.recorded.version or state.cluster.version
+        for _ in range(5):
+            name = self._new_name(state, action.pool)
+            raw = render_machine(
+                state.cluster,
+                pool,
+                name,
+                version=version,
+                config_hash=find_config_hash(state.cluster, pool, version),
+                join_server=action.join_server,
+                is_init_server=action.is_init_server,
+            )
+            try:
+                made = await self._context.api.create(MACHINE, raw)
+            except AlreadyExists:
+                continue
+            except OutcomeUnknown:
+                # It may stand there all the same; a second one would be one too many.
+                await self._context.machines.refresh(
+                    self._context.api, state.cluster.namespace, f"{names.CLUSTER_NAME}={state.cluster.name}"
+                )
+                raise
+            self._context.machines.mutated(made)
             return
-        if not owner:
-            raise CredentialError(
-                f"a Secret {ref.namespace}/{ref.name} exists that is not ours", "rename or remove it"
-            ) from None
-        await context.api.delete(ref, uid=uid_of(found))
-        context.secrets.mutated(await context.api.create(SECRET, raw))
+        raise StalePlan
 
+    def _new_name(self, state: ClusterState, pool: str) -> str:
+        """`<cluster>-<pool>-<5>-<5>`; the first five are the pool's, the same for all its machines."""
+        stem = Rng(f"{state.cluster.uid}/{pool}").name_suffix()
+        return f"{state.cluster.name}-{pool}-{stem}-{self._context.rng.name_suffix()}"
 
-async def record_service_account(
-    context: ReconcileContext, action: do.RecordServiceAccount, state: ClusterState
-) -> None:
-    account = {
-        "namespace": action.namespace,
-        "serviceAccount": action.service_account,
-        "credential": action.credential,
-        "harvester": await _find_harvester_uid(context.harvesters.get_client(action.credential)),
-    }
-    await context.patch_cluster_status(state, {"guestAccess": account})
+    async def elect_init_server(self, action: do.ElectInitServer, state: ClusterState) -> None:
+        raw = await self._context.api.find(cluster_ref(state))
+        if raw is None or uid_of(raw) != state.cluster.uid:
+            raise StalePlan
+        holder = nested(raw, "status", "initServer", "uid", default="")
+        if holder != action.previous_uid or nested(raw, "status", "initialized", default=False):
+            self._context.clusters.mutated(raw)
+            raise StalePlan
+        change = {
+            "metadata": {"resourceVersion": resource_version_of(raw)},
+            "status": {
+                "initServer": {"name": action.machine, "uid": action.uid},
+                "version": get_machine(action.machine, state).record.version,
+            },
+        }
+        try:
+            self._context.clusters.mutated(
+                await self._context.api.patch(cluster_ref(state), change, "status")
+            )
+        except Conflict as error:
+            raise StalePlan from error
+
+    async def mark_initialized(self, action: do.MarkInitialized, state: ClusterState) -> None:
+        uid = await self._find_guest_uid(state)
+        await self._context.patch_cluster_status(
+            state, {"initialized": True, **({"guestUID": uid} if uid else {})}
+        )
+
+    async def record_guest_uid(self, action: do.RecordGuestUID, state: ClusterState) -> None:
+        self._context.process_state.guest_uid_requested[state.cluster.uid] = (
+            self._context.clock.now()
+        )  # also where it fails: it is asked again, but seldom
+        if uid := await self._find_guest_uid(state):
+            await self._context.patch_cluster_status(state, {"guestUID": uid})
+
+    async def _find_guest_uid(self, state: ClusterState) -> str:
+        """By what the guest's cloud provider marks its load balancers. It is of use, but nothing waits for it."""
+        try:
+            raw = await get_connection(self._guests, state).client.find(GUEST_SERVICE)
+        except (KubeError, StalePlan) as error:
+            log.info("the uid of guest %s is not known: %s", state.cluster.name, error)
+            return ""
+        return uid_of(raw) if raw else ""
+
+    async def publish_kubeconfig(self, action: do.PublishKubeconfig, state: ClusterState) -> None:
+        if state.secrets is None:
+            raise StalePlan
+        proxy = self._harvesters.find_proxy(state.cluster.credential)
+        now = self._context.clock.now()
+        access = issue_client_config(
+            state.secrets, action.server, now, KUBECONFIG_LIFETIME, proxy, "windrow-admin"
+        )
+        text = render_kubeconfig(access, state.cluster.name)
+        raw = render_kubeconfig_secret(state.cluster, text, action.server, now + KUBECONFIG_RENEWAL)
+        ref = SECRET.ref(names.kubeconfig_name(state.cluster.name), state.cluster.namespace)
+        try:
+            self._context.secrets.mutated(await self._context.api.create(SECRET, raw))
+        except AlreadyExists:
+            found = await self._context.api.get(ref)
+            if not annotations_of(found).get(CLUSTER_UID):
+                raise CredentialError(
+                    f"a Secret {ref.namespace}/{ref.name} exists that is not ours", "rename or remove it"
+                ) from None
+            change = {"metadata": {"annotations": raw["metadata"]["annotations"]}, "data": raw["data"]}
+            self._context.secrets.mutated(await self._context.api.patch(ref, change))
+
+    async def delete_service_account(self, action: do.DeleteServiceAccount, state: ClusterState) -> None:
+        recorded = state.recorded.service_account
+        if recorded is None:
+            return
+        account = GuestAccount(recorded.name, recorded.namespace, state.cluster.uid)
+        client = await self._harvesters.get_verified_client(recorded)
+        for ref in reversed(account.refs):
+            found = await client.find(ref)
+            if found is not None and account.is_owned(found):
+                await delete_if_exists(client, ref, uid_of(found))
+
+    async def delete_load_balancers(self, action: do.DeleteLoadBalancers, state: ClusterState) -> None:
+        account = guest_account_of(state.cluster)
+        if account is None:
+            raise StalePlan
+        client = await self._harvesters.get_verified_client(account)
+        for ref, uid in action.load_balancers:
+            await delete_if_exists(client, ref, uid)
+
+    async def keep_load_balancers(self, action: do.KeepLoadBalancers, state: ClusterState) -> None:
+        """To tell of it is all."""
+        log.warning("%s/%s: %s", state.cluster.namespace, state.cluster.name, action.because)
+
+    async def delete_secrets(self, action: do.DeleteSecrets, state: ClusterState) -> None:
+        for name in (names.kubeconfig_name(state.cluster.name), names.secrets_name(state.cluster.name)):
+            ref = SECRET.ref(name, state.cluster.namespace)
+            found = await self._context.api.find(ref)
+            if found is not None and annotations_of(found).get(CLUSTER_UID) == state.cluster.uid:
+                await delete_if_exists(self._context.api, ref, uid_of(found))
+
+    async def remove_finalizer(self, action: do.RemoveFinalizer, state: ClusterState) -> None:
+        self._guests.close(state.cluster.uid)
+        raw = await self._context.patch_finalizers(
+            cluster_ref(state), state.cluster.uid, drop=names.CLUSTER_FINALIZER
+        )
+        if raw is not None:
+            self._context.clusters.mutated(raw)
 
 
 async def _find_harvester_uid(client: Client) -> str:
@@ -95,209 +278,6 @@ async def _find_harvester_uid(client: Client) -> str:
         return read_identity(await client.get(IDENTITY))
     except Forbidden:
         return ""
-
-
-async def create_service_account(
-    context: ReconcileContext, action: do.CreateServiceAccount, state: ClusterState
-) -> None:
-    recorded = state.recorded.service_account
-    namespace = recorded.namespace if recorded else state.cluster.vm_namespace
-    credential = recorded.credential if recorded else state.cluster.credential
-    name = recorded.name if recorded else state.cluster.name
-    account = GuestAccount(name, namespace, state.cluster.uid)
-    client = (
-        await context.harvesters.get_verified_client(recorded)
-        if recorded
-        else context.harvesters.get_client(credential)
-    )
-    last = await client.find(account.refs[-1])
-    if last is None or not account.is_owned(last):  # they are made in order, so the last one stands for all
-        await _create_account_objects(client, account)
-    server = await _guest_server(context, client, credential)
-    text = find_kubeconfig(await client.get(account.token), server, namespace)
-    if text is not None:
-        ref = SECRET.ref(names.secrets_name(state.cluster.name), state.cluster.namespace)
-        context.secrets.mutated(await context.api.patch(ref, {"data": {GUEST_KUBECONFIG: encode(text)}}))
-
-
-async def _guest_server(context: ReconcileContext, client: Client, credential: str) -> str:
-    """Harvester as guests reach it: its VIP, else the address that we use ourselves. Never by our proxy."""
-    try:
-        found = await client.find(VIP)
-    except KubeError as error:
-        log.info("the VIP of Harvester cannot be read (%s); guests get the credential's address", error)
-        found = None
-    address = nested(found, "data", "ip", default="") if found else ""
-    return f"https://{address}:{API_PORT}" if address else context.harvesters.get_access(credential).server
-
-
-async def create_machine(context: ReconcileContext, action: do.CreateMachine, state: ClusterState) -> None:
-    pool = state.cluster.find_pool(action.pool)
-    if pool is None:
-        raise StalePlan
-    version = state.recorded.version or state.cluster.version
-    for _ in range(5):
-        name = _new_name(context, state, action.pool)
-        raw = render_machine(
-            state.cluster,
-            pool,
-            name,
-            version=version,
-            config_hash=find_config_hash(state.cluster, pool, version),
-            join_server=action.join_server,
-            is_init_server=action.is_init_server,
-        )
-        try:
-            made = await context.api.create(MACHINE, raw)
-        except AlreadyExists:
-            continue
-        except OutcomeUnknown:
-            # It may stand there all the same; a second one would be one too many.
-            await context.machines.refresh(
-                context.api, state.cluster.namespace, f"{names.CLUSTER_NAME}={state.cluster.name}"
-            )
-            raise
-        context.machines.mutated(made)
-        return
-    raise StalePlan
-
-
-def _new_name(context: ReconcileContext, state: ClusterState, pool: str) -> str:
-    """`<cluster>-<pool>-<5>-<5>`; the first five are the pool's, the same for all its machines."""
-    stem = Rng(f"{state.cluster.uid}/{pool}").name_suffix()
-    return f"{state.cluster.name}-{pool}-{stem}-{context.rng.name_suffix()}"
-
-
-async def elect_init_server(
-    context: ReconcileContext, action: do.ElectInitServer, state: ClusterState
-) -> None:
-    raw = await context.api.find(cluster_ref(state))
-    if raw is None or uid_of(raw) != state.cluster.uid:
-        raise StalePlan
-    holder = nested(raw, "status", "firstServer", "uid", default="")
-    if holder != action.previous_uid or nested(raw, "status", "initialized", default=False):
-        context.clusters.mutated(raw)
-        raise StalePlan
-    change = {
-        "metadata": {"resourceVersion": resource_version_of(raw)},
-        "status": {
-            "firstServer": {"name": action.machine, "uid": action.uid},
-            "version": get_machine(action.machine, state).record.version,
-        },
-    }
-    try:
-        context.clusters.mutated(await context.api.patch(cluster_ref(state), change, "status"))
-    except Conflict as error:
-        raise StalePlan from error
-
-
-async def mark_initialized(
-    context: ReconcileContext, action: do.MarkInitialized, state: ClusterState
-) -> None:
-    uid = await _find_guest_uid(context, state)
-    await context.patch_cluster_status(state, {"initialized": True, **({"guestUID": uid} if uid else {})})
-
-
-async def record_guest_uid(context: ReconcileContext, action: do.RecordGuestUID, state: ClusterState) -> None:
-    context.process_state.guest_uid_requested[state.cluster.uid] = (
-        context.clock.now()
-    )  # also where it fails: it is asked again, but seldom
-    if uid := await _find_guest_uid(context, state):
-        await context.patch_cluster_status(state, {"guestUID": uid})
-
-
-async def _find_guest_uid(context: ReconcileContext, state: ClusterState) -> str:
-    """By what the guest's cloud provider marks its load balancers. It is of use, but nothing waits for it."""
-    try:
-        raw = await context.guest_connection(state).client.find(GUEST_SERVICE)
-    except (KubeError, StalePlan) as error:
-        log.info("the uid of guest %s is not known: %s", state.cluster.name, error)
-        return ""
-    return uid_of(raw) if raw else ""
-
-
-async def publish_kubeconfig(
-    context: ReconcileContext, action: do.PublishKubeconfig, state: ClusterState
-) -> None:
-    if state.secrets is None:
-        raise StalePlan
-    proxy = find_proxy(context, state)
-    now = context.clock.now()
-    access = issue_client_config(
-        state.secrets, action.server, now, KUBECONFIG_LIFETIME, proxy, "windrow-admin"
-    )
-    text = render_kubeconfig(access, state.cluster.name)
-    raw = render_kubeconfig_secret(state.cluster, text, action.server, now + KUBECONFIG_RENEWAL)
-    ref = SECRET.ref(names.kubeconfig_name(state.cluster.name), state.cluster.namespace)
-    try:
-        context.secrets.mutated(await context.api.create(SECRET, raw))
-    except AlreadyExists:
-        found = await context.api.get(ref)
-        if not annotations_of(found).get(CLUSTER_UID):
-            raise CredentialError(
-                f"a Secret {ref.namespace}/{ref.name} exists that is not ours", "rename or remove it"
-            ) from None
-        change = {"metadata": {"annotations": raw["metadata"]["annotations"]}, "data": raw["data"]}
-        context.secrets.mutated(await context.api.patch(ref, change))
-
-
-def find_proxy(context: ReconcileContext, state: ClusterState) -> str:
-    """The proxy through which machines on this Harvester are reached, "" for none."""
-    if context.proxy:
-        return context.proxy
-    try:
-        return context.harvesters.get_access(state.cluster.credential).proxy_url
-    except CredentialError:
-        return ""
-
-
-async def delete_service_account(
-    context: ReconcileContext, action: do.DeleteServiceAccount, state: ClusterState
-) -> None:
-    recorded = state.recorded.service_account
-    if recorded is None:
-        return
-    account = GuestAccount(recorded.name, recorded.namespace, state.cluster.uid)
-    client = await context.harvesters.get_verified_client(recorded)
-    for ref in reversed(account.refs):
-        found = await client.find(ref)
-        if found is not None and account.is_owned(found):
-            await delete_if_exists(client, ref, uid_of(found))
-
-
-async def delete_load_balancers(
-    context: ReconcileContext, action: do.DeleteLoadBalancers, state: ClusterState
-) -> None:
-    account = guest_account_of(state.cluster)
-    if account is None:
-        raise StalePlan
-    client = await context.harvesters.get_verified_client(account)
-    for ref, uid in action.load_balancers:
-        await delete_if_exists(client, ref, uid)
-
-
-async def keep_load_balancers(
-    context: ReconcileContext, action: do.KeepLoadBalancers, state: ClusterState
-) -> None:
-    """To tell of it is all."""
-    log.warning("%s/%s: %s", state.cluster.namespace, state.cluster.name, action.because)
-
-
-async def delete_secrets(context: ReconcileContext, action: do.DeleteSecrets, state: ClusterState) -> None:
-    for name in (names.kubeconfig_name(state.cluster.name), names.secrets_name(state.cluster.name)):
-        ref = SECRET.ref(name, state.cluster.namespace)
-        found = await context.api.find(ref)
-        if found is not None and annotations_of(found).get(CLUSTER_UID) == state.cluster.uid:
-            await delete_if_exists(context.api, ref, uid_of(found))
-
-
-async def remove_finalizer(
-    context: ReconcileContext, action: do.RemoveFinalizer, state: ClusterState
-) -> None:
-    context.guest_clusters.close(state.cluster.uid)
-    raw = await context.patch_finalizers(cluster_ref(state), state.cluster.uid, drop=names.CLUSTER_FINALIZER)
-    if raw is not None:
-        context.clusters.mutated(raw)
 
 
 async def _create_account_objects(client: Client, account: GuestAccount) -> None:
@@ -311,21 +291,3 @@ async def _create_account_objects(client: Client, account: GuestAccount) -> None
                     f"{kind.kind} {raw['metadata']['name']} on Harvester belongs to somebody else",
                     "rename the cluster, or choose another vmNamespace",
                 ) from None
-
-
-HANDLERS: dict[type[Action], Handler] = {
-    do.AddFinalizer: add_finalizer,
-    do.CreateSecrets: create_secrets,
-    do.RecordServiceAccount: record_service_account,
-    do.CreateServiceAccount: create_service_account,
-    do.CreateMachine: create_machine,
-    do.ElectInitServer: elect_init_server,
-    do.MarkInitialized: mark_initialized,
-    do.RecordGuestUID: record_guest_uid,
-    do.PublishKubeconfig: publish_kubeconfig,
-    do.DeleteServiceAccount: delete_service_account,
-    do.DeleteLoadBalancers: delete_load_balancers,
-    do.KeepLoadBalancers: keep_load_balancers,
-    do.DeleteSecrets: delete_secrets,
-    do.RemoveFinalizer: remove_finalizer,
-}

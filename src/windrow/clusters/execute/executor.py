@@ -1,25 +1,27 @@
-"""Carrying out a plan: the cluster's actions in their order, then those of its machines side by side.
+"""Execution of a plan: the cluster's actions in their order, then those of its machines side by side.
 
-The promise that all deeds keep: what is going to be made outside is written down before it is made, and what was
-learned is written down before it is used.
+The promise that all actions keep: what is going to be made outside is recorded before it is made.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
+from typing import assert_never
 
 from windrow.bootstrap.spec import InvalidBootstrapSpec
-from windrow.clusters.api.kinds import CLUSTER, MACHINE
+from windrow.client.events import EventNote, EventRecorder, EventType
+from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.secrets import CredentialError
-from windrow.clusters.context import ReconcileContext, StalePlan, find_machine
-from windrow.clusters.event_recorder import EventRecorder, EventType
-from windrow.clusters.execute import cluster_actions, machine_actions
+from windrow.clusters.context import ReconcileContext, StalePlan, cluster_ref, find_machine
+from windrow.clusters.execute.cluster_actions import ClusterActions
+from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.actions import Action
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.registries import RegistrySecretError
-from windrow.clusters.state import ActionFailure, ClusterState
+from windrow.clusters.state import ActionFailure, ClusterState, MachineState
 from windrow.clusters.status import credential_condition, held_sentence
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import KubeError
@@ -27,35 +29,32 @@ from windrow.machines.port import InfrastructureUnknown, MachineRefused
 
 log = logging.getLogger(__name__)
 
-HANDLERS = {**cluster_actions.HANDLERS, **machine_actions.HANDLERS}
+COMPONENT = "windrow"
 MAX_CONCURRENT = 8
-# After so much has been done the world is looked at anew: of 500 machines asked for, only 1 may be wanted by now.
+# After so many actions the state is observed anew: of 500 machines asked for, only 1 may be wanted by now.
 MAX_PER_RECONCILE = 64
-# No event: too many, or of no interest.
-_WITHOUT_EVENT = (
-    do.CreateServiceAccount,
-    do.EvictPods,
-    do.AddFinalizer,
-    do.RecordServiceAccount,
-    do.RecordGuestUID,
-)
 
 
 class Executor:
-    """Carries out plans for one manager."""
+    """Executes plans, and records an event for each action that somebody may want to read about."""
 
-    def __init__(self, context: ReconcileContext) -> None:
+    def __init__(
+        self, context: ReconcileContext, cluster_actions: ClusterActions, machine_actions: MachineActions
+    ) -> None:
         self._context = context
-        self._events = EventRecorder(context.api, context.clock, context.rng)
+        self._on_cluster, self._on_machine = cluster_actions, machine_actions
+        self._events = EventRecorder(context.api, COMPONENT, context.clock, context.rng)
 
     async def execute(self, plan: Plan, state: ClusterState) -> dict[str, ActionFailure]:
-        """Do what is planned; what broke is returned by subject. One subject's trouble does not stop the others."""
+        """Execute the plan; failures are returned by subject. One subject's failure does not stop the others."""
         failures: dict[str, ActionFailure] = {}
-        await self._run_queue("", [action for action in plan.actions if not action.subject], state, failures)
-        rest: dict[str, list[Action]] = {}
+        cluster_actions = [action for action in plan.actions if not action.subject]
+        executed = await self._run_queue("", cluster_actions, state, failures)
+        await self._record_cluster_events(executed, state)
+        queues: dict[str, list[Action]] = {}
         for action in plan.actions:
             if action.subject:
-                rest.setdefault(action.subject, []).append(action)
+                queues.setdefault(action.subject, []).append(action)
         slots = asyncio.Semaphore(MAX_CONCURRENT)
         done = 0
 
@@ -64,34 +63,91 @@ class Executor:
             async with slots:
                 if done >= MAX_PER_RECONCILE:
                     return
-                await self._run_queue(subject, actions, state, failures)
+                for action in await self._run_queue(subject, actions, state, failures):
+                    await self._record_machine_event(action, state)
                 done += subject not in failures  # those that fail must not keep the others from their turn
 
         async with asyncio.TaskGroup() as group:
-            for subject, actions in rest.items():
+            for subject, actions in queues.items():
                 group.create_task(one(subject, actions))
         return failures
 
     async def _run_queue(
         self, subject: str, actions: list[Action], state: ClusterState, failures: dict[str, ActionFailure]
-    ) -> None:
+    ) -> list[Action]:
+        """The actions that were executed, up to the first that failed."""
+        executed: list[Action] = []
         for action in actions[:MAX_PER_RECONCILE]:
-            log.info("%s/%s: %s", state.cluster.namespace, state.cluster.name, action)
+            log.info("Cluster %s/%s: %s", state.cluster.namespace, state.cluster.name, action)
             try:
-                await HANDLERS[type(action)](self._context, action, state)
+                await self._execute(action, state)
             except StalePlan:
-                return
+                break
             except Exception as error:
                 failures[subject] = self._describe_failure(action, error)
-                return
-            await self._record_event(action, state)
+                break
+            executed.append(action)
+        return executed
+
+    async def _execute(self, action: Action, state: ClusterState) -> None:
+        match action:
+            case do.AddFinalizer():
+                await self._on_cluster.add_finalizer(action, state)
+            case do.CreateSecrets():
+                await self._on_cluster.create_secrets(action, state)
+            case do.RecordServiceAccount():
+                await self._on_cluster.record_service_account(action, state)
+            case do.CreateServiceAccount():
+                await self._on_cluster.create_service_account(action, state)
+            case do.CreateMachine():
+                await self._on_cluster.create_machine(action, state)
+            case do.ElectInitServer():
+                await self._on_cluster.elect_init_server(action, state)
+            case do.MarkInitialized():
+                await self._on_cluster.mark_initialized(action, state)
+            case do.RecordGuestUID():
+                await self._on_cluster.record_guest_uid(action, state)
+            case do.PublishKubeconfig():
+                await self._on_cluster.publish_kubeconfig(action, state)
+            case do.DeleteServiceAccount():
+                await self._on_cluster.delete_service_account(action, state)
+            case do.DeleteLoadBalancers():
+                await self._on_cluster.delete_load_balancers(action, state)
+            case do.KeepLoadBalancers():
+                await self._on_cluster.keep_load_balancers(action, state)
+            case do.DeleteSecrets():
+                await self._on_cluster.delete_secrets(action, state)
+            case do.RemoveFinalizer():
+                await self._on_cluster.remove_finalizer(action, state)
+            case do.ProvisionVM():
+                await self._on_machine.provision_vm(action, state)
+            case do.StartVM():
+                await self._on_machine.start_vm(action, state)
+            case do.LabelNode():
+                await self._on_machine.label_node(action, state)
+            case do.ScrubBootstrapData():
+                await self._on_machine.scrub_bootstrap_data(action, state)
+            case do.DeleteMachine():
+                await self._on_machine.delete_machine(action, state)
+            case do.CordonNode():
+                await self._on_machine.cordon_node(action, state)
+            case do.EvictPods():
+                await self._on_machine.evict_pods(action, state)
+            case do.RemoveEtcdMember():
+                await self._on_machine.remove_etcd_member(action, state)
+            case do.DeleteVM():
+                await self._on_machine.delete_vm(action, state)
+            case do.DeleteNode():
+                await self._on_machine.delete_node(action, state)
+            case do.RemoveMachineFinalizer():
+                await self._on_machine.remove_machine_finalizer(action, state)
+            case _:
+                assert_never(action)
 
     def _describe_failure(self, action: Action, error: Exception) -> ActionFailure:
         now = self._context.clock.now()
         match error:
-            case InfrastructureUnknown():
-                return ActionFailure(error.message, error.hint, now)
-            case CredentialError() | RegistrySecretError() | InvalidBootstrapSpec():
+            case InfrastructureUnknown() | CredentialError() | RegistrySecretError() | InvalidBootstrapSpec():
                 return ActionFailure(error.message, error.hint, now)
             case MachineRefused():
                 first, *rest = error.problems
@@ -99,52 +155,67 @@ class Executor:
                 return ActionFailure(f"{first.message}{more}", first.hint, now)
             case KubeError():
                 log.warning("%s: %s", action, error)
-                return ActionFailure(f"{action.in_words} failed: {error}", "it is tried again", now)
+                return ActionFailure(f"{action.failure} failed: {error}", "it is retried", now)
             case _:
                 log.exception("%s", action, exc_info=error)
                 return ActionFailure(
-                    f"{action.in_words} failed: {error!r}", "this is a defect; please report it", now
+                    f"{action.failure} failed: {error!r}", "this is a defect; please report it", now
                 )
 
-    async def _record_event(self, action: Action, state: ClusterState) -> None:
-        if isinstance(action, _WITHOUT_EVENT):
-            return
-        machine = find_machine(action.subject, state)
-        if isinstance(action, do.DeleteVM) and machine is not None and machine.deletion_requested is not None:
-            return  # the order is repeated
-        if machine is not None and machine.record.raw:
-            await self._events.event(MACHINE, machine.record.raw, action.reason, action.because)
-        subject = f"{action.subject}: " if action.subject else ""
-        weight: EventType = "Warning" if isinstance(action, do.KeepLoadBalancers) else "Normal"
-        await self._events.event(
-            CLUSTER, state.cluster.raw, action.reason, f"{subject}{action.because}", weight
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    async def _record_cluster_events(self, executed: list[Action], state: ClusterState) -> None:
+        """One event for equal actions: 57 machines of a pool are not 57 events."""
+        counts = Counter(
+            (action.reason, action.because, action.event) for action in executed if action.event is not None
         )
+        for (reason, because, type_), count in counts.items():
+            if type_ is not None:
+                message = because if count == 1 else f"{because} ({count} times)"
+                await self._record(state, reason, message, type_)
+
+    async def _record_machine_event(self, action: Action, state: ClusterState) -> None:
+        machine = find_machine(action.subject, state)
+        if action.event is None or machine is None:
+            return
+        if isinstance(action, do.DeleteVM) and machine.deletion_requested is not None:
+            return  # the request is repeated
+        await self._record_about(machine, action.reason, action.because, action.event)
+        if action.on_cluster:
+            await self._record(state, action.reason, f"{action.subject}: {action.because}", action.event)
 
     async def record_held(self, plan: Plan, state: ClusterState) -> None:
-        """An event for each repair that is newly held; the condition tells of those that were held before."""
-        before = find_condition(state.recorded.raw.get("conditions"), "RepairAllowed")
+        """An event for each replacement that is newly held; the condition lists those that were held before."""
+        before = find_condition(state.recorded.raw.get("conditions"), "RemediationAllowed")
         for held in plan.held:
             sentence = held_sentence(held)
             if held.disruption.kind != "replace" or (before is not None and sentence in before.message):
                 continue
             machine = find_machine(held.disruption.machine, state)
-            if machine is not None and machine.record.raw:
-                await self._events.event(MACHINE, machine.record.raw, "RepairHeld", held.because, "Warning")
-            await self._events.event(CLUSTER, state.cluster.raw, "RepairHeld", sentence, "Warning")
+            if machine is not None:
+                await self._record_about(machine, "RemediationRestricted", held.because, "Warning")
+            await self._record(state, "RemediationRestricted", sentence, "Warning")
 
     async def record_credential_problem(self, state: ClusterState) -> None:
-        """An event when a credential opens nothing any more, or for another reason than before."""
+        """An event when Harvester rejects a credential from now on, or for another reason than before."""
         now = credential_condition(state)
         before = find_condition(state.recorded.raw.get("conditions"), "CredentialValid")
         if now is None or now.status == "True" or (before and before.message == now.message):
             return
-        await self._events.event(
-            CLUSTER, state.cluster.raw, f"Credential{now.reason}", now.message, "Warning"
+        await self._record(state, f"Credential{now.reason}", now.message, "Warning")
+
+    async def _record(self, state: ClusterState, reason: str, message: str, type_: EventType) -> None:
+        await self._events.write(
+            EventNote(cluster_ref(state), state.cluster.uid, reason, message[:1024], type_)
         )
+
+    async def _record_about(self, machine: MachineState, reason: str, message: str, type_: EventType) -> None:
+        ref = MACHINE.ref(machine.name, machine.record.namespace)
+        await self._events.write(EventNote(ref, machine.record.uid, reason, message[:1024], type_))
 
 
 def keep_since(before: ActionFailure | None, now: ActionFailure) -> ActionFailure:
-    """The same trouble keeps its date."""
+    """The same failure keeps its date."""
     if before is not None and (before.message, before.hint) == (now.message, now.hint):
         return before
     return now

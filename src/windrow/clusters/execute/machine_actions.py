@@ -1,8 +1,11 @@
-"""Deeds about one Machine, one function for each action. All may be repeated; none decides anything."""
+"""Execution of the actions on one Machine.
+
+What is going to be made outside is recorded before it is made. What was learned (`later`) is written together with the
+status at the end of the reconcile: lost in a crash, it is learned again, since all actions may be repeated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,151 +14,141 @@ from windrow.clusters.api import names
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.bootstrap_data import build_bootstrap_spec, build_machine_spec, find_distribution
-from windrow.clusters.context import ReconcileContext, StalePlan, delete_if_exists, get_machine
+from windrow.clusters.context import (
+    ReconcileContext,
+    StalePlan,
+    delete_if_exists,
+    get_connection,
+    get_machine,
+)
 from windrow.clusters.plan import actions as do
-from windrow.clusters.plan.actions import Action
 from windrow.clusters.registries import resolve_registries
+from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.state import ClusterState
 from windrow.core.clock import format_time
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.errors import Conflict, MethodNotAllowed, NotFound, TooManyRequests
 from windrow.kubernetes.resources import NODE, POD, SECRET
-from windrow.machines.port import Power, ReplaceUserDataUnsupported
-
-Handler = Callable[[ReconcileContext, Any, ClusterState], Awaitable[None]]
+from windrow.machines.port import Machines, Power, ReplaceUserDataUnsupported
 
 
-async def provision_vm(context: ReconcileContext, action: do.ProvisionVM, state: ClusterState) -> None:
-    machine = get_machine(action.machine, state).record
-    spec = build_machine_spec(state.cluster, machine, await _render_cloud_config(context, machine, state))
-    recorded = machine.driver_config
-    if recorded is None:
-        recorded = await context.infrastructure.plan(spec)
-        await context.patch_machine_status(machine, {"memory": dict(recorded)})
-    driver_config = await context.infrastructure.ensure(spec, recorded)
-    await context.patch_machine_status(machine, {"memory": dict(driver_config)})
+class MachineActions:
+    """One method for each action on one Machine. All may be repeated; none decides anything."""
 
+    def __init__(
+        self, context: ReconcileContext, infrastructure: Machines, guests: GuestClusterCache
+    ) -> None:
+        self._context, self._infrastructure, self._guests = context, infrastructure, guests
 
-async def _render_cloud_config(context: ReconcileContext, machine: Machine, state: ClusterState) -> str:
-    pool = state.cluster.find_pool(machine.pool)
-    if pool is None or state.secrets is None:
-        raise StalePlan
-    registries = await resolve_registries(context.api, state.cluster.namespace, state.cluster.registries)
-    cluster = replace(state.cluster, registries=registries)
-    intent = build_bootstrap_spec(cluster, pool, machine, state.secrets, state.guest_credential.credential)
-    return find_distribution(machine.version).render(intent)
+    async def provision_vm(self, action: do.ProvisionVM, state: ClusterState) -> None:
+        machine = get_machine(action.machine, state).record
+        spec = build_machine_spec(state.cluster, machine, await self._render_cloud_config(machine, state))
+        recorded = machine.driver_config
+        if recorded is None:
+            recorded = await self._infrastructure.plan(spec)
+            await self._context.patch_machine_status(machine, {"driverConfig": dict(recorded)})
+        driver_config = await self._infrastructure.ensure(spec, recorded)
+        self._context.patch_machine_status_later(machine, {"driverConfig": dict(driver_config)})
 
-
-async def start_vm(context: ReconcileContext, action: do.StartVM, state: ClusterState) -> None:
-    machine = get_machine(action.machine, state).record
-    # First the order, which may be repeated: one that was not taken must not count as a start in vain.
-    await context.infrastructure.power(machine.driver_config or {}, Power.ON)
-    change = {"starts": machine.restart_count + 1, "lastStart": format_time(context.clock.now())}
-    await context.patch_machine_status(machine, change)
-
-
-async def label_node(context: ReconcileContext, action: do.LabelNode, state: ClusterState) -> None:
-    record = get_machine(action.machine, state).record
-    labels = {names.NODE_ROLE_WORKER: "true"} if Role.WORKER in record.roles else {}
-    change = {"labels": labels, "annotations": {names.APPLIED_REVISION: record.config_hash or "unknown"}}
-    await context.patch_node(state, action.node, {"metadata": change})
-
-
-async def scrub_bootstrap_data(
-    context: ReconcileContext, action: do.ScrubBootstrapData, state: ClusterState
-) -> None:
-    machine = get_machine(action.machine, state).record
-    cloud_config = find_distribution(machine.version).scrub(
-        await _render_cloud_config(context, machine, state)
-    )
-    change: dict[str, Any] = {}
-    try:
-        change["memory"] = dict(
-            await context.infrastructure.replace_user_data(machine.driver_config or {}, cloud_config)
+    async def _render_cloud_config(self, machine: Machine, state: ClusterState) -> str:
+        pool = state.cluster.find_pool(machine.pool)
+        if pool is None or state.secrets is None:
+            raise StalePlan
+        registries = await resolve_registries(
+            self._context.api, state.cluster.namespace, state.cluster.registries
         )
-        condition = Condition(
-            "Scrubbed", "True", "Joined", "what it reads at its next start holds no secrets"
+        cluster = replace(state.cluster, registries=registries)
+        intent = build_bootstrap_spec(
+            cluster, pool, machine, state.secrets, state.guest_credential.credential
         )
-    except ReplaceUserDataUnsupported as cannot:
-        condition = Condition("Scrubbed", "False", names.CANNOT_SCRUB, str(cannot))
-    change["conditions"] = set_condition(machine.conditions, condition, context.clock.now())
-    await context.patch_machine_status(machine, change)
+        return find_distribution(machine.version).render(intent)
 
-
-async def delete_machine(context: ReconcileContext, action: do.DeleteMachine, state: ClusterState) -> None:
-    machine = get_machine(action.machine, state).record
-    try:
-        raw = await context.api.delete(machine.ref, uid=machine.uid)
-    except (NotFound, Conflict):
-        return
-    if raw.get("kind") == MACHINE.kind:
-        context.machines.mutated(raw)
-
-
-async def cordon_node(context: ReconcileContext, action: do.CordonNode, state: ClusterState) -> None:
-    await context.patch_node(state, action.node, {"spec": {"unschedulable": True}})
-
-
-async def evict_pods(context: ReconcileContext, action: do.EvictPods, state: ClusterState) -> None:
-    client = context.guest_connection(state).client
-    for namespace, name in action.pods:
-        ref = POD.ref(name, namespace)
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": namespace},
+    async def start_vm(self, action: do.StartVM, state: ClusterState) -> None:
+        machine = get_machine(action.machine, state).record
+        # First the request, which may be repeated: one that was not accepted must not count as a restart.
+        await self._infrastructure.power(machine.driver_config or {}, Power.ON)
+        change = {
+            "restartCount": machine.restart_count + 1,
+            "lastRestartTime": format_time(self._context.clock.now()),
         }
+        await self._context.patch_machine_status(machine, change)
+
+    async def label_node(self, action: do.LabelNode, state: ClusterState) -> None:
+        record = get_machine(action.machine, state).record
+        labels = {names.NODE_ROLE_WORKER: "true"} if Role.WORKER in record.roles else {}
+        change = {"labels": labels, "annotations": {names.APPLIED_REVISION: record.config_hash or "unknown"}}
+        await get_connection(self._guests, state).patch_node(action.node, {"metadata": change})
+
+    async def scrub_bootstrap_data(self, action: do.ScrubBootstrapData, state: ClusterState) -> None:
+        machine = get_machine(action.machine, state).record
+        cloud_config = find_distribution(machine.version).scrub(
+            await self._render_cloud_config(machine, state)
+        )
+        change: dict[str, Any] = {}
         try:
-            await client.call(requests.create_subresource(ref, "eviction", body))
-        except (NotFound, TooManyRequests):
-            continue  # gone already, or held by a disruption budget: it is asked again
-        except MethodNotAllowed:
-            await delete_if_exists(client, ref)
+            change["driverConfig"] = dict(
+                await self._infrastructure.replace_user_data(machine.driver_config or {}, cloud_config)
+            )
+            condition = Condition(
+                "BootstrapDataScrubbed",
+                "True",
+                "Scrubbed",
+                "what it reads at its next start holds no secrets",
+            )
+        except ReplaceUserDataUnsupported as cannot:
+            condition = Condition("BootstrapDataScrubbed", "False", names.SCRUB_NOT_SUPPORTED, str(cannot))
+        change["conditions"] = set_condition(machine.conditions, condition, self._context.clock.now())
+        self._context.patch_machine_status_later(machine, change)
 
+    async def delete_machine(self, action: do.DeleteMachine, state: ClusterState) -> None:
+        machine = get_machine(action.machine, state).record
+        try:
+            raw = await self._context.api.delete(machine.ref, uid=machine.uid)
+        except (NotFound, Conflict):
+            return
+        if raw.get("kind") == MACHINE.kind:
+            self._context.machines.mutated(raw)
 
-async def remove_etcd_member(
-    context: ReconcileContext, action: do.RemoveEtcdMember, state: ClusterState
-) -> None:
-    change = {"metadata": {"annotations": {names.ETCD_REMOVE: "true"}}}
-    await context.patch_node(state, action.node, change)
+    async def cordon_node(self, action: do.CordonNode, state: ClusterState) -> None:
+        await get_connection(self._guests, state).patch_node(action.node, {"spec": {"unschedulable": True}})
 
+    async def evict_pods(self, action: do.EvictPods, state: ClusterState) -> None:
+        client = get_connection(self._guests, state).client
+        for namespace, name in action.pods:
+            ref = POD.ref(name, namespace)
+            body = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": name, "namespace": namespace},
+            }
+            try:
+                await client.call(requests.create_subresource(ref, "eviction", body))
+            except (NotFound, TooManyRequests):
+                continue  # gone already, or held by a disruption budget: it is asked again
+            except MethodNotAllowed:
+                await delete_if_exists(client, ref)
 
-async def delete_vm(context: ReconcileContext, action: do.DeleteVM, state: ClusterState) -> None:
-    machine = get_machine(action.machine, state).record
-    if machine.driver_config is None:
-        return
-    context.infrastructure.track(machine.driver_config)
-    await context.infrastructure.remove(machine.driver_config, frozenset())
-    context.process_state.deletion_requested[machine.uid] = context.clock.now()
+    async def remove_etcd_member(self, action: do.RemoveEtcdMember, state: ClusterState) -> None:
+        change = {"metadata": {"annotations": {names.ETCD_REMOVE: "true"}}}
+        await get_connection(self._guests, state).patch_node(action.node, change)
 
+    async def delete_vm(self, action: do.DeleteVM, state: ClusterState) -> None:
+        machine = get_machine(action.machine, state).record
+        if machine.driver_config is None:
+            return
+        self._infrastructure.track(machine.driver_config)
+        await self._infrastructure.remove(machine.driver_config, frozenset())
+        self._context.process_state.deletion_requested[machine.uid] = self._context.clock.now()
 
-async def delete_node(context: ReconcileContext, action: do.DeleteNode, state: ClusterState) -> None:
-    client = context.guest_connection(state).client
-    await delete_if_exists(client, NODE.ref(action.node))
-    await delete_if_exists(client, SECRET.ref(names.password_secret(action.node), "kube-system"))
+    async def delete_node(self, action: do.DeleteNode, state: ClusterState) -> None:
+        client = get_connection(self._guests, state).client
+        await delete_if_exists(client, NODE.ref(action.node))
+        await delete_if_exists(client, SECRET.ref(names.password_secret(action.node), "kube-system"))
 
-
-async def remove_machine_finalizer(
-    context: ReconcileContext, action: do.RemoveMachineFinalizer, state: ClusterState
-) -> None:
-    machine = get_machine(action.machine, state).record
-    raw = await context.patch_finalizers(machine.ref, machine.uid, drop=names.MACHINE_FINALIZER)
-    if raw is not None:
-        context.machines.mutated(raw)
-    context.process_state.deletion_requested.pop(machine.uid, None)
-
-
-HANDLERS: dict[type[Action], Handler] = {
-    do.ProvisionVM: provision_vm,
-    do.StartVM: start_vm,
-    do.LabelNode: label_node,
-    do.ScrubBootstrapData: scrub_bootstrap_data,
-    do.DeleteMachine: delete_machine,
-    do.CordonNode: cordon_node,
-    do.EvictPods: evict_pods,
-    do.RemoveEtcdMember: remove_etcd_member,
-    do.DeleteVM: delete_vm,
-    do.DeleteNode: delete_node,
-    do.RemoveMachineFinalizer: remove_machine_finalizer,
-}
+    async def remove_machine_finalizer(self, action: do.RemoveMachineFinalizer, state: ClusterState) -> None:
+        machine = get_machine(action.machine, state).record
+        raw = await self._context.patch_finalizers(machine.ref, machine.uid, drop=names.MACHINE_FINALIZER)
+        if raw is not None:
+            self._context.machines.mutated(raw)
+        self._context.process_state.deletion_requested.pop(machine.uid, None)

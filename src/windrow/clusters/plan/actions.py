@@ -1,55 +1,76 @@
-"""What the manager may do, as values. Each knows its reason; log line, event and test use the same value.
+"""What the cluster controller may do, as values. Log line, event and test use the same value.
 
-`subject` is the name of the Machine it is about, "" for the Cluster. Actions of one subject are carried out in the
-order of the plan; those of different machines side by side, after those of the cluster.
+`subject` is the name of the Machine that an action is about, "" for the Cluster. Actions of one subject are executed
+in the order of the plan; those of different machines side by side, after those of the cluster.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import ClassVar, Literal
 
 from windrow.kubernetes.resources import ObjectRef
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class _Action:
+    """What all actions have. `reason` is that of the event, part of the API: it never follows the class name.
+
+    `failure` begins the sentence that says that the action failed. `event` is None for an action without event, and
+    `on_cluster` says whether the event of an action on a Machine is also recorded on the Cluster.
+    """
+
     because: str
+    reason: ClassVar[str]
+    failure: ClassVar[str]
+    event: ClassVar[Literal["Normal", "Warning"] | None] = "Normal"
+    on_cluster: ClassVar[bool] = False
 
     @property
     def subject(self) -> str:
-        return str(getattr(self, "machine", ""))
-
-    @property
-    def reason(self) -> str:
-        """The CamelCase word that events carry."""
-        return type(self).__name__
-
-    @property
-    def in_words(self) -> str:
-        """What is being done, as a sentence about its failure begins."""
-        return _IN_WORDS[self.reason]
+        return ""
 
     def __str__(self) -> str:
         return f"{self.reason}{' ' + self.subject if self.subject else ''}: {self.because}"
+
+
+@dataclass(frozen=True, slots=True)
+class _MachineAction(_Action):
+    machine: str
+
+    @property
+    def subject(self) -> str:
+        return self.machine
 
 
 # -- about the cluster -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class AddFinalizer(Action):
-    """Put our finalizer on the Cluster."""
+class AddFinalizer(_Action):
+    """Add Windrow's finalizer to the Cluster."""
+
+    reason = "AddFinalizer"
+    failure = "adding the finalizer of the Cluster"
+    event = None
 
 
 @dataclass(frozen=True, slots=True)
-class CreateSecrets(Action):
-    """Make the authorities and tokens of the cluster, once, into one Secret."""
+class CreateSecrets(_Action):
+    """Create the Secret with the certificate authorities and tokens of the cluster, once."""
+
+    reason = "CreateSecrets"
+    failure = "creating the Secret of the cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class RecordServiceAccount(Action):
-    """Write down which account on Harvester is going to be made for the guest."""
+class RecordServiceAccount(_Action):
+    """Record which ServiceAccount on Harvester is going to be created for the guest cluster."""
+
+    reason = "RecordServiceAccount"
+    failure = "recording the ServiceAccount of the guest cluster"
+    event = None
 
     namespace: str
     service_account: str
@@ -57,13 +78,20 @@ class RecordServiceAccount(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateServiceAccount(Action):
-    """Make the account for the guest on Harvester, and keep its credential."""
+class CreateServiceAccount(_Action):
+    """Create the ServiceAccount for the guest cluster on Harvester, and keep its token."""
+
+    reason = "CreateServiceAccount"
+    failure = "creating the ServiceAccount on Harvester"
+    event = None
 
 
 @dataclass(frozen=True, slots=True)
-class CreateMachine(Action):
-    """Record a machine that shall be made."""
+class CreateMachine(_Action):
+    """Create a Machine object, the record of a VM to be provisioned."""
+
+    reason = "CreateMachine"
+    failure = "creating a Machine"
 
     pool: str
     join_server: str = ""
@@ -71,183 +99,241 @@ class CreateMachine(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class ElectInitServer(Action):
-    """Make this machine the one that starts the cluster, and record its version as the one the cluster is born with.
+class ElectInitServer(_Action):
+    """Record the one machine that starts the cluster, and its version as the one that the cluster runs.
 
     At most one machine ever is, by compare-and-swap.
     """
 
+    reason = "ElectInitServer"
+    failure = "electing the init server"
+    on_cluster = True
+
     machine: str
     uid: str
-    previous_uid: str = ""  # uid of the machine that held the place
+    previous_uid: str = ""  # uid of the machine that was elected before
+
+    @property
+    def subject(self) -> str:
+        return self.machine
 
 
 @dataclass(frozen=True, slots=True)
-class MarkInitialized(Action):
-    """Record that the guest API has answered: from now on nobody may start the cluster anew."""
+class MarkInitialized(_Action):
+    """Record that the guest API server has answered: from now on no machine starts the cluster again."""
+
+    reason = "MarkInitialized"
+    failure = "recording that the cluster is initialized"
 
 
 @dataclass(frozen=True, slots=True)
-class RecordGuestUID(Action):
-    """Record the uid of a guest that did not tell it when the cluster started."""
+class RecordGuestUID(_Action):
+    """Record the uid of a guest cluster that did not report it when the cluster started."""
+
+    reason = "RecordGuestUID"
+    failure = "recording the uid of the guest cluster"
+    event = None
 
 
 @dataclass(frozen=True, slots=True)
-class PublishKubeconfig(Action):
-    """Write the kubeconfig for people."""
+class PublishKubeconfig(_Action):
+    """Write the Secret with the admin kubeconfig."""
+
+    reason = "PublishKubeconfig"
+    failure = "writing the Secret with the kubeconfig"
 
     server: str
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteServiceAccount(Action):
-    """Remove the account on Harvester."""
+class DeleteServiceAccount(_Action):
+    """Delete the ServiceAccount of the guest cluster on Harvester."""
+
+    reason = "DeleteServiceAccount"
+    failure = "deleting the ServiceAccount on Harvester"
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteLoadBalancers(Action):
-    """Delete load balancers on Harvester that services of the guest had made, each with its uid."""
+class DeleteLoadBalancers(_Action):
+    """Delete LoadBalancers on Harvester that services of the guest cluster had created, each with its uid."""
+
+    reason = "DeleteLoadBalancers"
+    failure = "deleting the LoadBalancers on Harvester"
 
     load_balancers: tuple[tuple[ObjectRef, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class KeepLoadBalancers(Action):
-    """Say which load balancers stay on Harvester although they bear the cluster's name."""
+class KeepLoadBalancers(_Action):
+    """Report which LoadBalancers stay on Harvester although they carry the cluster's name."""
+
+    reason = "KeepLoadBalancers"
+    failure = "reporting which LoadBalancers stay"
+    event = "Warning"
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteSecrets(Action):
-    """Remove the Secrets of the cluster."""
+class DeleteSecrets(_Action):
+    """Delete the Secrets of the cluster."""
+
+    reason = "DeleteSecrets"
+    failure = "deleting the Secrets of the cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveFinalizer(Action):
-    """Take our finalizer off the Cluster."""
+class RemoveFinalizer(_Action):
+    """Remove Windrow's finalizer from the Cluster."""
+
+    reason = "RemoveFinalizer"
+    failure = "removing the finalizer of the Cluster"
 
 
 # -- about one machine -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class ProvisionVM(Action):
-    """Have the machine made."""
+class ProvisionVM(_MachineAction):
+    """Have the machine's VM created."""
 
-    machine: str
-
-
-@dataclass(frozen=True, slots=True)
-class StartVM(Action):
-    """Start a machine that stands still."""
-
-    machine: str
+    reason = "ProvisionVM"
+    failure = "provisioning the VM"
 
 
 @dataclass(frozen=True, slots=True)
-class LabelNode(Action):
-    """Give a node what kubelet may not give itself."""
+class StartVM(_MachineAction):
+    """Start a VM that is stopped."""
 
-    machine: str
+    reason = "StartVM"
+    failure = "starting the VM"
+    on_cluster = True
+
+
+@dataclass(frozen=True, slots=True)
+class LabelNode(_MachineAction):
+    """Set the labels of a Node that kubelet may not set itself."""
+
+    reason = "LabelNode"
+    failure = "labelling the Node"
+    event = None
+
     node: str
 
 
 @dataclass(frozen=True, slots=True)
-class ScrubBootstrapData(Action):
-    """Take the secrets out of what the machine reads at its next start."""
+class ScrubBootstrapData(_MachineAction):
+    """Remove the secrets from what the machine reads at its next start."""
 
-    machine: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteMachine(Action):
-    """Give the machine up; its removal follows in steps."""
-
-    machine: str
+    reason = "ScrubBootstrapData"
+    failure = "removing the secrets from the machine's cloud-init data"
 
 
 @dataclass(frozen=True, slots=True)
-class CordonNode(Action):
-    """Let no further pods come to the node."""
+class DeleteMachine(_MachineAction):
+    """Delete the Machine object; its finalizer holds it until the VM is gone."""
 
-    machine: str
+    reason = "DeleteMachine"
+    failure = "deleting the Machine"
+    on_cluster = True
+
+
+@dataclass(frozen=True, slots=True)
+class CordonNode(_MachineAction):
+    """Make the Node unschedulable."""
+
+    reason = "CordonNode"
+    failure = "cordoning the Node"
+
     node: str
 
 
 @dataclass(frozen=True, slots=True)
-class EvictPods(Action):
-    """Ask pods to leave the node, as their disruption budgets allow."""
+class EvictPods(_MachineAction):
+    """Evict pods from the Node, as their PodDisruptionBudgets allow."""
 
-    machine: str
+    reason = "EvictPods"
+    failure = "evicting pods from the Node"
+    event = None
+
     pods: tuple[tuple[str, str], ...]  # (namespace, name)
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveEtcdMember(Action):
-    """Have the servers drop the machine's etcd member."""
+class RemoveEtcdMember(_MachineAction):
+    """Have the servers remove the machine's etcd member."""
 
-    machine: str
+    reason = "RemoveEtcdMember"
+    failure = "removing the etcd member"
+    on_cluster = True
+
     node: str
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteVM(Action):
-    """Have the machine removed from Harvester, with the disks it came with."""
+class DeleteVM(_MachineAction):
+    """Have the VM deleted from Harvester, with the disks that were created with it."""
 
-    machine: str
+    reason = "DeleteVM"
+    failure = "deleting the VM from Harvester"
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteNode(Action):
-    """Remove the Node and its password from the guest."""
+class DeleteNode(_MachineAction):
+    """Delete the Node, and the Secret with its password, from the guest cluster."""
 
-    machine: str
+    reason = "DeleteNode"
+    failure = "deleting the Node"
+
     node: str
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveMachineFinalizer(Action):
-    """Take our finalizer off the Machine: nothing of it is left outside."""
+class RemoveMachineFinalizer(_MachineAction):
+    """Remove Windrow's finalizer from the Machine: nothing of it is left outside."""
 
-    machine: str
-
-
-_IN_WORDS = {
-    "AddFinalizer": "putting Windrow's finalizer on the cluster",
-    "CreateSecrets": "making the cluster's Secret",
-    "RecordServiceAccount": "writing down the guest's account",
-    "CreateServiceAccount": "making the guest's account on Harvester",
-    "CreateMachine": "recording a new machine",
-    "ElectInitServer": "choosing the first server",
-    "MarkInitialized": "writing down that the cluster has started",
-    "RecordGuestUID": "writing down which guest it is",
-    "PublishKubeconfig": "writing the kubeconfig for people",
-    "DeleteServiceAccount": "removing the guest's account on Harvester",
-    "DeleteLoadBalancers": "deleting its load balancers on Harvester",
-    "KeepLoadBalancers": "telling which load balancers stay",
-    "DeleteSecrets": "removing the cluster's Secrets",
-    "RemoveFinalizer": "taking Windrow's finalizer off the cluster",
-    "ProvisionVM": "ordering the machine",
-    "StartVM": "starting the machine",
-    "LabelNode": "labelling the node",
-    "ScrubBootstrapData": "taking the secrets out of the machine's cloud-init",
-    "DeleteMachine": "giving the machine up",
-    "CordonNode": "cordoning the node",
-    "EvictPods": "asking pods to leave the node",
-    "RemoveEtcdMember": "asking the servers to drop the etcd member",
-    "DeleteVM": "removing the machine from Harvester",
-    "DeleteNode": "removing the Node from the cluster",
-    "RemoveMachineFinalizer": "taking Windrow's finalizer off the machine",
-}
+    reason = "RemoveMachineFinalizer"
+    failure = "removing the finalizer of the Machine"
 
 
-# -- what is not done --------------------------------------------------------------------------------------------
+ClusterAction = (
+    AddFinalizer
+    | CreateSecrets
+    | RecordServiceAccount
+    | CreateServiceAccount
+    | CreateMachine
+    | ElectInitServer
+    | MarkInitialized
+    | RecordGuestUID
+    | PublishKubeconfig
+    | DeleteServiceAccount
+    | DeleteLoadBalancers
+    | KeepLoadBalancers
+    | DeleteSecrets
+    | RemoveFinalizer
+)
+MachineAction = (
+    ProvisionVM
+    | StartVM
+    | LabelNode
+    | ScrubBootstrapData
+    | DeleteMachine
+    | CordonNode
+    | EvictPods
+    | RemoveEtcdMember
+    | DeleteVM
+    | DeleteNode
+    | RemoveMachineFinalizer
+)
+Action = ClusterAction | MachineAction
+
+
+# -- what is waited for, and what a sub-planner returns ----------------------------------------------------------
 
 
 MAX_CLAUSE = 100
 
 
 def first_clause(text: str) -> str:
-    """The first clause of somebody else's explanation, for sentences that people read at 80 columns."""
+    """The first clause of an explanation by another program, for sentences that are read at 80 columns."""
     head = text.split("\n")[0]
     for mark in (". ", ": "):
         if len(head) > MAX_CLAUSE and mark in head[20:]:
@@ -257,9 +343,52 @@ def first_clause(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What is being waited for, and what happens then. `machine` is "" for the cluster; `until` brings us back."""
+    """What is waited for, and what happens then. `machine` is "" for the cluster; `until` is when to reconcile again."""
 
     what: str
     then: str
     machine: str = ""
     until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """An action that takes something away from a running cluster; `disruptions.admit` alone decides about it.
+
+    * `replace` — delete a machine that is unhealthy,
+    * `scale-down` — delete a machine because fewer are wanted,
+    * `remove-member` — remove the etcd member of a machine that is being deleted.
+    """
+
+    kind: Literal["replace", "scale-down", "remove-member"]
+    machine: str
+    action: DeleteMachine | RemoveEtcdMember
+
+    @property
+    def because(self) -> str:
+        return self.action.because
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDisruption:
+    """A disruption that was not admitted, and why."""
+
+    disruption: Disruption
+    because: str
+    until: datetime | None = None
+
+
+@dataclass(slots=True)
+class PartialPlan:
+    """One sub-planner's share of the plan: actions, disruptions that need to be admitted, and waits."""
+
+    actions: list[Action] = field(default_factory=list)
+    disruptions: list[Disruption] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+
+    def add(self, other: PartialPlan) -> PartialPlan:
+        """Append what another sub-planner has planned; returns itself."""
+        self.actions += other.actions
+        self.disruptions += other.disruptions
+        self.waits += other.waits
+        return self

@@ -10,7 +10,7 @@ authorities. Afterwards that would make a second, empty cluster, so it never hap
 from __future__ import annotations
 
 from windrow.bootstrap.spec import Role
-from windrow.clusters.api.names import CANNOT_SCRUB, secrets_name
+from windrow.clusters.api.names import SCRUB_NOT_SUPPORTED, secrets_name
 from windrow.clusters.plan.actions import (
     AddFinalizer,
     CreateMachine,
@@ -19,6 +19,7 @@ from windrow.clusters.plan.actions import (
     ElectInitServer,
     LabelNode,
     MarkInitialized,
+    PartialPlan,
     ProvisionVM,
     PublishKubeconfig,
     RecordGuestUID,
@@ -26,7 +27,6 @@ from windrow.clusters.plan.actions import (
     Wait,
 )
 from windrow.clusters.plan.endpoint import SUPERVISOR_PORT, list_api_servers, url
-from windrow.clusters.plan.partial_plan import PartialPlan, PlanBuilder
 from windrow.clusters.state import ClusterState, MachineState
 
 
@@ -41,40 +41,42 @@ def is_prepared(state: ClusterState) -> bool:
 
 
 def plan_preparation(state: ClusterState) -> PartialPlan:
-    builder = PlanBuilder()
+    partial = PartialPlan()
     if state.has_failed_preflight:
-        return builder.build()  # the status names every problem; nothing is made before they are solved
+        return partial  # the status names every problem; nothing is made before they are solved
     if not state.cluster.has_finalizer:
-        builder.actions.append(AddFinalizer("so that nothing stays behind when it is deleted"))
+        partial.actions.append(AddFinalizer("its VMs are deleted before the Cluster is"))
     if state.has_lost_secrets:
-        # Its machines trust the authorities that are lost; new ones would lock everybody out for good.
-        builder.waits.append(
+        # Its machines trust the lost authorities only; with new ones the cluster could never be reached again.
+        partial.waits.append(
             Wait(
-                f"you to restore Secret {secrets_name(state.cluster.name)}, without which nobody can reach the cluster",
-                "its machines are looked after again",
+                f"Secret {state.cluster.namespace}/{secrets_name(state.cluster.name)} to be restored (not found; it holds the "
+                "certificate authorities of the cluster)",
+                "reconciliation resumes",
             )
         )
     elif state.secrets is None:
-        builder.actions.append(CreateSecrets("its machines will trust each other by them"))
-    return builder.build()
+        partial.actions.append(CreateSecrets("its machines authenticate each other with them"))
+    return partial
 
 
 def plan(state: ClusterState) -> PartialPlan:
-    """Elect the first server, order what is recorded, and finish what has joined."""
-    builder = PlanBuilder()
-    _elect_init_server(state, builder)
-    _provision(state, builder)
-    _publish_api(state, builder)
+    """Elect the init server, provision the VMs of recorded machines, and label and scrub those that have joined."""
+    partial = PartialPlan()
+    _elect_init_server(state, partial)
+    _provision(state, partial)
+    _publish_api(state, partial)
     for machine in state.active:
-        _finish_node(machine, builder)
-    return builder.build()
+        _finish_node(machine, partial)
+    partial.actions += _list_superseded(state)
+    return partial
 
 
-def _elect_init_server(state: ClusterState, builder: PlanBuilder) -> None:
+def _elect_init_server(state: ClusterState, partial: PartialPlan) -> None:
     candidates = [machine for machine in state.active if machine.record.is_init_server]
     elected = state.init_server
     if state.recorded.initialized or (elected is not None and not elected.is_deleting):
-        builder.actions += [
+        partial.actions += [
             DeleteMachine("another machine was elected to start the cluster", machine.name)
             for machine in candidates
             if machine.record.uid != state.recorded.init_server_uid
@@ -83,11 +85,11 @@ def _elect_init_server(state: ClusterState, builder: PlanBuilder) -> None:
     lost = [machine for machine in state.deleting if machine.record.is_init_server]
     if lost:
         # Its VM may still run. Two machines that start a cluster are two clusters.
-        builder.waits.append(Wait(f"{lost[0].name} to be gone", "another first server is recorded"))
+        partial.waits.append(Wait(f"Machine {lost[0].name} to be deleted", "another init server is created"))
         return
     if candidates:
         chosen = min(candidates, key=lambda machine: (machine.record.created, machine.name))
-        builder.actions.append(
+        partial.actions.append(
             ElectInitServer(
                 "one machine starts the cluster",
                 chosen.name,
@@ -101,65 +103,65 @@ def _elect_init_server(state: ClusterState, builder: PlanBuilder) -> None:
         None,
     )
     if pool is None:
-        builder.waits.append(
-            Wait("a pool with the etcd role and a machine config", "the first server is recorded")
+        partial.waits.append(
+            Wait("a machine pool with etcdRole and a machine config", "the init server is created")
         )
         return
     why = "one machine starts the cluster"
     if state.recorded.init_server_name:
-        why = f"the first server {state.recorded.init_server_name} was lost before the cluster had started"
-    builder.actions.append(CreateMachine(why, pool.name, is_init_server=True))
+        why = f"init server {state.recorded.init_server_name} was lost before the cluster had started"
+    partial.actions.append(CreateMachine(why, pool.name, is_init_server=True))
 
 
-def _provision(state: ClusterState, builder: PlanBuilder) -> None:
+def _provision(state: ClusterState, partial: PartialPlan) -> None:
     for machine in state.active:
         if machine.record.was_created:
             continue
         if not machine.record.is_init_server:
-            builder.actions.append(
+            partial.actions.append(
                 ProvisionVM(f"it joins through {machine.record.join_server}", machine.name)
             )
         elif machine.record.uid == state.recorded.init_server_uid:
-            builder.actions.append(ProvisionVM("it was elected to start the cluster", machine.name))
+            partial.actions.append(ProvisionVM("it was elected to start the cluster", machine.name))
 
 
-def _publish_api(state: ClusterState, builder: PlanBuilder) -> None:
+def _publish_api(state: ClusterState, partial: PartialPlan) -> None:
     if not state.guest.is_reachable:
         return
     if not state.recorded.initialized:
-        builder.actions.append(MarkInitialized("the guest API answers"))
+        partial.actions.append(MarkInitialized("the guest API server answers"))
     elif state.needs_guest_uid:
-        builder.actions.append(RecordGuestUID("its load balancers are known by it"))
+        partial.actions.append(RecordGuestUID("its LoadBalancers on Harvester carry it"))
     apis = list_api_servers(state)
     if apis and state.guest.published_server not in apis:
         why = (
-            "people reach the cluster with it"
+            "the API server answers"
             if not state.guest.published_server
-            else f"{state.guest.published_server} is gone"
+            else f"{state.guest.published_server} does not exist any more"
         )
-        builder.actions.append(PublishKubeconfig(why, apis[0]))
+        partial.actions.append(PublishKubeconfig(why, apis[0]))
 
 
-def _finish_node(machine: MachineState, builder: PlanBuilder) -> None:
+def _finish_node(machine: MachineState, partial: PartialPlan) -> None:
     node = machine.node
     if node is None:
         return
     if not node.applied_revision or (Role.WORKER in machine.record.roles and not node.has_worker_label):
-        builder.actions.append(LabelNode("kubelet may not set its own role", machine.name, node.name))
+        partial.actions.append(LabelNode("kubelet may not set its own role label", machine.name, node.name))
     if node.ready and machine.record.driver_config is not None and not _is_scrubbed(machine):
-        builder.actions.append(
-            ScrubBootstrapData("the node is Ready; its secrets are no longer needed", machine.name)
+        partial.actions.append(
+            ScrubBootstrapData("its Node is Ready, so that the secrets are no longer needed", machine.name)
         )
 
 
 def _is_scrubbed(machine: MachineState) -> bool:
     """Whether its secrets are out of what it reads, or stay there for good because its driver cannot take them out."""
-    told = machine.record.find_condition("Scrubbed")
-    return told is not None and (told.status == "True" or told.reason == CANNOT_SCRUB)
+    condition = machine.record.find_condition("BootstrapDataScrubbed")
+    return condition is not None and (condition.status == "True" or condition.reason == SCRUB_NOT_SUPPORTED)
 
 
-def plan_superseded(state: ClusterState) -> list[DeleteMachine]:
-    """Before the cluster has started, machines that wait for a first server which is no longer the one."""
+def _list_superseded(state: ClusterState) -> list[DeleteMachine]:
+    """Before the cluster has started: machines that would join through a machine that is not the init server any more."""
     first = state.init_server
     if state.recorded.initialized:
         return []
@@ -171,7 +173,7 @@ def plan_superseded(state: ClusterState) -> list[DeleteMachine]:
         wanted = url(first.address, SUPERVISOR_PORT)
     return [
         DeleteMachine(
-            f"it would join {machine.record.join_server}, which is not the first server any more",
+            f"it would join through {machine.record.join_server}, which is not the init server any more",
             machine.name,
         )
         for machine in state.active

@@ -11,8 +11,7 @@ from datetime import datetime
 
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Pool
-from windrow.clusters.plan.partial_plan import Disruption, HeldDisruption
-from windrow.clusters.plan.remediation import is_unhealthy
+from windrow.clusters.plan.actions import Disruption, HeldDisruption
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
 LAST_ETCD_MEMBER = "replacement skipped: last etcd member"
@@ -41,7 +40,7 @@ def admit(
 
 
 # A removal that has begun goes on before another begins; what is broken goes before what is merely too many.
-_ORDER = ("leave", "replace", "shrink")
+_ORDER = ("remove-member", "replace", "scale-down")
 
 
 def _last_etcd_member(
@@ -81,7 +80,7 @@ def _one_etcd_member_at_a_time(
     )
     if others:
         # Of several that are leaving, the eldest order goes first, else each would wait for the other.
-        if disruption.kind == "leave" and not _waits_for_another(machine, others, state, admitted):
+        if disruption.kind == "remove-member" and not _waits_for_another(machine, others, state, admitted):
             return ""
         return f"one etcd member at a time; {others[0]} is leaving"
     joining = sorted(
@@ -92,7 +91,7 @@ def _one_etcd_member_at_a_time(
         and not other.record.has_joined
         and other.presence != "missing"
     )
-    if joining and disruption.kind != "leave":
+    if joining and disruption.kind != "remove-member":
         return f"one etcd member at a time; {joining[0]} is joining"
     return ""
 
@@ -132,7 +131,7 @@ def _one_control_plane_at_a_time(
 ) -> str:
     """The API must stay: never the last healthy control plane, and one after the other."""
     if (
-        disruption.kind == "leave"
+        disruption.kind == "remove-member"
         or Role.CONTROL_PLANE not in machine.record.roles
         or not state.recorded.initialized
     ):
@@ -144,7 +143,7 @@ def _one_control_plane_at_a_time(
     busy = [
         d.machine
         for d in admitted
-        if Role.CONTROL_PLANE in by_name[d.machine].record.roles and d.kind != "leave"
+        if Role.CONTROL_PLANE in by_name[d.machine].record.roles and d.kind != "remove-member"
     ]
     return f"one server at a time; {busy[0]} is leaving" if busy else ""
 
@@ -197,6 +196,13 @@ def _names(pool: Pool, state: ClusterState) -> set[str]:
 def count_unhealthy(pool: Pool, state: ClusterState) -> int:
     """Machines of the pool that are not well, those that are being replaced included."""
     return sum(1 for machine in state.machines if machine.pool == pool.name and is_unhealthy(machine, state))
+
+
+def is_unhealthy(machine: MachineState, state: ClusterState) -> bool:
+    """For the breaker: its Node was Ready and is not now; or its VM is missing, with or without a Node."""
+    if machine.presence == "missing" and not machine.is_ready:
+        return True
+    return machine.record.was_ready and state.guest.is_reachable and not machine.is_ready
 
 
 _GATES: tuple[Gate, ...] = (

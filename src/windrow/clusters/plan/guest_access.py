@@ -12,10 +12,10 @@ from datetime import timedelta
 from windrow.clusters.plan.actions import (
     CreateServiceAccount,
     DeleteServiceAccount,
+    PartialPlan,
     RecordServiceAccount,
     Wait,
 )
-from windrow.clusters.plan.partial_plan import PartialPlan, PlanBuilder
 from windrow.clusters.state import ClusterState
 
 # The token is issued a moment after the account is made; Harvester's own dialogue asks as often.
@@ -24,32 +24,37 @@ RECHECK_SOON = timedelta(seconds=1)
 
 def plan(state: ClusterState) -> PartialPlan:
     """Make what is missing; wait until it can be used."""
-    builder = PlanBuilder()
+    partial = PartialPlan()
     if state.has_lost_secrets:
-        return builder.build()  # there is no place to keep it
+        return partial  # there is no place to keep it
     match state.guest_credential.state:
         case "missing":
             account = f"{state.cluster.vm_namespace}/{state.cluster.name}"
-            why = f"the guest's cloud provider and storage driver need the account {account}"
+            why = f"the guest's cloud provider and CSI driver need ServiceAccount {account}"
             if state.recorded.service_account is None:
-                builder.actions.append(
+                partial.actions.append(
                     RecordServiceAccount(
                         why, state.cluster.vm_namespace, state.cluster.name, state.cluster.credential
                     )
                 )
-            builder.actions.append(CreateServiceAccount(why))
+            partial.actions.append(CreateServiceAccount(why))
         case "ordered":
-            builder.actions.append(CreateServiceAccount("its token has not been kept yet"))
-            builder.waits.append(
+            partial.actions.append(CreateServiceAccount("its token is not stored yet"))
+            partial.waits.append(
                 Wait(
-                    "Harvester to issue the token of the guest's account",
-                    "the first server is recorded",
+                    f"Harvester to issue a token for ServiceAccount {_account_name(state)}",
+                    "the init server is created",
                     until=state.now + RECHECK_SOON,
                 )
             )
         case _:
             pass
-    return builder.build()
+    return partial
+
+
+def _account_name(state: ClusterState) -> str:
+    account = state.recorded.service_account
+    return f"{account.namespace}/{account.name}" if account else ""
 
 
 def plan_deletion(state: ClusterState) -> list[DeleteServiceAccount]:
@@ -58,6 +63,6 @@ def plan_deletion(state: ClusterState) -> list[DeleteServiceAccount]:
         return []
     return [
         DeleteServiceAccount(
-            f"the cluster is deleted; account {account.namespace}/{account.name} was made for it"
+            f"the Cluster is deleted; ServiceAccount {account.namespace}/{account.name} belongs to it"
         )
     ]

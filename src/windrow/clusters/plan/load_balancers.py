@@ -14,8 +14,7 @@ from datetime import timedelta
 
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.orphans import OrphanLoadBalancer
-from windrow.clusters.plan.actions import DeleteLoadBalancers, KeepLoadBalancers, Wait
-from windrow.clusters.plan.partial_plan import PartialPlan, PlanBuilder
+from windrow.clusters.plan.actions import DeleteLoadBalancers, KeepLoadBalancers, PartialPlan, Wait
 from windrow.clusters.state import ClusterState
 
 # Harvester gives an address back within moments. What has hung for longer may hang for hours.
@@ -28,29 +27,29 @@ MAX_NAMED = 3
 MAX_CLOCK_SKEW = timedelta(minutes=1)
 # The framework's word for a cluster that was given no name; the labels of all such clusters are the same.
 DEFAULT_NAMES = frozenset({"", "kubernetes"})
-NEXT_STEP = "the account on Harvester and the Secrets go"
+NEXT_STEP = "the ServiceAccount on Harvester and the Secrets are deleted"
 
 
 def plan_deletion(state: ClusterState) -> PartialPlan:
     """Delete those that are ours, and wait for each that goes. Waits for nothing once none is left but those kept."""
-    builder = PlanBuilder()
+    partial = PartialPlan()
     orphans = state.orphans
     if orphans is None:
-        return builder.build()
+        return partial
     if orphans.unknown:
-        what = f"Harvester to show the load balancers of the cluster ({orphans.unknown})"
-        builder.waits.append(Wait(what, "they are deleted", until=state.now + RECHECK_LATER))
-        return builder.build()
+        what = f"Harvester to list the LoadBalancers of the cluster ({orphans.unknown})"
+        partial.waits.append(Wait(what, "they are deleted", until=state.now + RECHECK_LATER))
+        return partial
     going = [one for one in orphans.load_balancers if not reason_to_keep(one, state)]
     to_delete = tuple(one for one in going if one.deletion_timestamp is None)[:MAX_PER_RECONCILE]
     if to_delete:
-        why = f"the cluster is deleted; no service needs {_listed(to_delete)} any more"
-        builder.actions.append(DeleteLoadBalancers(why, tuple((one.ref, one.uid) for one in to_delete)))
+        why = f"the Cluster is deleted; no Service needs {_listed(to_delete)} any more"
+        partial.actions.append(DeleteLoadBalancers(why, tuple((one.ref, one.uid) for one in to_delete)))
     if going:
-        builder.waits.append(
+        partial.waits.append(
             Wait(_remaining(going), NEXT_STEP, until=state.now + _recheck_interval(going, state))
         )
-    return builder.build()
+    return partial
 
 
 def plan_kept(state: ClusterState) -> list[KeepLoadBalancers]:
@@ -94,13 +93,13 @@ def _is_created_after(load_balancer: OrphanLoadBalancer, cluster: Cluster) -> bo
 def _remaining(going: Sequence[OrphanLoadBalancer]) -> str:
     slowest = min(going, key=lambda one: (one.deletion_timestamp is None, one.deletion_timestamp, one.name))
     held = (
-        f"; it waits for {', '.join(slowest.finalizers)}"
+        f" (finalizers: {', '.join(slowest.finalizers)})"
         if slowest.deletion_timestamp and slowest.finalizers
         else ""
     )
     if len(going) == 1:
-        return f"load balancer {slowest} to be gone from Harvester{held}"
-    return f"{len(going)} load balancers to be gone from Harvester, {slowest} among them{held}"
+        return f"LoadBalancer {slowest} to be deleted{held}"
+    return f"{len(going)} LoadBalancers to be deleted, among them {slowest}{held}"
 
 
 def _recheck_interval(going: Sequence[OrphanLoadBalancer], state: ClusterState) -> timedelta:
@@ -109,7 +108,7 @@ def _recheck_interval(going: Sequence[OrphanLoadBalancer], state: ClusterState) 
 
 
 def _listed(some: Sequence[OrphanLoadBalancer]) -> str:
-    kind = "load balancer" if len(some) == 1 else "load balancers"
+    kind = "LoadBalancer" if len(some) == 1 else "LoadBalancers"
     more = f" and {len(some) - MAX_NAMED} more" if len(some) > MAX_NAMED else ""
     return f"{kind} {', '.join(str(one) for one in some[:MAX_NAMED])}{more}"
 

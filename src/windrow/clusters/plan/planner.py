@@ -1,13 +1,14 @@
-"""One look in, one plan out. Pure: no clock, no chance, no waiting."""
+"""One observed state in, one plan out. Pure: reads no clock, draws no random number, awaits nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from windrow.clusters.plan import bootstrap, deletion, guest_access, pools, remediation
-from windrow.clusters.plan.actions import Action, DeleteMachine, Wait
+from windrow.clusters.plan.actions import Action, DeleteMachine, HeldDisruption, Wait
+from windrow.clusters.plan.diagnosis import Diagnoses, diagnose
 from windrow.clusters.plan.disruptions import admit
-from windrow.clusters.plan.partial_plan import HeldDisruption, PartialPlan, merge_plans
 from windrow.clusters.state import ClusterState
 from windrow.machines.port import Problem
 
@@ -19,34 +20,28 @@ class Plan:
     actions: tuple[Action, ...] = ()
     held: tuple[HeldDisruption, ...] = ()
     waits: tuple[Wait, ...] = ()
-    refused: tuple[Problem, ...] = field(default=())
+    refused: tuple[Problem, ...] = ()
+    diagnoses: Diagnoses = field(default_factory=dict)
 
 
 def plan_cluster(state: ClusterState) -> Plan:
     """The plan for one Cluster."""
+    diagnoses = {machine.name: diagnose(machine, state) for machine in state.machines}
+    refused = () if state.cluster.deletion_timestamp is not None else find_refusals(state)
     if state.cluster.deletion_timestamp is not None:
-        return _with_admitted(deletion.plan_deletion(state), state)
-    refused = find_refusals(state)
-    if refused:
-        # What was given up before is still removed; nothing new is begun.
-        return _with_admitted(deletion.plan(state), state, refused)
-    preparation = merge_plans([bootstrap.plan_preparation(state), guest_access.plan(state)])
-    if not bootstrap.is_prepared(state):
-        return _with_admitted(merge_plans([preparation, deletion.plan(state)]), state)
-    strays = PartialPlan(actions=tuple(bootstrap.plan_superseded(state)))
-    return _with_admitted(
-        merge_plans(
-            [
-                preparation,
-                bootstrap.plan(state),
-                strays,
-                remediation.plan(state),
-                deletion.plan(state),
-                pools.plan(state),
-            ]
-        ),
-        state,
-    )
+        partial = deletion.plan_deletion(state)
+    elif refused:
+        partial = deletion.plan(state)  # what is being deleted still is; nothing new is begun
+    else:
+        partial = bootstrap.plan_preparation(state).add(guest_access.plan(state))
+        if bootstrap.is_prepared(state):
+            partial.add(bootstrap.plan(state)).add(remediation.plan(state, diagnoses))
+            partial.add(deletion.plan(state)).add(pools.plan(state, diagnoses))
+        else:
+            partial.add(deletion.plan(state))
+    admitted, held = admit(partial.disruptions, state)
+    actions = _without_duplicates([*partial.actions, *(disruption.action for disruption in admitted)])
+    return Plan(actions, tuple(held), tuple(partial.waits), refused, diagnoses)
 
 
 def find_refusals(state: ClusterState) -> tuple[Problem, ...]:
@@ -65,22 +60,16 @@ def _is_tolerable(problem: Problem) -> bool:
     )
 
 
-def _with_admitted(part: PartialPlan, state: ClusterState, refused: tuple[Problem, ...] = ()) -> Plan:
-    admitted, held = admit(part.disruptions, state)
-    actions = _without_duplicates((*part.actions, *(disruption.action for disruption in admitted)))
-    return Plan(actions, tuple(held), part.waits, refused)
-
-
-def _without_duplicates(actions: tuple[Action, ...]) -> tuple[Action, ...]:
-    """Two rooms may give up one machine for two reasons; the first reason stands."""
-    retired: set[str] = set()
+def _without_duplicates(actions: Sequence[Action]) -> tuple[Action, ...]:
+    """Two sub-planners may delete one machine for two reasons: the first reason stands, and nothing else is done."""
+    deleted: set[str] = set()
     kept: list[Action] = []
     for action in actions:
         if isinstance(action, DeleteMachine):
-            if action.machine in retired:
+            if action.machine in deleted:
                 continue
-            retired.add(action.machine)
+            deleted.add(action.machine)
         kept.append(action)
     return tuple(
-        action for action in kept if isinstance(action, DeleteMachine) or action.subject not in retired
+        action for action in kept if isinstance(action, DeleteMachine) or action.subject not in deleted
     )

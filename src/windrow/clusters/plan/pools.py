@@ -1,19 +1,18 @@
-"""Pools keep their count: record what is missing, ask to give up what is too many."""
+"""Pools keep their count: create the machines that are missing, propose to delete those that are too many."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from windrow.clusters.api.cluster import Pool
-from windrow.clusters.plan.actions import CreateMachine, DeleteMachine, Wait
+from windrow.clusters.plan.actions import CreateMachine, DeleteMachine, Disruption, PartialPlan, Wait
+from windrow.clusters.plan.diagnosis import Diagnoses, Stage
 from windrow.clusters.plan.endpoint import find_join_server
-from windrow.clusters.plan.partial_plan import Disruption, PartialPlan, PlanBuilder
 from windrow.clusters.state import ClusterState, MachineState
 
 
-def plan(state: ClusterState) -> PartialPlan:
-    builder = PlanBuilder()
+def plan(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
+    partial = PartialPlan()
     server = find_join_server(state)
     for pool in state.cluster.pools:
         if pool.paused:
@@ -21,38 +20,43 @@ def plan(state: ClusterState) -> PartialPlan:
         active = state.of_pool(pool)
         surplus = len(active) - pool.quantity
         if surplus > 0:
-            _scale_down(active, surplus, pool, state, builder)
+            _scale_down(active, surplus, pool, diagnoses, partial)
         elif surplus < 0:
-            _scale_up(-surplus - _deleting_etcd_members(pool, state), pool, server, state, builder)
-    _delete_machines_without_pool(state, builder)
-    return builder.build()
+            _scale_up(-surplus - _deleting_etcd_members(pool, state), pool, server, state, partial)
+    _delete_machines_without_pool(state, partial)
+    return partial
 
 
 def _deleting_etcd_members(pool: Pool, state: ClusterState) -> int:
-    """Machines on their way out whose place in etcd is not free yet: remove first, then add (one learner at a time)."""
+    """Machines being deleted that are still etcd members: remove first, then add (one learner at a time)."""
     return sum(1 for machine in state.deleting if machine.pool == pool.name and state.is_etcd_member(machine))
 
 
-def _scale_up(missing: int, pool: Pool, server: str, state: ClusterState, builder: PlanBuilder) -> None:
+def _scale_up(missing: int, pool: Pool, server: str, state: ClusterState, partial: PartialPlan) -> None:
     if missing <= 0:
         return
     have = pool.quantity - missing
     if pool.options is None:
-        builder.waits.append(Wait(f"{pool.kind} {pool.config_name}", f"pool {pool.name} gets {missing} more"))
+        partial.waits.append(
+            Wait(
+                f"{pool.kind} {state.cluster.namespace}/{pool.config_name} to be created",
+                f"{_count_machines(missing)} of pool {pool.name} are created",
+            )
+        )
         return
     if not server:
-        first = state.recorded.init_server_name
+        init = state.recorded.init_server_name
         what = (
-            f"first server {first} to report its address"
+            f"init server {init} to report an IP address"
             if not state.recorded.initialized
-            else "a server to be Ready"
+            else "a server to become Ready"
         )
-        builder.waits.append(
-            Wait(what, f"{_count_machines(missing)} of pool {pool.name} will join through it")
+        partial.waits.append(
+            Wait(what, f"{_count_machines(missing)} of pool {pool.name} join through its address")
         )
         return
-    why = f"pool {pool.name} asks for {pool.quantity}, {have} there"
-    builder.actions += [CreateMachine(why, pool.name, server)] * missing
+    why = f"pool {pool.name} asks for {pool.quantity}, {have} exist"
+    partial.actions += [CreateMachine(why, pool.name, server)] * missing
 
 
 def _count_machines(count: int) -> str:
@@ -60,61 +64,49 @@ def _count_machines(count: int) -> str:
 
 
 def _scale_down(
-    active: tuple[MachineState, ...], surplus: int, pool: Pool, state: ClusterState, builder: PlanBuilder
+    active: tuple[MachineState, ...], surplus: int, pool: Pool, diagnoses: Diagnoses, partial: PartialPlan
 ) -> None:
-    for machine in choose_machines_to_delete(active, surplus, state):
-        why = f"pool {pool.name} asks for {pool.quantity}, {len(active)} there; {_deletion_reason(machine, state)}"
-        builder.disruptions.append(Disruption("shrink", machine.name, DeleteMachine(why, machine.name)))
+    for machine in choose_machines_to_delete(active, surplus, diagnoses):
+        reason = _deletion_reason(machine, diagnoses[machine.name].stage)
+        why = f"pool {pool.name} asks for {pool.quantity}, {len(active)} exist; {reason}"
+        partial.disruptions.append(Disruption("scale-down", machine.name, DeleteMachine(why, machine.name)))
 
 
 def choose_machines_to_delete(
-    machines: Iterable[MachineState], count: int, state: ClusterState
+    machines: Iterable[MachineState], count: int, diagnoses: Diagnoses
 ) -> list[MachineState]:
-    """The `count` machines that are missed least."""
-    return sorted(machines, key=lambda machine: _deletion_priority(machine, state))[:count]
+    """`count` machines: annotated ones first, then those that have come the least far, then the oldest."""
+    return sorted(
+        machines,
+        key=lambda machine: (
+            not machine.record.delete_first,
+            diagnoses[machine.name].stage,
+            machine.record.created,
+            machine.name,
+        ),
+    )[:count]
 
 
-def _deletion_priority(
-    machine: MachineState, state: ClusterState
-) -> tuple[bool, bool, bool, bool, bool, object, str]:
-    """Marked ones first, then those that do not run, are not Ready, not complete, have not joined; then the oldest.
-
-    Among nodes that are all Ready one without its role label yet is worth less than one that takes workloads.
-    """
-    record = machine.record
-    return (
-        not record.delete_first,
-        not machine.is_down,
-        machine.is_ready,
-        _was_initialized(machine, state),
-        machine.node is not None or record.was_ready,
-        record.created,
-        record.name,
-    )
-
-
-def _was_initialized(machine: MachineState, state: ClusterState) -> bool:
-    """Whether it is complete; while the guest is silent, whether it was when the guest last spoke."""
-    if state.guest.is_reachable or machine.node is None:
-        return state.is_initialized(machine)
-    as_was = replace(machine, node=replace(machine.node, ready=machine.record.was_ready))
-    return state.is_initialized(as_was)
-
-
-def _deletion_reason(machine: MachineState, state: ClusterState) -> str:
+def _deletion_reason(machine: MachineState, stage: Stage) -> str:
     if machine.record.delete_first:
-        return "this one is marked to go first"
-    if machine.is_down:
-        return "this one does not run"
-    if machine.node is None and not machine.record.was_ready:
-        return "this one has not joined yet"
-    if state.guest.is_reachable and not state.is_initialized(machine):
-        return "this one is not complete yet" if machine.is_ready else "this one is not Ready"
-    return "the oldest goes"
+        return "this one is annotated to be deleted first"
+    return _REASONS[stage]
 
 
-def _delete_machines_without_pool(state: ClusterState, builder: PlanBuilder) -> None:
+_REASONS = {
+    Stage.STOPPED: "the VM of this one is not running",
+    Stage.NOT_JOINED: "this one has not joined yet",
+    Stage.NOT_READY: "this one is not Ready",
+    Stage.NOT_INITIALIZED: "this one is not initialized yet",
+    Stage.LAST_KNOWN_READY: "this one is the oldest",
+    Stage.INITIALIZED: "this one is the oldest",
+}
+
+
+def _delete_machines_without_pool(state: ClusterState, partial: PartialPlan) -> None:
     for machine in state.active:
         if state.cluster.find_pool(machine.pool) is None:
-            why = f"there is no pool {machine.pool} any more"
-            builder.disruptions.append(Disruption("shrink", machine.name, DeleteMachine(why, machine.name)))
+            why = f"pool {machine.pool} does not exist any more"
+            partial.disruptions.append(
+                Disruption("scale-down", machine.name, DeleteMachine(why, machine.name))
+            )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from windrow.client.client import Client
+from windrow.clusters.api.cluster import list_secret_references
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.sources.guest_api import Connect
 from windrow.clusters.state import CredentialProblem
@@ -19,12 +20,41 @@ from windrow.core.clock import Clock
 from windrow.harvester.connection import connection_problem
 from windrow.kubernetes.errors import CertificateError, Forbidden, KubeError, Unauthorized
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.kubernetes.resources import NAMESPACE
+from windrow.kubernetes.objects import Raw, uid_of
+from windrow.kubernetes.resources import NAMESPACE, ObjectRef
 
 RETRY_INTERVAL = timedelta(seconds=10)
 
 # Whom it lets read this, and whom it says no, it knows.
 _PROBED = NAMESPACE.ref("kube-system")
+
+
+class SecretUsers:
+    """Which Clusters use which Secret (`namespace:name`): an index over the references in their specs."""
+
+    def __init__(self) -> None:
+        self._references: dict[ObjectRef, tuple[str, frozenset[str]]] = {}
+        self._users: dict[str, set[ObjectRef]] = {}
+
+    def update(self, ref: ObjectRef, raw: Raw | None) -> None:
+        """The Cluster `ref` is as `raw` now, or deleted."""
+        for secret in self._references.pop(ref, ("", frozenset[str]()))[1]:
+            self._users[secret].discard(ref)
+            if not self._users[secret]:
+                del self._users[secret]
+        if raw is None:
+            return
+        secrets = list_secret_references(raw)
+        self._references[ref] = (uid_of(raw), secrets)
+        for secret in secrets:
+            self._users.setdefault(secret, set()).add(ref)
+
+    def find(self, secret: str, owner_uid: str = "") -> list[ObjectRef]:
+        """The Clusters that refer to the Secret, and the one with uid `owner_uid`, to which it belongs."""
+        users = set(self._users.get(secret, ()))
+        if owner_uid:
+            users |= {ref for ref, (uid, _) in self._references.items() if uid == owner_uid}
+        return sorted(users, key=str)
 
 
 class CredentialProber:

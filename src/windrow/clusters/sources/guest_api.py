@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 
@@ -183,13 +183,13 @@ class GuestConnection:
 
     def observe(self) -> GuestState:
         if not self._probed:
-            return GuestState("unasked", self._reason)
+            return GuestState("unknown", self._reason)
         since = self._unreachable_since
         if since is not None and self._clock.now() - since >= UNREACHABLE_GRACE:
             return GuestState(
-                "silent", self._reason, tuple(self.nodes.values()), probed_since=self._opened_at
+                "unreachable", self._reason, tuple(self.nodes.values()), probed_since=self._opened_at
             )
-        return GuestState("answers", "", tuple(self.nodes.values()))
+        return GuestState("reachable", "", tuple(self.nodes.values()))
 
     @property
     def grace_deadline(self) -> datetime | None:
@@ -198,6 +198,9 @@ class GuestConnection:
         if since is None or not self._probed or self._clock.now() >= since + UNREACHABLE_GRACE:
             return None
         return since + UNREACHABLE_GRACE
+
+    async def patch_node(self, name: str, change: Mapping[str, object]) -> None:
+        self.nodes.mutated(await self.client.patch(NODE.ref(name), change))
 
     # -- the work ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,456 @@
+"""Diagnosis of one machine by its Node in the guest and its VM on Harvester: the one that the plan and the status share.
+
+`RULES` is the truth table, first match wins; `None` matches everything:
+
+    Node      Ready (its guest API server answers and says so), NotReady (was Ready before), NeverReady
+    VM        unknown, missing, stopped (or failed), changing (starting, stopping, migrating ...), running
+    host      failed, ok (or not visible with this credential)
+
+A finding names what to do next; how long it is waited for first depends on the pool's timeouts. Only our own times
+count: since when a Node is not Ready is recorded in the Machine, so that a guest with a wrong clock, or a restart of
+the controller, changes nothing. While the guest API server does not answer, only what may always be repeated is done:
+starting a VM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import Literal, assert_never
+
+from windrow.clusters.api.cluster import Pool
+from windrow.clusters.api.names import REPAIR
+from windrow.clusters.plan.actions import first_clause
+from windrow.clusters.state import (
+    INITIALIZING,
+    STOPPED_STATES,
+    ClusterState,
+    MachineState,
+    unreachable_reason,
+)
+
+HOST_FAILURE_TIMEOUT = timedelta(minutes=15)
+START_TIMEOUT = timedelta(minutes=2)
+# A controller that was away probes the init server's API for as long before it has the machine replaced.
+API_PROBE_PERIOD = timedelta(minutes=2)
+
+NodeReadiness = Literal["Ready", "NotReady", "NeverReady"]
+VmCondition = Literal["unknown", "missing", "stopped", "changing", "running"]
+HostCondition = Literal["failed", "ok"]
+Finding = Literal[
+    "healthy",
+    "stale-node",  # Ready, although its VM does not run: kubelet's last report
+    "unknown-vm",  # an unknown VM is never replaced
+    "missing-vm",
+    "stopped-vm",
+    "changing-vm",
+    "failed-host",
+    "unready-node",
+    "starting-up",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the truth table."""
+
+    node: NodeReadiness | None
+    vm: VmCondition | None
+    host: HostCondition | None
+    finding: Finding
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("Ready", "missing", None, "stale-node"),
+    Rule("Ready", "stopped", None, "stale-node"),
+    Rule("Ready", None, None, "healthy"),
+    Rule(None, "unknown", None, "unknown-vm"),
+    Rule(None, "missing", None, "missing-vm"),
+    Rule(None, "stopped", None, "stopped-vm"),
+    Rule(None, "changing", None, "changing-vm"),
+    Rule("NeverReady", "running", None, "starting-up"),
+    Rule("NotReady", "running", "failed", "failed-host"),
+    Rule("NotReady", "running", "ok", "unready-node"),
+)
+
+
+def find_rule(node: NodeReadiness, vm: VmCondition, host: HostCondition) -> Rule:
+    """The row that applies; there is one for every combination."""
+    return next(
+        rule
+        for rule in RULES
+        if rule.node in (None, node) and rule.vm in (None, vm) and rule.host in (None, host)
+    )
+
+
+class Stage(IntEnum):
+    """How far a machine has come; surplus machines are deleted in this order."""
+
+    STOPPED = 0
+    NOT_JOINED = 1
+    NOT_READY = 2
+    LAST_KNOWN_READY = 3  # while the guest API server does not answer
+    NOT_INITIALIZED = 4
+    INITIALIZED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The state of one machine: its phase, what it waits for, and whether remediation must act.
+
+    `health` is "stopped" where its VM must be started and "unhealthy" where the machine must be replaced, for the
+    reason `because`. A wait ends by itself at `until`.
+    """
+
+    phase: str
+    stage: Stage
+    health: Literal["healthy", "waiting", "stopped", "unhealthy"] = "waiting"
+    waiting_for: str = ""
+    next: str = ""
+    because: str = ""
+    until: datetime | None = None
+
+
+Diagnoses = Mapping[str, Diagnosis]  # by the name of the machine
+
+
+def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
+    """The diagnosis of a machine, whether it is being deleted, not created yet, booting or running."""
+    stage = _find_stage(machine, state)
+    pool = state.cluster.find_pool(machine.pool) or Pool(machine.pool)
+    if machine.is_deleting:
+        found = _waiting("Deleting", f"Machine {machine.name} to be deleted", "its finalizer is removed")
+    elif not machine.record.was_created:
+        found = _waiting("Pending", f"Harvester to accept {machine.vm_ref}", "it boots and joins the cluster")
+    else:
+        rule = find_rule(_node_readiness(machine, state), _vm_condition(machine), _host_condition(machine))
+        found = _apply(rule.finding, machine, pool, state)
+        if found.health in ("stopped", "unhealthy") and (disabled := _remediation_disabled(pool, state)):
+            found = replace(
+                found,
+                health="waiting",
+                waiting_for=f"{found.because}; {disabled}",
+                next="remediation resumes once that is changed",
+                until=None,
+            )
+    return replace(found, stage=stage)
+
+
+def _remediation_disabled(pool: Pool, state: ClusterState) -> str:
+    if not state.cluster.remediation:
+        return f"annotation {REPAIR} disables remediation"
+    return f"machine pool {pool.name} is paused" if pool.paused else ""
+
+
+def _waiting(phase: str, waiting_for: str, next: str, until: datetime | None = None) -> Diagnosis:
+    return Diagnosis(phase, Stage.NOT_JOINED, "waiting", waiting_for, next, until=until)
+
+
+def _unhealthy(phase: str, because: str, waiting_for: str = "") -> Diagnosis:
+    return Diagnosis(
+        phase, Stage.NOT_JOINED, "unhealthy", waiting_for or because, "the machine is replaced", because
+    )
+
+
+# -- the table's columns -----------------------------------------------------------------------------------------
+
+
+def _node_readiness(machine: MachineState, state: ClusterState) -> NodeReadiness:
+    if machine.is_ready and state.guest.is_reachable:
+        return "Ready"
+    return "NotReady" if machine.record.was_ready else "NeverReady"
+
+
+def _vm_condition(machine: MachineState) -> VmCondition:
+    if machine.vm is None or machine.presence == "unknown":
+        return "unknown"
+    if machine.presence == "missing":
+        return "missing"
+    if machine.vm.state in STOPPED_STATES:
+        return "stopped"
+    return "running" if machine.vm.state in ("running", "") else "changing"
+
+
+def _host_condition(machine: MachineState) -> HostCondition:
+    return "failed" if machine.vm is not None and machine.vm.host_ready is False else "ok"
+
+
+def _find_stage(machine: MachineState, state: ClusterState) -> Stage:
+    if machine.is_down:
+        return Stage.STOPPED
+    if machine.is_ready:
+        return Stage.INITIALIZED if state.is_initialized(machine) else Stage.NOT_INITIALIZED
+    if not state.guest.is_reachable and machine.node is not None:
+        as_last_known = replace(machine, node=replace(machine.node, ready=machine.record.was_ready))
+        if state.is_initialized(as_last_known):
+            return Stage.LAST_KNOWN_READY
+    return Stage.NOT_READY if machine.node is not None or machine.record.was_ready else Stage.NOT_JOINED
+
+
+# -- the table's findings ----------------------------------------------------------------------------------------
+
+
+def _apply(finding: Finding, machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
+    match finding:
+        case "healthy":
+            return _healthy(machine, state)
+        case "stale-node":
+            missing = machine.presence == "missing"
+            found = "not found" if missing else f"is {machine.vm.state}" if machine.vm else ""
+            return _waiting(
+                _phase_of_vm(machine),
+                f"Node {machine.node_name} to become NotReady ({machine.vm_ref} {found})",
+                "the machine is replaced" if missing else next_step_of_vm(machine),
+            )
+        case "unknown-vm":
+            return _unknown(machine)
+        case "missing-vm":
+            return _missing(machine, state)
+        case "stopped-vm":
+            return _stopped(machine, state)
+        case "changing-vm":
+            return _waiting(_phase_of_vm(machine), _vm_to_run(machine), next_step_of_vm(machine))
+        case "starting-up":
+            return _starting_up(machine, pool, state)
+        case "failed-host" | "unready-node":
+            return _not_ready(finding, machine, pool, state)
+        case _:
+            assert_never(finding)
+
+
+def _healthy(machine: MachineState, state: ClusterState) -> Diagnosis:
+    if state.is_initialized(machine):
+        found = Diagnosis("Ready", Stage.INITIALIZED, "healthy")
+    elif machine.node is not None and state.lacks_cloud_provider(machine.node):
+        found = replace(
+            _waiting(
+                INITIALIZING,
+                f"the cloud provider to initialize Node {machine.node_name}",
+                "it takes workloads",
+            ),
+            health="healthy",
+        )
+    else:
+        found = replace(
+            _waiting(INITIALIZING, f"Node {machine.node_name} to get its role label", "it takes workloads"),
+            health="healthy",
+        )
+    if machine.record.replace_now:
+        return replace(found, health="unhealthy", because="its annotation asks for a replacement")
+    return found
+
+
+def _unknown(machine: MachineState) -> Diagnosis:
+    if machine.vm is None and not machine.record.has_joined:
+        return _waiting("Provisioning", f"{machine.vm_ref} to be observed", "it boots and joins the cluster")
+    why = machine.vm.because if machine.vm else "not observed yet"
+    return _waiting(
+        "Unknown",
+        f"Harvester to report the state of {machine.vm_ref} ({why})",
+        "health check (state unknown)",
+    )
+
+
+def _missing(machine: MachineState, state: ClusterState) -> Diagnosis:
+    because = f"{machine.vm_ref} not found"
+    if state.guest.is_reachable or not state.recorded.initialized:
+        return _unhealthy("Missing", because)
+    return _waiting("Missing", f"{_guest_api(state)}; {because}", "the machine is replaced")
+
+
+def _stopped(machine: MachineState, state: ClusterState) -> Diagnosis:
+    record, phase = machine.record, _phase_of_vm(machine)
+    vm_state = machine.vm.state if machine.vm else ""
+    start = Diagnosis(phase, Stage.STOPPED, "stopped", _vm_to_run(machine), "its Node becomes Ready again")
+    if record.last_restart is None or record.restart_count == 0:
+        return replace(
+            start, because=f"{machine.vm_ref} is {vm_state}; a restart is quicker than a replacement"
+        )
+    until = record.last_restart + START_TIMEOUT
+    if state.now < until:
+        return _waiting(
+            phase,
+            f"{machine.vm_ref} to start (now {vm_state})",
+            "the machine is replaced if it stays stopped",
+            until,
+        )
+    because = f"{machine.vm_ref} is {vm_state} again after a restart"
+    if is_last_etcd_member(machine, state):
+        return replace(start, because=because)
+    if state.guest.is_reachable or not state.recorded.initialized:
+        return _unhealthy(phase, because)
+    return _waiting(phase, f"{_guest_api(state)}; {because}", "the machine is replaced")
+
+
+def _starting_up(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
+    boot = _boot_step(machine, state)
+    init = state.init_server
+    if state.recorded.initialized:
+        if not state.guest.is_reachable:
+            return replace(boot, waiting_for=_guest_api(state), next="health check") if machine.node else boot
+        return _within_startup_timeout(boot, machine, pool, state, _joinable_since(machine, state))
+    if init is None or machine.name != init.name:
+        return replace(
+            boot, next=f"it joins once Machine {state.recorded.init_server_name} has started the cluster"
+        )
+    if state.guest.state == "unknown" and machine.address:
+        # It may have started the cluster while no controller was running.
+        return boot
+    found = _within_startup_timeout(boot, machine, pool, state, machine.record.created)
+    probed_since = state.guest.probed_since
+    if (
+        found.health == "unhealthy"
+        and probed_since is not None
+        and state.now < probed_since + API_PROBE_PERIOD
+    ):
+        until = probed_since + API_PROBE_PERIOD
+        return replace(boot, next="the machine is replaced if its API server does not answer", until=until)
+    return found
+
+
+def _boot_step(machine: MachineState, state: ClusterState) -> Diagnosis:
+    """What a running machine that was never Ready has yet to reach."""
+    node = machine.node
+    if node is not None:
+        why = first_clause(node.ready_message)
+        return _waiting("Joining", f"Node {node.name} to become Ready ({why})", "it takes workloads")
+    if not machine.address:
+        vm = machine.vm
+        why = first_clause(vm.because) if vm and vm.because else ""
+        if not why and vm and not vm.agent_connected:
+            why = "guest agent not connected"
+        return _waiting(
+            "Provisioning",
+            f"{machine.vm_ref} to report an IP address{f' ({why})' if why else ''}",
+            "it joins the cluster",
+        )
+    if machine.record.is_init_server and not state.recorded.initialized:
+        return _waiting(
+            "Provisioning",
+            f"{machine.vm_ref} ({machine.address}) to start the API server",
+            "the other machines join",
+        )
+    return _waiting(
+        "Provisioning", f"{machine.vm_ref} ({machine.address}) to register as a Node", "it becomes Ready"
+    )
+
+
+def _joinable_since(machine: MachineState, state: ClusterState) -> datetime:
+    """Since when it could have joined: its own creation, or the start of the cluster if that came later."""
+    started = state.recorded.initialized_since
+    return max(machine.record.created, started) if started else machine.record.created
+
+
+def _within_startup_timeout(
+    boot: Diagnosis, machine: MachineState, pool: Pool, state: ClusterState, since: datetime
+) -> Diagnosis:
+    timeout = pool.startup_timeout
+    if timeout is None:
+        return boot
+    if machine.record.last_restart is not None:
+        since = max(since, machine.record.last_restart)
+    if state.now >= since + timeout:
+        because = f"its Node did not become Ready within {_format_span(timeout)}"
+        return replace(boot, health="unhealthy", because=because, next="the machine is replaced")
+    if state.now < since + timeout / 2:
+        return replace(boot, until=since + timeout / 2)  # so far it is on time
+    return replace(
+        boot,
+        next=f"the machine is replaced if that takes longer than {_format_span(timeout)}",
+        until=since + timeout,
+    )
+
+
+def _not_ready(
+    finding: Literal["failed-host", "unready-node"], machine: MachineState, pool: Pool, state: ClusterState
+) -> Diagnosis:
+    if not state.guest.is_reachable:
+        phase = "Unknown" if machine.node is None else "NotReady"
+        return _waiting(phase, _guest_api(state), f"health check of Machine {machine.name}")
+    since = _unready_since(machine, state)
+    why = first_clause(machine.node.ready_message) if machine.node else "the Node was deleted"
+    if finding == "failed-host":
+        host = machine.vm.host if machine.vm else ""
+        until = since + max(HOST_FAILURE_TIMEOUT, pool.unhealthy_timeout)
+        waiting_for = f"Harvester to move {machine.vm_ref} off host {host} (host NotReady)"
+        because = f"its Node is not Ready since host {host} failed"
+    else:
+        until = since + pool.unhealthy_timeout
+        waiting_for = f"Node {machine.node_name} to become Ready again ({why})"
+        because = f"its Node was not Ready for {_format_span(pool.unhealthy_timeout)} ({why})"
+    if state.now >= until:
+        return _unhealthy("NotReady", because, waiting_for)
+    return _waiting("NotReady", waiting_for, "the machine is replaced", until)
+
+
+def _unready_since(machine: MachineState, state: ClusterState) -> datetime:
+    """When its Node was first found not Ready, or its VM restarted since."""
+    found = machine.record.find_condition("Ready")
+    since = state.now
+    # While a machine was being initialized its Node was Ready, though the machine was not.
+    if (
+        found is not None
+        and found.status == "False"
+        and found.last_transition_time
+        and found.reason != INITIALIZING
+    ):
+        since = datetime.fromisoformat(found.last_transition_time)
+    return max(since, machine.record.last_restart) if machine.record.last_restart else since
+
+
+# -- words -------------------------------------------------------------------------------------------------------
+
+_PHASES = {
+    "provisioning": "Provisioning",
+    "starting": "Starting",
+    "stopping": "Stopping",
+    "stopped": "Stopped",
+    "failed": "Failed",
+    "migrating": "Migrating",
+    "deleting": "Deleting",
+}
+_NEXT_STEPS = {
+    "provisioning": "it boots",
+    "stopping": "it is started again",
+    "stopped": "it is started again",
+    "failed": "it is started again",
+    "deleting": "the machine is replaced",
+}
+
+
+def _phase_of_vm(machine: MachineState) -> str:
+    if machine.presence == "missing":
+        return "Missing"
+    vm_state = machine.vm.state if machine.vm else ""
+    if vm_state == "starting" and not machine.record.was_ready:
+        return "Provisioning"
+    return _PHASES.get(vm_state, "NotReady")
+
+
+def next_step_of_vm(machine: MachineState) -> str:
+    """What comes after the VM's present state."""
+    usual = "its Node becomes Ready again" if machine.record.was_ready else "it joins the cluster"
+    return _NEXT_STEPS.get(machine.vm.state, usual) if machine.vm else usual
+
+
+def _vm_to_run(machine: MachineState) -> str:
+    vm = machine.vm
+    why = f"; {first_clause(vm.because)}" if vm and vm.because else ""
+    return f"{machine.vm_ref} to run (now {vm.state if vm else 'unknown'}{why})"
+
+
+def _guest_api(state: ClusterState) -> str:
+    return f"the guest API server ({unreachable_reason(state.guest)})"
+
+
+def is_last_etcd_member(machine: MachineState, state: ClusterState) -> bool:
+    """Whether it is the only etcd member that is left; such a machine is never replaced."""
+    alone = [member.name for member in state.etcd_members] == [machine.name]
+    return alone and machine.is_etcd and machine.record.was_ready
+
+
+def _format_span(span: timedelta) -> str:
+    seconds = int(span.total_seconds())
+    return f"{seconds} s" if seconds % 60 or seconds == 0 else f"{seconds // 60} min"

@@ -1,0 +1,63 @@
+"""Clients of the Harvesters that credential Secrets lead to."""
+
+from __future__ import annotations
+
+from windrow.client.client import Client
+from windrow.client.transport import Transport
+from windrow.clusters.api.secrets import CredentialError, SecretData, read_credential
+from windrow.clusters.api.status import GuestServiceAccount
+from windrow.clusters.mutation_cache import MutationCache
+from windrow.clusters.sources.guest_api import Connect
+from windrow.harvester.identity import IDENTITY, read_identity
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.resources import SECRET
+
+
+class HarvesterClients:
+    """One client for each credential, made anew when its Secret changes.
+
+    `proxy` is the proxy through which guests are reached, where the credential's own is not to be used.
+    """
+
+    def __init__(self, secrets: MutationCache[SecretData], connect: Connect, proxy: str = "") -> None:
+        self._secrets = secrets
+        self._connect = connect
+        self._proxy = proxy
+        self._clients: dict[str, tuple[ClientConfig, Client]] = {}
+
+    def get_config(self, credential: str) -> ClientConfig:
+        """Raises CredentialError."""
+        namespace, _, name = credential.partition(":")
+        return read_credential(credential, self._secrets.get(SECRET.ref(name, namespace)))
+
+    def get_client(self, credential: str) -> Client:
+        """Raises CredentialError."""
+        config = self.get_config(credential)
+        known = self._clients.get(credential)
+        if known is None or known[0] != config:
+            transport: Transport = self._connect(config)
+            known = self._clients[credential] = (config, Client(transport))
+        return known[1]
+
+    async def get_verified_client(self, account: GuestServiceAccount) -> Client:
+        """The client of the very Harvester that the ServiceAccount is on. Raises CredentialError.
+
+        What another Harvester has, or has not, proves nothing about the account.
+        """
+        client = self.get_client(account.credential)
+        if account.harvester and (found := read_identity(await client.get(IDENTITY))) != account.harvester:
+            raise CredentialError(
+                f"the credential {account.credential} leads to another Harvester ({found}) than the one with "
+                f"ServiceAccount {account.namespace}/{account.name} ({account.harvester})",
+                "put the kubeconfig of that Harvester into the credential Secret",
+            )
+        return client
+
+    def find_proxy(self, credential: str) -> str:
+        """The proxy through which machines on the credential's Harvester are reached, "" for none."""
+        if self._proxy:
+            return self._proxy
+        try:
+            return self.get_config(credential).proxy_url
+        except CredentialError:
+            return ""
