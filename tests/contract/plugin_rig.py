@@ -69,7 +69,7 @@ async def _no_fields(driver: str, credential: str) -> Mapping[str, str]:
 async def _plugin_world(binary: Path | None) -> AsyncIterator[PluginWorld]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        async with a_harvester(speed=SPEED) as harvester, serve(harvester) as served:
+        async with a_harvester(time_scale=SPEED) as harvester, serve(harvester) as served:
             world = PluginWorld(harvester, served.url, folder, binary or our_driver(folder))
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(world.machines.run())

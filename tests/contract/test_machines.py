@@ -13,7 +13,6 @@ import pytest
 from tests.contract.harvester_rig import rack_world
 from tests.contract.plugin_rig import GO_DRIVER, go_world, plugin_world
 
-from windrow.machines.memory import MemoryMachines
 from windrow.machines.port import (
     DriverConfig,
     InfrastructureUnknown,
@@ -25,6 +24,7 @@ from windrow.machines.port import (
     initial_driver_config,
 )
 from windrow.testing.clock import LoopClock, run_driven
+from windrow.testing.fake_machines import MemoryMachines
 
 CREDENTIAL = "fleet-default:cc-rack"
 DOCUMENT = "#cloud-config\nwrite_files:\n- path: /etc/rancher/rke2/config.yaml\n  content: 'token: s3cret'\n"

@@ -20,10 +20,10 @@ from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.resources import CRD
 from windrow.machines.dispatch import DriverDispatch
 from windrow.machines.harvester.machines import HarvesterMachines
-from windrow.machines.memory import MemoryMachines
 from windrow.machines.port import DriverConfig, MachineStatus, Problem, ReplaceUserDataUnsupported
 from windrow.machines.status_store import StatusStore
 from windrow.testing.clock import run_driven
+from windrow.testing.fake_machines import MemoryMachines
 from windrow.testing.simulation import Simulation, simulation
 
 NOOP_CONFIG = machine_config("NoopConfig")

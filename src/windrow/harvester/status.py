@@ -1,4 +1,4 @@
-"""VmStatus: the observed status of a machine, read from its VirtualMachine and VirtualMachineInstance, and its JSON form.
+"""MachineStatus: the observed status of a machine, read from its VirtualMachine and VirtualMachineInstance, and its JSON form.
 
 `read_state` maps KubeVirt's status to one word. `Stopped` needs care: a VM that is new, or that failed and is being
 started again, shows it for a moment too. The JSON keys are a contract with hosts of other releases: unknown keys are
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, get_args
 
 from windrow.core.json import NotJson, dumps, loads
@@ -127,33 +128,45 @@ _STATES = frozenset({"", *get_args(VmState)})
 
 
 @dataclass(frozen=True, slots=True)
-class VmStatus:
-    """A machine as Harvester shows it. `because` are the words about its state, or about its absence."""
+class MachineStatus:
+    """The observed status of one machine at its infrastructure; `machine_uid` is that of the Machine object.
 
-    presence: Literal["present", "missing"]
+    `presence` is "missing" only after a live request: the built-in driver's GET answered 404 on the Harvester whose
+    identity the config records, or another driver's error text says so. Everything else that is not certain is
+    "unknown", and unknown never replaces or deletes (design §2.5).
+    """
+
+    machine_uid: str
+    name: str
+    presence: Literal["present", "missing", "unknown"]
     vm_uid: str = ""
     state: VmState | Literal[""] = ""
     addresses: tuple[str, ...] = ()
     host: str = ""
-    host_ready: bool | None = None  # None: the host cannot be seen with this credential
-    agent_connected: bool | None = None  # None: no guest works that could have an agent
+    host_ready: bool | None = None  # None: the credential may not get the host's Node
+    agent_connected: bool | None = None  # None: no guest runs that could have an agent
     zone: str = ""
     region: str = ""
-    because: str = ""
-    is_complete: bool = True  # False while something that it needs to start has still to be made
+    because: str = ""  # the infrastructure's own message about the state, or why it is unknown
+    is_complete: bool = True  # False while a resource that it needs to start is not created yet
+    since: datetime | None = None  # since when presence and state have been the same
 
 
 class InvalidVmStatus(ValueError):
-    """What somebody shows of a machine makes no sense."""
+    """A plugin returned a status that is malformed."""
 
 
-def read_vm_status(vm: Vm, vmi: Vmi | None, host: Host | None = None) -> VmStatus:
-    """A machine whose VM exists, with its instance and that one's host where there are any to be seen."""
+def read_vm_status(vm: Vm, vmi: Vmi | None, host: Host | None = None) -> MachineStatus:
+    """The status of the machine of an existing VM, by its instance and the instance's host where they can be read."""
     state = read_state(vm, vmi)
     if vmi is None:
-        return VmStatus("present", vm.uid, state.state, because=state.because)
+        return MachineStatus(
+            vm.machine_uid, vm.ref.name, "present", vm.uid, state.state, because=state.because
+        )
     is_up = state.state in _GUEST_RUNS
-    return VmStatus(
+    return MachineStatus(
+        machine_uid=vm.machine_uid,
+        name=vm.ref.name,
         presence="present",
         vm_uid=vm.uid,
         state=state.state,
@@ -167,7 +180,7 @@ def read_vm_status(vm: Vm, vmi: Vmi | None, host: Host | None = None) -> VmStatu
     )
 
 
-def dump_vm_status(status: VmStatus) -> bytes:
+def dump_vm_status(status: MachineStatus) -> bytes:
     """The answer to WindrowGetVmStatus."""
     return dumps(
         {
@@ -186,8 +199,8 @@ def dump_vm_status(status: VmStatus) -> bytes:
     )
 
 
-def load_vm_status(raw: bytes) -> VmStatus:
-    """What `dump_sight` wrote, in this release or another. Raises InvalidVmStatus."""
+def load_vm_status(raw: bytes, machine_uid: str, name: str) -> MachineStatus:
+    """The status of this machine that `dump_vm_status` wrote, in any release. Raises InvalidVmStatus."""
     try:
         fields = loads(raw)
     except NotJson as error:
@@ -201,7 +214,9 @@ def load_vm_status(raw: bytes) -> VmStatus:
         raise InvalidVmStatus(f"it is {presence!r} and {state!r}")
     if not isinstance(addresses, list | tuple):
         raise InvalidVmStatus(f"its addresses are {addresses!r}")
-    return VmStatus(
+    return MachineStatus(
+        machine_uid=machine_uid,
+        name=name,
         presence=presence,
         vm_uid=_text(fields, "vmUID"),
         state=state,

@@ -1,4 +1,4 @@
-"""Machines of several node drivers behind one port: each order goes to the adapter that its driver stands for."""
+"""One port Machines for several node drivers: each request goes to the adapter of the machine's driver."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from windrow.machines.status_store import StatusStore
 
 
 class DriverDispatch:
-    """The port Machines. `own` are adapters by driver name, `others` makes the machines of every other driver.
+    """The port Machines. `adapters` are by driver name; `default` is the adapter of every other driver.
 
-    All of them pin what they see on `board`, so there is one view of all machines.
+    All of them write to `store`, so there is one view of all machines.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The board on which an adapter pins what it sees of its machines: a Cache that its owner writes."""
+"""The store in which an adapter keeps the status of its machines: a Cache that its owner writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 
 class _Subscription(Generic[V]):
-    """One reader's backlog: for each changed key, what the reader saw last."""
+    """The pending changes of one reader: for each changed key, the value that the reader got last."""
 
     def __init__(self, store: StatusStore[V]) -> None:
         self._store = store
@@ -43,14 +43,14 @@ class _Subscription(Generic[V]):
 
 
 class StatusStore(Generic[V]):
-    """A Cache whose owner says what is in it. Readers that lag get the latest state of each key, once."""
+    """A Cache that its owner writes (client-go: Store). A slow reader gets the latest value of each key, once."""
 
     def __init__(self) -> None:
         self._values: dict[Hashable, V] = {}
         self._subscriptions: WeakSet[_Subscription[V]] = WeakSet()
 
     async def wait_for_sync(self) -> None:
-        """Return at once: what its owner has not pinned is not known, rather than late."""
+        """Return at once: a key that its owner has not written is unknown, not late."""
 
     @property
     def is_watching(self) -> bool:
@@ -60,7 +60,7 @@ class StatusStore(Generic[V]):
         return self._values.get(key)
 
     def keys(self) -> Iterable[Hashable]:
-        """The keys of everything on the board."""
+        """All keys."""
         return tuple(self._values)
 
     def values(self) -> Iterable[V]:
@@ -72,7 +72,7 @@ class StatusStore(Generic[V]):
         return subscription
 
     def put(self, key: Hashable, value: V) -> None:
-        """Pin `value`; readers hear of it only when it differs."""
+        """Store `value`; readers are notified only when it differs."""
         before = self._values.get(key)
         if before == value:
             return
@@ -90,8 +90,8 @@ class StatusStore(Generic[V]):
 
 
 def with_since(before: MachineStatus | None, status: MachineStatus, now: datetime) -> MachineStatus:
-    """`seen`, with the instant since which its presence and state hold. Where nothing is certain, the places last
-    known stay; they are then what they say, last known."""
+    """`status`, with the time since which its presence and state have been the same. An unknown one keeps the uid, the
+    addresses and the place that were last known."""
     if before is None:
         return replace(status, since=now)
     if status.presence == "unknown":

@@ -34,9 +34,9 @@ from windrow.nodedriver.effects import (
     Gather,
     Log,
     NotYet,
-    Operation,
     WaitFor,
     WaitHopeless,
+    WaitingOperation,
     WaitTimeout,
     parse_reply,
 )
@@ -58,7 +58,7 @@ _TRANSIENT = (Unreachable, OutcomeUnknown, ServerError, TooManyRequests, Expired
 
 
 def run(
-    operation: Operation[R],
+    operation: WaitingOperation[R],
     send: Send,
     watch: Watch,
     now: Callable[[], datetime],
@@ -99,7 +99,7 @@ class _Runner:
     ) -> None:
         self._send, self._watch, self._now, self._log, self._sleep = send, watch, now, log, sleep
 
-    def execute(self, effect: Effect) -> Any:
+    def execute(self, effect: Effect | WaitFor[Any]) -> Any:
         match effect:
             case Call(request=request):
                 return parse_reply(self._send(request))

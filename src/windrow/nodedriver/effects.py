@@ -8,8 +8,8 @@ A `Talk` is a generator. It yields
   is thrown in;
 * `Note`    — a sentence for whoever watches;
 
-and returns its result. The asyncio runner (`machines.runner`) waits on shared caches, the blocking one
-(`nodedriver.blocking`) on one watch of its own; both run the same talks.
+and returns its result. An `Operation` without waits runs on both runners, the asyncio one (`machines.harvester.runner`)
+and the blocking one of the plugin (`nodedriver.blocking_runner`). A `WaitingOperation` runs on the blocking one alone.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ class Log:
     text: str
 
 
-Effect = Call | Gather | WaitFor[Any] | Log
+Effect = Call | Gather | Log
 Operation = Generator[Effect, Any, R]
+WaitingOperation = Generator[Effect | WaitFor[Any], Any, R]
 
 
 class WaitTimeout(Exception):

@@ -24,7 +24,7 @@ from windrow.harvester.vms import read_vm
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import ObjectRef
 from windrow.nodedriver.config import Configuration
-from windrow.nodedriver.effects import Log, Operation
+from windrow.nodedriver.effects import Log, Operation, WaitingOperation
 from windrow.nodedriver.errors import MachineNotFound, NotRunning, Refused
 from windrow.nodedriver.ssh_access import needs_ssh
 from windrow.nodedriver.validate.references import (
@@ -96,7 +96,7 @@ def create_and_wait(
     *,
     agent: bool = False,
     save: Callable[[Configuration], object] = lambda made: None,
-) -> Operation[Configuration]:
+) -> WaitingOperation[Configuration]:
     """Make the machine, and return when it has an address. May be repeated, and continues.
 
     `keep` is told what is made as soon as it is, minutes before the end. The guest agent is not added unless asked
@@ -109,24 +109,24 @@ def create_and_wait(
     return (yield from _wait_for_addresses(created))
 
 
-def start_and_wait(configuration: Configuration) -> Operation[Configuration]:
+def start_and_wait(configuration: Configuration) -> WaitingOperation[Configuration]:
     """Start it, and return when it has an address. A machine that runs is left alone."""
     yield from _require_own_vm(configuration)
     yield from power.start(configuration.ref)
     return (yield from _wait_for_addresses(configuration))
 
 
-def stop_and_wait(configuration: Configuration) -> Operation[None]:
+def stop_and_wait(configuration: Configuration) -> WaitingOperation[None]:
     """Ask the guest to power off, and return when it has. A machine that is down is left alone."""
     yield from _power_down(configuration, power.stop)
 
 
-def kill_and_wait(configuration: Configuration) -> Operation[None]:
+def kill_and_wait(configuration: Configuration) -> WaitingOperation[None]:
     """Switch it off, whatever its guest does, and return when it is down."""
     yield from _power_down(configuration, power.kill)
 
 
-def restart_and_wait(configuration: Configuration) -> Operation[Configuration]:
+def restart_and_wait(configuration: Configuration) -> WaitingOperation[Configuration]:
     """Return when another instance of it runs and has an address. A machine that is down is started."""
     observed = yield from _observe_own_vm(configuration)
     yield from power.restart(configuration.ref)
@@ -169,14 +169,14 @@ def with_addresses(configuration: Configuration, addresses: tuple[str, ...]) -> 
     return replace(configuration, ip_address=addresses[0], ipv6_address=six)
 
 
-def _wait_for_addresses(configuration: Configuration) -> Operation[Configuration]:
+def _wait_for_addresses(configuration: Configuration) -> WaitingOperation[Configuration]:
     addresses = yield from wait_for_address(configuration.ref)
     return with_addresses(configuration, addresses)
 
 
 def _power_down(
     configuration: Configuration, request: Callable[[ObjectRef], Operation[None]]
-) -> Operation[None]:
+) -> WaitingOperation[None]:
     yield from _require_own_vm(configuration)
     yield from request(configuration.ref)
     yield from wait_for_stopped(configuration.ref)

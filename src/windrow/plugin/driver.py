@@ -24,7 +24,7 @@ from windrow.plugin.process_env import ProcessEnv
 if TYPE_CHECKING:
     from windrow.harvester.problems import Problem
     from windrow.kubernetes.kubeconfig import ClientConfig
-    from windrow.nodedriver.effects import Operation
+    from windrow.nodedriver.effects import WaitingOperation
     from windrow.nodedriver.operations import PreCreateResult
     from windrow.plugin.http.client import HttpClient
 
@@ -198,7 +198,7 @@ class Driver:
 
     # --- inside
 
-    def _run(self, machine: Configuration, start: Callable[[Configuration], Operation[R]]) -> R:
+    def _run(self, machine: Configuration, start: Callable[[Configuration], WaitingOperation[R]]) -> R:
         """The result of the operation on `machine`. A machine that is not found at another Harvester is Refused."""
         from windrow.nodedriver.blocking_runner import run
         from windrow.nodedriver.errors import MachineNotFound, Refused

@@ -7,8 +7,8 @@ import pytest
 
 from windrow.app.check import CheckResult, check
 from windrow.kubernetes.errors import NotFound
-from windrow.machines.memory import MemoryMachines
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
+from windrow.testing.fake_machines import MemoryMachines
 
 DISKS = {"disks": [{"imageName": "default/leap", "size": 40}]}
 CARDS = {"interfaces": [{"networkName": "default/vlan"}]}

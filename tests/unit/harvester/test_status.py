@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from windrow.core.json import dumps
 from windrow.harvester.hosts import Host
-from windrow.harvester.status import InvalidVmStatus, VmStatus, dump_vm_status, load_vm_status, read_vm_status
+from windrow.harvester.status import (
+    InvalidVmStatus,
+    MachineStatus,
+    dump_vm_status,
+    load_vm_status,
+    read_vm_status,
+)
 from windrow.harvester.vmis import read_vmi
 from windrow.harvester.vms import read_vm
 
@@ -67,7 +73,9 @@ TRUTH = st.none() | st.booleans()
 
 @given(
     st.builds(
-        VmStatus,
+        MachineStatus,
+        st.just("m-1"),
+        st.just("c1-w-x"),
         st.sampled_from(["present", "missing"]),
         vm_uid=TEXT,
         state=st.sampled_from(["", "running", "stopping", "deleting"]),
@@ -81,12 +89,14 @@ TRUTH = st.none() | st.booleans()
         is_complete=st.booleans(),
     )
 )
-def test_a_sight_is_the_same_behind_the_wire(sight: VmStatus) -> None:
-    assert load_vm_status(dump_vm_status(sight)) == sight
+def test_a_status_survives_its_json_form(status: MachineStatus) -> None:
+    assert load_vm_status(dump_vm_status(status), "m-1", "c1-w-x") == status
 
 
 def test_what_another_release_leaves_out_is_not_known_and_what_it_adds_is_passed_over() -> None:
-    assert load_vm_status(dumps({"presence": "present", "colour": "red"})) == VmStatus("present")
+    assert load_vm_status(dumps({"presence": "present", "colour": "red"}), "m-1", "c1-w-x") == MachineStatus(
+        "m-1", "c1-w-x", "present"
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,4 +116,4 @@ def test_what_another_release_leaves_out_is_not_known_and_what_it_adds_is_passed
 )
 def test_what_makes_no_sense_is_refused(raw: bytes) -> None:
     with pytest.raises(InvalidVmStatus):
-        load_vm_status(raw)
+        load_vm_status(raw, "m-1", "c1-w-x")

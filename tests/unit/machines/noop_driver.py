@@ -1,9 +1,9 @@
-"""A docker-machine driver of somebody else: its machines are entries in the JSON file that NOOP_WORLD names.
+"""A foreign docker-machine driver: its machines are entries in the JSON file that NOOP_WORLD names.
 
-It has a flag of every kind and one for user data, keeps its own words and its own config keys, and knows nothing of
-Windrow. `token` is its secret; "wrong" is a wrong one, and to "silent" nobody answers. A world may hold `delay` (seconds that a Create takes) and
-`broken` (what every call but the local ones then says), `refuses` (Create makes nothing), `stillborn` (it makes one
-that never runs) and `by_name` (machines are found by their names, not by the ids that were noted).
+It has a flag of every type and one for user data, config keys of its own, and nothing of Windrow. `token` is its
+secret: "wrong" is rejected, and with "silent" calls block. The file may have `delay` (seconds that Create takes),
+`broken` (the error of every call but the local ones), `refuses` (Create creates nothing), `stillborn` (Create creates a
+machine that never runs) and `by_name` (machines are found by name, not by id).
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Noop:
             if self.config["Token"] in ("", "wrong"):
                 raise Refusal("401 Unauthorized: the token is not valid")
             yield world
-            self.path.write_text(json.dumps(world))
+            temporary = self.path.with_suffix(".new")
+            temporary.write_text(json.dumps(world))
+            temporary.replace(self.path)  # tests read it without the lock
 
     def mine(self, world: dict[str, Any]) -> dict[str, Any]:
         found = self.config["InstanceId"]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,14 +12,6 @@ from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, render_ku
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.machines.harvester.connections import Connections
 from windrow.machines.port import InfrastructureUnknown
-
-
-class StillClock:
-    def now(self) -> datetime:
-        return datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-    async def sleep_until(self, instant: datetime) -> None:
-        raise AssertionError("nothing waits here")
 
 
 class Rack:
@@ -74,13 +65,13 @@ def a_kubeconfig(token: str = "t", ca: str = "") -> str:
 
 
 async def test_a_connection_is_shared_while_its_kubeconfig_stays() -> None:
-    connections = Connections(Shelf(a_kubeconfig()), Rack().dial, StillClock())
+    connections = Connections(Shelf(a_kubeconfig()), Rack().dial)
     assert await connections.get("ns:cc") is await connections.get("ns:cc")
 
 
 async def test_a_new_kubeconfig_retires_the_old_connection_at_once() -> None:
     rack, shelf = Rack(), Shelf(a_kubeconfig("old"))
-    connections = Connections(shelf, rack.dial, StillClock())
+    connections = Connections(shelf, rack.dial)
     old = await connections.get("ns:cc")
     shelf.held = a_kubeconfig("new")
     new = await connections.get("ns:cc")
@@ -90,7 +81,7 @@ async def test_a_new_kubeconfig_retires_the_old_connection_at_once() -> None:
 
 async def test_the_identity_is_asked_once() -> None:
     rack = Rack()
-    connection = await Connections(Shelf(a_kubeconfig()), rack.dial, StillClock()).get("ns:cc")
+    connection = await Connections(Shelf(a_kubeconfig()), rack.dial).get("ns:cc")
     assert [await connection.verify_identity(""), await connection.verify_identity("rack-1")] == [
         "rack-1",
         "rack-1",
@@ -101,7 +92,7 @@ async def test_the_identity_is_asked_once() -> None:
 async def test_a_failed_question_is_asked_again() -> None:
     rack = Rack()
     rack.reply, answer = Unreachable("no route"), rack.reply
-    connection = await Connections(Shelf(a_kubeconfig()), rack.dial, StillClock()).get("ns:cc")
+    connection = await Connections(Shelf(a_kubeconfig()), rack.dial).get("ns:cc")
     with pytest.raises(InfrastructureUnknown, match="https://rack:6443"):
         await connection.identity()
     rack.reply = answer
@@ -109,7 +100,7 @@ async def test_a_failed_question_is_asked_again() -> None:
 
 
 async def test_another_harvester_is_named_with_both_identities() -> None:
-    connection = await Connections(Shelf(a_kubeconfig()), Rack().dial, StillClock()).get("ns:cc")
+    connection = await Connections(Shelf(a_kubeconfig()), Rack().dial).get("ns:cc")
     with pytest.raises(InfrastructureUnknown, match=r"Harvester rack-1; .* on Harvester rack-0"):
         await connection.verify_identity("rack-0")
 
@@ -117,9 +108,9 @@ async def test_another_harvester_is_named_with_both_identities() -> None:
 async def test_the_ca_is_the_identity_where_kube_system_may_not_be_read() -> None:
     rack = Rack()
     rack.reply = Reply(403, b"no")
-    one = await Connections(Shelf(a_kubeconfig(ca="QQ==")), rack.dial, StillClock()).get("ns:cc")
-    same = await Connections(Shelf(a_kubeconfig("other", ca="QQ==")), rack.dial, StillClock()).get("ns:cc")
-    other = await Connections(Shelf(a_kubeconfig(ca="Qg==")), rack.dial, StillClock()).get("ns:cc")
+    one = await Connections(Shelf(a_kubeconfig(ca="QQ==")), rack.dial).get("ns:cc")
+    same = await Connections(Shelf(a_kubeconfig("other", ca="QQ==")), rack.dial).get("ns:cc")
+    other = await Connections(Shelf(a_kubeconfig(ca="Qg==")), rack.dial).get("ns:cc")
     recorded = await one.identity()
     assert await same.verify_identity(recorded) == recorded
     with pytest.raises(InfrastructureUnknown):
@@ -139,7 +130,7 @@ async def test_the_ca_is_the_identity_where_kube_system_may_not_be_read() -> Non
 )
 async def test_an_unusable_credential_is_reported_with_a_hint(held: str | Exception) -> None:
     with pytest.raises(InfrastructureUnknown, match="credential ns:cc") as unknown:
-        await Connections(Shelf(held), Rack().dial, StillClock()).get("ns:cc")
+        await Connections(Shelf(held), Rack().dial).get("ns:cc")
     assert unknown.value.hint
 
 
@@ -151,5 +142,5 @@ async def test_a_failed_connection_is_reported_with_a_hint(error: Exception) -> 
         raise error
 
     with pytest.raises(InfrastructureUnknown, match="ns:cc") as unknown:
-        await Connections(Shelf(a_kubeconfig()), dial, StillClock()).get("ns:cc")
+        await Connections(Shelf(a_kubeconfig()), dial).get("ns:cc")
     assert unknown.value.hint

@@ -1,8 +1,9 @@
-"""What a killed host left behind is ended by the next one, and nothing else."""
+"""The orphans of a killed host are killed by the next one, and nothing else."""
 
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,10 +21,14 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
         process.wait()
 
 
-def a_process(number: str, *, session: bool = False) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        ["/bin/sleep", "300"], env={HOST_ID_ENV: number} if number else {}, start_new_session=session
+def a_process(host_id: str, *, session: bool = False) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        ["/bin/sleep", "300"], env={HOST_ID_ENV: host_id, "PATH": "/bin"}, start_new_session=session
     )
+    # Popen returns during the exec, a moment before the new environment can be read.
+    while not Path(f"/proc/{process.pid}/environ").read_bytes():
+        time.sleep(0.001)
+    return process
 
 
 def test_every_process_of_this_host_is_killed_in_any_session(

@@ -66,7 +66,7 @@ class Plugins:
 
     @asynccontextmanager
     async def open(self, body: str, **rest: Any) -> AsyncIterator[Plugin]:
-        rest = {"env": {"PATH": os.environ["PATH"]}, "patience": HASTY, **rest}
+        rest = {"env": {"PATH": os.environ["PATH"]}, "timeouts": HASTY, **rest}
         async with open_plugin(self.write(body), "test", **rest) as plugin:
             yield plugin
 
@@ -188,7 +188,7 @@ async def test_a_plugin_that_dies_in_a_call_is_reported_with_its_last_output(plu
     body = (
         "def die(_): print('out of cheese', file=sys.stderr, flush=True); os._exit(7)\nserve({'Create': die})"
     )
-    with pytest.raises(PluginDisconnected, match=r"lost during Create.*exit code 7.*out of cheese"):
+    with pytest.raises(PluginDisconnected, match=r"disconnected during Create.*exit code 7.*out of cheese"):
         async with plugins.open(body) as plugin:
             await plugin.call("Create")
 

@@ -51,19 +51,19 @@ def a_spec(name: str = "m-1", uid: str = "uid-1", **options: Any) -> MachineSpec
     return MachineSpec(name, uid, "c1", "cluster-1", CREDENTIAL, options, DOCUMENT, driver="noop")
 
 
-class Country:
-    """The noop driver's world, and the host that works in it."""
+class Rig:
+    """The infrastructure of the noop driver (a JSON file), and a plugin host."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / "world.json"
         self.change(machines={}, made=[])
         self.token = TOKEN
-        self.said: dict[str, str] = {}  # further fields of the credential
+        self.extra_fields: dict[str, str] = {}  # further fields of the credential
         self.binary: Path | None = noop_driver(folder)
-        self.machines = self.a_host()
+        self.machines = self.new_host()
 
-    def a_host(self, pace: PollIntervals = FAST, state: str = "state", at_once: int = 8) -> PluginMachines:
+    def new_host(self, pace: PollIntervals = FAST, state: str = "state", at_once: int = 8) -> PluginMachines:
         async def no_kubeconfig(credential: str) -> str:
             raise AssertionError("a foreign driver has no kubeconfig")
 
@@ -73,7 +73,7 @@ class Country:
             assert (driver, credential) == ("noop", CREDENTIAL)
             if not self.token:
                 raise LookupError("there is no such Secret")
-            return {"token": self.token, **self.said}
+            return {"token": self.token, **self.extra_fields}
 
         return PluginMachines(
             lambda driver: self.binary if driver == "noop" else None,
@@ -89,14 +89,16 @@ class Country:
         )
 
     def read(self) -> dict[str, Any]:
-        world: dict[str, Any] = json.loads(self.path.read_text())
-        return world
+        state: dict[str, Any] = json.loads(self.path.read_text())
+        return state
 
     def change(self, **change: Any) -> None:
         with self.path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            world = self.read() if self.path.exists() else {}
-            self.path.write_text(json.dumps({**world, **change}))
+            state = self.read() if self.path.exists() else {}
+            temporary = self.path.with_suffix(".new")
+            temporary.write_text(json.dumps({**state, **change}))
+            temporary.replace(self.path)
 
     def vms(self) -> list[str]:
         return [machine["config"]["MachineName"] for machine in self.read()["machines"].values()]
@@ -118,44 +120,46 @@ async def running(machines: PluginMachines) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def country(tmp_path: Path) -> AsyncIterator[Country]:
-    made = Country(tmp_path)
-    async with running(made.machines):
-        yield made
-    assert made.processes() == set()
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    rig = Rig(tmp_path)
+    async with running(rig.machines):
+        yield rig
+    assert rig.processes() == set()
 
 
-async def seen(
+async def wait_for_status(
     machines: PluginMachines, wanted: Callable[[MachineStatus], bool], uid: str = "uid-1"
 ) -> MachineStatus:
     async with asyncio.timeout(20):
-        async for _, sighting in machines.statuses().changes():
-            if sighting is not None and sighting.machine_uid == uid and wanted(sighting):
-                return sighting
-    raise AssertionError("the sightings ended")
+        async for _, status in machines.statuses().changes():
+            if status is not None and status.machine_uid == uid and wanted(status):
+                return status
+    raise AssertionError("the statuses ended")
 
 
-async def born(country: Country, spec: MachineSpec | None = None) -> DriverConfig:
-    memory = await country.machines.ensure(spec or a_spec(), None)
-    await seen(country.machines, lambda s: bool(s.addresses))
-    return memory
+async def create_running(rig: Rig, spec: MachineSpec | None = None) -> DriverConfig:
+    config = await rig.machines.ensure(spec or a_spec(), None)
+    await wait_for_status(rig.machines, lambda s: bool(s.addresses))
+    return config
 
 
-async def test_a_machine_is_created_with_the_user_data_and_reported(country: Country) -> None:
-    await born(country, a_spec(region="south", size="4", spot=True, tag=["x"]))
+async def test_a_machine_is_created_with_the_user_data_and_reported(rig: Rig) -> None:
+    await create_running(rig, a_spec(region="south", size="4", spot=True, tag=["x"]))
 
-    machine = country.only()
+    machine = rig.only()
     assert machine["document"] == DOCUMENT
     config = machine["config"]
     assert (config["Region"], config["Size"], config["Spot"], config["Tags"]) == ("south", 4, True, ["x"])
     assert (config["MachineName"], config["Token"]) == ("m-1", TOKEN)
-    assert (await seen(country.machines, lambda s: s.state == "running")).addresses == ("198.51.100.7",)
+    assert (await wait_for_status(rig.machines, lambda s: s.state == "running")).addresses == (
+        "198.51.100.7",
+    )
 
 
-async def test_unset_flags_have_their_defaults(country: Country) -> None:
-    await born(country)
+async def test_unset_flags_have_their_defaults(rig: Rig) -> None:
+    await create_running(rig)
 
-    config = country.only()["config"]
+    config = rig.only()["config"]
     assert (config["Region"], config["Size"], config["Spot"], config["Tags"]) == (
         "north",
         2,
@@ -164,24 +168,24 @@ async def test_unset_flags_have_their_defaults(country: Country) -> None:
     )
 
 
-async def test_the_config_identifies_the_machine_and_has_no_secret(country: Country) -> None:
-    memory = await born(country)
-    kept = (country.folder / "state" / "uid-1" / "memory.json").read_text()
+async def test_the_config_identifies_the_machine_and_has_no_secret(rig: Rig) -> None:
+    config = await create_running(rig)
+    kept = (rig.folder / "state" / "uid-1" / "machine.json").read_text()
 
-    for text in (json.dumps(dict(memory)), kept):
+    for text in (json.dumps(dict(config)), kept):
         assert TOKEN not in text
         assert "dDBrZW4tb2YtdGhlLWRheQ" not in text  # the same in base64
         assert "s3cret" not in text
-        assert str(country.folder) not in text
-    assert memory["WindrowDriver"] == "noop"
-    assert memory["WindrowMachineUID"] == "uid-1"
-    assert memory["WindrowVMUID"]
-    assert memory["InstanceId"] == "i-0"
+        assert str(rig.folder) not in text
+    assert config["WindrowDriver"] == "noop"
+    assert config["WindrowMachineUID"] == "uid-1"
+    assert config["WindrowVMUID"]
+    assert config["InstanceId"] == "i-0"
 
 
-async def test_user_data_in_a_driver_config_is_not_recorded(country: Country) -> None:
-    country.binary = a_binary(
-        country.folder,
+async def test_user_data_in_a_driver_config_is_not_recorded(rig: Rig) -> None:
+    rig.binary = a_binary(
+        rig.folder,
         "noop",
         """
         import base64, pathlib
@@ -195,22 +199,22 @@ async def test_user_data_in_a_driver_config_is_not_recorded(country: Country) ->
         noop_driver.main()
         """,
     )
-    memory = await born(country)
+    config = await create_running(rig)
 
-    assert country.only()["config"]["Text"] == DOCUMENT
-    for text in (json.dumps(dict(memory)), (country.folder / "state" / "uid-1" / "memory.json").read_text()):
+    assert rig.only()["config"]["Text"] == DOCUMENT
+    for text in (json.dumps(dict(config)), (rig.folder / "state" / "uid-1" / "machine.json").read_text()):
         assert "s3cret" not in text
         assert base64.b64encode(DOCUMENT.encode()).decode()[:40] not in text
-    await country.machines.power(memory, Power.OFF)
+    await rig.machines.power(config, Power.OFF)
 
 
-async def test_the_user_data_file_is_private_and_deleted_after_create(country: Country) -> None:
-    country.change(delay=1.5)
-    path = country.folder / "state" / "uid-1" / "user-data"
-    await country.machines.ensure(a_spec(), None)
+async def test_the_user_data_file_is_private_and_deleted_after_create(rig: Rig) -> None:
+    rig.change(delay=1.5)
+    path = rig.folder / "state" / "uid-1" / "user-data"
+    await rig.machines.ensure(a_spec(), None)
     assert path.stat().st_mode & 0o777 == 0o600
 
-    await seen(country.machines, lambda s: s.state == "running")
+    await wait_for_status(rig.machines, lambda s: s.state == "running")
     for _ in range(50):
         if not path.exists():
             break
@@ -219,13 +223,13 @@ async def test_the_user_data_file_is_private_and_deleted_after_create(country: C
 
 
 async def test_user_data_files_of_a_killed_host_are_removed_at_the_next_start(tmp_path: Path) -> None:
-    country = Country(tmp_path)
+    rig = Rig(tmp_path)
     left = [tmp_path / "state" / "uid-7" / "user-data", tmp_path / "state" / "checks" / "x" / "user-data"]
     for path in left:
         path.parent.mkdir(parents=True)
         path.write_text(DOCUMENT)
-    async with running(country.machines):
-        await country.machines.check([a_spec()])
+    async with running(rig.machines):
+        await rig.machines.check([a_spec()])
     assert not any(path.exists() for path in left)
 
 
@@ -233,30 +237,30 @@ async def test_user_data_files_of_a_killed_host_are_removed_at_the_next_start(tm
 async def test_a_host_that_stops_at_any_moment_leaves_no_process_and_loses_no_machine(
     tmp_path: Path, moment: float
 ) -> None:
-    country = Country(tmp_path)
-    country.change(delay=0.5)
+    rig = Rig(tmp_path)
+    rig.change(delay=0.5)
     ordering: asyncio.Task[DriverConfig] | None = None
-    async with running(country.machines):
-        ordering = asyncio.create_task(country.machines.ensure(a_spec(), None))
+    async with running(rig.machines):
+        ordering = asyncio.create_task(rig.machines.ensure(a_spec(), None))
         await asyncio.sleep(moment)
     await asyncio.wait({ordering}, timeout=0.1)
     ordering.cancel()
     await asyncio.wait({ordering})
-    assert country.processes() == set()
+    assert rig.processes() == set()
 
-    again = country.machines = country.a_host()
+    again = rig.machines = rig.new_host()
     async with running(again):
         await again.ensure(a_spec(), None)
-        await seen(again, lambda s: bool(s.addresses))
-        assert country.vms() == ["m-1"]
+        await wait_for_status(again, lambda s: bool(s.addresses))
+        assert rig.vms() == ["m-1"]
         await again.remove(initial_driver_config(a_spec()), frozenset())
-        await seen(again, lambda s: s.presence == "missing")
-    assert country.vms() == []
+        await wait_for_status(again, lambda s: s.presence == "missing")
+    assert rig.vms() == []
 
 
 async def test_processes_that_a_plugin_left_end_with_the_host(tmp_path: Path) -> None:
-    country = Country(tmp_path)
-    country.binary = a_binary(
+    rig = Rig(tmp_path)
+    rig.binary = a_binary(
         tmp_path,
         "noop",
         f"""
@@ -267,8 +271,8 @@ async def test_processes_that_a_plugin_left_end_with_the_host(tmp_path: Path) ->
         main()
         """,
     )
-    async with running(country.machines):
-        await country.machines.check([a_spec()])
+    async with running(rig.machines):
+        await rig.machines.check([a_spec()])
         child = Path("/proc") / (tmp_path / "child").read_text()
         assert child.exists()
     for _ in range(50):
@@ -279,18 +283,18 @@ async def test_processes_that_a_plugin_left_end_with_the_host(tmp_path: Path) ->
         raise AssertionError("it lives")
 
 
-async def test_a_create_is_accepted_while_the_call_still_runs(country: Country) -> None:
-    country.change(delay=3)
-    memory = await country.machines.ensure(a_spec(), None)
+async def test_a_create_is_accepted_while_the_call_still_runs(rig: Rig) -> None:
+    rig.change(delay=3)
+    config = await rig.machines.ensure(a_spec(), None)
 
-    assert (await seen(country.machines, lambda s: s.presence == "present")).state == "starting"
-    assert await country.machines.ensure(a_spec(), memory) == memory
-    assert country.read()["made"] == ["m-1"]
+    assert (await wait_for_status(rig.machines, lambda s: s.presence == "present")).state == "starting"
+    assert await rig.machines.ensure(a_spec(), config) == config
+    assert rig.read()["made"] == ["m-1"]
 
 
-async def test_a_create_that_shows_nothing_in_time_goes_on(country: Country) -> None:
-    country.binary = a_binary(
-        country.folder,
+async def test_a_create_that_shows_nothing_in_time_goes_on(rig: Rig) -> None:
+    rig.binary = a_binary(
+        rig.folder,
         "noop",
         """
         import time
@@ -300,83 +304,81 @@ async def test_a_create_that_shows_nothing_in_time_goes_on(country: Country) -> 
         noop_driver.main()
         """,
     )
-    hasty = country.a_host(PollIntervals(FAST.transitional, FAST.steady, FAST.unknown, create_accept_s=0.5))
+    hasty = rig.new_host(PollIntervals(FAST.transitional, FAST.steady, FAST.unknown, create_accept_s=0.5))
     async with running(hasty):
-        with pytest.raises(InfrastructureUnknown, match="is making m-1, which does not show yet"):
+        with pytest.raises(InfrastructureUnknown, match="is creating machine m-1, which is not visible yet"):
             await hasty.ensure(a_spec(), None)
         await asyncio.sleep(1.5)
         assert (await hasty.ensure(a_spec(), None))["WindrowVMUID"]
-    assert country.read()["made"] == ["m-1"]
+    assert rig.read()["made"] == ["m-1"]
 
 
-async def test_problems_of_options_are_reported_by_name_and_nothing_is_created(country: Country) -> None:
-    problems = await country.machines.check(
-        [a_spec(size="many", colour="red", spot="perhaps"), a_spec("m-2")]
-    )
+async def test_problems_of_options_are_reported_by_name_and_nothing_is_created(rig: Rig) -> None:
+    problems = await rig.machines.check([a_spec(size="many", colour="red", spot="perhaps"), a_spec("m-2")])
 
     assert {problem.field for problem in problems} == {"size", "colour", "spot"}
-    assert "colour is no option of node driver noop" in " ".join(map(str, problems))
+    assert "node driver noop has no option colour" in " ".join(map(str, problems))
     assert "region, size, spot, tag, token, userdata" in " ".join(map(str, problems))
-    assert country.read()["made"] == []
+    assert rig.read()["made"] == []
 
 
-async def test_a_drivers_own_refusal_is_a_refusal(country: Country) -> None:
-    (problem,) = await country.machines.check([a_spec(size=13)])
+async def test_a_drivers_own_refusal_is_a_refusal(rig: Rig) -> None:
+    (problem,) = await rig.machines.check([a_spec(size=13)])
     assert "size 13 is unlucky" in problem.message
     with pytest.raises(MachineRefused, match="size 13 is unlucky"):
-        await country.machines.ensure(a_spec(size=13), None)
+        await rig.machines.ensure(a_spec(size=13), None)
 
 
-async def test_a_wrong_credential_leaves_everything_unknown(country: Country) -> None:
-    memory = await born(country)
-    country.token = "wrong"
-    sighting = await seen(country.machines, lambda s: s.presence == "unknown")
-    assert CREDENTIAL in sighting.because
-    assert "401" in sighting.because
+async def test_a_wrong_credential_leaves_everything_unknown(rig: Rig) -> None:
+    config = await create_running(rig)
+    rig.token = "wrong"
+    status = await wait_for_status(rig.machines, lambda s: s.presence == "unknown")
+    assert CREDENTIAL in status.because
+    assert "401" in status.because
     for order in (
-        country.machines.remove(memory, frozenset()),
-        country.machines.check([a_spec("m-2", "uid-2")]),
-        country.machines.ensure(a_spec("m-2", "uid-2"), None),
+        rig.machines.remove(config, frozenset()),
+        rig.machines.check([a_spec("m-2", "uid-2")]),
+        rig.machines.ensure(a_spec("m-2", "uid-2"), None),
     ):
         with pytest.raises(InfrastructureUnknown, match=CREDENTIAL):
             await order
-    country.token = TOKEN
-    assert (await seen(country.machines, lambda s: s.presence == "present")).state == "running"
+    rig.token = TOKEN
+    assert (await wait_for_status(rig.machines, lambda s: s.presence == "present")).state == "running"
 
 
-async def test_a_machine_that_cannot_be_polled_during_create_is_unknown(country: Country) -> None:
-    country.change(delay=4)
-    await country.machines.ensure(a_spec(), None)
-    country.change(broken="503 Service Unavailable")
-    assert "503" in (await seen(country.machines, lambda s: s.presence == "unknown")).because
-    country.change(broken="")
-    await seen(country.machines, lambda s: s.presence == "present")
+async def test_a_machine_that_cannot_be_polled_during_create_is_unknown(rig: Rig) -> None:
+    rig.change(delay=4)
+    await rig.machines.ensure(a_spec(), None)
+    rig.change(broken="503 Service Unavailable")
+    assert "503" in (await wait_for_status(rig.machines, lambda s: s.presence == "unknown")).because
+    rig.change(broken="")
+    await wait_for_status(rig.machines, lambda s: s.presence == "present")
 
 
-async def test_a_rotated_credential_is_used_at_once(country: Country) -> None:
-    memory = await born(country)
-    country.token = "t0ken-of-the-morrow"
-    await country.machines.power(memory, Power.OFF)
-    assert country.only()["state"] == wire.STOPPED
+async def test_a_rotated_credential_is_used_at_once(rig: Rig) -> None:
+    config = await create_running(rig)
+    rig.token = "t0ken-of-the-morrow"
+    await rig.machines.power(config, Power.OFF)
+    assert rig.only()["state"] == wire.STOPPED
 
 
-async def test_a_deleted_credential_is_reported(country: Country) -> None:
-    country.token = ""
+async def test_a_deleted_credential_is_reported(rig: Rig) -> None:
+    rig.token = ""
     with pytest.raises(InfrastructureUnknown, match=f"{CREDENTIAL} cannot be read"):
-        await country.machines.ensure(a_spec(), None)
+        await rig.machines.ensure(a_spec(), None)
 
 
-async def test_a_driver_that_is_not_installed_is_reported(country: Country) -> None:
-    country.binary = None
+async def test_a_driver_that_is_not_installed_is_reported(rig: Rig) -> None:
+    rig.binary = None
     with pytest.raises(InfrastructureUnknown, match="noop is not installed"):
-        await country.machines.plan(a_spec())
+        await rig.machines.plan(a_spec())
     with pytest.raises(InfrastructureUnknown, match="noop is not installed"):
-        await country.machines.ensure(a_spec(), None)
+        await rig.machines.ensure(a_spec(), None)
 
 
-async def test_a_driver_without_user_data_is_refused_by_name(country: Country) -> None:
-    country.binary = a_binary(
-        country.folder,
+async def test_a_driver_without_user_data_is_refused_by_name(rig: Rig) -> None:
+    rig.binary = a_binary(
+        rig.folder,
         "noop",
         """
         from tests.unit.machines import noop_driver
@@ -385,336 +387,336 @@ async def test_a_driver_without_user_data_is_refused_by_name(country: Country) -
         """,
     )
     with pytest.raises(MachineRefused, match=r"noop has no flag for user data.*SSH provisioning"):
-        await country.machines.ensure(a_spec(), None)
+        await rig.machines.ensure(a_spec(), None)
 
 
-async def test_only_a_message_that_names_the_machine_makes_it_missing(country: Country) -> None:
-    await born(country)
-    country.change(broken="the token is valid, the account was not found")
-    assert "not found" in (await seen(country.machines, lambda s: s.presence == "unknown")).because
+async def test_only_a_message_that_names_the_machine_makes_it_missing(rig: Rig) -> None:
+    await create_running(rig)
+    rig.change(broken="the token is valid, the account was not found")
+    assert "not found" in (await wait_for_status(rig.machines, lambda s: s.presence == "unknown")).because
 
-    country.change(broken="", machines={})
-    assert "m-1" in (await seen(country.machines, lambda s: s.presence == "missing")).because
+    rig.change(broken="", machines={})
+    assert "m-1" in (await wait_for_status(rig.machines, lambda s: s.presence == "missing")).because
 
 
-async def test_a_machine_is_stopped_and_started(country: Country) -> None:
-    memory = await born(country)
+async def test_a_machine_is_stopped_and_started(rig: Rig) -> None:
+    config = await create_running(rig)
     for _ in range(2):
-        await country.machines.power(memory, Power.OFF)
-    assert (await seen(country.machines, lambda s: s.state == "stopped")).addresses == ()
-    await country.machines.power(memory, Power.ON)
-    await seen(country.machines, lambda s: s.state == "running")
+        await rig.machines.power(config, Power.OFF)
+    assert (await wait_for_status(rig.machines, lambda s: s.state == "stopped")).addresses == ()
+    await rig.machines.power(config, Power.ON)
+    await wait_for_status(rig.machines, lambda s: s.state == "running")
 
 
-async def test_power_on_a_machine_that_does_not_exist_is_refused(country: Country) -> None:
-    memory = await born(country)
-    country.change(machines={})
-    with pytest.raises(MachineRefused, match="m-1 is not there"):
-        await country.machines.power(memory, Power.ON)
+async def test_power_on_a_machine_that_does_not_exist_is_refused(rig: Rig) -> None:
+    config = await create_running(rig)
+    rig.change(machines={})
+    with pytest.raises(MachineRefused, match="m-1 not found"):
+        await rig.machines.power(config, Power.ON)
 
 
-async def test_a_removed_machine_has_no_state_directory(country: Country) -> None:
-    memory = await born(country)
-    await country.machines.remove(memory, frozenset())
-    await seen(country.machines, lambda s: s.presence == "missing")
-    await country.machines.remove(memory, frozenset())
+async def test_a_removed_machine_has_no_state_directory(rig: Rig) -> None:
+    config = await create_running(rig)
+    await rig.machines.remove(config, frozenset())
+    await wait_for_status(rig.machines, lambda s: s.presence == "missing")
+    await rig.machines.remove(config, frozenset())
 
-    assert country.vms() == []
-    assert not (country.folder / "state" / "uid-1" / "memory.json").exists()
+    assert rig.vms() == []
+    assert not (rig.folder / "state" / "uid-1" / "machine.json").exists()
 
 
-async def test_a_machine_whose_create_never_started_is_not_removed(country: Country) -> None:
-    await born(country)
+async def test_a_machine_whose_create_never_started_is_not_removed(rig: Rig) -> None:
+    await create_running(rig)
     stranger = initial_driver_config(a_spec("m-1", "uid-2"))
-    await country.machines.remove(stranger, frozenset())
-    await seen(country.machines, lambda s: s.presence == "missing", "uid-2")
-    assert country.vms() == ["m-1"]
+    await rig.machines.remove(stranger, frozenset())
+    await wait_for_status(rig.machines, lambda s: s.presence == "missing", "uid-2")
+    assert rig.vms() == ["m-1"]
 
 
-async def test_a_machine_being_created_is_removed_afterwards(country: Country) -> None:
-    country.change(delay=1.5)
-    memory = await country.machines.ensure(a_spec(), None)
-    await country.machines.remove(memory, frozenset())
-    await seen(country.machines, lambda s: s.presence == "missing")
-    assert country.vms() == []
+async def test_a_machine_being_created_is_removed_afterwards(rig: Rig) -> None:
+    rig.change(delay=1.5)
+    config = await rig.machines.ensure(a_spec(), None)
+    await rig.machines.remove(config, frozenset())
+    await wait_for_status(rig.machines, lambda s: s.presence == "missing")
+    assert rig.vms() == []
 
 
 async def test_a_host_that_died_during_create_adopts_a_running_machine(tmp_path: Path) -> None:
-    country = Country(tmp_path)
-    country.change(delay=60)
-    async with running(country.machines):
-        await country.machines.ensure(a_spec(), None)
-    assert country.processes() == set()
+    rig = Rig(tmp_path)
+    rig.change(delay=60)
+    async with running(rig.machines):
+        await rig.machines.ensure(a_spec(), None)
+    assert rig.processes() == set()
 
-    country.change(delay=0)
-    after = country.machines = country.a_host()
+    rig.change(delay=0)
+    after = rig.machines = rig.new_host()
     async with running(after):
-        memory = await after.ensure(a_spec(), initial_driver_config(a_spec()))
-        assert memory["InstanceId"] == "i-0"
-        assert country.read()["made"] == ["m-1"]
+        config = await after.ensure(a_spec(), initial_driver_config(a_spec()))
+        assert config["InstanceId"] == "i-0"
+        assert rig.read()["made"] == ["m-1"]
         await after.remove(initial_driver_config(a_spec()), frozenset())
-        await seen(after, lambda s: s.presence == "missing")
-    assert country.vms() == []
+        await wait_for_status(after, lambda s: s.presence == "missing")
+    assert rig.vms() == []
 
 
-async def test_a_partial_machine_that_does_not_run_is_removed_and_created_again(country: Country) -> None:
-    country.change(stillborn=True)
+async def test_a_partial_machine_that_does_not_run_is_removed_and_created_again(rig: Rig) -> None:
+    rig.change(stillborn=True)
     with pytest.raises(MachineRefused, match="no capacity"):
-        await country.machines.ensure(a_spec(), None)
-    country.change(stillborn=False)
-    await country.machines.ensure(a_spec(), None)
-    await seen(country.machines, lambda s: s.state == "running")
-    assert country.vms() == ["m-1"]
+        await rig.machines.ensure(a_spec(), None)
+    rig.change(stillborn=False)
+    await rig.machines.ensure(a_spec(), None)
+    await wait_for_status(rig.machines, lambda s: s.state == "running")
+    assert rig.vms() == ["m-1"]
 
 
-async def test_a_refused_create_that_left_nothing_counts_as_never_started(country: Country) -> None:
-    country.change(refuses=True)
+async def test_a_refused_create_that_left_nothing_counts_as_never_started(rig: Rig) -> None:
+    rig.change(refuses=True)
     with pytest.raises(MachineRefused, match="no quota"):
-        await country.machines.ensure(a_spec(), None)
-    kept = json.loads((country.folder / "state" / "uid-1" / "memory.json").read_text())
-    assert kept["begun"] is False
+        await rig.machines.ensure(a_spec(), None)
+    kept = json.loads((rig.folder / "state" / "uid-1" / "machine.json").read_text())
+    assert kept["createStarted"] is False
 
     # What takes the name now is not this machine's.
-    country.change(refuses=False, machines={"": {"config": {"MachineName": "m-1"}, "state": wire.RUNNING}})
-    await country.machines.remove(kept["memory"], frozenset())
-    await seen(country.machines, lambda s: s.presence == "missing")
-    assert country.vms() == ["m-1"]
+    rig.change(refuses=False, machines={"": {"config": {"MachineName": "m-1"}, "state": wire.RUNNING}})
+    await rig.machines.remove(kept["config"], frozenset())
+    await wait_for_status(rig.machines, lambda s: s.presence == "missing")
+    assert rig.vms() == ["m-1"]
 
 
-async def test_a_plan_holds_what_the_driver_needs_and_no_secret(country: Country) -> None:
-    planned = await country.machines.plan(a_spec(region="south"))
+async def test_a_plan_holds_what_the_driver_needs_and_no_secret(rig: Rig) -> None:
+    planned = await rig.machines.plan(a_spec(region="south"))
     assert (planned["Region"], planned["MachineName"]) == ("south", "m-1")
     assert not planned.get("WindrowVMUID")
     assert TOKEN not in json.dumps(dict(planned))
-    assert country.read()["made"] == []
+    assert rig.read()["made"] == []
 
 
 async def test_a_machine_planned_here_and_not_started_may_be_created_and_removed(tmp_path: Path) -> None:
-    country = Country(tmp_path)
-    async with running(country.machines):
-        planned = await country.machines.plan(a_spec())
-        other = await country.machines.plan(a_spec("m-2", "uid-2"))
-    country.machines = country.a_host()
-    async with running(country.machines):
-        await country.machines.ensure(a_spec(), planned)
-        assert country.vms() == ["m-1"]
-        await country.machines.remove(other, frozenset())
-        await seen(country.machines, lambda s: s.presence == "missing", "uid-2")
-        await country.machines.remove(other, frozenset())
+    rig = Rig(tmp_path)
+    async with running(rig.machines):
+        planned = await rig.machines.plan(a_spec())
+        other = await rig.machines.plan(a_spec("m-2", "uid-2"))
+    rig.machines = rig.new_host()
+    async with running(rig.machines):
+        await rig.machines.ensure(a_spec(), planned)
+        assert rig.vms() == ["m-1"]
+        await rig.machines.remove(other, frozenset())
+        await wait_for_status(rig.machines, lambda s: s.presence == "missing", "uid-2")
+        await rig.machines.remove(other, frozenset())
 
 
 async def test_a_create_that_another_node_may_have_started_is_neither_missing_nor_repeated(
     tmp_path: Path,
 ) -> None:
-    country = Country(tmp_path)
-    country.change(delay=60)
-    async with running(country.machines):
-        planned = await country.machines.plan(a_spec())
-        await country.machines.ensure(a_spec(), planned)
-    elsewhere = country.a_host(state="other")
+    rig = Rig(tmp_path)
+    rig.change(delay=60)
+    async with running(rig.machines):
+        planned = await rig.machines.plan(a_spec())
+        await rig.machines.ensure(a_spec(), planned)
+    elsewhere = rig.new_host(state="other")
     async with running(elsewhere):
         for order in (elsewhere.ensure(a_spec(), planned), elsewhere.remove(planned, frozenset())):
             with pytest.raises(
-                InfrastructureUnknown, match=r"not known whether .* m-1.* look for m-1 in the account"
+                InfrastructureUnknown, match=r"cannot determine whether .* m-1.* search m-1 in the account"
             ):
                 await order
-        # Its removal was ordered and could not be; whoever looks at it now must not take "not found" for its end.
-        sighting = await seen(elsewhere, lambda s: s.presence != "present")
-        assert sighting.presence == "unknown"
-        assert "look for m-1 in the account" in sighting.because
-    assert country.read()["made"] == ["m-1"]
-    assert country.vms() == ["m-1"]
+        # Its removal was requested and failed; "not found" must not count as removed now.
+        status = await wait_for_status(elsewhere, lambda s: s.presence != "present")
+        assert status.presence == "unknown"
+        assert "search m-1 in the account" in status.because
+    assert rig.read()["made"] == ["m-1"]
+    assert rig.vms() == ["m-1"]
 
 
 async def test_a_create_of_another_node_is_adopted_where_the_driver_finds_names(
     tmp_path: Path,
 ) -> None:
-    country = Country(tmp_path)
-    country.change(by_name=True)
-    async with running(country.machines):
-        planned = await country.machines.plan(a_spec())
-        await country.machines.ensure(a_spec(), planned)
-        planned_two = await country.machines.plan(a_spec("m-2", "uid-2"))
-        await country.machines.ensure(a_spec("m-2", "uid-2"), planned_two)
-    elsewhere = country.a_host(state="other")
+    rig = Rig(tmp_path)
+    rig.change(by_name=True)
+    async with running(rig.machines):
+        planned = await rig.machines.plan(a_spec())
+        await rig.machines.ensure(a_spec(), planned)
+        planned_two = await rig.machines.plan(a_spec("m-2", "uid-2"))
+        await rig.machines.ensure(a_spec("m-2", "uid-2"), planned_two)
+    elsewhere = rig.new_host(state="other")
     async with running(elsewhere):
         assert (await elsewhere.ensure(a_spec(), planned))["WindrowVMUID"]
-        assert country.read()["made"] == ["m-1", "m-2"]
+        assert rig.read()["made"] == ["m-1", "m-2"]
         await elsewhere.remove(planned_two, frozenset())
-        await seen(elsewhere, lambda s: s.presence == "missing", "uid-2")
-    assert country.vms() == ["m-1"]
+        await wait_for_status(elsewhere, lambda s: s.presence == "missing", "uid-2")
+    assert rig.vms() == ["m-1"]
 
 
-@pytest.mark.parametrize("kept", ["", "{", '{"begun": true}', '{"memory": {}, "begun": 1}'])
+@pytest.mark.parametrize("kept", ["", "{", '{"createStarted": true}', '{"config": {}, "createStarted": 1}'])
 async def test_an_unreadable_state_file_proves_nothing(tmp_path: Path, kept: str) -> None:
-    country = Country(tmp_path)
-    async with running(country.machines):
-        planned = await country.machines.plan(a_spec())
-        await country.machines.ensure(a_spec(), planned)
-    (tmp_path / "state" / "uid-1" / "memory.json").write_text(kept)
-    again = country.a_host()
+    rig = Rig(tmp_path)
+    async with running(rig.machines):
+        planned = await rig.machines.plan(a_spec())
+        await rig.machines.ensure(a_spec(), planned)
+    (tmp_path / "state" / "uid-1" / "machine.json").write_text(kept)
+    again = rig.new_host()
     async with running(again):
         with pytest.raises(InfrastructureUnknown, match="m-1"):
             await again.remove(planned, frozenset())
-    assert country.vms() == ["m-1"]
+    assert rig.vms() == ["m-1"]
 
 
 async def test_the_state_file_is_on_disk_before_create_is_called(
-    country: Country, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
     sync = os.fsync
 
     def spy(number: int) -> None:
         synced.append(os.readlink(f"/proc/self/fd/{number}"))
-        assert country.read()["made"] == []
+        assert rig.read()["made"] == []
         sync(number)
 
-    planned = await country.machines.plan(a_spec())
+    planned = await rig.machines.plan(a_spec())
     monkeypatch.setattr(os, "fsync", spy)
-    country.change(refuses=True)
+    rig.change(refuses=True)
     with pytest.raises(MachineRefused):
-        await country.machines.ensure(a_spec(), planned)
-    place = country.folder / "state" / "uid-1"
-    assert {f"{place}/memory.json.new", str(place), str(place.parent)} <= set(synced)
+        await rig.machines.ensure(a_spec(), planned)
+    place = rig.folder / "state" / "uid-1"
+    assert {f"{place}/machine.json.new", str(place), str(place.parent)} <= set(synced)
 
 
-async def test_a_credential_of_another_account_proves_no_absence(country: Country) -> None:
-    memory = await born(country)
-    kept = country.read()["machines"]
-    country.token = "t0ken-of-another-account"
-    country.change(machines={})
+async def test_a_credential_of_another_account_proves_no_absence(rig: Rig) -> None:
+    config = await create_running(rig)
+    kept = rig.read()["machines"]
+    rig.token = "t0ken-of-another-account"
+    rig.change(machines={})
 
-    sighting = await seen(country.machines, lambda s: s.presence != "present")
-    assert sighting.presence == "unknown"
-    assert f"noopcredentialConfig-windrowSameAccountAs: {memory['WindrowAccount']}" in sighting.because
-    for order in (country.machines.remove(memory, frozenset()), country.machines.power(memory, Power.ON)):
+    status = await wait_for_status(rig.machines, lambda s: s.presence != "present")
+    assert status.presence == "unknown"
+    assert f"noopcredentialConfig-windrowSameAccountAs: {config['WindrowAccount']}" in status.because
+    for order in (rig.machines.remove(config, frozenset()), rig.machines.power(config, Power.ON)):
         with pytest.raises(InfrastructureUnknown, match="perhaps to another account"):
             await order
 
-    country.token = TOKEN
-    country.change(machines=kept)
-    await seen(country.machines, lambda s: s.presence == "present")
-    await country.machines.remove(memory, frozenset())
-    assert country.vms() == []
+    rig.token = TOKEN
+    rig.change(machines=kept)
+    await wait_for_status(rig.machines, lambda s: s.presence == "present")
+    await rig.machines.remove(config, frozenset())
+    assert rig.vms() == []
 
 
-async def test_a_credential_may_declare_the_same_account(country: Country) -> None:
-    memory = await born(country)
-    country.token = "t0ken-of-the-morrow"
-    country.said = {"windrowSameAccountAs": f"x, {memory['WindrowAccount']}"}
-    country.change(machines={})
-    assert (await seen(country.machines, lambda s: s.presence != "present")).presence == "missing"
-    await country.machines.remove(memory, frozenset())
+async def test_a_credential_may_declare_the_same_account(rig: Rig) -> None:
+    config = await create_running(rig)
+    rig.token = "t0ken-of-the-morrow"
+    rig.extra_fields = {"windrowSameAccountAs": f"x, {config['WindrowAccount']}"}
+    rig.change(machines={})
+    assert (await wait_for_status(rig.machines, lambda s: s.presence != "present")).presence == "missing"
+    await rig.machines.remove(config, frozenset())
 
 
-async def test_a_machine_found_with_a_new_credential_proves_its_account(country: Country) -> None:
-    memory = await born(country)
-    country.token = "t0ken-of-the-morrow"
-    note = country.folder / "state" / "uid-1" / "memory.json"
+async def test_a_machine_found_with_a_new_credential_proves_its_account(rig: Rig) -> None:
+    config = await create_running(rig)
+    rig.token = "t0ken-of-the-morrow"
+    note = rig.folder / "state" / "uid-1" / "machine.json"
     for _ in range(400):
-        if json.loads(note.read_text())["memory"]["WindrowAccount"] != memory["WindrowAccount"]:
+        if json.loads(note.read_text())["config"]["WindrowAccount"] != config["WindrowAccount"]:
             break
         await asyncio.sleep(0.05)
-    country.change(machines={})
-    assert (await seen(country.machines, lambda s: s.presence != "present")).presence == "missing"
+    rig.change(machines={})
+    assert (await wait_for_status(rig.machines, lambda s: s.presence != "present")).presence == "missing"
 
 
-async def test_a_poll_that_raises_leaves_no_old_status(
-    country: Country, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await born(country)
+async def test_a_poll_that_raises_leaves_no_old_status(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await create_running(rig)
 
     async def broken(*_: Any) -> Any:
         raise RuntimeError("the spyglass is broken")
 
     monkeypatch.setattr("windrow.machines.plugin.status_pool.StatusPluginPool.poll", broken)
-    sighting = await seen(country.machines, lambda s: s.presence == "unknown")
-    assert "RuntimeError: the spyglass is broken" in sighting.because
+    status = await wait_for_status(rig.machines, lambda s: s.presence == "unknown")
+    assert "RuntimeError: the spyglass is broken" in status.because
 
 
 async def test_a_tracked_machine_is_reported_after_a_restart(tmp_path: Path) -> None:
-    country = Country(tmp_path)
-    async with running(country.machines):
-        memory = await born(country)
-    again = country.a_host()
+    rig = Rig(tmp_path)
+    async with running(rig.machines):
+        config = await create_running(rig)
+    again = rig.new_host()
     async with running(again):
-        again.track(memory)
-        assert (await seen(again, lambda s: s.presence == "present")).addresses == ("198.51.100.7",)
+        again.track(config)
+        assert (await wait_for_status(again, lambda s: s.presence == "present")).addresses == (
+            "198.51.100.7",
+        )
 
 
-async def test_a_driver_that_cannot_replace_user_data_leaves_the_machine_unscrubbed(country: Country) -> None:
-    memory = await born(country)
+async def test_a_driver_that_cannot_replace_user_data_leaves_the_machine_unscrubbed(rig: Rig) -> None:
+    config = await create_running(rig)
     with pytest.raises(ReplaceUserDataUnsupported, match="m-1 stays there, secrets included"):
-        await country.machines.replace_user_data(memory, "#cloud-config\n")
+        await rig.machines.replace_user_data(config, "#cloud-config\n")
 
 
 async def test_the_drivers_output_is_logged_without_its_secrets(
-    country: Country, caplog: pytest.LogCaptureFixture
+    rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    await born(country)
+    await create_running(rig)
     assert "(m-1) checking with token …" in caplog.messages
     assert TOKEN not in caplog.text
 
 
 async def test_no_more_plugins_run_at_once_than_allowed(tmp_path: Path) -> None:
-    country = Country(tmp_path)
-    async with running(country.machines):
-        memories = [await country.machines.ensure(a_spec(f"m-{n}", f"uid-{n}"), None) for n in range(6)]
+    rig = Rig(tmp_path)
+    async with running(rig.machines):
+        memories = [await rig.machines.ensure(a_spec(f"m-{n}", f"uid-{n}"), None) for n in range(6)]
         for n in range(6):
-            await seen(country.machines, lambda s: s.state == "running", f"uid-{n}")
+            await wait_for_status(rig.machines, lambda s: s.state == "running", f"uid-{n}")
     narrow = PluginMachines(
-        lambda _: country.binary,
+        lambda _: rig.binary,
         _never,
         _token,
-        country.folder / "state",
+        rig.folder / "state",
         SystemClock(),
         Rng(1),
-        env={"PATH": os.environ["PATH"], "NOOP_WORLD": str(country.path)},
+        env={"PATH": os.environ["PATH"], "NOOP_WORLD": str(rig.path)},
         max_processes=2,
         intervals=FAST,
     )
     async with running(narrow):
-        for memory in memories:
-            narrow.track(memory)
+        for config in memories:
+            narrow.track(config)
         most = 0
         for _ in range(30):
-            most = max(most, len(country.processes()))
+            most = max(most, len(rig.processes()))
             await asyncio.sleep(0.03)
         for n in range(6):
-            await seen(narrow, lambda s: s.state == "running", f"uid-{n}")
+            await wait_for_status(narrow, lambda s: s.state == "running", f"uid-{n}")
     assert most <= 2
 
 
-async def test_a_credential_that_blocks_holds_up_no_other(country: Country) -> None:
+async def test_a_credential_that_blocks_holds_up_no_other(rig: Rig) -> None:
     silent = [replace(a_spec(f"s-{n}", f"silent-{n}"), credential=SILENT) for n in range(10)]
-    waiting = [asyncio.create_task(country.machines.check([spec])) for spec in silent]
-    waiting += [asyncio.create_task(country.machines.ensure(spec, None)) for spec in silent[:3]]
+    waiting = [asyncio.create_task(rig.machines.check([spec])) for spec in silent]
+    waiting += [asyncio.create_task(rig.machines.ensure(spec, None)) for spec in silent[:3]]
     await asyncio.sleep(1)
 
     async with asyncio.timeout(15):
-        assert await country.machines.check([a_spec()]) == []
-        memory = await born(country)
-        await country.machines.remove(memory, frozenset())
+        assert await rig.machines.check([a_spec()]) == []
+        config = await create_running(rig)
+        await rig.machines.remove(config, frozenset())
     for task in waiting:
         task.cancel()
     await asyncio.wait(waiting)
 
 
 async def test_no_more_machines_are_created_at_once_than_allowed(tmp_path: Path) -> None:
-    country = Country(tmp_path)
-    country.change(delay=2)
-    country.machines = country.a_host(at_once=1)
-    async with running(country.machines):
+    rig = Rig(tmp_path)
+    rig.change(delay=2)
+    rig.machines = rig.new_host(at_once=1)
+    async with running(rig.machines):
         specs = [a_spec(f"m-{n}", f"uid-{n}") for n in range(6)]
-        orders = [asyncio.create_task(country.machines.ensure(spec, None)) for spec in specs]
+        orders = [asyncio.create_task(rig.machines.ensure(spec, None)) for spec in specs]
         most = 0
         while not all(order.done() for order in orders):
-            most = max(most, len(country.processes()))
+            most = max(most, len(rig.processes()))
             await asyncio.wait(orders, timeout=0.03)
         assert most <= 4 + 1  # one more looks at them
-        assert len(country.vms()) == 6
+        assert len(rig.vms()) == 6
 
 
 async def _never(credential: str) -> str:

@@ -1,6 +1,6 @@
 """A Harvester small enough for a talk: objects on a shelf, requests answered as an API server would, time by hand.
 
-Both runners talk to it: the blocking one calls `send` and `watch`, the asyncio one gets `transport` and `caches`.
+Both runners use it: the blocking one calls `send` and `watch`, the asyncio one, which does not wait, a transport.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from windrow.core.json import dumps, loads
-from windrow.harvester.resources import VM, VMI
 from windrow.kubernetes.patches import PatchFailed, apply_json_patch, apply_merge_patch
 from windrow.kubernetes.requests import JSON_PATCH, Reply, Request, WatchEvent
 from windrow.kubernetes.resources import ApiResource, ObjectRef
 from windrow.machines.harvester.runner import run_operation as run_async
-from windrow.machines.status_store import StatusStore
 from windrow.nodedriver.blocking_runner import run as run_blocking
-from windrow.nodedriver.effects import READERS, Operation
-from windrow.testing.clock import LoopClock, run_driven
+from windrow.nodedriver.effects import Operation, WaitingOperation
 
 Raw = dict[str, Any]
 Change = Callable[["ApiDouble"], None]
@@ -34,7 +31,6 @@ class ApiDouble:
         self.log_lines: list[str] = []
         self.replies: dict[tuple[str, str], list[Reply | Exception]] = {}
         self.scheduled: list[Change] = []
-        self.boards: dict[ApiResource, StatusStore[Any]] = {}
         self.now = datetime(2026, 1, 1, 12, tzinfo=UTC)
         self.history: list[tuple[int, str, WatchEvent]] = []
         self._uids = 0
@@ -55,14 +51,12 @@ class ApiDouble:
         }
         self.refs[ref.path] = ref
         self._tell("MODIFIED", ref.path, self.objects[ref.path])
-        self._show(ref)
 
     def drop(self, ref: ObjectRef) -> None:
         raw = self.objects.pop(ref.path, None)
         if raw is not None:
             self._uids += 1
             self._tell("DELETED", ref.path, raw)
-        self._show(ref)
 
     def _tell(self, type: Any, path: str, raw: Raw) -> None:
         self.history.append((self._uids, path, WatchEvent(type, raw)))
@@ -80,32 +74,15 @@ class ApiDouble:
     def run_both_ways(self, talk: Callable[[], Operation[Any]], way: str) -> Any:
         if way == "blocking":
             return self.run(talk())
-        return run_driven(self._run_async(talk()))
+        return asyncio.run(run_async(talk(), _Transport(self), self.log_lines.append))
 
-    def run(self, talk: Operation[Any]) -> Any:
+    def run(self, talk: WaitingOperation[Any]) -> Any:
         return run_blocking(
             talk, self.send, self.watch, lambda: self.now, self.log_lines.append, sleep=self.pause
         )
 
     def pause(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
-
-    async def _run_async(self, talk: Operation[Any]) -> Any:
-        self.boards = {kind: StatusStore() for kind in (VM, VMI)}
-        for ref in list(self.refs.values()):
-            self._show(ref)
-        clock = LoopClock(self.now)
-        life = asyncio.ensure_future(self._live(clock))
-        try:
-            return await run_async(talk, _Transport(self), self.boards, clock, self.log_lines.append)
-        finally:
-            life.cancel()
-
-    async def _live(self, clock: LoopClock) -> None:
-        while True:
-            await clock.sleep_until(clock.now() + timedelta(seconds=1))
-            if self.scheduled:
-                self.scheduled.pop(0)(self)
 
     # The server.
 
@@ -155,7 +132,6 @@ class ApiDouble:
         changed["metadata"]["resourceVersion"] = str(self._uids)
         self.objects[request.path] = changed
         self._tell("MODIFIED", request.path, changed)
-        self._show(self.refs[request.path])
         return Reply(200, dumps(changed))
 
     def _create(self, path: str, body: Raw) -> Reply:
@@ -191,16 +167,6 @@ class ApiDouble:
             else:
                 self.now = min(end, self.now + timedelta(seconds=10))
                 yield None
-
-    def _show(self, ref: ObjectRef) -> None:
-        board = self.boards.get(ref.kind)
-        if board is None:
-            return
-        raw = self.objects.get(ref.path)
-        if raw is None:
-            board.delete(ref)
-        else:
-            board.put(ref, READERS[ref.kind](raw))
 
 
 class _Transport:

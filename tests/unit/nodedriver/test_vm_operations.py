@@ -564,28 +564,28 @@ def phase(name: str, *addresses: str) -> Any:
     return lambda shelf: shelf.put(VMI_REF, {"status": {"phase": name, "interfaces": cards}})
 
 
-def test_an_address_is_waited_for_through_every_stage(way: str) -> None:
+def test_an_address_is_waited_for_through_every_stage() -> None:
     shelf = ApiDouble((REF, a_vm()))
     shelf.then(phase("Pending"), phase("Scheduled"), phase("Running"), phase("Running", "10.0.0.5"))
-    assert shelf.run_both_ways(lambda: conditions.wait_for_address(REF), way) == ("10.0.0.5",)
+    assert shelf.run(conditions.wait_for_address(REF)) == ("10.0.0.5",)
 
 
-def test_a_wait_that_is_over_costs_no_time(way: str) -> None:
+def test_a_wait_that_is_over_costs_no_time() -> None:
     shelf = ApiDouble((REF, a_vm()))
     phase("Running", "10.0.0.5")(shelf)
     before = shelf.now
-    assert shelf.run_both_ways(lambda: conditions.wait_for_address(REF), way) == ("10.0.0.5",)
+    assert shelf.run(conditions.wait_for_address(REF)) == ("10.0.0.5",)
     assert shelf.now == before
 
 
-def test_a_wait_in_vain_ends_in_time_with_the_last_reason(way: str) -> None:
+def test_a_wait_in_vain_ends_in_time_with_the_last_reason() -> None:
     shelf = ApiDouble((REF, a_vm()))
     shelf.then(phase("Running"))
     with pytest.raises(WaitTimeout, match="no address is reported: its guest agent has not answered"):
-        shelf.run_both_ways(lambda: conditions.wait_for_address(REF, timedelta(minutes=2)), way)
+        shelf.run(conditions.wait_for_address(REF, timedelta(minutes=2)))
 
 
-def test_a_stop_is_waited_for(way: str) -> None:
+def test_a_stop_is_waited_for() -> None:
     shelf = ApiDouble((REF, a_vm()))
     phase("Running")(shelf)
 
@@ -596,30 +596,30 @@ def test_a_stop_is_waited_for(way: str) -> None:
         found.drop(VMI_REF)
 
     shelf.then(down)
-    shelf.run_both_ways(lambda: conditions.wait_for_stopped(REF), way)
+    shelf.run(conditions.wait_for_stopped(REF))
     assert shelf.scheduled == []
 
 
-def test_a_start_is_waited_for(way: str) -> None:
+def test_a_start_is_waited_for() -> None:
     shelf = ApiDouble((REF, a_vm()))
     shelf.then(phase("Scheduled"), phase("Running", "10.0.0.5"))
-    assert shelf.run_both_ways(lambda: conditions.wait_for_address(REF), way) == ("10.0.0.5",)
+    assert shelf.run(conditions.wait_for_address(REF)) == ("10.0.0.5",)
     assert shelf.scheduled == []
 
 
-def test_the_end_of_a_removal_is_waited_for(way: str) -> None:
+def test_the_end_of_a_removal_is_waited_for() -> None:
     shelf = ApiDouble((REF, a_vm()))
     shelf.then(lambda found: found.put(REF, a_vm(deletionTimestamp="x")), lambda found: found.drop(REF))
-    shelf.run_both_ways(lambda: conditions.wait_for_removal(REF), way)
+    shelf.run(conditions.wait_for_removal(REF))
     assert shelf.scheduled == []
 
 
-def test_a_restart_is_waited_for_until_another_instance_runs(way: str) -> None:
+def test_a_restart_is_waited_for_until_another_instance_runs() -> None:
     shelf = ApiDouble((REF, a_vm()))
     phase("Running", "10.0.0.5")(shelf)
     old = shelf.objects[VMI_REF.path]["metadata"]["uid"]
     shelf.then(lambda found: found.drop(VMI_REF), phase("Scheduled"), phase("Running", "10.0.0.6"))
-    found = shelf.run_both_ways(lambda: conditions.wait_for_address(REF, except_instance=old), way)
+    found = shelf.run(conditions.wait_for_address(REF, except_instance=old))
     assert found == ("10.0.0.6",)
 
 

@@ -1,27 +1,24 @@
-"""One connection per credential, renewed when its kubeconfig changes.
+"""One connection to Harvester per credential, replaced when its kubeconfig changes.
 
-The kubeconfig is read afresh for every operation, so a replaced Secret takes effect everywhere at once: whoever
-notices first retires the old connection, and the watches that stand on it end.
+The kubeconfig is read for every operation, so that a changed Secret takes effect at once: the first operation that
+reads the new one retires the old connection, which ends the watches over it and closes its transport.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from windrow.client.informer import Cache
 from windrow.client.transport import Transport
-from windrow.core.clock import Clock
 from windrow.harvester.connection import connection_problem
 from windrow.harvester.identity import CA_PREFIX, ca_fingerprint, identity_request, read_identity
 from windrow.kubernetes.errors import Forbidden, KubeError
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
-from windrow.kubernetes.resources import ApiResource
 from windrow.machines.harvester.runner import run_operation
-from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
-from windrow.nodedriver.effects import Operation, WaitTimeout, parse_reply
+from windrow.machines.port import InfrastructureUnknown, MachineRefused
+from windrow.nodedriver.effects import Operation, parse_reply
 from windrow.nodedriver.errors import Busy, Refused
 
 R = TypeVar("R")
@@ -33,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Connection:
-    """One Harvester as one credential sees it. How patient its requests are is for whoever dials to say."""
+    """The connection of one credential to its Harvester. Time-outs and retries are those of `transport`."""
 
     def __init__(
         self,
@@ -41,19 +38,17 @@ class Connection:
         kubeconfig: str,
         client_config: ClientConfig,
         transport: Transport,
-        clock: Clock,
     ) -> None:
         self.credential = credential
         self.kubeconfig = kubeconfig
         self.client_config = client_config
         self.transport = transport
         self.retired = asyncio.Event()
-        self._clock = clock
         self._identity = ""
         self._identity_lock = asyncio.Lock()
 
     async def identity(self) -> str:
-        """The Harvester's identity, asked once. Raises InfrastructureUnknown."""
+        """The Harvester's identity, read once. Raises InfrastructureUnknown."""
         async with self._identity_lock:
             if not self._identity:
                 self._identity = await self._read_identity()
@@ -62,13 +57,13 @@ class Connection:
     async def verify_identity(self, recorded: str) -> str:
         """The identity, which must be the recorded one where one is recorded. Raises InfrastructureUnknown."""
         if recorded.startswith(CA_PREFIX):
-            found = self.fingerprint  # the credential may see more by now; like is compared with like
+            found = self.fingerprint  # compare like with like, even if the credential may read more by now
         else:
             found = await self.identity()
         return self._require_identity(recorded, found)
 
     async def verify_fingerprint(self, recorded: str) -> str:
-        """As `confirm`, and nobody is asked: the CA has to say which Harvester it is."""
+        """As `verify_identity`, without a request: only the CA of the kubeconfig is compared."""
         return self._require_identity(recorded, self.fingerprint)
 
     def _require_identity(self, recorded: str, found: str) -> str:
@@ -76,35 +71,33 @@ class Connection:
             return found
         if found.startswith(CA_PREFIX):
             raise InfrastructureUnknown(
-                f"credential {self.credential} may not read the kube-system namespace of {self.client_config.server}, "
-                f"so nobody can tell whether that is Harvester {recorded}, on which the machine was made",
-                "give its user the right to get that namespace",
+                f"credential {self.credential} may not get Namespace kube-system at {self.client_config.server}, "
+                f"which would show whether it is Harvester {recorded}, on which the machine was created",
+                "grant its user `get` on Namespace kube-system",
             )
         raise InfrastructureUnknown(
             f"credential {self.credential} leads to {self.client_config.server}, which is Harvester {found}; "
-            f"the machine was made on Harvester {recorded}",
+            f"the machine was created on Harvester {recorded}",
             "put the kubeconfig of the right Harvester into the credential Secret",
         )
 
-    async def run(self, operation: Operation[R], caches: Mapping[ApiResource, Cache[Any]] | None = None) -> R:
-        """The talk's result. Raises MachineRefused and InfrastructureUnknown, nothing else of Harvester's."""
+    async def run(self, operation: Operation[R]) -> R:
+        """The operation's result. Raises MachineRefused and InfrastructureUnknown, no other error of Harvester."""
         try:
-            return await run_operation(operation, self.transport, caches or {}, self._clock, log.info)
+            return await run_operation(operation, self.transport, log.info)
         except Refused as refused:
-            raise MachineRefused([port_problem(problem) for problem in refused.problems]) from refused
+            raise MachineRefused(refused.problems) from refused
         except Busy as busy:
             raise InfrastructureUnknown(busy.message, busy.hint) from busy
-        except WaitTimeout as late:
-            raise InfrastructureUnknown(str(late), "look at the VM in Harvester") from late
         except KubeError as error:
             raise self.translate_error(error) from error
 
     def translate_error(self, error: KubeError) -> InfrastructureUnknown:
-        """The error in the port's words: which server, which credential, what to do."""
+        """The error as the port's InfrastructureUnknown: which server, which credential, what to do."""
         return InfrastructureUnknown(*connection_problem(error, self.client_config.server, self.credential))
 
     async def close(self) -> None:
-        """Let go of the sockets; watches that stand on them end."""
+        """Close the transport; watches over it end."""
         self.retired.set()
         await self.transport.aclose()
 
@@ -118,19 +111,19 @@ class Connection:
 
     @property
     def fingerprint(self) -> str:
-        """Its identity as far as the kubeconfig alone tells it."""
+        """The identity that follows from the kubeconfig alone: its CA."""
         return ca_fingerprint(self.client_config)
 
 
 class Connections:
     """The connections in use, by credential."""
 
-    def __init__(self, read_kubeconfig: ReadKubeconfig, connect: Connect, clock: Clock) -> None:
-        self._read_kubeconfig, self._connect, self._clock = read_kubeconfig, connect, clock
+    def __init__(self, read_kubeconfig: ReadKubeconfig, connect: Connect) -> None:
+        self._read_kubeconfig, self._connect = read_kubeconfig, connect
         self._connections: dict[str, Connection] = {}
 
     async def get(self, credential: str) -> Connection:
-        """The connection that the credential stands for now. Raises InfrastructureUnknown."""
+        """The connection for the credential's current kubeconfig. Raises InfrastructureUnknown."""
         kubeconfig = await self._read(credential)
         current = self._connections.get(credential)
         if current is not None and current.kubeconfig == kubeconfig:
@@ -146,15 +139,15 @@ class Connections:
             raise InfrastructureUnknown(
                 *connection_problem(error, client_config.server, credential)
             ) from error
-        connection = Connection(credential, kubeconfig, client_config, transport, self._clock)
+        connection = Connection(credential, kubeconfig, client_config, transport)
         self._connections[credential] = connection
         if current is not None:
-            log.info("credential %s has a new kubeconfig; the old connection is closed", credential)
+            log.info("Secret %s has a new kubeconfig; closing the old connection", credential)
             await current.close()
         return connection
 
     async def retire(self, connection: Connection) -> None:
-        """The credential no longer stands for this connection; the next `get` opens another."""
+        """Close the connection; the next `get` opens another."""
         if self._connections.get(connection.credential) is connection:
             del self._connections[connection.credential]
         await connection.close()
@@ -174,8 +167,3 @@ class Connections:
                 f"credential {credential} cannot be read: {error}",
                 "create that Secret with a Harvester kubeconfig, or name another",
             ) from error
-
-
-def port_problem(problem: Any) -> Problem:
-    """The driver's problem as the port's; they have the same parts, on two sides of a wall."""
-    return Problem(problem.message, problem.hint, problem.field, problem.severity)

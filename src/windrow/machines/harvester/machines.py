@@ -1,8 +1,7 @@
-"""Machines on Harvester, made by our own node driver over Harvester's API.
+"""The adapter of the port Machines that runs the built-in node driver against the Harvester API, without a process.
 
-One station per credential: its connection, its view of the hosts, and one lookout per namespace with machines in it.
-Stations live in the task group of `run()`; orders (`ensure`, `power`, …) run in the caller's own task, and work also
-while nobody runs the stations.
+One worker per credential: its connection, an informer for Nodes, and one VmWatcher per namespace with machines in it.
+Workers are tasks of `run()`; the verbs (`ensure`, `power`, …) run in the caller's task, also when `run()` does not.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from windrow.machines.harvester.connections import (
     Connection,
     Connections,
     ReadKubeconfig,
-    port_problem,
 )
 from windrow.machines.harvester.vm_watcher import (
     HostCache,
@@ -63,14 +61,14 @@ from windrow.nodedriver.vm.replace_user_data import replace_user_data
 # How often a credential is read again by itself: while all is well, and while its Harvester cannot be seen.
 CREDENTIAL_CHECK_INTERVAL = timedelta(seconds=60)
 RETRY_INTERVAL = timedelta(seconds=10)
-# How many machines that have ended are still shown as missing.
+# So many removed machines stay in the store as missing.
 REMOVED_KEPT = 1000
 
 _POWERS = {Power.ON: powers.start, Power.OFF: powers.stop, Power.RESTART: powers.restart}
 
 
 class _CredentialWorker:
-    """All machines behind one credential."""
+    """Keeps the status of all machines of one credential current."""
 
     def __init__(
         self,
@@ -87,7 +85,7 @@ class _CredentialWorker:
         self._removed: deque[str] = deque()
         self._namespaces_changed = asyncio.Event()
         self._wake = asyncio.Event()
-        self._unknown_reason = "its Harvester has not been asked yet"
+        self._unknown_reason = "no request was sent to its Harvester yet"
 
     def track(self, machine: TrackedVm) -> None:
         configuration = machine.configuration
@@ -104,13 +102,13 @@ class _CredentialWorker:
         return self._machines.get(uid)
 
     def find_vm(self, configuration: Configuration) -> Vm | None:
-        """The machine's VM where a current cache shows it."""
+        """The machine's VM, where a synced informer has it."""
         watcher = self._watchers.get(configuration.vm_namespace)
         vm = watcher.find_vm(configuration.ref) if watcher is not None else None
         return vm if vm is not None and is_owned_by(vm, configuration) else None
 
     def wake(self) -> None:
-        """The credential has just been good for something; do not wait to try it."""
+        """The credential has just worked; connect without waiting for the next retry."""
         self._wake.set()
 
     def put_status(self, uid: str, status: MachineStatus | None) -> None:
@@ -123,7 +121,7 @@ class _CredentialWorker:
         return None
 
     def _untrack(self, machine: TrackedVm) -> None:
-        """The machine has ended, and its absence is proved: its last sighting stays for a while, the rest goes."""
+        """The machine was removed and is verified missing: stop tracking it; its last status stays for a while."""
         configuration = machine.configuration
         del self._machines[configuration.machine_uid]
         if (watcher := self._watchers.get(configuration.vm_namespace)) is not None:
@@ -135,7 +133,7 @@ class _CredentialWorker:
                 self._store.delete(uid)
 
     async def run(self) -> None:
-        """Look after the machines until cancelled, over as many connections as it takes."""
+        """Watch the machines until cancelled, over one connection after the other."""
         while True:
             self._wake.clear()
             try:
@@ -149,7 +147,7 @@ class _CredentialWorker:
                 await self._run_connection(connection)
 
     async def _run_connection(self, connection: Connection) -> None:
-        """Watch over this connection until it is retired."""
+        """Watch over this connection until it is retired; then cancel the watches."""
         hosts = HostCache(connection.transport, self._clock, self._rng)
         async with asyncio.TaskGroup() as group:
             tasks = [
@@ -180,7 +178,7 @@ class _CredentialWorker:
         return watcher
 
     async def _check_credential(self, connection: Connection) -> None:
-        """Read the credential again from time to time; a changed or vanished one retires the connection."""
+        """Read the credential Secret periodically; a changed or deleted one retires the connection."""
         while True:
             all_synced = all(watcher.has_synced for watcher in self._watchers.values())
             await wait_first(
@@ -201,11 +199,11 @@ class _CredentialWorker:
 
 
 class HarvesterMachines:
-    """The port Machines on Harvester. `run()` is the owner's task; without it `sightings` stay unknown.
+    """The port Machines on Harvester. `run()` is the owner's task; without it all statuses stay unknown.
 
-    `credentials` gives the kubeconfig text that a credential reference stands for now; it raises a KubeError or
-    LookupError where there is none. `dial` opens a transport, which repeats requests as it sees fit. Sightings are kept by machine uid; they count as
-    synced from the start, because a machine not yet looked at says so itself.
+    `read_kubeconfig` returns the current kubeconfig of a credential; it raises a KubeError or LookupError where there
+    is none. `connect` opens a transport, with its own retries. The store counts as synced from the start, because a
+    machine that was not observed yet is there as unknown.
     """
 
     def __init__(
@@ -216,14 +214,14 @@ class HarvesterMachines:
         rng: Rng,
         store: StatusStore[MachineStatus] | None = None,
     ) -> None:
-        self._connections = Connections(read_kubeconfig, connect, clock)
+        self._connections = Connections(read_kubeconfig, connect)
         self._store: StatusStore[MachineStatus] = store if store is not None else StatusStore()
         self._workers: dict[str, _CredentialWorker] = {}
         self._workers_changed = asyncio.Event()
         self._clock, self._rng = clock, rng
 
     async def run(self) -> None:
-        """Keep the sightings current until cancelled."""
+        """Keep the statuses current until cancelled."""
         running: set[str] = set()
         try:
             async with asyncio.TaskGroup() as group:
@@ -247,7 +245,7 @@ class HarvesterMachines:
                     configuration, found = _read_spec(spec)
                     configurations.append(configuration)
                     problems += found
-            problems += map(port_problem, await connection.run(check(configurations)))
+            problems += await connection.run(check(configurations))
             problems += await _missing_namespaces(connection, configurations)
         return list(dict.fromkeys(problems))
 
@@ -300,7 +298,7 @@ class HarvesterMachines:
             uid, name = configuration.machine_uid, configuration.machine_name
             worker.put_status(
                 uid,
-                MachineStatus(uid, name, "missing", because=f"Harvester has no VM {name} of this machine"),
+                MachineStatus(uid, name, "missing", because=f"VirtualMachine {name} not found"),
             )
 
     def statuses(self) -> Cache[MachineStatus]:
@@ -328,7 +326,7 @@ class HarvesterMachines:
         return self._workers[credential]
 
     async def _require_vm(self, connection: Connection, configuration: Configuration) -> None:
-        """Return when the machine's own VM is there; the verbs of KubeVirt know names only."""
+        """Raises MachineRefused unless the machine's own VM exists: KubeVirt's subresources go by name only."""
         if self._worker(configuration.credential).find_vm(configuration) is not None:
             return
         raw = await connection.run(find_object(configuration.ref, "see whose VM it is"))
@@ -336,20 +334,20 @@ class HarvesterMachines:
             raise MachineRefused(
                 [
                     Problem(
-                        f"machine {configuration.machine_name} is not there: Harvester has no VM "
-                        f"{configuration.vm_namespace}/{configuration.machine_name}",
-                        "replace the machine instead of powering it",
+                        f"VirtualMachine {configuration.vm_namespace}/{configuration.machine_name} not found, so its "
+                        "power state cannot change",
+                        "delete the Machine; its pool creates another",
                     )
                 ]
             )
         try:
             require_owner(configuration, raw)
         except Refused as refused:
-            raise MachineRefused([port_problem(problem) for problem in refused.problems]) from refused
+            raise MachineRefused(refused.problems) from refused
 
 
 async def _refuse_foreign_driver_vm(connection: Connection, configuration: Configuration) -> None:
-    """Raises InfrastructureUnknown where a VM stands that may be this machine's, and bears no marks by its making."""
+    """Raises InfrastructureUnknown where a VM exists that a driver without owner annotations created."""
     if not is_synthetic_uid(configuration.vm_uid):
         return
     if await connection.run(find_object(configuration.ref, "see whether its VM is still there")) is not None:
@@ -367,7 +365,8 @@ def _valid_configuration(spec: MachineSpec) -> Configuration:
 async def _missing_namespaces(
     connection: Connection, configurations: Sequence[Configuration]
 ) -> list[Problem]:
-    """Namespaces are never made for users: who may make machines in which is Harvester's to say."""
+    """A problem for each namespace that does not exist. Namespaces are never created: Harvester decides who may
+    create VMs in which."""
     problems = []
     for name in sorted({configuration.vm_namespace for configuration in configurations}):
         try:
@@ -376,16 +375,16 @@ async def _missing_namespaces(
             message = f'namespace "{name}" does not exist on Harvester {connection.client_config.server}'
             problems.append(Problem(message, "create it there, or correct vmNamespace", "vmNamespace"))
         except Forbidden:
-            continue  # who may work in a namespace need not be allowed to read it
+            continue  # a user that may create VMs in a namespace need not be allowed to get it
         except KubeError as error:
             raise connection.translate_error(error) from error
     return problems
 
 
 def _read_spec(spec: MachineSpec) -> tuple[Configuration, list[Problem]]:
-    """The spec as a configuration, and everything that is wrong with it in itself.
+    """The spec as a configuration, and the problems that show without a request.
 
-    The credential is named, never copied; rancher-machine's file path means nothing here.
+    The configuration names the credential and never holds its kubeconfig.
     """
     configuration, problems = read_fields(spec.options)
     configuration = replace(
@@ -400,4 +399,4 @@ def _read_spec(spec: MachineSpec) -> tuple[Configuration, list[Problem]]:
     )
     unread_fields = {problem.field for problem in problems}
     problems = [*problems, *find_problems(configuration, spec.cloud_config, unreadable=unread_fields)]
-    return configuration, [port_problem(problem) for problem in problems]
+    return configuration, problems

@@ -1,8 +1,8 @@
-"""A lookout over one namespace of one Harvester: the shared caches, and what they show of a machine.
+"""Informers for VirtualMachines and VirtualMachineInstances of one namespace, and the machine status they yield.
 
-Nothing is concluded from silence. A VM that is not in the cache is asked for with a live GET, and counts as missing
-only when that answers 404 on the Harvester that the machine's memory names. While a watch is broken everything behind
-it is unknown.
+Absence from an informer proves nothing: the VM is then read with a live GET, and counts as missing only when that
+answers 404 on the Harvester that the machine's config records. While a watch is broken every machine of the namespace
+is unknown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -30,19 +30,18 @@ from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import NODE, ObjectRef
 from windrow.machines.harvester.connections import Connection
 from windrow.machines.port import InfrastructureUnknown, MachineStatus, is_synthetic_uid
-from windrow.machines.statuses import machine_status
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.effects import parse_reply
 from windrow.nodedriver.vm.ownership import owner_of, ownership_unknown
 
 CREATOR_SELECTOR = f"{names.CREATOR}={names.CREATOR_NODE_DRIVER}"
-# A VM that was just ordered reaches the cache by its watch; only what stays away is asked for.
+# A VM that was just created reaches the informer by its watch; only one that does not is read with a GET.
 RECHECK_GRACE = timedelta(seconds=5)
 RECHECK_INTERVAL = timedelta(seconds=30)
 
 
 class ErrorReportingTransport(TransportMiddleware):
-    """A transport that tells how its requests fare: `trouble` is the last failure, None after a success."""
+    """A transport that records its last error: `last_error` is None after a success. `changed` follows each request."""
 
     def __init__(self, inner: Transport, changed: Callable[[], None]) -> None:
         super().__init__(inner)
@@ -77,7 +76,7 @@ class ErrorReportingTransport(TransportMiddleware):
 
 
 class HostCache:
-    """The hosts, where the credential may see them; where it may not, none are known and nobody asks again."""
+    """An informer for the Nodes of Harvester. It stops where the credential may not list them; then it has none."""
 
     def __init__(self, transport: Transport, clock: Clock, rng: Rng) -> None:
         self._forbidden = asyncio.Event()
@@ -103,7 +102,7 @@ class HostCache:
 
 @dataclass(frozen=True, slots=True)
 class TrackedVm:
-    """A machine to be looked after. `ended` says that its removal was ordered, so that its absence is its end."""
+    """A machine whose status is kept current. After `removal_requested` its absence means that it is removed."""
 
     configuration: Configuration
     removal_requested: bool = False
@@ -114,9 +113,9 @@ class TrackedVm:
 
 
 class VmWatcher:
-    """Watches VMs and instances of our creator in one namespace.
+    """Watches the VMs of our creator label, and their instances, in one namespace.
 
-    `tell` hears every sighting by machine uid, repeated ones too, and None for a machine that never came to be.
+    `on_status` gets every status by machine uid, repeated ones too, and None for a machine that was never created.
     """
 
     def __init__(
@@ -137,18 +136,20 @@ class VmWatcher:
         self._machines: dict[str, TrackedVm] = {}
         self._by_ref: dict[ObjectRef, str] = {}
         self._rechecks: dict[str, asyncio.Task[None]] = {}
-        self._unlabelled: dict[str, Vm] = {}  # found by asking, not in the cache: someone took its label away
+        self._unlabelled: dict[
+            str, Vm
+        ] = {}  # found with a GET and not in the informer: its creator label is gone
         self._group: asyncio.TaskGroup | None = None
 
     def track(self, machine: TrackedVm) -> None:
-        """Look after this machine from now on."""
+        """Keep the status of this machine current."""
         configuration = machine.configuration
         self._machines[configuration.machine_uid] = machine
         self._by_ref[configuration.ref] = configuration.machine_uid
         self._refresh(configuration.machine_uid)
 
     def untrack(self, configuration: Configuration) -> None:
-        """Look after this machine no more; what is being asked about it is still told."""
+        """Stop tracking this machine; a recheck under way still reports."""
         uid = configuration.machine_uid
         self._machines.pop(uid, None)
         self._unlabelled.pop(uid, None)
@@ -156,7 +157,7 @@ class VmWatcher:
             del self._by_ref[configuration.ref]
 
     def find_vm(self, ref: ObjectRef) -> Vm | None:
-        """The VM as the cache shows it; None where that is not certain."""
+        """The VM in the informer; None where that is not synced."""
         return self.vms.get(ref) if self.has_synced else None
 
     @property
@@ -165,11 +166,11 @@ class VmWatcher:
 
     @property
     def unsynced_reason(self) -> str:
-        """The sentence about an uncertain view."""
+        """Why the status of the namespace's machines is unknown."""
         error = self._transport.last_error or self.vms.error or self.vmis.error
         if error is not None:
             return str(self._connection.translate_error(error))
-        return f"Harvester {self._connection.client_config.server} is being read for the first time"
+        return f"the first list of VirtualMachines from Harvester {self._connection.client_config.server} is not done"
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -187,7 +188,7 @@ class VmWatcher:
             self._transport, kind, self._namespace, read, self._clock, rng, labels=CREATOR_SELECTOR
         )
 
-    # --- when to look ---------------------------------------------------------------------------------------------
+    # --- events ---------------------------------------------------------------------------------------------------
 
     async def _follow_changes(self, cache: Informer[Any]) -> None:
         async for before, after in cache.changes():
@@ -214,7 +215,7 @@ class VmWatcher:
             await self._request_done.wait()
             self._request_done.clear()
 
-    # --- what is seen ---------------------------------------------------------------------------------------------
+    # --- status ---------------------------------------------------------------------------------------------------
 
     def _refresh(self, uid: str, *, just_deleted: bool = False) -> None:
         machine = self._machines[uid]
@@ -233,7 +234,7 @@ class VmWatcher:
 
     def _present(self, uid: str, vm: Vm) -> MachineStatus:
         vmi: Vmi | None = self.vmis.get(VMI.ref(vm.ref.name, vm.ref.namespace))
-        return machine_status(uid, vm.ref.name, read_vm_status(vm, vmi, self._host(vmi)))
+        return replace(read_vm_status(vm, vmi, self._host(vmi)), machine_uid=uid)
 
     def _host(self, vmi: Vmi | None) -> Host | None:
         return self._hosts.find(vmi.host) if vmi is not None and vmi.host else None
@@ -244,10 +245,10 @@ class VmWatcher:
             configuration.machine_uid, configuration.machine_name, "unknown", because=because
         )
 
-    # --- doubts ---------------------------------------------------------------------------------------------------
+    # --- rechecks -------------------------------------------------------------------------------------------------
 
     def _schedule_recheck(self, uid: str, grace: timedelta) -> None:
-        """The cache does not show the machine: ask, unless that is being done."""
+        """The informer does not have the VM: read it with a GET, unless that is being done."""
         if uid in self._rechecks and grace:
             return
         self._cancel_recheck(uid)
@@ -272,7 +273,7 @@ class VmWatcher:
         self._rechecks.pop(uid, None)
 
     async def _get_live(self, machine: TrackedVm) -> MachineStatus | None:
-        """The live answer; None for a machine that never came to be. Raises InfrastructureUnknown."""
+        """The status by a live GET; None for a machine that was never created. Raises InfrastructureUnknown."""
         configuration = machine.configuration
         uid = configuration.machine_uid
         self._unlabelled.pop(uid, None)
@@ -295,23 +296,23 @@ class VmWatcher:
             problem = ownership_unknown(configuration, raw)
             raise InfrastructureUnknown(problem.message, problem.hint)
         where = f"{configuration.vm_namespace}/{configuration.machine_name}"
-        because = f"Harvester has no VM {where}"
+        because = f"VirtualMachine {where} not found"
         if raw is not None:
-            because = f"VM {where} belongs to somebody else now"
+            because = f"VirtualMachine {where} has another owner now"
         return MachineStatus(uid, configuration.machine_name, "missing", because=because)
 
 
 def foreign_driver_vm(configuration: Configuration) -> InfrastructureUnknown:
-    """A plugin that knows no marks made the machine: nobody but such a plugin can tell whose the VM is."""
+    """The error for a VM created by a plugin that writes no owner annotations: only that plugin may handle it."""
     where = f"{configuration.vm_namespace}/{configuration.machine_name}"
     return InfrastructureUnknown(
-        f"VM {where} was made by a docker-machine driver that puts no marks on it",
-        "let the manager use that driver, or ours as a plugin, for the rest of the machine's life",
+        f"VirtualMachine {where} was created by a docker-machine driver that writes no owner annotations",
+        "run the manager with that driver, or with ours as a plugin, until the machine is deleted",
     )
 
 
 def is_owned_by(vm: Vm, configuration: Configuration) -> bool:
-    """Whether the VM bears the machine's marks; without a uid there are none to bear."""
+    """Whether the VM has the owner annotations of this machine and cluster."""
     if not configuration.machine_uid:
         return False
     return (vm.machine_uid, vm.cluster_uid) == (configuration.machine_uid, configuration.cluster_uid)

@@ -1,16 +1,16 @@
-"""Making a machine by a plugin.
+"""Creates a machine through a plugin.
 
-    blank configuration ──> flags ──> PreCreateCheck ──> noted on disk ──> Create ┄┄ looks beside it
-                                                                             │
-    the order counts as taken when the machine shows, and Create goes on <───┘
+    new config ──> flags ──> PreCreateCheck ──> saved on disk ──> Create ┄┄ polls during it
+                                                                    │
+    accepted when the machine is visible; Create goes on  <─────────┘
 
-Whatever the driver notes on the way is written down here at once. Our own driver can be told again to make what it has
-begun, and continues; with any other, what a broken-off Create left is taken as it is, or cleared away. A Create that was
-refused is looked after: where it left nothing, it counts as never begun, so that what others make under the name later
-is not taken for this machine's (`plugin_proof`).
+Whatever the driver notes in its config on the way is saved here at once. Our own driver may be called again and
+continues; with any other, a machine that a cancelled Create left is adopted if it runs, else removed. After a refused
+Create the machine is checked: where nothing was left, it counts as never started, so that a VM that others create
+later under the name is not taken for this machine's (`ownership`).
 
-Harvester learns the address of a bridged VM from its guest agent alone, and no driver adds that; so the document that a
-Harvester driver is handed brings it.
+Harvester learns the address of a bridged VM from its guest agent alone, and no driver adds that; so the document for a
+Harvester driver installs it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CreateOperation:
-    """One machine that is to be made with an open plugin, which knows nothing yet."""
+    """The creation of one machine with an open plugin that was not configured yet."""
 
     machine: TrackedMachine
     spec: MachineSpec
@@ -65,7 +65,7 @@ class CreateOperation:
         await self.plugin.call("PreCreateCheck")
 
     async def create(self, operation: PendingOperation) -> None:
-        """Raises MachineRefused, and what the driver says. `deed` is told when the infrastructure has taken it."""
+        """Raises MachineRefused, and DriverError. `operation` is accepted when the infrastructure shows the machine."""
         is_windrow = await is_windrow_plugin(self.plugin)
         try:
             if (
@@ -104,15 +104,15 @@ class CreateOperation:
         return replace(self.machine.sanitizer(self.credential.fields), document=_cloud_config(self.spec))
 
     async def initial_config(self) -> dict[str, Any]:
-        """What the driver holds of the machine before it makes it. Raises MachineRefused, and what the driver says."""
+        """The driver's config before it creates the machine. Raises MachineRefused, DriverError."""
         await self._configure()
         return self.machine.sanitizer(self.credential.fields).sanitize(await self.plugin.get_driver_config())
 
     async def _adopt_partial(self, operation: PendingOperation) -> bool:
-        """An earlier Create was broken off, or may have been. What runs or starts is taken; anything else of it is
-        cleared away. Raises InfrastructureUnknown where nobody can tell what is there.
+        """An earlier Create was cancelled, or may have been: adopt a machine that runs or starts, remove anything else
+        of it. Raises InfrastructureUnknown where its existence cannot be determined.
 
-        Nobody was told of that machine yet, so nothing can be lost with it.
+        No caller was told of that machine yet, so removing it loses nothing.
         """
         machine = self.machine
         await self._set_config(machine.config)
@@ -126,7 +126,7 @@ class CreateOperation:
                 raise
             result = None
         if result is not None and result.is_accepted:
-            log.info("%s stands already; it is taken as it is", machine.name)
+            log.info("VM of machine %s exists, adopting it", machine.name)
             await self._save(create_started=True, vm_uid=machine.vm_uid)
             operation.accept(machine.config)
             self.poller.put_result(machine, result)
@@ -140,7 +140,7 @@ class CreateOperation:
         return False
 
     async def _check_leftovers(self) -> None:
-        """Create was refused: see whether it left anything. Where that cannot be seen, it may have."""
+        """Create was refused: check whether it left anything. Where that cannot be determined, assume it did."""
         machine = self.machine
         await self._save()
         try:
@@ -148,7 +148,11 @@ class CreateOperation:
             if existence == "not_queried" and (await poll(self.plugin, machine)).status.presence == "missing":
                 existence = "absent"
         except (DriverError, PluginError, InfrastructureUnknown) as error:
-            log.info("whether the refused Create of %s left anything cannot be seen: %s", machine.name, error)
+            log.info(
+                "cannot determine whether the refused Create of machine %s left anything: %s",
+                machine.name,
+                error,
+            )
             return
         if existence == "absent":
             machine.save(machine.config, create_started=False)
@@ -158,9 +162,7 @@ class CreateOperation:
 
         async def on_poll(result: PollResult) -> None:
             accepted = not operation.is_resolved and result.is_accepted
-            if (
-                accepted or not is_windrow
-            ):  # another driver may have noted something that finds its machine again
+            if accepted or not is_windrow:  # a foreign driver may have added the id of its machine
                 await self._save(vm_uid=(result.status.vm_uid or machine.vm_uid) if accepted else "")
             if accepted:
                 operation.accept(machine.config)
@@ -169,7 +171,7 @@ class CreateOperation:
             await self.poller.call_while_polling(machine, self.plugin, "Create", on_poll)
         except DriverError as said:
             if says_already_exists(said.text, machine.name) and not operation.is_resolved:
-                # Somebody else's: what was not made here must never be removed from here.
+                # It has another owner: what was not created here must never be removed from here.
                 machine.save(machine.config, create_started=False)
             elif not is_windrow and not operation.is_resolved:
                 await self._check_leftovers()
@@ -186,16 +188,16 @@ class CreateOperation:
         operation.accept(machine.config)
 
     async def _save_last(self) -> None:
-        """The host ends in the middle of a Create: what the driver has noted by now finds its machine again."""
+        """The host stops during a Create: save what the driver has in its config by now."""
         try:
             async with asyncio.timeout(_LAST_SAVE_S):
                 await self._save()
         except (TimeoutError, DriverError, PluginError) as error:
             name = self.machine.name
-            log.warning("%s was being made, and what its driver knows of it is lost: %s", name, error)
+            log.warning("machine %s was being created, and the config of its driver is lost: %s", name, error)
 
     async def _save(self, *, create_started: bool | None = None, vm_uid: str = "") -> None:
-        """Write down what the driver holds of the machine, before and after what it does."""
+        """Save the driver's config, before and after each change."""
         machine = self.machine
         config = self._sanitizer().sanitize(await self.plugin.get_driver_config())
         known = {
@@ -210,7 +212,7 @@ class CreateOperation:
         }
         config |= {key: value for key, value in known.items() if value}
         if not await is_windrow_plugin(self.plugin):
-            config.pop("WindrowClaims", None)  # it names its disks as it likes
+            config.pop("WindrowClaims", None)  # it chooses the names of its disks
         elif not config.get("WindrowClaims"):
             config["WindrowClaims"] = list(planned_claims(load_driver_config(config)))
         machine.account_differs = False
@@ -222,7 +224,7 @@ class CreateOperation:
         try:
             return (await find_existence(self.resolver, self.machine))[1]
         except InfrastructureUnknown as error:
-            log.info("the VM %s cannot be seen, so its uid is not known: %s", self.machine.name, error)
+            log.info("VirtualMachine %s cannot be read, so its uid is unknown: %s", self.machine.name, error)
             return ""
 
 
@@ -237,9 +239,9 @@ def _owner_keys(spec: MachineSpec) -> dict[str, Any]:
 
 
 def _new_config(spec: MachineSpec, harvester_uid: str) -> dict[str, Any]:
-    """The configuration that a host gives for a new machine: docker-machine's BaseDriver, all but empty.
+    """The config of a new machine: docker-machine's BaseDriver, nearly empty.
 
-    Our own driver learns from it whose machine this is, so that the VM bears the marks from its first moment.
+    Our own driver takes the owner annotations from it, so that the VM has them from its creation.
     """
     config: dict[str, Any] = {
         "IPAddress": "",

@@ -1,10 +1,9 @@
-"""What a plugin is handed of a credential, and which Harvester or account it leads to.
+"""The credential of a plugin, and the Harvester or account that it leads to.
 
-A driver of somebody else cannot be asked whose account it works in, and one that is shown another account says "not
-found" of every machine. So the account is told from the credential's own fields, as a digest: by those that are no
-secrets (an address, a user, a project) where there are any, else by all. With the latter a renewed token looks like
-another account; until a machine is seen through it, or its Secret says that it opens the same account, the absence of
-a machine is not believed.
+A foreign driver cannot be asked which account it works in, and with another account it answers "not found" for every
+machine. So the account is identified by a digest of the credential's fields: of those that are no secrets (an address,
+a user, a project) where there are any, else of all. With the latter a renewed token looks like another account; until
+a machine is found with it, or its Secret declares the same account, "not found" is not believed.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from windrow.machines.harvester.connections import Connect, Connections, ReadKub
 from windrow.machines.port import HARVESTER, InfrastructureUnknown
 from windrow.nodedriver.vm.observe import find_object
 
-# A driver's name and a credential's "namespace:name" -> its fields (`<driver>credentialConfig-<field>` in the Secret).
+# (driver, "namespace:name") -> fields of the credential (`<driver>credentialConfig-<field>` in the Secret).
 ReadCredentialFields = Callable[[str, str], Awaitable[Mapping[str, str]]]
 
 KUBECONFIG = "kubeconfigContent"
-# A field of a credential that no driver gets: digests of accounts, by commas, that it opens too.
+# A field that no driver gets: digests of other accounts, comma-separated, that are the same account.
 SAME_ACCOUNT = "windrowSameAccountAs"
 _SECRET_FIELD = re.compile(r"pass|secret|token|key|pem|cert|credential|content|json", re.IGNORECASE)
-# The kernel takes no longer variable (MAX_ARG_STRLEN); each of these comes by a flag or the configuration, too.
+# The kernel's limit is MAX_ARG_STRLEN; longer fields reach the driver by a flag or its config.
 _MAX_ENV_LENGTH = 120 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedCredential:
-    """One credential of the day. `env` are the variables by which a plugin takes it, `identity` is its Harvester's."""
+    """The current content of a credential. `env` are the environment variables of the plugin."""
 
     credential: str
     fields: Mapping[str, str] = field(repr=False)
@@ -46,14 +45,15 @@ class ResolvedCredential:
     same_accounts: frozenset[str] = frozenset()
 
     def is_for_account(self, recorded: str) -> bool:
-        """Whether this is known to be the account that was recorded."""
+        """Whether the credential is known to be for the recorded account."""
         return recorded in ("", self.account) or recorded in self.same_accounts
 
 
 class CredentialResolver:
-    """Reads credentials anew for each use, so that a rotated one takes effect at once.
+    """Reads the credential Secret for each use, so that a rotated one takes effect at once.
 
-    With `dial` a Harvester is asked who it is, once for each connection; without, its CA has to say so.
+    With `connect` the identity of a Harvester is read once per connection; without, it follows from the kubeconfig's
+    CA.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class CredentialResolver:
     ) -> None:
         self._read_fields = read_fields
         self._can_query = connect is not None
-        self._connections = Connections(read_kubeconfig, connect or _no_transport, clock)
+        self._connections = Connections(read_kubeconfig, connect or _no_transport)
         self._accounts: dict[str, tuple[Mapping[str, str], str]] = {}
 
     async def resolve(self, driver: str, credential: str, recorded: str = "") -> ResolvedCredential:
@@ -101,7 +101,7 @@ class CredentialResolver:
     async def find_vm(
         self, credential: str, name: str, namespace: str
     ) -> Mapping[str, Any] | Literal["not_queried"] | None:
-        """The VM as Harvester shows it to our own client. Raises InfrastructureUnknown."""
+        """The VM by our own client. Raises InfrastructureUnknown."""
         if not self._can_query:
             return "not_queried"
         connection = await self._connections.get(credential)
@@ -122,7 +122,7 @@ def _resolved_credential(
 
 
 def account_digest(driver: str, fields: Mapping[str, str]) -> str:
-    """A digest that is slow to make, since what it is made of may be a password."""
+    """A digest that is slow to compute, since the fields may hold a password."""
     public = {name: text for name, text in fields.items() if text and not _SECRET_FIELD.search(name)}
     digested = dumps([[name, text] for name, text in sorted((public or fields).items())])
     return hashlib.scrypt(digested, salt=f"windrow:{driver}".encode(), n=4096, r=8, p=1, dklen=16).hex()
@@ -139,5 +139,5 @@ def _env_name(driver: str, name: str) -> str:
 
 
 def _no_transport(client_config: Any) -> Any:
-    """Stands for a transport where nothing is asked."""
+    """The transport of a resolver that sends no requests."""
     return None

@@ -1,6 +1,5 @@
-"""What a driver's error text means. Text is all that a plugin sends, so this is reading, not knowing: only words that
-say for certain that the request itself was refused are taken for that, and only one sentence for "it is gone".
-"""
+"""Classifies a driver's error text, which is all that a plugin sends of an error: only words that certainly mean a
+refused request count as that, and only one sentence as "not found"."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from windrow.machines.plugin.process.client import DriverError, PluginError
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineRefused, Problem
 from windrow.protocols import dockermachine as wire
 
-# An admission's no, whatever status it came with.
+# A denied admission, whatever its status code.
 _ADMISSION_WORDS = ("denied the request", "exceeded quota", "quota exceeded", "quotaexceeded")
 _AUTH_WORDS = (
     "unauthorized",
@@ -61,19 +60,19 @@ _UNREACHABLE_WORDS = (
     "too many retries",
 )
 _AUTH_CODES = re.compile(r"\b(401|403)\b")
-# What drivers call a machine, and how they go on.
+# The nouns that drivers use for a machine, and what follows.
 _NOUN = (
     r"(?<![\w.-])(?:virtual ?machines?(?:\.kubevirt\.io)?|machine|vm|instance|server|droplet|node|domain|guest)"
     r"(?: named| with name)?"
 )
 _IS = r"(?:was |is |has |could |can |cannot |be |been )*"
 _PANIC_TEXT = "panic in the driver"
-# Only these calls judge what was asked for; the others speak of the infrastructure.
+# Only these calls validate the request; errors of others concern the infrastructure.
 _VALIDATING_CALLS = frozenset({"SetConfigFromFlags", "PreCreateCheck", "Create", wire.REPLACE_USER_DATA})
 
 
 def is_inconclusive(text: str) -> bool:
-    """Whether the text leaves open what is true, because nobody could be asked."""
+    """Whether the text leaves the state open: the infrastructure could not be reached or refused the credential."""
     low = text.lower()
     return _is_auth_failure(low) or any(word in low for word in _UNREACHABLE_WORDS)
 
@@ -83,14 +82,14 @@ def _is_auth_failure(low: str) -> bool:
 
 
 def says_not_found(text: str, name: str, driver: str = "") -> bool:
-    """Whether the text says of exactly this machine that it is not there. A Secret, a disk or a namespace that is
-    missing is no machine, and m-1 is not m-10."""
+    """Whether the text says of exactly this machine that it is not found. A missing Secret, disk or namespace is no
+    machine, and m-1 is not m-10."""
     pattern = _harvester_not_found_pattern(name) if driver == HARVESTER else _not_found_pattern(name)
     return pattern.search(text) is not None and not is_inconclusive(text)
 
 
 def says_already_exists(text: str, name: str) -> bool:
-    """Whether the text says that a machine of this name was there before."""
+    """Whether the text says that a machine of this name exists already."""
     return re.search(rf"{_machine_pattern(name)}\s+already exists", text, re.IGNORECASE) is not None
 
 
@@ -101,12 +100,12 @@ def _not_found_pattern(name: str) -> re.Pattern[str]:
 
 
 def _harvester_not_found_pattern(name: str) -> re.Pattern[str]:
-    """The API server's own sentence, which the Go driver passes on and a plugin of ours says itself."""
+    """The API server's own message, which the Go driver passes on and our plugin writes."""
     return re.compile(rf'virtualmachines\.kubevirt\.io "{re.escape(name)}" not found')
 
 
 def _machine_pattern(name: str) -> str:
-    """The machine in a sentence: a noun that is a machine's and the name, or the sentence begins with the name."""
+    """A machine's noun and the name, or a sentence that begins with the name."""
     return rf"(?:{_NOUN}:?\s+|^\s*)[\"'(]?{_whole_name(name)}[\"')]?:?"
 
 
@@ -117,7 +116,7 @@ def _whole_name(name: str) -> str:
 def translate_error(
     error: DriverError | PluginError, driver: str, credential: str, machine: str
 ) -> InfrastructureUnknown | MachineRefused:
-    """The error in the port's words: which driver, which credential, what to do."""
+    """The error as one of the port: which driver, which credential, what to do."""
     if isinstance(error, PluginError):
         return InfrastructureUnknown(f"credential {credential}: {error.message}", error.hint)
     text = " ".join(error.text.split())
@@ -126,25 +125,25 @@ def translate_error(
         first = error.text.strip().splitlines()[0]
         return InfrastructureUnknown(
             f"driver {driver} crashed (credential {credential}): {first}",
-            "tell its makers; it is tried again",
+            "report it to the driver's maintainers; the call is retried",
         )
     is_denied = any(word in low for word in _ADMISSION_WORDS)
     if _is_auth_failure(low) and not is_denied:
         return InfrastructureUnknown(
-            f"credential {credential} opens nothing for driver {driver}: {text}",
-            "put a valid one into that Secret, with the rights that the driver needs",
+            f"credential {credential} was rejected (driver {driver}): {text}",
+            "put a valid credential with the rights that the driver needs into that Secret",
         )
     if is_inconclusive(text) and not is_denied:
         return InfrastructureUnknown(
-            f"driver {driver} could not ask (credential {credential}): {text}",
-            "nothing to do if it comes back; it is asked again",
+            f"driver {driver} could not reach the infrastructure (credential {credential}): {text}",
+            "nothing to do if it is temporary; the call is retried",
         )
     if error.method in _VALIDATING_CALLS:
         message, _, hint = text.rpartition("; ")
         if not message:
-            message, hint = text, "change what it names in the machine config, or on the infrastructure"
+            message, hint = text, "correct the machine config, or the infrastructure"
         return MachineRefused([Problem(f"driver {driver} refuses {machine}: {message}", hint)])
     return InfrastructureUnknown(
         f"{error.method} of {machine} by driver {driver} failed (credential {credential}): {text}",
-        "it is tried again",
+        "the call is retried",
     )

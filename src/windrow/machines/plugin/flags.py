@@ -1,6 +1,6 @@
-"""From machine config fields to a driver's create flags, as Rancher and rancher-machine map them (reference/01 §5.5-5.6).
+"""Maps machine config fields to a driver's create flags, as Rancher and rancher-machine do (reference/01 §5.5-5.6).
 
-A host sends every flag, those that nobody set with their default, and beside them the flags of its own `create` command.
+A host sends every flag, unset ones with their default, and the flags of its own `create` command.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
 from windrow.nodedriver.options import BY_FIELD, InvalidValue, read_bool, read_count, read_value
 from windrow.protocols.dockermachine import Flag, config_field_of
 
-# The first flag with one of these in its name takes the path of the machine's cloud-config (reference/01 §5.3).
+# The first flag with one of these words in its name takes the path of the user data (reference/01 §5.3).
 _USER_DATA_WORDS = ("user-data", "userdata", "custom-data", "cloud-config")
-# Sizes may be written as quantities for our own driver; a plugin takes whole numbers.
+# Our own driver takes sizes as quantities; a plugin's flags take whole numbers.
 _NUMERIC_FORMS = frozenset({"count", "gib", "mib", "switch"})
 
 # What rancher-machine's `create` sends beside the driver's own flags.
@@ -36,12 +36,12 @@ _HOST_FLAGS: Mapping[str, str | bool] = {
 
 
 def find_user_data_flag(flags: Sequence[Flag]) -> Flag | None:
-    """The flag that takes the path of the machine's cloud-config."""
+    """The flag that takes the path of the user data."""
     return next((flag for flag in flags if any(word in flag.name for word in _USER_DATA_WORDS)), None)
 
 
 def ssh_provisioning_problem(driver: str) -> Problem:
-    """Said of a driver without such a flag."""
+    """The problem of a driver without a user data flag."""
     return Problem(
         f"node driver {driver} has no flag for user data, so its machines would need SSH provisioning",
         "use a driver that has one: its name contains user-data, userdata, custom-data or cloud-config",
@@ -57,9 +57,10 @@ def plan_flags(
     *,
     cluster_name: str = "",
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The value of every flag, and everything that is wrong with `options`.
+    """The value of every flag, and all problems of `options`.
 
-    `credential` are the credential's fields, which nothing else sets; `user_data` is the path of the document.
+    `credential` are the credential's fields, which `options` cannot set; `user_data_path` is the path of the user
+    data.
     """
     user_data_flag = find_user_data_flag(flags)
     if user_data_flag is None:
@@ -81,8 +82,8 @@ def plan_flags(
         elif driver != HARVESTER:
             problems.append(
                 Problem(
-                    f"{field} is the document by which Windrow makes the machine a node",
-                    "leave it out",
+                    f"{field} is set by Windrow: it is the machine's bootstrap document",
+                    "remove it",
                     field,
                 )
             )
@@ -99,8 +100,8 @@ def _default(flag: Flag) -> Any:
 
 def _unknown_option(driver: str, field: str, known: Mapping[str, Flag]) -> Problem:
     near = [name for name in known if name.lower() == field.lower()]
-    hint = f"write it as {near[0]}" if near else f"leave it out; {driver} knows {', '.join(sorted(known))}"
-    return Problem(f"{field} is no option of node driver {driver}", hint, field)
+    hint = f"write it as {near[0]}" if near else f"remove it; {driver} has {', '.join(sorted(known))}"
+    return Problem(f"node driver {driver} has no option {field}", hint, field)
 
 
 def _read(driver: str, flag: Flag, field: str, value: Any, problems: list[Problem]) -> Any:
@@ -130,7 +131,7 @@ def _typed(flag: Flag, field: str, value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Text as it is; structures as JSON, which is how drivers take them."""
+    """Strings unchanged; structures as JSON, which is how drivers take them."""
     match value:
         case str():
             return value

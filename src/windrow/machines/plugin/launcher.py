@@ -1,4 +1,4 @@
-"""What every use of a plugin needs: its binary, the credential of the day, and room among the processes."""
+"""Starts plugins: the driver's binary, the current credential, and limits on the number of processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FindBinary = Callable[[str], Path | None]  # driver name -> its plugin binary, w
 
 
 class ConcurrencyLimit:
-    """Room for so many processes behind each credential: where one leads to nobody who answers, the others go on."""
+    """A limit on the number of processes per credential, so that one that blocks does not hold up the others."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -32,8 +32,7 @@ class ConcurrencyLimit:
 
 @dataclass(frozen=True, slots=True)
 class PluginLauncher:
-    """Opens plugins. There are places for questions, for orders, and for the making of machines, which takes long and
-    must not hold up the others."""
+    """Starts plugins, with separate limits for queries, operations, and creations, which take long."""
 
     find_binary: FindBinary
     resolver: CredentialResolver
@@ -49,7 +48,7 @@ class PluginLauncher:
         path = self.find_binary(driver)
         if path is None:
             raise InfrastructureUnknown(
-                f"node driver {driver} is not installed here", f"enable it: windrow driver enable {driver}"
+                f"NodeDriver {driver} is not installed", f"activate it: windrow driver enable {driver}"
             )
         return path
 
@@ -61,7 +60,7 @@ class PluginLauncher:
         *,
         secrets: Sequence[str] = (),
     ) -> AbstractAsyncContextManager[Plugin]:
-        """A plugin for this machine; with `driver_config` it knows the machine, without it is as new."""
+        """A plugin for this machine, with `driver_config` set if given, else unconfigured."""
         config = (
             dumps(machine.sanitizer(credential.fields).restore(driver_config))
             if driver_config is not None
@@ -81,7 +80,7 @@ class PluginLauncher:
     async def resolve(
         self, machine: TrackedMachine, config: DriverConfig | None = None
     ) -> ResolvedCredential:
-        """The credential, which must lead to where `memory` says that the machine is. Raises InfrastructureUnknown."""
+        """The credential, which must lead to the Harvester that `config` records. Raises InfrastructureUnknown."""
         recorded = str((config or {}).get("WindrowHarvesterUID") or machine.harvester_uid)
         credential = await self.resolver.resolve(machine.driver, machine.credential, recorded)
         machine.account_differs = not credential.is_for_account(machine.account)
@@ -95,5 +94,5 @@ def translate_plugin_error(
 
 
 async def is_windrow_plugin(plugin: Plugin | None) -> bool:
-    """Whether it is a plugin of ours, which tells more, continues what was begun, and knows its own by their marks."""
+    """Whether it is a plugin of ours, which returns whole statuses, continues a Create, and writes owner annotations."""
     return plugin is not None and wire.GET_VM_STATUS in await plugin.get_extensions()

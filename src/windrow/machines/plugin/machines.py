@@ -1,8 +1,8 @@
-"""Machines made by docker-machine plugins, our own among them: the manager's port over any driver's binary.
+"""The adapter of the port Machines for docker-machine plugins: any driver's binary, our own among them.
 
-A plugin process lives for one question or one deed; only `Create` and the like keep one for longer. Deeds are tasks of
-`run()`; whoever ordered waits until the infrastructure shows the deed, or it failed. How machines are made stands in
-`plugin_making`, what else is done to them in `plugin_orders`, how they are looked at in `plugin_watch`.
+A plugin process lives for one query or one operation. Operations are tasks of `run()`; the caller waits until the
+infrastructure shows the result, or the operation failed. `create` has how machines are created, `operations` the other
+operations, `poller` how status is read.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ __all__ = ["FindBinary", "PluginMachines", "PollIntervals"]
 
 
 class PluginMachines:
-    """The port Machines over plugin binaries. `run()` is the owner's task; orders wait for it.
+    """The port Machines over plugin binaries. `run()` is the owner's task; operations wait for it.
 
-    `credentials` gives the kubeconfig text of a Harvester credential, `fields` the fields of any other driver's.
-    `state` is a directory of this host alone. `env` is what plugins get of the environment; `argv` what follows the
-    binary (rancher-machine's dialect). With `dial`, a Harvester is asked once who it is, as the direct adapter does.
-    Behind each credential at most `at_once` processes ask, as many carry out orders, four times as many make machines,
-    and one of our own stays open.
+    `read_kubeconfig` returns the kubeconfig of a Harvester credential, `read_fields` the fields of any other driver's.
+    `state_dir` belongs to this host alone. `env` is the environment of plugins; `argv` are the arguments of the binary
+    (rancher-machine's dialect). With `connect` a Harvester's identity is read from its API, as the harvester adapter
+    does. For each credential at most `max_processes` plugins serve queries, as many run operations, four times as many
+    create machines, and one of our own stays open.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class PluginMachines:
         self._running = asyncio.Event()
 
     async def run(self) -> None:
-        """Carry out orders and keep the sightings current, until cancelled; then no plugin is left."""
+        """Run operations and keep the statuses current, until cancelled; then no plugin process is left."""
         self._state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         clean_state_dir(self._state_dir)
         reap_previous_host(self._state_dir, self._host_id)
@@ -128,7 +128,7 @@ class PluginMachines:
                 machine.poll_task = machine.operation = None
             await self._poller.close()
             await self._launcher.resolver.close()
-            kill_orphans(self._host_id)  # what plugins started and did not end
+            kill_orphans(self._host_id)  # processes that plugins started and left
 
     # --- the port -------------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class PluginMachines:
             ACCOUNT: credential.account,
         }
         if spec.machine_uid not in self._poller.machines:
-            # As long as this note is there, nobody began it: other hosts, which have none, leave it alone.
+            # While this state file is here, no driver has started: other hosts, which have none, refuse the machine.
             machine = load_tracked_machine(self._state_dir, config)
             if not (machine.create_started or machine.was_created):
                 machine.save(config)
@@ -184,8 +184,8 @@ class PluginMachines:
         created = await operation.wait_accepted(self._intervals.create_accept_s)
         if created is None:
             raise InfrastructureUnknown(
-                f"driver {machine.driver} is making {machine.name}, which does not show yet",
-                "nothing to do; it is waited for",
+                f"driver {machine.driver} is creating machine {machine.name}, which is not visible yet",
+                "nothing to do; the Create call goes on",
             )
         return created
 
@@ -204,8 +204,7 @@ class PluginMachines:
         return config
 
     async def replace_user_data(self, config: DriverConfig, cloud_config: str) -> DriverConfig:
-        """Replaces the document where the plugin can, which only our own can: with any other it stays readable to
-        whoever may read the infrastructure."""
+        """Only our own plugin can replace user data; with any other driver it stays readable at the infrastructure."""
         machine = self._tracked(config)
         credential = await self._launcher.resolve(machine, config)
         if machine.driver == HARVESTER:
@@ -216,9 +215,9 @@ class PluginMachines:
             raise translate_plugin_error(error, machine) from error
         if not replaced:
             raise ReplaceUserDataUnsupported(
-                f"driver {machine.driver} cannot replace what its machines read at their next start: the bootstrap "
+                f"driver {machine.driver} cannot replace user data: the bootstrap "
                 f"document of {machine.name} stays there, secrets included",
-                "let nobody else read it there",
+                "restrict who may read the machine's user data there",
             )
         return config
 
@@ -245,7 +244,7 @@ class PluginMachines:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _tracked(self, config: DriverConfig) -> TrackedMachine:
-        """The machine of `memory`, which is looked after from now on."""
+        """The tracked machine of `config`; from now on it is polled."""
         uid = str(config["WindrowMachineUID"])
         machine = self._poller.machines.get(uid)
         if machine is None:
@@ -275,7 +274,8 @@ class PluginMachines:
         credential: ResolvedCredential,
         ask: Callable[[CreateOperation], Awaitable[T]],
     ) -> T:
-        """What a plugin answers for a machine that is not made by it. Raises MachineRefused, InfrastructureUnknown."""
+        """What `ask` gets from a plugin for a machine that will not be created by it. Raises MachineRefused,
+        InfrastructureUnknown."""
         launcher = self._launcher
         planned = {**initial_driver_config(spec), "WindrowMachineUID": self._rng.uid()}
         machine = load_tracked_machine(self._state_dir / CHECKS, planned)
@@ -323,9 +323,9 @@ class PluginMachines:
         return operation
 
     async def _wait_until_idle(self, machine: TrackedMachine) -> None:
-        """Return when nothing is being done to the machine. Raises InfrastructureUnknown where that takes long.
+        """Return when the machine has no operation. Raises InfrastructureUnknown where that takes long.
 
-        Our own Create that was taken only waits for an address, and need not.
+        A Create of our own plugin that was accepted only waits for an address; it is cancelled.
         """
         operation = machine.operation
         if operation is None or operation.task is None or not machine.has_operation():
@@ -346,14 +346,14 @@ class PluginMachines:
             await work(operation)
         except (DriverError, PluginError) as error:
             self._on_failure(machine, operation, translate_plugin_error(error, machine))
-        except Exception as error:  # the caller hears it; the other machines go on
+        except Exception as error:  # reported to the caller; other machines are not affected
             self._on_failure(machine, operation, error)
         finally:
             operation.finished.set()
-            # A deed that was cancelled has nobody who waits for more than this.
+            # For an operation that was cancelled before it was accepted.
             operation.fail(
                 InfrastructureUnknown(
-                    f"{operation.verb} of {machine.name} was broken off", "it is tried again"
+                    f"{operation.verb} of {machine.name} was cancelled", "the operation is retried"
                 )
             )
             machine.wake.set()
@@ -368,11 +368,11 @@ class PluginMachines:
 
 def _busy(machine: TrackedMachine, operation: PendingOperation) -> InfrastructureUnknown:
     states = {
-        "create": "is just being made",
-        "power": "is just being started or stopped",
+        "create": "is being created",
+        "power": "is being started or stopped",
         "remove": "is being removed",
     }
     return InfrastructureUnknown(
-        f"{machine.name} {states[operation.verb]}, so another order has to wait",
-        "nothing to do; the order is given again",
+        f"{machine.name} {states[operation.verb]}, so the next operation has to wait",
+        "nothing to do; the operation is retried",
     )

@@ -1,4 +1,4 @@
-"""Orders to machines that were made by a plugin: power, a new document, and their end."""
+"""Operations on machines that a plugin created: power, user data, removal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PluginOperations:
-    """Each order raises what its driver says, and tells its deed when the infrastructure has taken it."""
+    """The operations. Each raises DriverError, and accepts its PendingOperation when the infrastructure shows the
+    result."""
 
     launcher: PluginLauncher
     poller: StatusPoller
@@ -44,7 +45,7 @@ class PluginOperations:
         credential: ResolvedCredential,
         operation: PendingOperation,
     ) -> None:
-        """Raises MachineRefused where the machine is not there."""
+        """Raises MachineRefused where the machine does not exist."""
         async with (
             self.launcher.operations.for_machine(machine),
             self.launcher.open(machine, credential, machine.config) as plugin,
@@ -70,7 +71,7 @@ class PluginOperations:
     async def replace_user_data(
         self, machine: TrackedMachine, cloud_config: str, credential: ResolvedCredential
     ) -> bool:
-        """Whether the plugin could replace what the machine reads at its next start."""
+        """Whether the plugin could replace the user data."""
         async with (
             self.launcher.queries.for_machine(machine),
             self.launcher.open(machine, credential, machine.config, secrets=[cloud_config]) as plugin,
@@ -96,13 +97,13 @@ class PluginOperations:
             self.poller.using_plugin(machine, plugin),
         ):
             is_windrow = await is_windrow_plugin(plugin)
-            because = f"driver {machine.driver} has made no {machine.name}"
+            because = f"driver {machine.driver} never created machine {machine.name}"
             if is_windrow or machine.was_created or machine.create_started or machine.create_uncertain:
                 config = _with_volumes(machine, volumes, is_windrow=is_windrow)
                 await plugin.set_config(dumps(machine.sanitizer(credential.fields).restore(config)))
                 if is_windrow or await exists(self.launcher.resolver, machine, credential, plugin):
                     await self._remove(machine, plugin, operation)
-                    because = f"driver {machine.driver} has removed {machine.name}"
+                    because = f"driver {machine.driver} removed machine {machine.name}"
             operation.accept(machine.config)
             self.poller.put_removed(machine, because)
 
@@ -120,18 +121,19 @@ class PluginOperations:
 
 def _not_found_problem(machine: TrackedMachine, because: str) -> Problem:
     return Problem(
-        f"machine {machine.name} is not there: {because}", "replace the machine instead of powering it"
+        f"machine {machine.name} not found, so its power state cannot change: {because}",
+        "delete the Machine; its pool creates another",
     )
 
 
 def _with_volumes(machine: TrackedMachine, volumes: frozenset[str], *, is_windrow: bool) -> dict[str, Any]:
-    """The memory by which `volumes` go along too, where the driver can be told so."""
+    """The config with the `volumes` to remove too, where the driver supports that."""
     config = dict(machine.config)
     if is_windrow and volumes:
         config["WindrowVolumes"] = sorted(volumes)
     elif volumes:
         log.warning(
-            "driver %s removes what it made with %s and nothing else; these stay: %s",
+            "driver %s removes only what it created for machine %s; these volumes stay: %s",
             machine.driver,
             machine.name,
             ", ".join(sorted(volumes)),
@@ -140,8 +142,8 @@ def _with_volumes(machine: TrackedMachine, volumes: frozenset[str], *, is_windro
 
 
 async def _cancel(machine: TrackedMachine, operation: PendingOperation | None) -> None:
-    """End what is being done to the machine. Another's Create that runs is waited for: broken off in the middle, it could
-    leave something behind that nobody knows of."""
+    """Cancel the machine's operation. A running Create of a foreign driver is awaited instead: cancelled in the middle
+    it could leave something unrecorded."""
     if operation is None or operation.task is None or operation.finished.is_set():
         return
     if operation.verb != "create" or machine.plugin is None or await is_windrow_plugin(machine.plugin):

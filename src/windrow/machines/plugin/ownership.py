@@ -1,17 +1,18 @@
-"""What may be believed of a machine that a driver of somebody else made.
+"""Whether a machine exists that a foreign driver created: which answers prove what.
 
-Such a driver marks nothing. It finds its machine by an id that it noted, or by the name alone, and says "not found" of
-whatever it was not told of. So:
+A foreign driver writes no owner annotations. It finds its machine by an id in its config or by the name alone, and
+answers "not found" for any other. So:
 
-* Of a VM on Harvester our own client sees what bears the name: nothing; a VM with another machine's marks, or of
-  another uid than was seen at birth; or one with the labels that the Go driver gives. Only the last is touched.
-* Of any other machine that a driver was told to make, by a note of this host, its word counts: it knows the id. Not
-  where the credential leads to another account by now, whose "not found" says nothing of the first.
-* Where a machine is in doubt (planned, and no note tells whether it was begun: another node, a lost directory), a
-  driver's "not found" proves nothing, since it may know no id. What it shows under the name is this machine's: a
-  Machine's name has two random suffixes and was written down before anything could be made under it, so that somebody
-  else's is far less likely than a machine that would run for ever, unrecorded. Where it shows nothing, nobody can
-  tell, and that is said; it is never called missing.
+* On Harvester our own client reads the VM of the name: none; a VM with another machine's owner annotations, or another
+  uid than was read after creation; or one with the labels that the Go driver writes. Only the last one is the
+  machine's.
+* Elsewhere, for a machine whose Create was started according to this host's state file, the driver's answer counts: it
+  has the id. Not where the credential leads to another account by now, whose "not found" proves nothing about the
+  first.
+* Where it is uncertain whether Create was started (planned, and no state file: another node, a lost directory), the
+  driver's "not found" proves nothing, since it may have no id. A machine that it finds under the name is this
+  machine's: the name has two random suffixes and was recorded before anything could be created under it. Where it
+  finds none the state is reported as lost, never as missing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.config_json import load_driver_config
 from windrow.nodedriver.vm.ownership import owner_of, ownership_unknown
 
-# The uid of the VM that the Go driver made.
+# The key of the uid of the VM that the Go driver created.
 SEEN_UID_KEY = "WindrowSeenUID"
 _DEFINITE_STATES = frozenset({"starting", "running", "stopping", "stopped"})
 
@@ -40,8 +41,8 @@ Existence = Literal["exists", "absent", "not_queried"]
 
 
 async def find_existence(resolver: CredentialResolver, machine: TrackedMachine) -> tuple[Existence, str]:
-    """Whether the machine's VM stands on Harvester, and its uid. Raises InfrastructureUnknown, also where a VM stands of
-    which nothing tells whose it is."""
+    """Whether the machine's VM exists on Harvester, and its uid. Raises InfrastructureUnknown, also for a VM whose
+    owner cannot be determined."""
     if machine.driver != HARVESTER:
         return "not_queried", ""
     configuration = load_driver_config(machine.config)
@@ -71,7 +72,7 @@ def _find_owner(machine: TrackedMachine, configuration: Configuration, raw_vm: M
     if seen:
         return "mine" if seen == uid_of(raw_vm) else "another's"
     owner = owner_of(_without_owner(configuration), raw_vm)
-    # The Go driver makes no VM without its labels; only of one that it made may somebody have taken them.
+    # The Go driver creates no VM without its labels; they can be missing only on one that it created before.
     return "another's" if owner == "unclear" and not machine.was_created else owner
 
 
@@ -82,13 +83,13 @@ def _without_owner(configuration: Configuration) -> Configuration:
 async def exists(
     resolver: CredentialResolver, machine: TrackedMachine, credential: ResolvedCredential, plugin: Plugin
 ) -> bool:
-    """Whether there is something to remove or take up, by a plugin that was told of the machine; False is a proof that
-    there is nothing. Raises InfrastructureUnknown where nobody can tell, and DriverError."""
+    """Whether there is something to remove or adopt, by a plugin that has the machine's config. False proves that
+    there is nothing. Raises InfrastructureUnknown where that cannot be determined, and DriverError."""
     existence, _ = await find_existence(resolver, machine)
     if existence != "not_queried":
         return existence == "exists"
     if credential.is_for_account(machine.account) and not machine.create_uncertain:
-        return True  # the driver knows
+        return True  # the driver has the id
     try:
         status = (await poll(plugin, machine)).status
     except DriverError:
@@ -96,7 +97,7 @@ async def exists(
             raise state_lost(machine) from None
         raise
     if machine.create_uncertain and machine.driver == HARVESTER:
-        return status.presence != "missing"  # it finds its machines by their names
+        return status.presence != "missing"  # it finds machines by name
     if machine.create_uncertain and status.state not in _DEFINITE_STATES:
         raise state_lost(machine)
     if status.presence == "missing":
@@ -106,17 +107,17 @@ async def exists(
 
 def state_lost(machine: TrackedMachine) -> InfrastructureUnknown:
     return InfrastructureUnknown(
-        f"it is not known whether driver {machine.driver} has begun to make {machine.name}: what was noted of it was on "
-        "another node, or is lost, and the driver does not find it by its name",
-        f"look for {machine.name} in the account of credential {machine.credential} and remove it there; then delete its "
-        "Machine, and take the finalizer off it",
+        f"cannot determine whether driver {machine.driver} created machine {machine.name}: the plugin host's state of it is "
+        "on another node or lost, and the driver does not find the machine by name",
+        f"search {machine.name} in the account of credential {machine.credential} and remove it there; then delete the "
+        "Machine and remove its finalizer",
     )
 
 
 def account_changed(machine: TrackedMachine) -> InfrastructureUnknown:
     return InfrastructureUnknown(
-        f"driver {machine.driver} does not find {machine.name}, but credential {machine.credential} has changed since it "
-        "was made, perhaps to another account",
-        "put the credential of its account back; or, if it opens the same account, add the field "
+        f"driver {machine.driver} does not find machine {machine.name}, but credential {machine.credential} has changed since its "
+        "creation, perhaps to another account",
+        "restore the credential of its account; or, if this one is for the same account, add the field "
         f"{machine.driver}credentialConfig-{SAME_ACCOUNT}: {machine.account} to that Secret",
     )

@@ -1,7 +1,7 @@
-"""Looking after machines: again and again while nothing happens, and beside a deed while one goes on.
+"""Polls the status of machines: periodically while nothing happens, and during an operation through its plugin.
 
-Plugins offer nothing to watch, so this is the one place that polls (design §2, rule 2): quickly while a machine is on
-its way, slowly while it is steady, at once after an order.
+The docker-machine protocol has no watch, so this polls (an exception that design §2 rule 2 lists by name): often while
+a machine is in transition, seldom while it is steady, at once after an operation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from windrow.machines.plugin.tracked_machine import ACCOUNT, TrackedMachine
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineStatus
 from windrow.machines.status_store import StatusStore, with_since
 
-# How many machines that have ended are still shown as missing.
+# So many removed machines stay in the store as missing.
 REMOVED_KEPT = 1000
 _STEADY_STATES = frozenset({"running", "stopped"})
 POLL_BACKOFF_S = (
@@ -36,7 +36,7 @@ POLL_BACKOFF_S = (
     1.0,
     2.0,
     3.0,
-)  # seconds between looks while a deed goes on; the last one stays
+)  # between polls during an operation; the last one repeats
 
 OnPoll = Callable[[PollResult], Awaitable[None]]
 
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PollIntervals:
-    """How often a machine is looked at, and how long an order waits to be taken."""
+    """How often a machine is polled, and how long a request waits to be accepted."""
 
     transitional: timedelta = timedelta(seconds=5)
     steady: timedelta = timedelta(seconds=45)
@@ -55,7 +55,7 @@ class PollIntervals:
 
 
 class StatusPoller:
-    """The machines in charge, and what is seen of them, on `board`."""
+    """The tracked machines, whose status goes to `store`."""
 
     def __init__(
         self,
@@ -72,21 +72,21 @@ class StatusPoller:
         self._removed: deque[str] = deque()
 
     async def poll_until_removed(self, machine: TrackedMachine) -> None:
-        """Look at the machine again and again, as often as its state calls for, until it has ended."""
+        """Poll the machine until it is removed, as often as its state calls for."""
         while machine.uid in self.machines:
             machine.wake.clear()
             if not machine.polled_by_operation:
                 try:
                     await self._poll(machine)
                 except Exception as error:
-                    log.exception("looking at %s", machine.name)
-                    self.put_unknown(machine, f"it could not be looked at: {type(error).__name__}: {error}")
+                    log.exception("poll of machine %s failed", machine.name)
+                    self.put_unknown(machine, f"polling its driver failed: {type(error).__name__}: {error}")
             await wait_first(self._clock, self._poll_interval(machine), machine.wake)
         if not any(other.credential == machine.credential for other in self.machines.values()):
             await self._pool.release(machine.credential)
 
     async def close(self) -> None:
-        """Leave no process."""
+        """End every pooled plugin."""
         await self._pool.close()
 
     def put_unknown(self, machine: TrackedMachine, because: str) -> None:
@@ -94,7 +94,7 @@ class StatusPoller:
             self._put(machine, MachineStatus(machine.uid, machine.name, "unknown", because=because))
 
     def put_result(self, machine: TrackedMachine, result: PollResult) -> None:
-        """Tell what a look has shown."""
+        """Store the result of a poll."""
         status = result.status
         if machine.uid not in self.machines:
             return None
@@ -108,9 +108,9 @@ class StatusPoller:
         if status.presence == "missing" and machine.create_uncertain and machine.driver != HARVESTER:
             return self.put_unknown(
                 machine, str(state_lost(machine))
-            )  # the driver may know no id to look for
+            )  # the driver may have no id to search for
         if status.presence == "missing" and machine.has_operation("remove"):
-            return None  # what it left behind is still being cleared away
+            return None  # the driver is still removing what belongs to it
         if status.presence == "missing" and not (machine.was_created or machine.removal_requested):
             return self.store.delete(machine.uid)
         self._put(machine, status)
@@ -122,14 +122,14 @@ class StatusPoller:
         return uid in self._removed
 
     def put_removed(self, machine: TrackedMachine, because: str) -> None:
-        """The machine is gone for certain: its last sighting stays for a while, the rest goes."""
+        """The machine is removed: its last status stays for a while; stop tracking it."""
         if machine.uid in self.machines:
             self._put(machine, MachineStatus(machine.uid, machine.name, "missing", because=because))
         self._untrack(machine)
 
     @asynccontextmanager
     async def using_plugin(self, machine: TrackedMachine, plugin: Plugin) -> AsyncIterator[None]:
-        """A deed has this plugin open until the block ends."""
+        """`plugin` belongs to the machine's operation until the block ends."""
         machine.plugin = plugin
         try:
             yield
@@ -139,7 +139,7 @@ class StatusPoller:
     async def call_while_polling(
         self, machine: TrackedMachine, plugin: Plugin, method: str, on_poll: OnPoll
     ) -> None:
-        """A call that takes its time; meanwhile the machine is looked at. Raises what the call raises."""
+        """A long call; the machine is polled meanwhile. Raises what the call raises."""
         calling = asyncio.ensure_future(plugin.call(method))
         try:
             attempt = 0
@@ -153,14 +153,14 @@ class StatusPoller:
             calling.cancel()
 
     async def poll_once(self, machine: TrackedMachine, plugin: Plugin, on_poll: OnPoll) -> None:
-        """One look through a deed's own plugin."""
+        """Poll once, through the plugin of the operation."""
         try:
             result = await poll(plugin, machine)
             await on_poll(result)
         except (DriverError, PluginError) as error:
-            log.debug("%s cannot be seen while it is worked on: %s", machine.name, error)
+            log.debug("poll of machine %s during its operation failed: %s", machine.name, error)
             if machine.polled_by_operation:
-                # That plugin holds the credential it began with; perhaps there is another by now.
+                # That plugin has the credential it was started with, which may have changed since.
                 machine.polled_by_operation = False
                 machine.wake.set()
             return
@@ -169,7 +169,7 @@ class StatusPoller:
 
     async def _poll(self, machine: TrackedMachine) -> None:
         if not (machine.was_created or machine.create_started or machine.removal_requested):
-            return None  # nothing was made yet
+            return None  # nothing was created yet
         try:
             credential = await self._launcher.resolve(machine)
             result = await self._pool.poll(machine, credential)
@@ -182,7 +182,7 @@ class StatusPoller:
             and result.status.presence == "present"
             and credential.account != machine.account
         ):
-            # The machine itself proves where this credential leads.
+            # The machine is found with this credential, so it leads to the machine's account.
             machine.save({**machine.config, ACCOUNT: credential.account})
             machine.account_differs = False
         return self.put_result(machine, result)

@@ -1,9 +1,9 @@
-"""Between a driver's configuration and the Memory that is written down: no credential is in it, no bootstrap document
-and no path of this host.
+"""Removes secrets from a driver config before it is recorded, and restores them: no credential, no bootstrap document
+and no path of this host is recorded.
 
-What came from the credential is replaced by the name of its field, and put back from the credential of the day: a
-rotated one takes effect by itself. A kubeconfig is left out as a whole. The document holds the cluster's secrets, and
-some drivers keep what they have read of it: it is put back while the machine is made, and never again.
+A value from the credential is replaced by the name of its field, and restored from the current credential, so that a
+rotated one takes effect. A kubeconfig is removed entirely. The bootstrap document holds cluster secrets, and some
+drivers keep it in their config: it is restored while the machine is created, and never again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from windrow.core.json import dumps
 from windrow.machines.plugin.process.redaction import base64_forms
 from windrow.machines.port import HARVESTER, is_synthetic_uid
 
-# Within a longer text only what cannot be there by chance is taken for the credential.
+# Shorter secrets are replaced only where they are the whole value.
 _MIN_SUBSTRING = 8
 _KUBECONFIG_KEY = "KubeConfigContent"
 # Keys of every driver (docker-machine's BaseDriver) that hold paths below the store.
 _STORE_KEY, _SSH_KEY_KEY = "StorePath", "SSHKeyPath"
 _WINDROW_PREFIX = "Windrow"
 _VM_UID_KEY = "WindrowVMUID"
-# A document with a secret in it is longer; a shorter one could be part of anything.
+# Shorter documents cannot hold a secret, and could be part of any text.
 _MIN_DOCUMENT = 40
 _UNPACK_LIMIT = 4 * 2**20
 _MAX_LAYERS = 3  # base64 of gzip of base64

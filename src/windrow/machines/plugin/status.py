@@ -1,7 +1,7 @@
-"""Looking at a machine through its plugin: one look, no waiting.
+"""One poll of a machine's status through its plugin; no waiting.
 
-Our own plugin tells what the direct adapter would see. Of any other there is a state and an address, and errors in
-words: only those that say of exactly this machine that it is not there are taken for its absence.
+Our own plugin returns the status that the harvester adapter would observe. Any other returns a state and an address,
+and error texts: only one that says "not found" of exactly this machine means that it is missing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from windrow.machines.plugin.error_text import says_not_found
 from windrow.machines.plugin.process.client import DriverError, Plugin, PluginUnusable
 from windrow.machines.plugin.tracked_machine import TrackedMachine
 from windrow.machines.port import MachineStatus
-from windrow.machines.statuses import machine_status
 from windrow.protocols import dockermachine as wire
 
-# The Go driver says for ever that a guest that shut itself down is stopping (reference/01 D4).
+# The Go driver reports a guest that shut itself down as Stopping for ever (reference/01 D4).
 STOPPING_TIMEOUT = timedelta(minutes=12)
 
 _STATES: dict[int, Any] = {
@@ -37,22 +36,22 @@ _ADDRESS = re.compile(r"[0-9A-Za-z.:%_-]{1,253}")
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """What is shown, and whether our own plugin showed it."""
+    """The status by one poll."""
 
     status: MachineStatus
     is_windrow: bool
-    is_complete: bool = True  # False while something that it needs to start has still to be made
 
     @property
     def is_accepted(self) -> bool:
-        """Whether its order can be seen to have been taken. Other drivers may show states of what does not exist."""
-        if self.status.presence != "present" or not self.is_complete:
+        """Whether the infrastructure has accepted the creation. Foreign drivers may report other states of a machine
+        that does not exist."""
+        if self.status.presence != "present" or not self.status.is_complete:
             return False
         return self.is_windrow or self.status.state in ("starting", "running")
 
 
 async def poll(plugin: Plugin, machine: TrackedMachine) -> PollResult:
-    """The machine as it is now. Raises what says nothing of it: DriverError, PluginError."""
+    """The machine's current status. Raises DriverError and PluginError where it cannot be determined."""
     if wire.GET_VM_STATUS in await plugin.get_extensions():
         return await _poll_windrow(plugin, machine)
     return PollResult(await _poll_foreign(plugin, machine), False)
@@ -60,13 +59,13 @@ async def poll(plugin: Plugin, machine: TrackedMachine) -> PollResult:
 
 async def _poll_windrow(plugin: Plugin, machine: TrackedMachine) -> PollResult:
     try:
-        sight = load_vm_status(await plugin.call(wire.GET_VM_STATUS))
+        status = load_vm_status(await plugin.call(wire.GET_VM_STATUS), machine.uid, machine.name)
     except InvalidVmStatus as bad:
         raise PluginUnusable(
-            f"what the plugin of driver {machine.driver} shows of {machine.name} makes no sense: {bad}",
+            f"the plugin of driver {machine.driver} returned an invalid status of machine {machine.name}: {bad}",
             "install the plugin of this release",
         ) from bad
-    return PollResult(machine_status(machine.uid, machine.name, sight), True, sight.is_complete)
+    return PollResult(status, True)
 
 
 async def _poll_foreign(plugin: Plugin, machine: TrackedMachine) -> MachineStatus:
@@ -81,7 +80,7 @@ async def _poll_foreign(plugin: Plugin, machine: TrackedMachine) -> MachineStatu
         return replace(status, presence="missing", because=said.text)
     if state_number not in _STATES:
         name = wire.STATES[state_number] if 0 <= state_number < len(wire.STATES) else str(state_number)
-        raise DriverError("GetState", f"its state is {name}, which says nothing")
+        raise DriverError("GetState", f"its state is {name}, which is not conclusive")
     if state_number != wire.RUNNING:
         return replace(status, state=_STATES[state_number], because=machine.last_error)
     try:
@@ -89,7 +88,7 @@ async def _poll_foreign(plugin: Plugin, machine: TrackedMachine) -> MachineStatu
     except DriverError as said:
         return replace(status, state="running", because=said.text)
     if not _ADDRESS.fullmatch(address):
-        return replace(status, state="running", because=f"its driver gives {address[:80]!r} as its address")
+        return replace(status, state="running", because=f"its driver reports the address {address[:80]!r}")
     return replace(status, state="running", addresses=(address,))
 
 
@@ -101,10 +100,10 @@ def correct_state(
     creating: bool,
     last_error: str = "",
 ) -> MachineStatus:
-    """What another's plugin shows, with what is known of how such drivers err.
+    """The status from a foreign plugin, corrected for known faults of such drivers.
 
-    A machine that is being made stands still before it starts, and one whose making broke off is not on its way; one
-    that has been stopping for longer than any guest may take has stopped.
+    A machine that is being created is reported as stopped before it starts; one whose creation was cancelled is not
+    provisioning; one that has been stopping for longer than any guest may take has stopped.
     """
     if creating and status.state in ("stopped", "failed"):
         return replace(status, state="provisioning")
@@ -117,5 +116,9 @@ def correct_state(
         and before.since is not None
         and (before.state == "stopped" or now >= before.since + STOPPING_TIMEOUT)
     ):
-        return replace(status, state="stopped", because="it says that it is stopping, and does not end")
+        return replace(
+            status,
+            state="stopped",
+            because=f"its driver has reported Stopping for {STOPPING_TIMEOUT.seconds // 60} minutes",
+        )
     return status

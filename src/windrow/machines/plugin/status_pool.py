@@ -1,8 +1,8 @@
-"""Looking at many machines through few processes.
+"""A pool of plugins of ours for polling status.
 
-A plugin of ours can be told of one machine after the other, so one of them stays open for each credential: a look through
-it takes 4 ms instead of 70 ms of processor time. Where it is busy, ill or not ours, a look has a plugin of its own, and
-then many can be waited for at a time.
+A plugin of ours can be given the config of one machine after the other, so one stays open for each credential: a poll
+through it costs 4 ms of processor time instead of 70 ms. Where it is busy, broken or foreign, a poll starts a plugin
+of its own.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from windrow.machines.plugin.tracked_machine import TrackedMachine
 from windrow.machines.port import HARVESTER
 from windrow.nodedriver.config import Configuration, dump_driver_config
 
-# Longer than a look takes; whoever waits longer goes another way.
+# Longer than a poll takes; after that a poll uses a plugin of its own.
 _LOCK_TIMEOUT_S = 2.0
-# What a machine's memory does not say must not be left over from the machine before.
+# Keys absent from a machine's config must not keep the value of the machine before.
 _EMPTY_CONFIG: Mapping[str, Any] = dump_driver_config(Configuration())
 
 
 @dataclass(slots=True)
 class _PooledPlugin:
-    """One open plugin, and what it was opened with."""
+    """One open plugin, and the binary and credential that it was started with."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     plugin: Plugin | None = None
     opened_with: tuple[Path, Mapping[str, str]] | None = None
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
-    foreign_binary: Path | None = None  # this binary is not ours, and cannot be told of another machine
+    foreign_binary: Path | None = None  # a foreign plugin: it cannot be given another machine's config
 
     async def close(self) -> None:
         stack, self.stack = self.stack, AsyncExitStack()
@@ -46,21 +46,21 @@ class _PooledPlugin:
         await stack.aclose()
 
     async def abort(self) -> None:
-        """Close it because of the exception that is being handled: at once."""
+        """Close it at once, because of the exception that is being handled."""
         stack, self.stack = self.stack, AsyncExitStack()
         self.plugin = None
         await stack.__aexit__(*sys.exc_info())
 
 
 class StatusPluginPool:
-    """Looks at machines. `close` leaves no process."""
+    """Polls machines. After `close` no process is left."""
 
     def __init__(self, launcher: PluginLauncher) -> None:
         self._launcher = launcher
         self._plugins: dict[str, _PooledPlugin] = {}
 
     async def poll(self, machine: TrackedMachine, credential: ResolvedCredential) -> PollResult:
-        """Raises what says nothing of the machine: DriverError, PluginError, InfrastructureUnknown."""
+        """Raises DriverError, PluginError, InfrastructureUnknown where the status cannot be determined."""
         path = self._launcher.get_binary(machine.driver)
         if machine.driver != HARVESTER:
             return await self._poll_unpooled(machine, credential)
@@ -69,14 +69,14 @@ class StatusPluginPool:
             return await self._poll_unpooled(machine, credential)
         try:
             result = None
-            if self._plugins.get(machine.credential) is pooled:  # else it was put away while we waited
+            if self._plugins.get(machine.credential) is pooled:  # else it was released meanwhile
                 result = await self._poll_pooled(pooled, path, machine, credential)
         finally:
             pooled.lock.release()
         return result or await self._poll_unpooled(machine, credential)
 
     async def release(self, credential: str) -> None:
-        """No machine is behind this credential any more."""
+        """Close the plugin of a credential that no machine uses any more."""
         pooled = self._plugins.pop(credential, None)
         if pooled is not None:
             async with pooled.lock:
@@ -96,7 +96,7 @@ class StatusPluginPool:
     async def _poll_pooled(
         self, pooled: _PooledPlugin, path: Path, machine: TrackedMachine, credential: ResolvedCredential
     ) -> PollResult | None:
-        """None where that plugin is of no use."""
+        """None where the pooled plugin is not usable."""
         try:
             plugin = await self._open(pooled, path, machine, credential)
             if plugin is None:

@@ -1,11 +1,12 @@
-"""One machine as the plugin host keeps it, in memory and in a directory of its own.
+"""One machine as the plugin host tracks it, in memory and in a directory of its own.
 
-The ledger learns of a machine when its order was taken. What a driver has noted before that, or notes later (an
-instance's id, an address), stands here: it is written before `Create` begins, so that a host that dies in the middle
-finds what it had begun.
+The Machine object gets a driver config when the creation was accepted. What a driver writes into its config before
+that, or later (an instance's id, an address), is saved here: before `Create` is called, so that a host that is killed
+during it finds what it started.
 
-A directory can be lost, and another host has none. So its absence proves nothing: a machine whose record says that it
-was planned, and of which nothing is noted here, is in doubt, and so is one whose note cannot be read.
+A directory can be lost, and another host has none. So its absence proves nothing: for a machine whose recorded config
+says that it was planned, and for which there is no readable state file here, it is uncertain whether Create was
+started.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from windrow.machines.plugin.process.client import Plugin
 from windrow.machines.plugin.sanitizer import SecretSanitizer
 from windrow.machines.port import DriverConfig, driver_of, synthetic_uid
 
-# Below the host's directory: what throw-away plugins are given, and in a machine's own place its document.
+# Directories: that of plugins for checks, and in a machine's own the user data.
 CHECKS = "checks"
-# Keys of the memory: an order may have been begun by it; the account that the credential opened.
+# Keys of the config: Create may have been started with it; the account of the credential.
 PLANNED, ACCOUNT = "WindrowPlanned", "WindrowAccount"
 _USER_DATA_FILE = "user-data"
-_STATE_FILE = "memory.json"
+_STATE_FILE = "machine.json"
 
 log = logging.getLogger(__name__)
 
 
 class PendingOperation:
-    """Something that is being done to a machine. It is taken once the infrastructure shows it, or it has failed."""
+    """An operation on a machine, pending until the infrastructure shows its result (accepted) or it has failed."""
 
     def __init__(self, verb: Literal["create", "power", "remove"], wanted: str = "") -> None:
         self.verb, self.wanted = verb, wanted
@@ -51,13 +52,13 @@ class PendingOperation:
         return self._resolved.is_set()
 
     def accept(self, config: DriverConfig) -> None:
-        """The infrastructure has it; what follows is nobody's wait."""
+        """The infrastructure shows the result; the caller stops waiting."""
         if not self.is_resolved:
             self._config = config
             self._resolved.set()
 
     def fail(self, error: Exception) -> bool:
-        """It was not taken; False where it was before."""
+        """It failed before it was accepted; False where it was accepted before."""
         if self.is_resolved:
             return False
         self._error = error
@@ -65,7 +66,7 @@ class PendingOperation:
         return True
 
     async def wait_accepted(self, timeout_s: float) -> DriverConfig | None:
-        """What `take` was given; None where that has not happened yet. Raises what `fail` was given."""
+        """The config given to `accept`; None after a time-out. Raises the error given to `fail`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._resolved.wait()
@@ -78,7 +79,7 @@ class PendingOperation:
 
 @dataclass(slots=True)
 class TrackedMachine:
-    """A machine the host looks after. `memory` is sealed: it holds no credential."""
+    """A tracked machine. `config` is sanitized: it holds no credential."""
 
     uid: str
     name: str
@@ -86,16 +87,14 @@ class TrackedMachine:
     credential: str
     config: DriverConfig
     folder: Path
-    create_started: bool = False  # a driver was told to make it: something may exist
-    create_uncertain: bool = (
-        False  # it was planned, and nothing here tells whether a driver was told to make it
-    )
-    removal_requested: bool = False  # its removal was ordered, so its absence is its end
-    account_differs: bool = False  # the credential of the day may lead to another account
-    last_error: str = ""  # why the last deed failed after it was taken
+    create_started: bool = False  # the driver's Create was called: something may exist
+    create_uncertain: bool = False  # planned, and no state file says whether Create was started
+    removal_requested: bool = False  # its absence means that it is removed
+    account_differs: bool = False  # the current credential may lead to another account
+    last_error: str = ""  # why the last operation failed after it was accepted
     operation: PendingOperation | None = None
-    plugin: Plugin | None = None  # which a deed has open
-    polled_by_operation: bool = False  # the deed looks at the machine through it, and need not be helped
+    plugin: Plugin | None = None  # the plugin of the operation
+    polled_by_operation: bool = False  # the operation polls through its own plugin
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     poll_task: asyncio.Task[None] | None = None
 
@@ -105,11 +104,11 @@ class TrackedMachine:
 
     @property
     def vm_uid(self) -> str:
-        """What stands for the VM's uid while the driver has told none."""
+        """The uid of the VM, synthetic where the driver reports none."""
         return str(self.config.get("WindrowVMUID") or synthetic_uid(self.driver, self.uid))
 
     def has_operation(self, verb: str = "") -> bool:
-        """Whether something is being done to it, or this in particular."""
+        """Whether it has an operation, or one with this verb."""
         return (
             self.operation is not None
             and not self.operation.finished.is_set()
@@ -118,12 +117,12 @@ class TrackedMachine:
 
     @property
     def harvester_uid(self) -> str:
-        """The Harvester that it is on."""
+        """The identity of its Harvester."""
         return str(self.config.get("WindrowHarvesterUID") or "")
 
     @property
     def account(self) -> str:
-        """The account of another driver's credential that it was made with."""
+        """The account digest of the credential that it was created with (foreign drivers)."""
         return str(self.config.get(ACCOUNT) or "")
 
     @property
@@ -134,28 +133,28 @@ class TrackedMachine:
         return SecretSanitizer(self.driver, fields, self.folder, self.user_data_path)
 
     def make_folder(self) -> None:
-        """The directory, with the place where docker-machine's drivers put their keys."""
+        """Make the directory, with the one where docker-machine's drivers put their keys."""
         (self.folder / "machines" / self.name).mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder.chmod(0o700)
 
     def save(self, config: DriverConfig, *, create_started: bool | None = None) -> None:
-        """Remember, here and on disk."""
+        """Set the config, here and on disk."""
         self.config = config
         self.create_started = self.create_started if create_started is None else create_started
         self.create_uncertain = False
         self.make_folder()
         write_private(
-            self.folder / _STATE_FILE, dumps({"begun": self.create_started, "memory": dict(config)})
+            self.folder / _STATE_FILE, dumps({"createStarted": self.create_started, "config": dict(config)})
         )
 
     def delete_folder(self) -> None:
-        """It is gone, and so is what was kept of it here."""
+        """The machine is removed: delete its directory."""
         self.create_started = self.create_uncertain = False
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def load_tracked_machine(state_dir: Path, config: DriverConfig) -> TrackedMachine:
-    """The machine of `memory`, with what this host noted of it before, which is newer."""
+    """The machine of `config`, with the state that this host saved, which is newer."""
     uid = str(config["WindrowMachineUID"])
     folder = state_dir / re.sub(r"[^A-Za-z0-9._-]", "_", uid.lstrip("."))
     machine = TrackedMachine(
@@ -170,31 +169,31 @@ def load_tracked_machine(state_dir: Path, config: DriverConfig) -> TrackedMachin
         saved = _read_state(folder / _STATE_FILE)
     except (OSError, ValueError) as error:
         log.error(
-            "%s cannot be read: %s; whether %s was begun is not known",
+            "%s cannot be read: %s; whether Create of machine %s was started is uncertain",
             folder / _STATE_FILE,
             error,
             machine.name,
         )
         machine.create_uncertain = not machine.was_created
         return machine
-    if saved is None or saved["memory"].get("WindrowMachineUID") != uid:
+    if saved is None or saved["config"].get("WindrowMachineUID") != uid:
         machine.create_uncertain = config.get(PLANNED) is True and not machine.was_created
         return machine
-    if saved["memory"].get("WindrowVMUID") or not machine.was_created:
-        machine.config = saved["memory"]
-    machine.create_started = saved["begun"]
+    if saved["config"].get("WindrowVMUID") or not machine.was_created:
+        machine.config = saved["config"]
+    machine.create_started = saved["createStarted"]
     return machine
 
 
 def clean_state_dir(state_dir: Path) -> None:
-    """Remove what a host that was killed left behind: bootstrap documents, which hold secrets, and its checks."""
+    """Remove what a killed host left: user data, which holds bootstrap secrets, and the directories of checks."""
     shutil.rmtree(state_dir / CHECKS, ignore_errors=True)
     for path in state_dir.glob(f"*/{_USER_DATA_FILE}"):
         path.unlink(missing_ok=True)
 
 
 def _read_state(path: Path) -> dict[str, Any] | None:
-    """The note, None where there is none. Raises OSError, and ValueError where it is not as it was written."""
+    """The saved state, None where there is none. Raises OSError, and ValueError where it is malformed."""
     try:
         saved = loads(path.read_bytes())
     except FileNotFoundError:
@@ -203,15 +202,15 @@ def _read_state(path: Path) -> dict[str, Any] | None:
         raise ValueError(str(error)) from error
     if (
         not isinstance(saved, dict)
-        or not isinstance(saved.get("memory"), dict)
-        or type(saved.get("begun")) is not bool
+        or not isinstance(saved.get("config"), dict)
+        or type(saved.get("createStarted")) is not bool
     ):
-        raise ValueError("it holds no memory")
+        raise ValueError("it is no saved machine state")
     return saved
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Put `data` there for good, or leave what was there; only the owner may read it."""
+    """Write `data` durably and atomically; only the owner may read it."""
     temporary = path.with_name(f"{path.name}.new")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "wb") as file:
@@ -219,7 +218,7 @@ def write_private(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-    for folder in (path.parent, path.parent.parent):  # the machine's own directory may be new, too
+    for folder in (path.parent, path.parent.parent):  # the machine's directory may be new, too
         sync_folder(folder)
 
 

@@ -13,7 +13,7 @@ from windrow.harvester.status import ObservedState, read_instance_state, read_st
 from windrow.harvester.vmis import Vmi
 from windrow.harvester.vms import Vm
 from windrow.kubernetes.resources import ObjectRef
-from windrow.nodedriver.effects import NotYet, Objects, Operation, WaitFor
+from windrow.nodedriver.effects import NotYet, Objects, WaitFor, WaitingOperation
 
 WITHIN = timedelta(minutes=10)
 
@@ -38,7 +38,7 @@ _NEEDS_REPAIR = frozenset({"DataVolumeError", "ErrImagePull", "ImagePullBackOff"
 
 def wait_for_address(
     ref: ObjectRef, within: timedelta = WITHIN, *, except_instance: str = "", stage: str = RUNNING
-) -> Operation[tuple[str, ...]]:
+) -> WaitingOperation[tuple[str, ...]]:
     """The VM's addresses, once it runs and has any. `not_of` is an instance that does not count: it is to go."""
     vmi_ref = VMI.ref(ref.name, ref.namespace)
 
@@ -56,7 +56,7 @@ def wait_for_address(
     return addresses
 
 
-def wait_for_stopped(ref: ObjectRef, within: timedelta = WITHIN) -> Operation[None]:
+def wait_for_stopped(ref: ObjectRef, within: timedelta = WITHIN) -> WaitingOperation[None]:
     """Return when no guest runs in the VM. The VM is watched: its instance may be gone before anybody looks."""
     vmi_ref = VMI.ref(ref.name, ref.namespace)
 
@@ -82,7 +82,7 @@ def wait_for_stopped(ref: ObjectRef, within: timedelta = WITHIN) -> Operation[No
 
 def wait_for_removal(
     ref: ObjectRef, uid: str = "", resource_version: str = "", within: timedelta = WITHIN
-) -> Operation[None]:
+) -> WaitingOperation[None]:
     """Return when the VM (that `uid`) is gone. `after` is a version of it, from before it was deleted."""
 
     def predicate(objects: Objects) -> bool | NotYet:

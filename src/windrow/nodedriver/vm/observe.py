@@ -9,7 +9,7 @@ from typing import Any
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.hosts import Host, read_host
 from windrow.harvester.resources import VMI
-from windrow.harvester.status import VmStatus, read_vm_status
+from windrow.harvester.status import MachineStatus, read_vm_status
 from windrow.harvester.vmis import Vmi, read_vmi
 from windrow.harvester.vms import read_vm
 from windrow.kubernetes import requests
@@ -25,7 +25,7 @@ from windrow.nodedriver.vm.ownership import owner_of, ownership_unknown
 class VmObservation:
     """A VM that exists, and the uid of its instance ("" for none)."""
 
-    status: VmStatus
+    status: MachineStatus
     vmi_uid: str = ""
     raw_vm: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -53,7 +53,7 @@ def observe_vm(ref: ObjectRef) -> Operation[VmObservation | None]:
     )
 
 
-def get_status(configuration: Configuration) -> Operation[VmStatus]:
+def get_status(configuration: Configuration) -> Operation[MachineStatus]:
     """All that is to be seen of the machine. Raises Refused where nothing tells whose the VM is, and every answer that
     says nothing of it."""
     name, namespace = configuration.machine_name, configuration.vm_namespace
@@ -64,10 +64,17 @@ def get_status(configuration: Configuration) -> Operation[VmStatus]:
     raw, raw_vmi, *raw_secret = yield Gather(tuple(map(requests.get, wanted)), f"look at {name}")
     vm = _object_or_none(raw, name)
     if vm is None:
-        return VmStatus("missing", because=f"Harvester has no VM {namespace}/{name}")
+        return MachineStatus(
+            configuration.machine_uid, name, "missing", because=f"VirtualMachine {namespace}/{name} not found"
+        )
     match owner_of(configuration, vm):
         case "another's":
-            return VmStatus("missing", because=f"VM {namespace}/{name} belongs to somebody else now")
+            return MachineStatus(
+                configuration.machine_uid,
+                name,
+                "missing",
+                because=f"VirtualMachine {namespace}/{name} has another owner now",
+            )
         case "unclear":
             raise Refused(ownership_unknown(configuration, vm))
     instance = _instance(_object_or_none(raw_vmi, name))

@@ -34,7 +34,7 @@ from windrow.kubernetes.errors import (
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, uid_of
 from windrow.kubernetes.resources import PVC
 from windrow.nodedriver.config import Configuration
-from windrow.nodedriver.effects import Call, Log, Operation
+from windrow.nodedriver.effects import Call, Log, Operation, WaitingOperation
 from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.vm.conditions import wait_for_removal
 from windrow.nodedriver.vm.observe import find_object
@@ -50,7 +50,9 @@ from windrow.nodedriver.vm.remove import delete_orphans
 _ATTEMPTS = 4
 
 
-def remove_and_wait(configuration: Configuration, wrong_harvester: Problem | None = None) -> Operation[None]:
+def remove_and_wait(
+    configuration: Configuration, wrong_harvester: Problem | None = None
+) -> WaitingOperation[None]:
     """Return when the machine is gone; it may be so already. Raises Refused where nothing tells whose the VM is.
 
     A VM of this name that is provably another's is not touched: then this machine has none. `astray` says why that
@@ -152,7 +154,7 @@ def _claims_to_delete(configuration: Configuration, raw: Raw) -> Operation[str]:
     return ",".join(sorted(claims))
 
 
-def _delete(configuration: Configuration, raw: Raw) -> Operation[None]:
+def _delete(configuration: Configuration, raw: Raw) -> WaitingOperation[None]:
     uid, version = uid_of(raw), str(raw["metadata"].get("resourceVersion", ""))
     if not is_deleting(raw):
         try:

@@ -1,9 +1,9 @@
-"""A child process that cannot be left behind.
+"""A child process that cannot be leaked.
 
-It lives in a process group of its own, both of its pipes are drained from the first moment to the last, and its end
-is heard through a pidfd: no thread, no signal handler, no task. Nothing here waits between the start of the process
-and the moment from which `kill` reaches it, so no cancellation can come between them. The process is reaped only
-after its whole group was killed: until then its number cannot belong to anybody else.
+It has a process group of its own, both of its pipes are always drained, and its end is reported by a pidfd: no thread,
+no signal handler, no task. There is no await between the start of the process and the moment from which `kill` reaches
+it, so no cancellation can come between. The process is reaped only after its whole group was killed: until then its
+pid cannot belong to another process.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from pathlib import Path
 from typing import IO
 
 LINE_LIMIT = 4096
-# Between the beginning of a line and how much more there was.
+# Between the kept beginning of a line and the size of the rest.
 CUT_MARK = " … ("
 _READ_SIZE = 65536
 _MAX_LAST_READS = 32
-# Where the kernel has no pidfds the process is looked at so often.
+# The interval of polling for the exit where the kernel has no pidfds.
 _POLL_S = 0.1
-# A killed process is dead in no time; one that hangs in the kernel is not waited for.
+# A process that hangs in the kernel survives SIGKILL for a while; it is awaited no longer than this.
 _KILL_TIMEOUT_S = 5.0
 
 log = logging.getLogger(__name__)
 
 
 class LineBuffer:
-    """Cuts a stream into lines, whatever their length: of each the beginning is kept."""
+    """Splits a stream into lines of any length, of which it keeps the beginning."""
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._limit = limit
@@ -49,7 +49,7 @@ class LineBuffer:
         return lines
 
     def end(self) -> list[str]:
-        """What stands after the last newline."""
+        """The text after the last newline."""
         return [self._flush()] if self._line or self._dropped else []
 
     def _add(self, piece: bytes) -> None:
@@ -59,7 +59,7 @@ class LineBuffer:
 
     def _flush(self) -> str:
         text = self._line.decode(errors="replace").rstrip("\r")
-        if self._dropped:  # the last letter may have been cut, too
+        if self._dropped:  # a multi-byte character may have been cut, too
             text = f"{text.rstrip(chr(0xFFFD))}{CUT_MARK}{self._dropped} bytes more)"
         self._line, self._dropped = bytearray(), 0
         return text
@@ -72,9 +72,9 @@ class _Pipe:
 
 
 class ChildProcess:
-    """A running process. `out` and `err` hear each line of it; `out_ended` and `exited` are set once.
+    """A running process. `on_stdout` and `on_stderr` get each of its lines; `out_ended` and `exited` are set once.
 
-    Raises OSError when it cannot be started. Whoever makes a Child must `kill` it or see `exited`.
+    Raises OSError when it cannot be started. The owner must `kill` it or see `exited`.
     """
 
     def __init__(
@@ -114,15 +114,15 @@ class ChildProcess:
             raise
 
     def terminate(self) -> None:
-        """Ask the process to end."""
+        """Send SIGTERM to the process group."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the process and whatever it started. May be repeated."""
+        """Send SIGKILL to the process group. May be repeated."""
         self._signal(signal.SIGKILL)
 
     async def kill_and_wait(self) -> None:
-        """Kill, and return once the process is gone. A cancellation waits for that, and then goes its way."""
+        """Kill the process group, and return once the process has ended, also when cancelled meanwhile."""
         self.kill()
         cancelled: asyncio.CancelledError | None = None
         deadline = self._loop.time() + _KILL_TIMEOUT_S
@@ -134,7 +134,7 @@ class ChildProcess:
                 cancelled = cancel
         timer.cancel()
         if self.code is None:
-            log.error("process %d was killed and does not end; it is left to the system", self.pid)
+            log.error("process %d does not end after SIGKILL; it is abandoned", self.pid)
         if cancelled is not None:
             raise cancelled
 
@@ -154,7 +154,7 @@ class ChildProcess:
         self._loop.add_reader(pipe.fileno(), self._read, pipe.fileno())
 
     def _read(self, fd: int) -> bool:
-        """Take a portion of what is there; False when there is no more for now."""
+        """Read once; False when there is no more for now."""
         pipe = self._pipes[fd]
         try:
             data = os.read(fd, _READ_SIZE)
@@ -193,7 +193,7 @@ class ChildProcess:
         return None
 
     def _on_exit(self) -> None:
-        """The process is dead and not yet reaped: now its number still names its group, and nobody else's."""
+        """The process has exited and is not reaped yet: its pid still names its group, and no other."""
         self.kill()
         self._reap()
 
@@ -205,7 +205,7 @@ class ChildProcess:
         if self._poll_timer is not None:
             self._poll_timer.cancel()
         self.code = self._process.wait()
-        # Its last words are still in the pipes; a stranger who holds the other end is not waited for.
+        # Its last output is still in the pipes. Another process may hold the other end, so the reads are bounded.
         for fd in list(self._pipes):
             reads = 0
             while reads < _MAX_LAST_READS and fd in self._pipes and self._read(fd):

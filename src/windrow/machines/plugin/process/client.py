@@ -1,11 +1,11 @@
-"""Docker-machine plugins as a host uses them: start the binary, speak to it, end it.
+"""The client side of a docker-machine plugin: start the binary, call it, end it.
 
-    start ──> address line ──> dial, CONNECT ──> GetVersion ──> SetConfigRaw ──> calls … ──> Close ──> reaped
-                                                    └── from here a heartbeat every 5 s, beside the calls
+    start ──> address line ──> connect ──> GetVersion ──> SetConfigRaw ──> calls … ──> Close ──> reaped
+                                               └── from here a heartbeat every 5 s, beside the calls
 
-Facts: reference/01 §1. Every wait has a limit, both pipes are drained for ever, and the process is gone when the
-context is left, however it is left; when this process dies, the plugin's own watchdog ends it within 10 s. What runs
-beside the caller are callbacks of the event loop (pipes, pidfd, connection, heartbeat): there is no task to lose.
+Facts: reference/01 §1. Every wait has a limit, both pipes are always drained, and the process has ended when the
+context is left, however it is left; when this process dies, the plugin's own watchdog ends it within 10 s. Pipes,
+pidfd, connection and heartbeat are callbacks of the event loop, so there is no task to leak.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from windrow.machines.plugin.process.rpc_connection import ConnectionLost, RpcCo
 from windrow.protocols import dockermachine as wire
 from windrow.protocols.gob import EMPTY, fits
 
-# How long a plugin may take for each call. What makes, changes or removes a machine may wait for it to be done.
+# Time limits of calls, in seconds. Those that create, change or remove a machine may wait for the result.
 _OPERATION_S = {
     "PreCreateCheck": 180.0,
     "Create": 3600.0,
@@ -39,34 +39,34 @@ _OPERATION_S = {
     "Restart": 1500.0,
     "Kill": 1500.0,
 }
-_QUERY_S = 60.0  # those that ask the infrastructure
-_LOCAL_S = 20.0  # those that only look into the plugin's own memory
+_QUERY_S = 60.0  # calls that query the infrastructure
+_LOCAL_S = 20.0  # calls that only read or set the plugin's own config
 _LOCAL_CALLS = frozenset(
     {"GetVersion", "SetConfigRaw", "GetConfigRaw", "GetCreateFlags", "SetConfigFromFlags", "DriverName"}
     | {"GetMachineName", "Heartbeat", "Close"}
 )
-# Pipes and connections end a moment before the process that held them.
+# Pipes and connections close shortly before the process ends.
 _EXIT_GRACE_S = 0.5
 LAST_LINES_KEPT = 5
 LOG_LINE_LIMIT = 2000
-CONFIG_LIMIT = 256 * 1024  # it is kept in the ledger
-ERROR_TEXT_LIMIT = 1500  # of an error's text: a panic comes with its whole stack
-_REDACTION_LIMIT = 64 * 1024  # how far into it secrets are looked for, before it is cut
+CONFIG_LIMIT = 256 * 1024  # it is recorded in the status of the Machine
+ERROR_TEXT_LIMIT = 1500  # an error's text: a panic comes with its whole stack
+_REDACTION_LIMIT = 64 * 1024  # the part of it that is searched for secrets before it is cut
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long the host waits for what, in seconds."""
+    """Time limits, in seconds."""
 
     address: float = 10.0
     dial: float = 10.0
     close: float = 3.0
     term: float = 2.0
     heartbeat: float = float(wire.HEARTBEAT_INTERVAL_S)
-    heartbeat_answer: float = 60.0  # heartbeats without an answer, after which the plugin counts as hung
-    calls: Mapping[str, float] = field(default_factory=dict)  # instead of the limits above
+    heartbeat_answer: float = 60.0  # unanswered heartbeats, after which the plugin counts as hung
+    calls: Mapping[str, float] = field(default_factory=dict)  # overrides, by method
 
     def for_call(self, method: str) -> float:
         default = _OPERATION_S.get(method) or (_LOCAL_S if method in _LOCAL_CALLS else _QUERY_S)
@@ -74,23 +74,23 @@ class Timeouts:
 
 
 class PluginError(UserError):
-    """Something is wrong with the plugin itself, not with what it was asked."""
+    """An error of the plugin itself, not of the request."""
 
 
 class PluginUnusable(PluginError):
-    """It cannot be started, does not speak the protocol, or speaks another version of it."""
+    """The plugin does not start, does not speak the protocol, or speaks another version of it."""
 
 
 class PluginDisconnected(PluginError):
-    """It ended, or the connection to it broke, while it was asked."""
+    """The plugin ended, or the connection to it broke, during a call."""
 
 
 class PluginTimeout(PluginError):
-    """It did not answer in time. What it was doing may have been done."""
+    """The plugin did not answer in time. The call may still take effect."""
 
 
 class DriverError(Exception):
-    """The driver's answer to a call is an error; `text` is all that there is of it."""
+    """The driver answered a call with an error; `text` is all there is of it."""
 
     def __init__(self, method: str, text: str) -> None:
         super().__init__(text)
@@ -98,12 +98,12 @@ class DriverError(Exception):
 
     @property
     def is_unknown_call(self) -> bool:
-        """Whether the plugin does not have this method at all."""
+        """Whether the plugin does not have the method."""
         return self.text.startswith(("rpc: can't find method", "rpc: can't find service"))
 
 
 class Plugin:
-    """An open plugin. Calls may run side by side."""
+    """A connected plugin. Calls may run concurrently."""
 
     def __init__(
         self, connection: RpcConnection, process: ChildProcess, timeouts: Timeouts, output: _PluginOutput
@@ -126,7 +126,7 @@ class Plugin:
         except TimeoutError:
             raise PluginTimeout(
                 f"{self._output.name} did not answer {method} within {timeout_s:g} s{self._output.last_lines()}",
-                "it is asked again; what it was doing may have been done",
+                "the call is retried; it may have taken effect",
             ) from None
         except ConnectionLost as lost:
             raise await self._connection_error(method, str(lost)) from None
@@ -147,7 +147,7 @@ class Plugin:
         return bytes(await self.call("GetConfigRaw"))
 
     async def get_driver_config(self) -> dict[str, Any]:
-        """The driver's configuration as an object, as it would be kept. Raises PluginUnusable where it is none."""
+        """The driver's config as an object. Raises PluginUnusable where it is none."""
         raw = await self.get_config()
         try:
             config = loads(raw) if len(raw) <= CONFIG_LIMIT else None
@@ -155,13 +155,13 @@ class Plugin:
             config = None
         if not isinstance(config, dict):
             raise PluginUnusable(
-                f"{self._output.name} keeps a configuration that is no JSON object of at most {CONFIG_LIMIT} bytes",
+                f"{self._output.name} has a config that is no JSON object of at most {CONFIG_LIMIT} bytes",
                 _REINSTALL_HINT,
             )
         return config
 
     async def get_flags(self) -> tuple[wire.Flag, ...]:
-        """The create flags, in the driver's order. Raises PluginUnusable for flags of an unknown kind."""
+        """The create flags, in the driver's order. Raises PluginUnusable for flags of an unknown type."""
         value = await self.call("GetCreateFlags")
         try:
             return tuple(wire.read_flags(value))
@@ -171,7 +171,7 @@ class Plugin:
             ) from error
 
     async def get_extensions(self) -> frozenset[str]:
-        """The methods beyond docker-machine's that the plugin has; only our own has any."""
+        """The methods that extend docker-machine's protocol; only our own plugin has any."""
         if self._extensions is None:
             try:
                 self._extensions = frozenset(str(await self.call(wire.LIST_EXTENSIONS)).split())
@@ -183,19 +183,20 @@ class Plugin:
         await self.call("SetConfigFromFlags", wire.write_options(values))
 
     async def _connection_error(self, method: str, reason: str) -> PluginError:
-        """Why the connection is lost; how the process ended says more than that it did."""
+        """The error for a lost connection, with the exit code where the process has ended."""
         async with _no_longer_than(_EXIT_GRACE_S):
             await self._process.exited.wait()
         exit_text = (
             f" (it ended with {_exit_text(self._process.code)})" if self._process.code is not None else ""
         )
         return PluginDisconnected(
-            f"{self._output.name} was lost during {method}: {reason}{exit_text}{self._output.last_lines()}",
-            "it is started anew; if it ends again, ask its makers",
+            f"{self._output.name} disconnected during {method}: {reason}{exit_text}{self._output.last_lines()}",
+            "it is restarted; if it ends again, report it to the driver's maintainers",
         )
 
     async def negotiate_version(self) -> None:
-        """Agree on the service's name and the version. Raises PluginUnusable, PluginDisconnected, PluginTimeout."""
+        """Agree on the service's name and the protocol version. Raises PluginUnusable, PluginDisconnected,
+        PluginTimeout."""
         try:
             version = await self.call("GetVersion")
         except DriverError:
@@ -216,7 +217,7 @@ class Plugin:
         )
 
     async def close(self) -> None:
-        """Ask the plugin to end; it may end before it answers."""
+        """Call Close; the plugin may end before it answers."""
         self._connection.stop_heartbeat()
         try:
             await self.call("Close")
@@ -242,12 +243,11 @@ async def open_plugin(
     folder: Path | None = None,
     timeouts: Timeouts | None = None,
 ) -> AsyncIterator[Plugin]:
-    """A plugin that answers, until the block is left; then its process is gone.
+    """A connected plugin until the block is left; then its process has ended.
 
-    `env` is its whole environment but for the protocol's own variables. `argv` is what follows the binary: nothing
-    for docker/machine, the host's own arguments for rancher-machine. `config` is given to it first of all. Its lines
-    become our log records under `label`, without any of `secrets`.
-    Raises PluginUnusable, PluginDisconnected, PluginTimeout, DriverError.
+    `env` is its whole environment but for the protocol's own variables. `argv` are its arguments: none for
+    docker/machine, the host's own arguments for rancher-machine. `config` is set first. Its output becomes log records
+    under `label`, without any of `secrets`. Raises PluginUnusable, PluginDisconnected, PluginTimeout, DriverError.
     """
     timeouts = timeouts or Timeouts()
     output = _PluginOutput(f"plugin {path.name}", label or driver, Redactor(secrets, (label, driver)))
@@ -295,7 +295,7 @@ def _hint_for(error: Exception) -> str:
 async def _read_address_line(
     process: ChildProcess, output: _PluginOutput, timeouts: Timeouts
 ) -> tuple[str, int]:
-    """The address that the plugin prints as its first line."""
+    """The address in the first line that the plugin prints."""
     printed = asyncio.ensure_future(output.address_printed.wait())
     ended = asyncio.ensure_future(process.out_ended.wait())
     try:
@@ -339,7 +339,7 @@ async def _connect(address: tuple[str, int], output: _PluginOutput, timeouts: Ti
             _, connection = await loop.create_connection(RpcConnection, *address)
     except (OSError, TimeoutError) as error:
         raise PluginUnusable(
-            f"{output.name} cannot be reached at {address[0]}:{address[1]}, where it says it is: "
+            f"{output.name} cannot be reached at {address[0]}:{address[1]}: "
             f"{error or 'no answer'}{output.last_lines()}",
             _REINSTALL_HINT,
         ) from error
@@ -347,7 +347,7 @@ async def _connect(address: tuple[str, int], output: _PluginOutput, timeouts: Ti
 
 
 async def _shut_down(plugin: Plugin, process: ChildProcess, timeouts: Timeouts) -> None:
-    """See the plugin off: it is asked, then told, and what is left after that is killed."""
+    """Shut the plugin down: Close, then SIGTERM; the caller kills what is left."""
     async with _no_longer_than(timeouts.close):
         await plugin.close()
         await process.exited.wait()
@@ -374,7 +374,7 @@ def _exit_text(code: int | None) -> str:
 
 
 class _PluginOutput:
-    """What the plugin prints: the address first, then log lines of which the last are kept for error texts."""
+    """The output of a plugin: the address line, then log lines, the last of which are kept for errors."""
 
     def __init__(self, name: str, label: str, redact: Redactor) -> None:
         self.name, self._redact = name, redact
@@ -394,18 +394,18 @@ class _PluginOutput:
         self._log(logging.WARNING, line)
 
     def last_lines(self) -> str:
-        """The last lines as the end of a sentence; empty where there are none."""
+        """The last lines as the end of a message; empty where there are none."""
         if not self._lines:
             return ""
-        return f"; its last words: {' | '.join(self._lines)[-600:]}"
+        return f"; its last output: {' | '.join(self._lines)[-600:]}"
 
     def redact_line(self, line: str) -> str:
-        """The line without secrets; of one that was cut, also without the beginning of one."""
+        """The line without secrets; without the beginning of one where the line was cut."""
         kept, cut, more = line.rpartition(CUT_MARK)
         return f"{self._redact.redact_truncated(kept)}{cut}{more}" if cut else self._redact(line)
 
     def truncate(self, text: str, limit: int) -> str:
-        """So much of the text, without secrets. They are looked for behind that place too."""
+        """The first `limit` characters of the text, without secrets, also those that begin before the limit."""
         kept = text[:_REDACTION_LIMIT]
         return (self._redact(kept) if kept == text else self._redact.redact_truncated(kept))[:limit]
 

@@ -1,8 +1,8 @@
-"""Processes that a host which was killed left behind: plugins that never spoke, so that no watchdog of theirs runs, and
-what they had started, in whatever session it went to.
+"""Orphaned processes of a plugin host that was killed: plugins whose watchdog never started, and what plugins started,
+in whatever session.
 
-Each bears in its environment the number of its host, which stands in the host's state directory. So no process can be taken for one that once had
-its number, and what was started by a plugin is found as the plugin itself is.
+Each has the id of its host in its environment; the host keeps its id in its state directory. So an unrelated process
+with a reused pid is never killed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def reap_previous_host(state_dir: Path, host_id: str) -> None:
-    """End what the host before this one left, and be the one whose number stands in the directory."""
+    """Kill the orphans of the previous host with this state directory, and record `host_id` as its host."""
     path = state_dir / _HOST_ID_FILE
     with suppress(FileNotFoundError):
         if previous := path.read_text().strip():
@@ -30,13 +30,13 @@ def reap_previous_host(state_dir: Path, host_id: str) -> None:
 
 
 def kill_orphans(host_id: str) -> int:
-    """Kill all that bear this number; return how many there were. What they start meanwhile is killed, too."""
+    """Kill all processes of this host id; returns how many there were. What they start meanwhile is killed, too."""
     marker = f"{HOST_ID_ENV}={host_id}".encode()
     killed: set[int] = set()
     while found := {pid for pid in _processes() if pid not in killed and _kill(pid, marker)}:
         killed |= found
     if killed:
-        log.warning("%d processes that plugins had left behind were ended", len(killed))
+        log.warning("killed %d orphaned plugin processes", len(killed))
     return len(killed)
 
 
@@ -48,7 +48,7 @@ def _processes() -> Iterator[int]:
 
 
 def _kill(pid: int, marker: bytes) -> bool:
-    """Whether that process bore the mark, lived, and was killed: the very one, as its pidfd holds it."""
+    """Whether that process had the marker and was killed; its pidfd excludes a reused pid."""
     if not _has_marker(pid, marker):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Keeping secrets out of what is logged or told."""
+"""Removes secrets from logs and error messages."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator, Sequence
 
-MIN_SECRET_LENGTH = 6  # shorter secrets would hide half of every line
+MIN_SECRET_LENGTH = 6  # shorter ones would hide half of every line
 TOKEN_LENGTH, LONG_TOKEN_LENGTH = 16, 24
-# Of a secret that is cut off so much shows at most; fewer letters may well be the end of anything.
+# The longest beginning of a secret that may remain at a cut; fewer letters could end any text.
 _MIN_OVERLAP = 4
 
-# `token: x`, `K3S_TOKEN=x`, `"secretKey": "x"`, …: what the name ends with tells.
+# `token: x`, `K3S_TOKEN=x`, `"secretKey": "x"`, …: recognised by the end of the key.
 _KEY = r"""(?:token|passw(?:or)?d|passphrase|secret|key-data|(?:private|secret|access|api)[-_]?key)\\?["']?"""
 _NAMED = re.compile(
     rf"""{_KEY}\s*[:=]\s*(?:\\?"([^"\n\\]+)|\\?'([^'\n\\]+)|([^\s"',;\\}}]+))""", re.IGNORECASE
 )
-# Without quotes a value goes on to the end of its line.
+# An unquoted value extends to the end of its line.
 _NAMED_LINE = re.compile(rf"{_KEY}[ \t]*[:=][ \t]*([^\s\"'].*)$", re.IGNORECASE | re.MULTILINE)
-# `root:hunter2!` is a password where chpasswd reads it, and could be anything elsewhere.
+# `root:hunter2!` is a password only in the input of chpasswd.
 _CHPASSWD = re.compile(r"^([ \t]*)chpasswd:.*(?:\n(?:\1[ \t-].*|[ \t]*$))*|^.*chpasswd.*", re.MULTILINE)
 _OF_USER = re.compile(r"""[A-Za-z_][\w.-]*:([^\s"']+)""")
 
 
 class Redactor:
-    """Takes secrets out of what is logged or told: the values handed in, and what looks like a secret within them,
-    as they are and in base64, alone or within something longer.
+    """Removes secrets from text: the values given, and what looks like a secret within them, plain or in base64, alone
+    or within something longer.
 
-    A kubeconfig or a document also holds names and addresses, which errors speak of; those, and `spared`, stay.
+    A kubeconfig or a document also holds names and addresses that errors mention; those, and `allowed`, stay.
     """
 
     def __init__(self, secrets: Sequence[str], allowed: Sequence[str] = ()) -> None:
@@ -45,26 +45,26 @@ class Redactor:
         return text
 
     def redact_truncated(self, text: str) -> str:
-        """The same for a text whose end is missing: a secret may begin there that cannot be recognized any more."""
+        """The same for a truncated text: it may end with the beginning of a secret."""
         cut = False
         while tail := self._tail(text):
             text, cut = text[:-tail], True
         return self(text) + ("…" if cut else "")
 
     def _tail(self, text: str) -> int:
-        """How many letters at the end are the beginning of a secret."""
+        """The number of characters at the end that are the beginning of a secret."""
         return max((_overlap(text, word) for word in self._words), default=0)
 
 
 def base64_forms(secret: str) -> Iterator[str]:
-    """How the secret may look in base64: alone, or what is certain of it at each place within something longer."""
+    """The secret's possible base64 forms: alone, and the certain part of it at each offset within something longer."""
     data = secret.encode()
     for encode in (b64encode, urlsafe_b64encode):
         yield encode(data).decode()
         for before in range(3):
             bits = 8 * before
             whole = encode(bytes(before) + data).decode()
-            # Letters that also hold bits of a neighbour are left out at both ends.
+            # Characters that also encode bits of a neighbour are left out at both ends.
             form = whole[-(-bits // 6) : (bits + 8 * len(data)) // 6]
             if len(form) >= MIN_SECRET_LENGTH:
                 yield form
@@ -90,7 +90,7 @@ def _overlap(text: str, word: str) -> int:
 
 
 def _looks_secret(word: str) -> bool:
-    """Keys and tokens are long, have digits or are longer still, and are no address, path or key of a document."""
+    """Whether it looks like a key or token: long, with digits or longer still, and no address, path or key."""
     if len(word) < TOKEN_LENGTH or word.endswith(":") or word.startswith("/") or "://" in word:
         return False
     return len(word) >= LONG_TOKEN_LENGTH or any(letter.isdigit() for letter in word)

@@ -1,6 +1,6 @@
-"""The connection to a plugin on an event loop: requests out, answers to whoever waits, and the heartbeat beside them.
+"""The RPC connection to a plugin on an event loop: requests, their answers, and the heartbeat.
 
-All of it is callbacks, so there is no task that could be lost or would have to be waited for.
+It consists of callbacks, so there is no task to leak or to await.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from windrow.protocols.netrpc import Client, Response
 
 
 class ConnectionLost(Exception):
-    """The connection ended, or what came over it made no sense."""
+    """The connection ended, or the peer violated the protocol."""
 
 
 class RpcConnection(asyncio.Protocol):
-    """The connection: requests out, answers to whoever waits for them, and the heartbeat."""
+    """The connection: requests, their answers, and the heartbeat."""
 
     def __init__(self) -> None:
         self._rpc = Client(DEFAULT_LIMITS)
@@ -31,7 +31,7 @@ class RpcConnection(asyncio.Protocol):
         self._last_answered = 0.0
 
     def call(self, method: str, argument: Type, value: Any) -> asyncio.Future[Response]:
-        """Send a request; the future fails with Lost when no answer can come any more."""
+        """Send a request; the future fails with ConnectionLost when no answer can come any more."""
         future: asyncio.Future[Response] = self._loop.create_future()
         if self._transport is None or self._lost_reason:
             future.set_exception(ConnectionLost(self._lost_reason or "the connection is closed"))
@@ -43,7 +43,7 @@ class RpcConnection(asyncio.Protocol):
         return future
 
     def start_heartbeat(self, method: str, interval_s: float, timeout_s: float) -> None:
-        """Send heartbeats from now on. A plugin that leaves them unanswered for longer than `silence` counts as lost."""
+        """Send heartbeats from now on. One that stays unanswered for longer than `timeout_s` ends the connection."""
         self._last_answered = self._loop.time()
         self._heartbeat(method, interval_s, timeout_s)
 
@@ -53,7 +53,7 @@ class RpcConnection(asyncio.Protocol):
             self._heartbeat_timer = None
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         self._fail_pending("the connection is closed")
         if self._transport is not None:
             self._transport.abort()
@@ -61,7 +61,7 @@ class RpcConnection(asyncio.Protocol):
     # --- asyncio's side -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not every loop's transports are of asyncio's class; all of them behave so.
+        # uvloop's transports are not of asyncio's class, but behave like it.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.write(self._rpc.data_to_send())
 
@@ -72,7 +72,7 @@ class RpcConnection(asyncio.Protocol):
             answers = self._rpc.feed(data)
         except ValueError as error:
             assert self._transport is not None
-            self._fail_pending(f"what it sent is not the plugin protocol ({error})")
+            self._fail_pending(f"it sent data that is not the plugin protocol ({error})")
             self._transport.abort()
             return
         assert self._transport is not None
@@ -91,7 +91,7 @@ class RpcConnection(asyncio.Protocol):
         for future in list(self._pending.values()):
             if not future.done():
                 future.set_exception(ConnectionLost(self._lost_reason))
-                future.exception()  # nobody need be waiting any more
+                future.exception()  # there may be no waiter any more
 
     # --- the heartbeat --------------------------------------------------------------------------------------------
 

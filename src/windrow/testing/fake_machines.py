@@ -1,9 +1,8 @@
-"""Machines in memory: a double that behaves.
+"""MemoryMachines: a double of the port Machines with behaviour.
 
-It keeps state, remembers every call, fails when told to, and refuses worlds that cannot be (a running machine
-without a disk does not exist here either). Time stands where the clock stands; nothing happens between calls, so
-tests move machines with `boot`, `stop`, `lose`, …; with `prompt=True` (the default) an ordered machine runs and has
-its address at once.
+It keeps state, records every call, fails on request, and refuses impossible states (a stopped machine has no address).
+Time is the clock's; nothing happens between calls, so tests change machines with `boot`, `stop`, `delete_vm`, …; with
+`auto_boot=True` (the default) a created machine runs and has its address at once.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from windrow.machines.port import (
 )
 from windrow.machines.status_store import StatusStore, with_since
 
-Verb = Literal["check", "plan", "ensure", "power", "rewrite", "remove"]
+Verb = Literal["check", "plan", "ensure", "power", "replace_user_data", "remove"]
 HARVESTER = "harvester-in-memory"
 
 
 class ImpossibleState(AssertionError):
-    """The test asked for something that no Harvester would show."""
+    """The test asked for a state that no Harvester has."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """One call, as it came in."""
+    """One recorded call."""
 
     verb: Verb
     machine: str
@@ -46,7 +45,7 @@ class RecordedCall:
 
 @dataclass(slots=True)
 class _Machine:
-    """A VM as the double keeps it."""
+    """A VM of the double."""
 
     spec_name: str
     namespace: str
@@ -132,7 +131,8 @@ class MemoryMachines:
             raise MachineRefused(
                 [
                     Problem(
-                        f"machine {config['MachineName']} is not there", "replace it instead of powering it"
+                        f"machine {config['MachineName']} not found",
+                        "delete the Machine; its pool creates another",
                     )
                 ]
             )
@@ -151,11 +151,18 @@ class MemoryMachines:
         return config
 
     async def replace_user_data(self, config: DriverConfig, cloud_config: str) -> DriverConfig:
-        self._record_call("rewrite", config["MachineName"], config["WindrowCredential"], cloud_config)
+        self._record_call(
+            "replace_user_data", config["MachineName"], config["WindrowCredential"], cloud_config
+        )
         machine = self._owned(config)
         if machine is None:
             raise MachineRefused(
-                [Problem(f"machine {config['MachineName']} is not there", "there is nothing to rewrite")]
+                [
+                    Problem(
+                        f"machine {config['MachineName']} not found",
+                        "delete the Machine; its pool creates another",
+                    )
+                ]
             )
         machine.cloud_config = cloud_config
         return config
@@ -187,7 +194,7 @@ class MemoryMachines:
         self._tracked[uid] = config
         self._refresh(uid)
 
-    # What tests do to the world.
+    # Changes by tests.
 
     def boot(self, name: str, *addresses: str, host: str = "host-1") -> None:
         """The machine runs, its agent is connected, and it has these addresses (or the next free one)."""
@@ -199,7 +206,7 @@ class MemoryMachines:
         self._put_present(machine)
 
     def set_state(self, name: str, state: str, because: str = "") -> None:
-        """Any other state of MachineStatus, with the infrastructure's words about it."""
+        """Set any other state of MachineStatus, with the infrastructure's message about it."""
         machine = self._get(name)
         machine.state, machine.because = state, because
         if state in ("stopped", "failed", "provisioning", "starting"):
@@ -234,7 +241,7 @@ class MemoryMachines:
         self._put_present(machine)
 
     def delete_vm(self, name: str) -> None:
-        """Somebody else deleted the VM; its own disks survive, as they do on a Harvester."""
+        """The VM is deleted at the infrastructure; its claims stay, as they do on a Harvester."""
         machine = self._get(name)
         del self._machines[machine.namespace, machine.spec_name]
         self._put_missing(machine.machine_uid, machine.spec_name)
@@ -246,23 +253,23 @@ class MemoryMachines:
     def finish_removal(self, name: str) -> None:
         machine = self._get(name)
         if machine.state != "deleting":
-            raise ImpossibleState(f"nobody ordered the removal of {name}")
+            raise ImpossibleState(f"the removal of {name} was not requested")
         self._delete(machine)
 
     def put_foreign(self, namespace: str, name: str) -> None:
-        """Somebody else's VM stands under this name."""
+        """A VM with another owner has this name."""
         self._machines[namespace, name] = _Machine(
             name, namespace, "", "", "", self._rng.uid(), (), "", state="running"
         )
 
     def set_owner_annotations(self, name: str, present: bool) -> None:
-        """Somebody takes the marks off the VM that say whose it is, or puts them back."""
+        """Remove the owner annotations of the VM, or restore them."""
         machine = self._get(name)
         machine.has_owner_annotations = present
         self._put_present(machine)
 
     def revoke(self, credential: str, because: str = "the Harvester answers 401 Unauthorized") -> None:
-        """Nothing can be asked with this credential any more: every machine behind it is unknown."""
+        """The credential is rejected from now on: every machine of it is unknown."""
         self._revoked[credential] = because
         self._refresh_all()
 
@@ -275,24 +282,24 @@ class MemoryMachines:
         self._failures.setdefault(verb, []).extend([error] * times)
 
     def reject(self, wrong: Callable[[MachineSpec], Problem | None]) -> None:
-        """`check` and `ensure` find what `wrong` finds."""
+        """`check` and `ensure` report the problems of `wrong`."""
         self._problems.append(wrong)
 
-    # What tests look at.
+    # Queries by tests.
 
     def vm_names(self) -> list[str]:
-        """Every VM there is."""
+        """The names of all VMs."""
         return sorted(machine.spec_name for machine in self._machines.values())
 
     def cloud_config(self, name: str) -> str:
-        """The bootstrap document that the machine reads at its next start."""
+        """The user data that the machine reads at its next start."""
         return self._get(name).cloud_config
 
     def calls_of(self, verb: Verb) -> list[str]:
         """The machine names that calls of `verb` came with, in order."""
         return [call.machine for call in self.calls if call.verb == verb]
 
-    # Inside.
+    # Internals.
 
     def _record_call(self, verb: Verb, machine: str, credential: str, detail: str = "") -> None:
         self.calls.append(RecordedCall(verb, machine, detail))
@@ -319,7 +326,7 @@ class MemoryMachines:
             raise MachineRefused(
                 [
                     Problem(
-                        f"a VM {namespace}/{spec.name} exists and is not this machine's",
+                        f"a VM {namespace}/{spec.name} exists and has another owner",
                         "choose another name, or remove that VM",
                     )
                 ]
@@ -358,7 +365,7 @@ class MemoryMachines:
         for machine in self._machines.values():
             if machine.spec_name == name:
                 return machine
-        raise ImpossibleState(f"there is no machine {name}; there are {', '.join(self.vm_names()) or 'none'}")
+        raise ImpossibleState(f"no machine {name}; existing are {', '.join(self.vm_names()) or 'none'}")
 
     def _lease(self) -> tuple[str, ...]:
         self._next_address += 1
@@ -398,7 +405,7 @@ class MemoryMachines:
         machine = self._machines.get((config["VMNamespace"], config["MachineName"]))
         if machine is not None and machine.machine_uid == uid:
             return self._put_present(machine)
-        # Before its order came through a machine is not missing, it was never there: nothing is pinned.
+        # A machine that was never created is not missing: it has no status.
         if config.get("WindrowVMUID"):
             return self._put_missing(uid, config["MachineName"])
         return None
@@ -428,7 +435,7 @@ class MemoryMachines:
 
     def _put_missing(self, uid: str, name: str) -> None:
         if uid in self._tracked and self._tracked[uid]["WindrowCredential"] not in self._revoked:
-            self._put(MachineStatus(uid, name, "missing", because=f"VM {name} is not there"))
+            self._put(MachineStatus(uid, name, "missing", because=f"VirtualMachine {name} not found"))
 
     def _put(self, status: MachineStatus) -> None:
         before = self._store.get(status.machine_uid)
@@ -437,8 +444,8 @@ class MemoryMachines:
 
 def _unowned_problem(machine: _Machine) -> Problem:
     return Problem(
-        f"VM {machine.namespace}/{machine.spec_name} does not say any more that it is this machine's",
-        "put its marks back, or delete it by hand",
+        f"VirtualMachine {machine.namespace}/{machine.spec_name} lacks the owner annotations of this machine",
+        "restore its owner annotations, or delete it",
     )
 
 

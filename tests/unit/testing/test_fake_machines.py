@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from windrow.machines.memory import ImpossibleState, MemoryMachines
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
+from windrow.testing.fake_machines import ImpossibleState, MemoryMachines
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
