@@ -131,10 +131,10 @@ class Kubelet:
                 group.create_task(self._become_ready())
                 await self._run_pods(group)
         finally:
-            self.cluster.heartbeats[self.name] = Heartbeat(False, self._last_beat(started))
+            self.cluster.heartbeats[self.name] = Heartbeat(False, self._last_heartbeat(started))
             self.cluster.changed.notify()
 
-    def _last_beat(self, started: datetime) -> datetime:
+    def _last_heartbeat(self, started: datetime) -> datetime:
         """The instant of the last heartbeat before now."""
         period = self.guest.delays.heartbeat / self.guest.host.time_scale
         passed = (self.guest.now() - started).total_seconds()

@@ -42,18 +42,18 @@ class LoadBalancerController:
         client: AdminClient,
         pools: IPPoolController,
         frontends: VmFrontends,
-        pace: ScaledClock,
+        clock: ScaledClock,
         delays: Delays,
         release: Release,
     ) -> None:
         self._client = client
         self._pools = pools
         self._frontends = frontends
-        self._pace = pace
+        self._clock = clock
         self._delays = delays
         self._release = release
-        self._timers = StepTimers(pace)
-        self._backoff = Backoff(pace)
+        self._timers = StepTimers(clock)
+        self._backoff = Backoff(clock)
 
     async def reconcile(self, key: Key) -> datetime | None:
         balancer = await self._client.find(kinds.LOAD_BALANCER.ref(key[1], key[0]))
@@ -91,7 +91,7 @@ class LoadBalancerController:
         """When to retry, by the kind of the failure."""
         match error:
             case RetrySoon():
-                return self._pace.after(self._delays.balancer_retry)
+                return self._clock.after(self._delays.balancer_retry)
             case AwaitChange():
                 return None
             case _:
@@ -99,7 +99,7 @@ class LoadBalancerController:
 
     async def _update_status(self, balancer: Raw, status: Raw, truth: str, message: str) -> None:
         """Write the controller's fields. The address of a guest cluster's LoadBalancer is written by its cloud provider."""
-        now = self._pace.now()
+        now = self._clock.now()
         fields = ["allocatedAddress"]
         if not is_for_cluster(balancer):
             fields += ["address", "backendServers"]
@@ -130,8 +130,8 @@ class LoadBalancerController:
                 status["allocatedAddress"] = {"ip": names.REQUEST_DHCP}
             return
         held = nested(balancer, "status", "allocatedAddress", "ipPool", default="")
-        asked = nested(balancer, "spec", "ipPool", default="")
-        if held and asked and held != asked:
+        requested = nested(balancer, "spec", "ipPool", default="")
+        if held and requested and held != requested:
             await self._change_pool(balancer, held)
             status.pop("allocatedAddress", None)
             self._timers.restart(uid_of(balancer), ADDRESS)
@@ -144,8 +144,8 @@ class LoadBalancerController:
         try:
             await self._pools.release(held, _holder(balancer))
         except Failed as error:
-            asked = nested(balancer, "spec", "ipPool")
-            raise Failed(f"fail to release ip {address} to pool {asked}, error: {error}") from error
+            requested = nested(balancer, "spec", "ipPool")
+            raise Failed(f"fail to release ip {address} to pool {requested}, error: {error}") from error
 
     async def _allocate(self, balancer: Raw) -> Raw:
         pool = nested(balancer, "spec", "ipPool", default="") or await self._select(balancer)

@@ -40,7 +40,7 @@ class LoadBalancerControllers:
         instances: Informer,
         network: Network,
         segments: Vlans,
-        pace: ScaledClock,
+        clock: ScaledClock,
         delays: Delays,
         version: str,
         log: Callable[[str], None],
@@ -56,13 +56,13 @@ class LoadBalancerControllers:
             "services": Informer(client, SERVICE, WATCH_TIMEOUT_S),
             "slices": Informer(client, ENDPOINT_SLICE, WATCH_TIMEOUT_S),
         }
-        pools = IPPoolController(client, pace, delays)
+        pools = IPPoolController(client, clock, delays)
         self.is_in_pool = pools.has_address
-        probes = Probes(client, pace, lambda address, port: network.find(address, port) is not None)
+        probes = Probes(client, clock, lambda address, port: network.find(address, port) is not None)
         frontends = VmFrontends(client, listers, probes)
-        balancers = LoadBalancerController(client, pools, frontends, pace, delays, release)
+        balancers = LoadBalancerController(client, pools, frontends, clock, delays, release)
         self.host_vip = HostVip(
-            client, self._informers["slices"], network, segments.servers, pace, delays, log
+            client, self._informers["slices"], network, segments.servers, clock, delays, log
         )
         reconciles: dict[str, Reconcile] = {
             "balancers": balancers.reconcile,
@@ -71,7 +71,7 @@ class LoadBalancerControllers:
             "probes": probes.reconcile,
         }
         self._controllers = {
-            name: Controller(name, reconcile, pace.base, log) for name, reconcile in reconciles.items()
+            name: Controller(name, reconcile, clock.base, log) for name, reconcile in reconciles.items()
         }
         self._register_handlers(instances, probes)
 

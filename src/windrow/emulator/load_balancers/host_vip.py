@@ -58,7 +58,7 @@ class HostVip:
         slices: Objects,
         network: Network,
         servers: Callable[[], Mapping[Vlan, DhcpServer]],
-        pace: ScaledClock,
+        clock: ScaledClock,
         delays: Delays,
         log: Callable[[str], None],
     ) -> None:
@@ -66,10 +66,10 @@ class HostVip:
         self._slices = slices
         self._network = network
         self._servers = servers
-        self._pace = pace
+        self._clock = clock
         self._delays = delays
         self._listeners = VirtualListeners(network, log)
-        self._timers = StepTimers(pace)
+        self._timers = StepTimers(clock)
         self._announced: dict[Key, Announcement] = {}
         self._services_by_backend: dict[SocketAddress, set[Key]] = defaultdict(
             set
@@ -80,23 +80,27 @@ class HostVip:
 
     async def reconcile(self, key: Key) -> datetime | None:
         service = await self._client.find(SERVICE.ref(key[1], key[0]))
-        asked = next(iter(requested_addresses(service)), "") if service is not None else ""
+        requested = next(iter(requested_addresses(service)), "") if service is not None else ""
         held = self._announced.get(key)
-        if held is not None and (service is None or (held.uid, held.requested) != (uid_of(service), asked)):
+        if held is not None and (
+            service is None or (held.uid, held.requested) != (uid_of(service), requested)
+        ):
             self._withdraw(key, held)
             held = None
-        if service is None or not asked:
+        if service is None or not requested:
             return None
         if held is None:
             step, takes = (
-                ("dhcp", self._delays.vip_dhcp) if asked == REQUEST_DHCP else (asked, self._delays.vip)
+                ("dhcp", self._delays.vip_dhcp)
+                if requested == REQUEST_DHCP
+                else (requested, self._delays.vip)
             )
             if due := self._timers.due(uid_of(service), step, takes):
                 return due
             self._timers.restart(uid_of(service), step)
-            held = self._announce(service, asked)
+            held = self._announce(service, requested)
             if held is None:
-                return self._pace.after(takes)
+                return self._clock.after(takes)
             self._announced[key] = held
         await self._write_status(service, held)
         self._listen(key, service, held)
@@ -106,12 +110,12 @@ class HostVip:
         """The announced address of each Service."""
         return {key: one.address for key, one in self._announced.items()}
 
-    def _announce(self, service: Raw, asked: str) -> Announcement | None:
+    def _announce(self, service: Raw, requested: str) -> Announcement | None:
         uid = uid_of(service)
-        if asked != REQUEST_DHCP:
-            return Announcement(uid, asked, asked)
+        if requested != REQUEST_DHCP:
+            return Announcement(uid, requested, requested)
         lease = self._dhcp().lease(hardware_address(uid))
-        return Announcement(uid, asked, lease.address) if lease is not None else None
+        return Announcement(uid, requested, lease.address) if lease is not None else None
 
     def _dhcp(self) -> DhcpServer:
         return self._servers().get(MANAGEMENT) or self._management

@@ -66,13 +66,13 @@ class Probes:
     def __init__(
         self,
         client: AdminClient,
-        pace: ScaledClock,
+        clock: ScaledClock,
         accepts: Callable[[str, int], bool],
     ) -> None:
         self.on_targets_changed: Callable[[Key], None] = lambda key: None
         self.on_readiness_changed: Callable[[Key], None] = lambda key: None
         self._client = client
-        self._pace = pace
+        self._clock = clock
         self._accepts = accepts
         self._probes: dict[Key, dict[str, Probe]] = {}
 
@@ -83,7 +83,7 @@ class Probes:
             self.forget(key)
             return
         check, before = HealthCheck.read(raw), self._probes.get(key, {})
-        first = self._pace.after(check.period_s)
+        first = self._clock.after(check.period_s)
         wanted = {}
         for address in addresses:
             known = before.get(address)
@@ -99,12 +99,12 @@ class Probes:
         probes = self._probes.get(key)
         if not probes:
             return None
-        now = self._pace.now()
+        now = self._clock.now()
         results = {}
         for address, probe in probes.items():
             if now < probe.next_at:
                 continue
-            probe.next_at = self._pace.after(probe.check.period_s)
+            probe.next_at = self._clock.after(probe.check.period_s)
             result = probe.record(self._accepts(address, probe.check.port))
             if result is not None:
                 results[address] = result

@@ -34,15 +34,15 @@ class Failed(NotReady):
 class Backoff:
     """Exponential back-off by key."""
 
-    def __init__(self, pace: ScaledClock) -> None:
-        self._pace = pace
+    def __init__(self, clock: ScaledClock) -> None:
+        self._clock = clock
         self._failures: dict[Key, int] = {}
 
     def next(self, key: Key) -> datetime:
         """When to try again, after one more failure."""
         count = self._failures[key] = self._failures.get(key, 0) + 1
         wait = min(FIRST_RETRY_S * (1 << min(count - 1, LONGEST_POWER)), LAST_RETRY_S)
-        return self._pace.after(wait)
+        return self._clock.after(wait)
 
     def forget(self, key: Key) -> None:
         self._failures.pop(key, None)

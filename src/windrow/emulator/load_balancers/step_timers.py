@@ -10,14 +10,14 @@ from windrow.emulator.delays import ScaledClock
 class StepTimers:
     """The instants at which steps are done, by object uid and step."""
 
-    def __init__(self, pace: ScaledClock) -> None:
-        self._pace = pace
+    def __init__(self, clock: ScaledClock) -> None:
+        self._clock = clock
         self._done_at: dict[tuple[str, str], datetime] = {}
 
     def due(self, uid: str, step: str, seconds: float) -> datetime | None:
         """None once the step has taken its `seconds` of simulated time; else the instant when it will have."""
-        at = self._done_at.setdefault((uid, step), self._pace.after(seconds))
-        return None if self._pace.now() >= at else at
+        at = self._done_at.setdefault((uid, step), self._clock.after(seconds))
+        return None if self._clock.now() >= at else at
 
     def restart(self, uid: str, step: str) -> None:
         """Count the step's delay again from its next call."""

@@ -21,13 +21,13 @@ def is_for_cluster(balancer: Mapping[str, Any]) -> bool:
 
 def mutate_balancer(balancer: Raw, namespace: Raw, instances: Iterable[Raw], release: Release) -> None:
     """Set the annotations for pool selection and the health check's defaults. May be repeated."""
-    said = balancer["metadata"].get("annotations") or {}
-    balancer["metadata"]["annotations"] = said
-    said[names.NAMESPACE] = namespace_of(balancer)
+    annotations = balancer["metadata"].get("annotations") or {}
+    balancer["metadata"]["annotations"] = annotations
+    annotations[names.NAMESPACE] = namespace_of(balancer)
     if is_for_cluster(balancer):
         project = annotations_of(namespace).get(names.PROJECT_OF_NAMESPACE, "")
-        said[names.PROJECT] = project.replace(":", "/", 1)
-        said[names.NETWORK] = _network(balancer, list(instances), release)
+        annotations[names.PROJECT] = project.replace(":", "/", 1)
+        annotations[names.NETWORK] = _network(balancer, list(instances), release)
     check = nested(balancer, "spec", "healthCheck")
     if check and check.get("port"):
         check.update({key: value for key, value in HEALTH_DEFAULTS.items() if not check.get(key)})
@@ -35,17 +35,17 @@ def mutate_balancer(balancer: Raw, namespace: Raw, instances: Iterable[Raw], rel
 
 def _network(balancer: Raw, instances: list[Raw], release: Release) -> str:
     """The VM network of the guest cluster's machines."""
-    said = annotations_of(balancer)
-    cluster = said.get(names.CLUSTER, "")
+    annotations = annotations_of(balancer)
+    cluster = annotations.get(names.CLUSTER, "")
     own = [one for one in instances if namespace_of(one) == namespace_of(balancer)]
     made = [one for one in own if labels_of(one).get(cluster_names.CREATOR) == cluster_names.NODE_DRIVER]
     named = [one for one in made if name_of(one).startswith(cluster)]
     if not release.respects_network_annotation:
         # Matched by prefix only: clusters `a` and `ab` are confused, as shipped.
         return _first_network(named)
-    asked = said.get(names.NETWORK) or said.get(names.MANAGEMENT_NETWORK)
-    if asked:
-        return asked
+    requested = annotations.get(names.NETWORK) or annotations.get(names.MANAGEMENT_NETWORK)
+    if requested:
+        return requested
     if not cluster:
         return ""
     members = [one for one in own if labels_of(one).get(names.MACHINE_CLUSTER) == cluster]
@@ -66,22 +66,22 @@ def _first_network(instances: Iterable[Raw]) -> str:
 def find_create_problem(balancer: Raw, machines: Iterable[Raw], release: Release) -> str:
     """Why the LoadBalancer cannot be created; "" when it can."""
     head = f"create loadbalancer {namespace_of(balancer)}/{name_of(balancer)} failed"
-    if why := _check_listeners(balancer):
-        return f"{head}: {why}"
-    if why := _check_health(balancer):
-        return f"{head} with healthyCheck: {why}"
-    if release.deletes_with_guest_cluster and (why := _check_guest_removal(balancer, machines)):
-        return f"{head} with guest cluster check: {why}"
+    if problem := _check_listeners(balancer):
+        return f"{head}: {problem}"
+    if problem := _check_health(balancer):
+        return f"{head} with healthyCheck: {problem}"
+    if release.deletes_with_guest_cluster and (problem := _check_guest_removal(balancer, machines)):
+        return f"{head} with guest cluster check: {problem}"
     return ""
 
 
 def find_update_problem(balancer: Raw, old: Raw) -> str:
     """Why `old` cannot become `balancer`; "" when it can."""
     head = f"update loadbalancer {namespace_of(balancer)}/{name_of(balancer)} failed"
-    if why := _check_listeners(balancer):
-        return f"{head}: {why}"
-    if why := _check_health(balancer):
-        return f"{head} with healthyCheck: {why}"
+    if problem := _check_listeners(balancer):
+        return f"{head}: {problem}"
+    if problem := _check_health(balancer):
+        return f"{head} with healthyCheck: {problem}"
     for key, word, special in (("ipam", "IPAM", "dhcp"), ("workloadType", "WorkloadType", "cluster")):
         before, after = (nested(one, "spec", key, default="") for one in (old, balancer))
         if (before == special) != (after == special):

@@ -92,11 +92,11 @@ def _owner(balancer: Raw) -> list[Raw]:
 
 def service_spec(balancer: Raw) -> Raw:
     """The fields of the Service that follow the load balancer."""
-    asks_dhcp = nested(balancer, "spec", "ipam") == "dhcp"
+    uses_dhcp = nested(balancer, "spec", "ipam") == "dhcp"
     return {
         "type": "LoadBalancer",
         "loadBalancerIP": names.REQUEST_DHCP
-        if asks_dhcp
+        if uses_dhcp
         else nested(balancer, "status", "allocatedAddress", "ip", default=""),
         "ports": [
             {

@@ -60,13 +60,13 @@ class LoadBalancerWebhooks:
         instances = list(self._listers.instances.values())
         namespace = await self._namespace(balancer)
         mutate_balancer(balancer, namespace, instances, self._release)
-        why = (
+        problem = (
             find_create_problem(balancer, self._listers.vms.values(), self._release)
             if old is None
             else find_update_problem(balancer, old)
         )
-        if why:
-            raise refuse(why)
+        if problem:
+            raise refuse(problem)
 
     async def _namespace(self, balancer: Raw) -> Raw:
         """LoadBalancers of VMs have no project annotation and need no namespace object."""

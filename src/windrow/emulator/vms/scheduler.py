@@ -118,9 +118,9 @@ def find_host(vmi: Mapping[str, Any], hosts: Sequence[Host]) -> Scheduled | Unsc
     obstacles: Counter[str] = Counter()
     fitting = []
     for host in hosts:
-        why = _find_obstacles(spec, demand, host)
-        if why:
-            obstacles.update(why)
+        problem = _find_obstacles(spec, demand, host)
+        if problem:
+            obstacles.update(problem)
         else:
             fitting.append(host)
     if not fitting:

@@ -168,8 +168,8 @@ class VmSubresources:
         vmi = await self._instance(ref)
         if isinstance(vmi, Reply):
             return vmi
-        plug = self._power.find(uid_of(vmi))
-        report = plug.report if plug else None
+        session = self._power.find(uid_of(vmi))
+        report = session.report if session else None
         body: Raw = {
             "guestAgentVersion": "8.2.2",
             "supportedCommands": [{"name": "guest-ping", "enabled": True, "success-response": True}],

@@ -122,17 +122,17 @@ class VmController:
         """Harvester halts a VM that exceeds its namespace's quota (reference 05 §2.5 K)."""
         if read_strategy(vm) == "Halted":
             return False
-        why = quotas.find_exceeded_quota(vm, vmi, self._listers)
-        if not why:
+        problem = quotas.find_exceeded_quota(vm, vmi, self._listers)
+        if not problem:
             return False
 
         def edit(raw: Raw) -> None:
             raw["spec"].pop("running", None)
             raw["spec"]["runStrategy"] = "Halted"
-            raw["metadata"].setdefault("annotations", {})[names.QUOTA_HALT] = why
+            raw["metadata"].setdefault("annotations", {})[names.QUOTA_HALT] = problem
 
         await self._client.mutate(_ref(vm), edit)
-        text = f"Set runStrategy to Halted: {why}"
+        text = f"Set runStrategy to Halted: {problem}"
         await self._recorder.record(
             vm, "InsufficientResourceQuota", text, names.HARVESTER_CONTROLLER, "Warning"
         )

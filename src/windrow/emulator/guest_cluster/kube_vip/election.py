@@ -31,7 +31,7 @@ class ServiceElection:
         group: asyncio.TaskGroup,
         on_elected: Callable[[Key], None],
     ) -> None:
-        self._box = guest
+        self._guest = guest
         self._cluster = cluster
         self._node = node
         self._group = group
@@ -56,11 +56,11 @@ class ServiceElection:
             withdrawn.set()
 
     async def _run(self, key: Key, withdrawn: asyncio.Event) -> None:
-        await self._box.sleep(JITTER_S * _jitter(self._node, key))
+        await self._guest.sleep(JITTER_S * _jitter(self._node, key))
         async with self._cluster.vip_locks[key]:
             if withdrawn.is_set():
                 return
-            await self._take_lease(key)
+            await self._acquire_lease(key)
             if withdrawn.is_set():
                 self._cluster.vip_leaders[key] = ""
                 return
@@ -69,16 +69,16 @@ class ServiceElection:
             await withdrawn.wait()
             self._cluster.vip_leaders[key] = ""  # released, not expired
 
-    async def _take_lease(self, key: Key) -> None:
+    async def _acquire_lease(self, key: Key) -> None:
         leaders = self._cluster.vip_leaders
         if leaders.get(key, "") not in ("", self._node):
-            await self._box.sleep(self._box.delays.vip_lease)
+            await self._guest.sleep(self._guest.delays.vip_lease)
         await self._cluster.wait_usable()
         leaders[key] = self._node
         spec = {
             "holderIdentity": self._node,
-            "leaseDurationSeconds": int(self._box.delays.vip_lease),
-            "renewTime": format_micro_time(self._box.now()),
+            "leaseDurationSeconds": int(self._guest.delays.vip_lease),
+            "renewTime": format_micro_time(self._guest.now()),
         }
         await self._cluster.ensure(LEASE, new_object(LEASE, f"kubevip-{key[1]}", key[0], spec=spec))
 

@@ -155,7 +155,7 @@ class KubeVip:
                     await self._lead()
                 else:
                     async with self.cluster.vip_leader_lock:
-                        await self._take_lease()
+                        await self._acquire_lease()
                         await self._lead()
             except* KubeError as errors:
                 self._log(f"panic: {errors.exceptions[0]}")
@@ -163,7 +163,7 @@ class KubeVip:
 
     # -- leadership
 
-    async def _take_lease(self) -> None:
+    async def _acquire_lease(self) -> None:
         """Become the leader, after another holder's lease has expired."""
         if self.cluster.vip_leader not in ("", self.node):
             await self.guest.sleep(self.guest.delays.vip_lease)
@@ -195,7 +195,7 @@ class KubeVip:
     async def _announce_all(self) -> None:
         client = AdminClient(self.cluster.client(*USER_AND_GROUPS))
         services, slices, endpoints = (Informer(client, kind, WATCH_TIMEOUT_S) for kind in _WATCHED_KINDS)
-        seen = ServiceState(services, slices, slices.add_index(lambda raw: [service_of(raw)]), endpoints)
+        state = ServiceState(services, slices, slices.add_index(lambda raw: [service_of(raw)]), endpoints)
         queue: dict[Key, None] = {}
         added = asyncio.Event()
 
@@ -220,12 +220,12 @@ class KubeVip:
                 while queue:
                     key = next(iter(queue))
                     del queue[key]
-                    await self._sync_service(client, key, seen)
+                    await self._sync_service(client, key, state)
 
-    async def _sync_service(self, client: AdminClient, key: Key, seen: ServiceState) -> None:
+    async def _sync_service(self, client: AdminClient, key: Key, state: ServiceState) -> None:
         """Reconcile one Service: withdraw what it no longer requests, announce what it requests."""
-        service, announced = seen.services.get(key), self._announced.get(key)
-        may_announce = service is not None and self._may_announce(service, seen)
+        service, announced = state.services.get(key), self._announced.get(key)
+        may_announce = service is not None and self._may_announce(service, state)
         if announced is not None and (
             service is None or not may_announce or _read_request(service) != announced.request
         ):
@@ -241,10 +241,10 @@ class KubeVip:
             await self._announce(service)
         announced = self._announced.get(key)
         if announced is not None:
-            self._listen(service, announced, seen)
+            self._listen(service, announced, state)
             await self._write_status(client, service, announced)
 
-    def _may_announce(self, service: Raw, seen: ServiceState) -> bool:
+    def _may_announce(self, service: Raw, state: ServiceState) -> bool:
         """Whether this node may announce the Service. With svc_election, a Service with externalTrafficPolicy Local is
         announced only on nodes that have a Ready endpoint of it."""
         if not requested_addresses(service):
@@ -256,7 +256,7 @@ class KubeVip:
             return True
         key = key_of(service)
         return any(
-            PortRoute(self.node, key, int(port["port"]), seen).backends() for port in tcp_ports_of(service)
+            PortRoute(self.node, key, int(port["port"]), state).backends() for port in tcp_ports_of(service)
         )
 
     async def _announce(self, service: Raw) -> None:
@@ -264,14 +264,14 @@ class KubeVip:
         if self._failed.get(key) == version:
             return
         self._failed.pop(key, None)
-        wish = _read_request(service)
+        request = _read_request(service)
         added: list[BoundAddress] = []
         try:
-            for address in wish.addresses:
+            for address in request.addresses:
                 if address == "::":
                     self._log("DHCPv6 is not simulated: no address for ::")
                 else:
-                    added.append(await self._add_address(service, address, wish.interface))
+                    added.append(await self._add_address(service, address, request.interface))
         except NotAnnounced as error:
             self._failed[key] = version
             self._log(f"error adding service {'/'.join(key)}: {error}")
@@ -282,7 +282,7 @@ class KubeVip:
             for vip in added:  # the leadership ended meanwhile
                 self._unbind(vip)
             raise
-        self._announced[key] = Announcement(wish, tuple(added))
+        self._announced[key] = Announcement(request, tuple(added))
 
     async def _add_address(self, service: Raw, address: str, interface: str) -> BoundAddress:
         """Bind one address, a leased one for 0.0.0.0. Raises NotAnnounced."""
@@ -293,7 +293,7 @@ class KubeVip:
                 f"failed to get interface {interface or 'with the default route'}: Link not found"
             )
         if address == REQUEST_DHCP:
-            return await self._ask_dhcp(service, nic)
+            return await self._request_lease(service, nic)
         await self.guest.sleep(self.guest.delays.vip)
         vip = BoundAddress(address, nic.name, self._is_in_subnet(address, nic))
         if not vip.is_reachable:
@@ -303,7 +303,7 @@ class KubeVip:
         self._bind(vip)
         return vip
 
-    async def _ask_dhcp(self, service: Raw, nic: Nic) -> BoundAddress:
+    async def _request_lease(self, service: Raw, nic: Nic) -> BoundAddress:
         name = f"vip-{uid_of(service)[:8]}"
         if not has_module(self.guest, KERNEL_MODULE):
             raise NotAnnounced(
@@ -428,16 +428,16 @@ class KubeVip:
 
     # -- traffic
 
-    def _listen(self, service: Raw, announced: Announcement, seen: ServiceState) -> None:
+    def _listen(self, service: Raw, announced: Announcement, state: ServiceState) -> None:
         """Listen on each address and port that has a Ready endpoint; the others refuse connections."""
         self._report_udp_ports(service)
         wanted: dict[SocketAddress, Callable[[], ServiceHandler]] = {}
         for port in tcp_ports_of(service):
-            way = PortRoute(self.node, key_of(service), int(port["port"]), seen)
-            if way.backends():
+            route = PortRoute(self.node, key_of(service), int(port["port"]), state)
+            if route.backends():
                 for vip in announced.addresses:
                     if vip.is_reachable:
-                        wanted[vip.address, way.port] = self._handler(way)
+                        wanted[vip.address, route.port] = self._handler(route)
         self._listeners.sync(key_of(service), wanted)
 
     def _report_udp_ports(self, service: Raw) -> None:
@@ -450,8 +450,8 @@ class KubeVip:
             listed = ", ".join(f"{one['port']}/{one['protocol']}" for one in others)
             self._log(f"{'/'.join(key)}: {listed} is announced, but the simulated network carries TCP only")
 
-    def _handler(self, way: PortRoute) -> Callable[[], ServiceHandler]:
-        return lambda: ServiceHandler(self.cluster.heartbeats, way.backends, way.is_sticky)
+    def _handler(self, route: PortRoute) -> Callable[[], ServiceHandler]:
+        return lambda: ServiceHandler(self.cluster.heartbeats, route.backends, route.is_sticky)
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,13 +477,13 @@ class PortRoute:
     node: str
     service: Key
     port: int
-    seen: ServiceState
+    state: ServiceState
 
     def is_sticky(self) -> bool:
-        return bool(nested(self.seen.services.get(self.service), "spec", "sessionAffinity") == "ClientIP")
+        return bool(nested(self.state.services.get(self.service), "spec", "sessionAffinity") == "ClientIP")
 
     def backends(self) -> list[Backend]:
-        service = self.seen.services.get(self.service)
+        service = self.state.services.get(self.service)
         port = (
             next((one for one in tcp_ports_of(service) if one["port"] == self.port), None)
             if service
@@ -491,7 +491,7 @@ class PortRoute:
         )
         if service is None or port is None:
             return []
-        found = self.seen.backends(service, port)
+        found = self.state.backends(service, port)
         local_only = nested(service, "spec", "externalTrafficPolicy") == "Local"
         return [one for one in found if not local_only or one.node == self.node]
 

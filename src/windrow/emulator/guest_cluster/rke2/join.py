@@ -158,10 +158,10 @@ async def _request(
 
 def _describe_reply(url: str, path: str, reply: Reply) -> str:
     parts = urlsplit(url)
-    said = f"https://{parts.netloc}{path}: {reply.status} {HTTPStatus(reply.status).phrase}"
+    text = f"https://{parts.netloc}{path}: {reply.status} {HTTPStatus(reply.status).phrase}"
     if reply.status == HTTPStatus.UNAUTHORIZED:
-        said += " (the server does not accept this token's password)"
-    return said
+        text += " (the server does not accept this token's password)"
+    return text
 
 
 def _basic(user: str, token: Token) -> tuple[tuple[str, str], ...]:

@@ -73,11 +73,13 @@ def plan_deployment(deployment: Raw, sets: Sequence[Raw]) -> list[DeploymentStep
             return _scale_down_all(
                 old, annotations, "strategy Recreate: old pods are deleted before new ones are created"
             )
-        room = wanted + bounds.max_surge - sum(_desired(one) for one in old)
+        headroom = wanted + bounds.max_surge - sum(_desired(one) for one in old)
         because = f"{name_of(deployment)} has a new template"
         return [
             *steps,
-            CreateReplicaSet(max(min(wanted, room), 0), {**annotations, REVISION: str(revision)}, because),
+            CreateReplicaSet(
+                max(min(wanted, headroom), 0), {**annotations, REVISION: str(revision)}, because
+            ),
         ]
     return [
         *steps,
@@ -147,8 +149,8 @@ def _scale_up(
     current: Raw, old: Sequence[Raw], wanted: int, bounds: _Bounds, annotations: Mapping[str, str]
 ) -> list[DeploymentStep]:
     have = _desired(current)
-    room = wanted + bounds.max_surge - sum(_desired(one) for one in old)
-    count = wanted if have > wanted else max(min(wanted, room), have)
+    headroom = wanted + bounds.max_surge - sum(_desired(one) for one in old)
+    count = wanted if have > wanted else max(min(wanted, headroom), have)
     if bounds.is_recreate and any(_observed(one) for one in old):
         count = min(have, wanted)
     if count == have and annotations.items() <= annotations_of(current).items():
@@ -249,12 +251,12 @@ class DeploymentController:
             return
         for step in plan_deployment(deployment, self._replica_sets.owned_by(deployment)):
             match step:
-                case CreateReplicaSet(replicas, marks, _):
-                    await context.create(REPLICA_SET, render_replica_set(deployment, replicas, marks))
-                case ScaleReplicaSet(replica_set, replicas, marks, _):
-                    await context.update(REPLICA_SET, replica_set, partial(_scale, replicas, marks))
-                case AnnotateDeployment(marks, _):
-                    await context.update(DEPLOYMENT, deployment, partial(_annotate, marks))
+                case CreateReplicaSet(replicas, annotations, _):
+                    await context.create(REPLICA_SET, render_replica_set(deployment, replicas, annotations))
+                case ScaleReplicaSet(replica_set, replicas, annotations, _):
+                    await context.update(REPLICA_SET, replica_set, partial(_scale, replicas, annotations))
+                case AnnotateDeployment(annotations, _):
+                    await context.update(DEPLOYMENT, deployment, partial(_annotate, annotations))
                 case DeleteReplicaSet(replica_set, _):
                     await context.delete(REPLICA_SET, replica_set)
         status = render_deployment_status(deployment, self._replica_sets.owned_by(deployment), context.now())

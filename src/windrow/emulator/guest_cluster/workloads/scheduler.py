@@ -100,10 +100,10 @@ class Scheduler:
             raise error
         self._context.mutated(POD, await local.find(ref))
 
-    async def _report_unschedulable(self, pod: Raw, why_not: str) -> None:
+    async def _report_unschedulable(self, pod: Raw, message: str) -> None:
         conditions = nested(pod, "status", "conditions", default=[])
         before = find_condition(conditions, "PodScheduled")
-        if before is not None and before.message == why_not:
+        if before is not None and before.message == message:
             return
         condition = {
             "type": "PodScheduled",
@@ -111,7 +111,7 @@ class Scheduler:
             "lastProbeTime": None,
             "lastTransitionTime": format_time(self._context.now()),
             "reason": "Unschedulable",
-            "message": why_not,
+            "message": message,
         }
         rest = [one for one in conditions if one["type"] != "PodScheduled"]
         status = {**(pod.get("status") or {}), "conditions": [*rest, condition]}

@@ -54,7 +54,7 @@ def read_user_data(data: str | bytes, variables: Mapping[str, str] | None = None
     raw = _unzipped(raw)
     if not raw.strip():
         return collector.done()
-    if _looks_like_mime(raw):
+    if _is_mime(raw):
         for number, part in enumerate(_leaves(message_from_bytes(raw)), start=1):
             payload = part.get_payload(decode=True)
             body = _unzipped(payload if isinstance(payload, bytes) else b"")
@@ -73,7 +73,7 @@ def _unzipped(raw: bytes) -> bytes:
         return raw
 
 
-def _looks_like_mime(raw: bytes) -> bool:
+def _is_mime(raw: bytes) -> bool:
     head = raw[:4096].lower()
     return (
         head.startswith((b"content-type: multipart", b"mime-version:"))

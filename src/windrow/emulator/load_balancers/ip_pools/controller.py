@@ -36,10 +36,10 @@ class Allocator:
 class IPPoolController:
     """`reconcile` maintains allocators and totals; the LoadBalancer controller calls `allocate` and `release`."""
 
-    def __init__(self, client: AdminClient, pace: ScaledClock, delays: Delays) -> None:
+    def __init__(self, client: AdminClient, clock: ScaledClock, delays: Delays) -> None:
         self._client = client
-        self._pace = pace
-        self._timers = StepTimers(pace)
+        self._clock = clock
+        self._timers = StepTimers(clock)
         self._delays = delays
         self._allocators: dict[str, Allocator] = {}
 
@@ -73,7 +73,7 @@ class IPPoolController:
         except BadRange:
             return  # the webhook refuses these; one created in spite of it has no allocator
         changed = known is None or known.checksum != checksum
-        now = self._pace.now()
+        now = self._clock.now()
 
         def edit(raw: Raw) -> None:
             if names.POOL_FINALIZER not in finalizers_of(raw):

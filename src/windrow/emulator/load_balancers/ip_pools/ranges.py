@@ -74,9 +74,9 @@ def _read_address(raw: Mapping[str, Any], key: str, word: str, subnet: Subnet) -
     text = str(raw.get(key) or "")
     if not text:
         return None
-    why = _find_problem(text, subnet)
-    if why:
-        raise BadRange(f"invalid {word} {text}: {why}")
+    problem = _find_problem(text, subnet)
+    if problem:
+        raise BadRange(f"invalid {word} {text}: {problem}")
     return ipaddress.ip_address(text)
 
 

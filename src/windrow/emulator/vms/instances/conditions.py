@@ -44,8 +44,8 @@ def remove_conditions(raw: Raw, *types: str) -> None:
     raw["status"]["conditions"] = [one for one in conditions if one["type"] not in types]
 
 
-def unschedulable(why: str) -> Condition:
-    return Condition("PodScheduled", "False", "Unschedulable", why)
+def unschedulable(problem: str) -> Condition:
+    return Condition("PodScheduled", "False", "Unschedulable", problem)
 
 
 def set_agent(raw: Raw, report: AgentReport | None, now: datetime) -> None:

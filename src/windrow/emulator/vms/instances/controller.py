@@ -50,8 +50,8 @@ class InstanceController:
         if phase_of(vmi) in ("Pending", "Scheduling"):
             self.waiting.add(key)
         vmi = await self._sync_labels(vmi, key) or vmi
-        stage = find_phase_handler(vmi)
-        return await stage(self._control, vmi, self._control.record(vmi)) if stage else None
+        handler = find_phase_handler(vmi)
+        return await handler(self._control, vmi, self._control.record(vmi)) if handler else None
 
     def _forget_previous(self, key: Key, uid: str) -> None:
         """Drop the record of an earlier instance of this name, also when its finalizer was removed by hand."""

@@ -16,20 +16,20 @@ async def shut_down(context: InstanceContext, vmi: Raw, record: InstanceRecord) 
     if record.host and not context.hosts.has_power(record.host):
         context.power.power_off(uid_of(vmi))
         return await handle_host_down(context, vmi, record)
-    plug = context.power.find(uid_of(vmi))
-    if plug is None:
+    session = context.power.find(uid_of(vmi))
+    if session is None:
         await finish(context, vmi, "Failed")
         return None
-    if plug.ending is not None:
+    if session.ending is not None:
         await finish(context, vmi, "Succeeded", "The VirtualMachineInstance was shut down.")
         return None
-    tell = context.recorder.record
-    if not plug.shutdown_requested:
-        await tell(vmi, "ShuttingDown", "Signaled Graceful Shutdown", names.VIRT_HANDLER)
+    emit = context.recorder.record
+    if not session.shutdown_requested:
+        await emit(vmi, "ShuttingDown", "Signaled Graceful Shutdown", names.VIRT_HANDLER)
     context.power.press_power_button(uid_of(vmi))
     if due := context.due(record, "grace", grace_of(vmi).total_seconds()):
         return due
-    await tell(vmi, "Deleted", "Signaled Deletion", names.VIRT_HANDLER)
+    await emit(vmi, "Deleted", "Signaled Deletion", names.VIRT_HANDLER)
     await finish(context, vmi, "Failed", "The VirtualMachineInstance was shut down.")
     return None
 

@@ -76,9 +76,9 @@ async def _report_missing_claim(context: InstanceContext, vmi: Raw, claim: str) 
 async def schedule(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
     """Schedule the pod, wait for what it mounts, start its containers."""
     if not record.host:
-        why = _assign_host(context, vmi, record)
-        if why:
-            condition = conditions.unschedulable(why)
+        problem = _assign_host(context, vmi, record)
+        if problem:
+            condition = conditions.unschedulable(problem)
             await context.update(
                 vmi, lambda raw: conditions.set_conditions(raw, context.pace.now(), condition)
             )

@@ -131,10 +131,10 @@ class MigrationController:
         text = "Source node reported migration succeeded"
         await self._recorder.record(order, "SuccessfulMigration", text, names.VIRT_CONTROLLER)
 
-    async def _fail(self, order: Raw, vmi: Raw | None, why: str) -> None:
+    async def _fail(self, order: Raw, vmi: Raw | None, problem: str) -> None:
         await self._clear_state(vmi, failed=True)
         await self._enter(order, "Failed")
-        text = f"Source node reported migration failed: {why}"
+        text = f"Source node reported migration failed: {problem}"
         await self._recorder.record(order, "FailedMigration", text, names.VIRT_CONTROLLER, "Warning")
 
     async def _abort(self, order: Raw, vmi: Raw | None, phase: str) -> None:

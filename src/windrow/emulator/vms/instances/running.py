@@ -35,9 +35,9 @@ async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
         raw["status"]["interfaces"] = interfaces.render_running(hardware.nics, record.pod_address, None)
 
     await context.update(vmi, edit)
-    tell = context.recorder.record
-    await tell(vmi, "Created", "VirtualMachineInstance defined.", names.VIRT_HANDLER)
-    await tell(vmi, "Started", "VirtualMachineInstance started.", names.VIRT_HANDLER)
+    emit = context.recorder.record
+    await emit(vmi, "Created", "VirtualMachineInstance defined.", names.VIRT_HANDLER)
+    await emit(vmi, "Started", "VirtualMachineInstance started.", names.VIRT_HANDLER)
     return None
 
 
@@ -46,23 +46,23 @@ async def sync(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> da
     if not context.hosts.has_power(record.host):
         context.power.power_off(uid_of(vmi))
         return await handle_host_down(context, vmi, record)
-    plug = context.power.find(uid_of(vmi))
+    session = context.power.find(uid_of(vmi))
     # Without a power session the host lost power meanwhile, or this emulator was restarted: the domain is gone.
-    match plug.ending if plug is not None else "crash":
+    match session.ending if session is not None else "crash":
         case "crash":
             await finish(context, vmi, "Failed", "The VirtualMachineInstance crashed.", "Warning")
             return None
         case "poweroff":
             await finish(context, vmi, "Succeeded", "The VirtualMachineInstance was shut down.")
             return None
-    assert plug is not None
-    return await _sync_agent(context, vmi, record, plug)
+    assert session is not None
+    return await _sync_agent(context, vmi, record, session)
 
 
 async def _sync_agent(
-    context: InstanceContext, vmi: Raw, record: InstanceRecord, plug: PowerSession
+    context: InstanceContext, vmi: Raw, record: InstanceRecord, session: PowerSession
 ) -> datetime | None:
-    report = plug.report
+    report = session.report
     if report is not None and report != record.written_report:
         # A new agent is polled fast; later reports are read at the ordinary poll interval.
         poll = context.delays.agent_connect if record.written_report is None else context.delays.agent_poll
@@ -73,7 +73,7 @@ async def _sync_agent(
 
     def edit(raw: Raw) -> None:
         raw["status"]["interfaces"] = interfaces.render_running(
-            plug.hardware.nics, record.pod_address, report
+            session.hardware.nics, record.pod_address, report
         )
         conditions.set_conditions(raw, context.pace.now(), conditions.READY)
         conditions.set_agent(raw, report, context.pace.now())
