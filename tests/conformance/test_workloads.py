@@ -16,7 +16,7 @@ import pytest
 from tests.conformance.cloud_provider_rig import eventually
 from tests.conformance.test_certificates import Cluster
 from tests.conformance.test_cloud_provider_real import cluster
-from tests.unit.guests.test_workloads import Rig, a_deployment, a_rig, a_service
+from tests.unit.emulator.guests.test_workloads import Rig, a_deployment, a_rig, a_service
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore

@@ -105,7 +105,7 @@ async def ready_balancer(harvester: Harvester, name: str = "web") -> Raw:
 # --- addresses ----------------------------------------------------------------------------------------------------
 
 
-def test_a_load_balancer_gets_the_first_address_of_its_pool_and_the_pool_says_so():
+def test_a_load_balancer_gets_the_first_address_of_its_pool_which_records_it():
     async def story():
         async with a_harvester() as harvester:
             await make(harvester, a_pool(), a_balancer())
@@ -150,7 +150,7 @@ def test_an_address_is_there_within_a_tenth_of_a_second_and_not_at_once():
     run_driven(story())
 
 
-def test_a_quick_second_update_meets_the_controllers_own_writes():
+def test_an_immediate_second_update_conflicts_with_the_controllers_writes():
     async def story():
         async with a_harvester() as harvester:
             await make(harvester, a_pool())
@@ -164,7 +164,7 @@ def test_a_quick_second_update_meets_the_controllers_own_writes():
     run_driven(story())
 
 
-def test_addresses_go_round_and_a_freed_one_comes_last():
+def test_addresses_are_allocated_round_robin():
     async def story():
         async with a_harvester() as harvester:
             await make(harvester, a_pool(), a_balancer("a"), a_balancer("b"))
@@ -199,7 +199,7 @@ def test_a_load_balancer_that_comes_back_gets_its_old_address():
     run_driven(story())
 
 
-def test_a_full_pool_says_so_and_one_that_is_widened_is_noticed_by_the_next_try():
+def test_a_full_pool_is_a_message_and_a_widened_one_is_used_by_the_next_retry():
     async def story():
         async with a_harvester() as harvester:
             await make(harvester, a_pool(), *(a_balancer(name) for name in "abc"))
@@ -275,7 +275,7 @@ def test_a_load_balancer_without_its_address_in_its_status_gets_it_again():
     assert run_driven(story()) == ("10.1.0.10", False)
 
 
-def test_without_a_word_about_ipam_an_address_is_taken_and_never_given_back():
+def test_without_ipam_an_address_is_allocated_and_never_released():
     async def story():
         async with a_harvester() as harvester:
             raw = a_balancer()
@@ -298,7 +298,7 @@ def test_without_a_word_about_ipam_an_address_is_taken_and_never_given_back():
     run_driven(story())
 
 
-def test_dhcp_is_left_to_the_guest():
+def test_a_dhcp_address_is_the_guest_clusters_to_request():
     async def story():
         async with a_harvester() as harvester:
             await make(harvester, a_balancer(ipam="dhcp"))
@@ -408,7 +408,7 @@ def test_the_kinds_refuse_unknown_modes_by_schema():
 # --- guest clusters -----------------------------------------------------------------------------------------------
 
 
-def test_the_network_of_the_machines_decides_and_1_9_respects_the_guests_own_word():
+def test_the_network_of_the_machines_decides_and_since_1_9_the_annotation():
     async def story(version: str):
         async with a_harvester(version=version) as harvester:
             await boot(harvester, name="mine-1", labels=GUEST)
@@ -422,7 +422,7 @@ def test_the_network_of_the_machines_decides_and_1_9_respects_the_guests_own_wor
     assert run_driven(story("v1.9.0")) == "default/other"
 
 
-def test_the_project_of_the_namespace_is_asked_for():
+def test_the_project_of_the_namespace_is_required():
     async def story():
         async with a_harvester() as harvester:
             change = {"metadata": {"annotations": {"field.cattle.io/projectId": "c-1:p-2"}}}
@@ -440,7 +440,7 @@ async def remove_for_good(harvester: Harvester, name: str) -> None:
     await harvester.api.local().patch(vm_ref(name), change)
 
 
-def test_load_balancers_go_with_the_machines_of_their_cluster_since_1_8():
+def test_load_balancers_are_deleted_with_the_vms_of_their_cluster_since_1_8():
     async def story(version: str):
         async with a_harvester(version=version) as harvester:
             await boot(harvester, name="mine-1", labels=GUEST)
@@ -531,7 +531,7 @@ def test_a_load_balancer_of_machines_has_its_address_before_it_has_machines():
     run_driven(story())
 
 
-def test_a_probed_machine_is_behind_the_address_only_while_it_answers():
+def test_a_probed_machine_is_a_backend_only_while_it_accepts_connections():
     async def story():
         async with a_harvester() as harvester:
             check = {"port": 8443, "successThreshold": 1, "failureThreshold": 2, "periodSeconds": 1}
@@ -555,7 +555,7 @@ def test_a_probed_machine_is_behind_the_address_only_while_it_answers():
     run_driven(story())
 
 
-def test_a_machine_that_stops_leaves_and_comes_back_as_another_instance():
+def test_a_restarted_machine_is_a_backend_as_another_instance():
     async def story():
         async with a_harvester() as harvester:
             await make(harvester, everybody(), of_machines())
@@ -711,7 +711,7 @@ def has_second(asked: str) -> Callable[[Raw | None], bool]:
     return lambda vmi: asked in nested(vmi, "status", "interfaces", 0, "ipAddresses", default=[])[1:]
 
 
-def test_the_networks_that_all_machines_have_on_one_interface_are_told_for_the_mapping():
+def test_the_expected_mapping_has_networks_that_all_machines_have_on_one_interface():
     async def story():
         async with a_harvester() as harvester:
             for name in ("mine-1", "mine-2"):
@@ -744,7 +744,7 @@ def test_dhcp_addresses_come_from_the_machines_network_and_never_twice():
     run_driven(story())
 
 
-def test_dhcp_leaves_the_ranges_of_pools_alone():
+def test_dhcp_leases_no_address_of_a_pool():
     async def story():
         async with a_harvester() as harvester:
             ranges = [
@@ -757,7 +757,7 @@ def test_dhcp_leaves_the_ranges_of_pools_alone():
     assert run_driven(story()) == "192.168.50.31"
 
 
-def test_a_network_that_is_used_up_takes_no_address_from_a_service():
+def test_a_full_network_leases_no_address_of_a_service():
     async def story():
         async with a_guest() as guest:
             await guest.serve("0.0.0.0")

@@ -64,7 +64,7 @@ def test_each_strategy_does_what_kubevirt_does(strategy, phase, acted_on, wanted
     assert isinstance(plan_instance(vm, instance, NOON), wanted)
 
 
-def test_a_failed_instance_under_rerun_on_failure_leaves_a_start_request():
+def test_a_failed_instance_under_rerun_on_failure_adds_a_start_request():
     step = plan_instance(a_vm("RerunOnFailure"), an_instance("Failed"), NOON)
 
     assert isinstance(step, DeleteInstance)
@@ -86,7 +86,7 @@ def test_a_restart_deletes_first_and_creates_when_the_old_instance_is_gone(strat
     assert isinstance(plan_instance(vm, None, NOON), CreateInstance)
 
 
-def test_an_instance_that_is_being_deleted_is_left_alone():
+def test_a_deleting_instance_is_not_changed():
     vm = a_vm("Always", requests=(Request("Stop", "vmi-1"),))
 
     assert isinstance(plan_instance(vm, an_instance("Running", deleting=True), NOON), NoChange)
@@ -98,7 +98,7 @@ def test_a_stop_request_for_an_earlier_instance_counts_as_done():
     assert open_requests(vm, an_instance("Running")) == ()
 
 
-def test_a_start_request_is_done_once_an_instance_lives():
+def test_a_start_request_is_done_once_an_instance_exists():
     vm = a_vm("RerunOnFailure", requests=(Request("Start"),))
 
     assert open_requests(vm, an_instance("Pending")) == ()

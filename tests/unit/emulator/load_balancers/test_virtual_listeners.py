@@ -31,7 +31,7 @@ async def ask(proxy: Proxy, place: tuple[str, int]) -> tuple[int, str]:
         writer.close()
 
 
-async def test_curl_would_meet_a_ready_pod_and_nobody_once_it_is_gone():
+async def test_a_request_reaches_a_ready_pod_and_is_refused_without_one():
     rack, backends = Network(), [POD]
     doors = VirtualListeners(rack, lambda line: None)
     doors.sync("web", {PLACE: lambda: ServiceHandler({}, lambda: backends, lambda: False)})

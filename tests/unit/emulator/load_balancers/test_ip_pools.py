@@ -74,7 +74,7 @@ def test_ends_in_the_wrong_order_are_swapped():
         ({"gateway": "10.0.0.255"}, "invalid gateway 10.0.0.255: IP 10.0.0.255 is the broadcast address"),
     ],
 )
-def test_a_range_that_cannot_be_is_refused_in_the_shipped_words(fields: dict[str, str], said: str):
+def test_an_invalid_range_is_refused_with_harvesters_message(fields: dict[str, str], said: str):
     assert why(**{"subnet": "10.0.0.0/24", **fields}) == said
 
 
@@ -117,7 +117,7 @@ def refused(pool: Raw, holder: str) -> str:
     return str(caught.value)
 
 
-def test_who_holds_an_address_of_the_pool_gets_no_second():
+def test_a_holder_of_an_address_gets_no_second_one():
     pool = a_pool()
     take(pool, "ns/a")
 
@@ -133,7 +133,7 @@ def test_a_full_pool_names_its_ranges():
     assert pool["status"]["available"] == 0
 
 
-def test_who_comes_back_gets_the_old_address_or_none():
+def test_a_former_holder_gets_its_old_address_or_none():
     pool = a_pool()
     take(pool, "a")
     take(pool, "b")
@@ -154,7 +154,7 @@ def test_who_comes_back_gets_the_old_address_or_none():
     )
 
 
-def test_a_remembered_address_outside_of_the_ranges_or_at_the_gateway_is_not_given():
+def test_a_remembered_address_outside_of_the_ranges_or_at_the_gateway_is_not_allocated():
     pool = a_pool()
     pool["status"]["allocatedHistory"] = {"10.0.0.99": "a", "10.0.0.1": "b"}
     spans = read_ranges([{**TEN, "rangeStart": "10.0.0.1"}])
@@ -173,7 +173,7 @@ def test_releasing_twice_counts_once():
     assert pool["status"]["available"] == 3
 
 
-def test_new_ranges_forget_history_outside_of_them():
+def test_new_ranges_drop_history_outside_of_them():
     pool = a_pool()
     take(pool, "a")
     release(pool, "a")
@@ -199,12 +199,12 @@ def chosen(*pools: Raw, loosely: bool = False) -> str:
     return found["metadata"]["name"] if found else ""
 
 
-def test_the_network_must_be_the_same_to_the_letter():
+def test_the_network_must_be_equal():
     assert chosen(a_pool(network="ns/vlan", scope=[MINE])) == "pool"
     assert chosen(a_pool(network="", scope=[MINE])) == ""
 
 
-def test_a_pool_without_scope_is_for_nobody():
+def test_a_pool_without_scope_matches_nothing():
     assert chosen(a_pool(network="ns/vlan")) == ""
 
 
@@ -216,7 +216,7 @@ def test_the_highest_priority_wins_and_of_equals_the_last():
     assert chosen(a_pool("first", **plain), a_pool("second", **plain)) == "second"
 
 
-def test_the_global_pool_serves_whom_nobody_else_does_whatever_the_network():
+def test_the_global_pool_is_the_fallback_for_every_network():
     pools = [a_pool("all", network="ns/other", scope=[scope()])]
 
     assert chosen(*pools) == "all"
@@ -230,7 +230,7 @@ def test_an_empty_project_or_cluster_matches_loosely_only_and_an_empty_namespace
     assert chosen(a_pool(network="ns/vlan", scope=[scope("", "", "")]), loosely=True) == ""
 
 
-def test_the_namespace_asked_for_is_the_balancers_own_unless_it_says_another():
+def test_the_required_namespace_is_that_of_the_load_balancer_unless_annotated():
     raw = new_object(kinds.LOAD_BALANCER, "web", "here")
 
     assert str(requirement_of(raw)) == "&{Network: Project: Namespace:here Cluster:}"
@@ -293,7 +293,7 @@ def test_there_is_one_global_pool():
     assert objection(*pools) == "there is already a global IP pool: two"
 
 
-def test_scopes_of_one_pool_may_not_meet():
+def test_scopes_of_one_pool_may_not_overlap():
     said = objection(a_pool(network="ns/vlan", scope=[MINE, scope(namespace="ns")]))
 
     assert said == (
@@ -311,7 +311,7 @@ def test_equal_priorities_are_refused_whatever_the_network():
     assert objection(*pools) == "the priority can't be the same as the pool two"
 
 
-def test_without_priorities_the_scopes_of_two_pools_on_one_network_may_not_meet():
+def test_without_priorities_the_scopes_of_two_pools_on_one_network_may_not_overlap():
     one = a_pool("one", network="ns/a", scope=[MINE])
 
     assert objection(one, a_pool("two", ranges=OTHER, network="ns/a", scope=[scope(namespace="ns")])) == (

@@ -179,7 +179,7 @@ def test_a_majority_of_voters_must_be_up(size: int, down: int, holds: bool):
     assert members.has_quorum() is holds
 
 
-def test_nobody_joins_while_a_voter_is_down():
+def test_no_member_joins_while_a_voter_is_down():
     members = members_of("a", "b", "c")
     members.mark_down("c-1")
 
@@ -194,7 +194,7 @@ def test_a_node_name_is_used_once():
         members_of("a", "b").add_learner(EtcdMember("b-2", "b", "10.0.0.9"))
 
 
-def test_the_last_member_is_never_removed_and_a_majority_not_given_up():
+def test_a_removal_that_would_lose_quorum_is_refused():
     assert not members_of("a").remove("a-1")
     members = members_of("a", "b", "c")
     members.mark_down("c-1")

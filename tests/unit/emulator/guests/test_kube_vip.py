@@ -117,7 +117,7 @@ def change_slice(*pods: Raw) -> Raw:
 SLICE = ENDPOINT_SLICE.ref("web-abcde", "default")
 
 
-def test_an_annotated_service_is_announced_shown_and_answered_by_its_pod():
+def test_an_annotated_service_is_announced_and_reaches_its_pod():
     async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve()
@@ -235,7 +235,7 @@ def test_local_traffic_policy_reaches_only_pods_of_the_node_that_has_the_address
     run_driven(scenario())
 
 
-def test_a_client_with_affinity_meets_the_same_pod_again():
+def test_client_ip_affinity_reaches_the_same_pod():
     async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve(sessionAffinity="ClientIP")
@@ -247,7 +247,7 @@ def test_a_client_with_affinity_meets_the_same_pod_again():
     run_driven(scenario())
 
 
-def test_another_address_moves_the_service_and_a_deleted_one_lets_go():
+def test_an_address_is_moved_with_its_annotation_and_removed_with_its_service():
     async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve()
@@ -296,7 +296,7 @@ def test_the_named_interface_has_to_be_there():
     run_driven(scenario())
 
 
-def test_an_address_of_another_network_is_shown_and_reaches_nobody():
+def test_an_address_of_another_network_is_in_the_status_and_unreachable():
     async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve(address="172.16.0.9")
@@ -312,7 +312,7 @@ def test_an_address_of_another_network_is_shown_and_reaches_nobody():
 # -- DHCP
 
 
-def test_dhcp_gives_an_address_on_an_interface_of_its_own_and_gets_it_back():
+def test_a_dhcp_address_is_leased_on_a_macvlan_and_released():
     async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.testbed.sleep(5)
@@ -381,7 +381,7 @@ def test_another_address_from_dhcp_moves_the_service_when_its_lease_is_renewed()
     run_driven(scenario())
 
 
-def test_a_service_that_is_no_load_balancer_any_more_lets_go():
+def test_a_service_of_another_type_loses_its_address():
     async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve(address="0.0.0.0")
@@ -465,7 +465,7 @@ def test_without_a_majority_of_etcd_the_addresses_are_gone():
     run_driven(scenario())
 
 
-def test_a_pod_on_a_dead_node_does_not_answer_while_its_endpoint_is_still_ready():
+def test_connections_to_a_node_without_power_time_out_while_its_endpoint_is_ready():
     async def scenario() -> None:
         async with a_rig("one") as rig:
             rig.testbed.power_on("four", rig.cluster.worker("four"))
@@ -555,7 +555,7 @@ def test_a_service_with_local_traffic_has_its_address_where_a_pod_of_it_is():
     run_driven(scenario())
 
 
-def test_kube_vip_runs_on_workers_where_the_values_let_it():
+def test_kube_vip_runs_on_workers_where_the_affinity_allows_it():
     async def scenario() -> None:
         async with a_rig("one", **with_values(EACH | ON_WORKERS)) as rig:
             rig.testbed.power_on("four", rig.cluster.worker("four"))
@@ -569,7 +569,7 @@ def test_kube_vip_runs_on_workers_where_the_values_let_it():
     run_driven(scenario())
 
 
-def test_a_worker_is_taken_once_it_bears_the_label_that_the_values_ask_for():
+def test_kube_vip_starts_on_a_worker_once_it_has_the_label_of_the_affinity():
     terms = [{"matchExpressions": [{"key": "node-role.kubernetes.io/worker", "operator": "Exists"}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
 
@@ -605,7 +605,7 @@ def test_changed_values_are_rolled_out_while_the_cluster_runs():
     run_driven(scenario())
 
 
-def test_a_udp_port_is_shown_and_said_to_reach_nobody():
+def test_a_udp_port_is_in_the_status_and_logged_as_unreachable():
     async def scenario() -> None:
         async with a_rig("one") as rig:
             ports = [

@@ -13,7 +13,7 @@ def report(**addresses):
     return AgentReport("m-1", {name.replace("_", "-"): found for name, found in addresses.items()})
 
 
-def test_before_the_domain_only_names_are_known():
+def test_before_the_domain_starts_only_names_are_listed():
     assert render_planned([VLAN]) == [{"name": "nic-0", "infoSource": "multus-status"}]
 
 
@@ -40,7 +40,7 @@ def test_an_agent_may_speak_of_cards_by_the_guests_names():
     assert entry["ipAddress"] == "192.168.50.20"
 
 
-def test_the_pod_network_stands_first_and_needs_no_agent():
+def test_the_pod_network_is_listed_first_and_needs_no_agent():
     first, second = render_running([VLAN, POD], "10.52.0.9", None)
 
     assert (first["name"], first["ipAddress"]) == ("default", "10.52.0.9")

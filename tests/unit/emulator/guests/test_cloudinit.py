@@ -30,7 +30,7 @@ def mime(*parts: tuple[str, str], merge: str = "") -> str:
     return message.as_string()
 
 
-def test_nothing_asks_for_nothing():
+def test_empty_user_data_has_no_effect():
     assert read_user_data("").config == {}
     assert read_user_data("").warnings == ()
 
@@ -58,7 +58,7 @@ def test_a_multi_part_message_holds_both():
     assert len(data.scripts) == 1
 
 
-def test_a_later_part_replaces_lists_unless_it_asks_to_append():
+def test_a_later_part_replaces_lists_unless_it_appends():
     first, second = "#cloud-config\nruncmd: [a]\n", "#cloud-config\nruncmd: [b]\n"
 
     plain = read_user_data(mime((first, "cloud-config"), (second, "cloud-config")))
@@ -82,7 +82,7 @@ def test_a_later_part_replaces_lists_unless_it_asks_to_append():
         ([{"name": "dict", "settings": ["recurse_dict"]}], {"a": {"x": 1, "y": 2}}),
     ],
 )
-def test_how_maps_merge_is_for_the_part_to_say(how: object, merged: object):
+def test_a_part_chooses_how_mappings_merge(how: object, merged: object):
     assert merge_configs({"a": {"x": 1}}, {"a": {"y": 2}}, how) == merged
 
 
@@ -98,14 +98,14 @@ def test_how_maps_merge_is_for_the_part_to_say(how: object, merged: object):
         ("\ufeff#cloud-config\nhostname: one\n", "Unhandled non-multipart"),
     ],
 )
-def test_what_cannot_be_read_is_said_and_not_applied(text: str, words: str):
+def test_an_unreadable_part_is_a_warning_and_not_applied(text: str, words: str):
     data = read_user_data(text)
 
     assert data.config == {}
     assert any(words in warning for warning in data.warnings), data.warnings
 
 
-def test_a_jinja_header_lets_instance_facts_in():
+def test_a_jinja_header_renders_instance_variables():
     text = "## template: jinja\n#cloud-config\nhostname: {{ v1.local_hostname }}-{{ v1.region }}\n"
 
     data = read_user_data(text, {"v1.local_hostname": "one"})

@@ -82,7 +82,7 @@ def test_rewritten_user_data_is_not_applied_again_but_its_host_name_is():
     run_driven(scenario())
 
 
-def test_a_node_whose_user_data_was_scrubbed_comes_back():
+def test_a_node_whose_user_data_was_scrubbed_restarts():
     async def scenario() -> None:
         async with a_testbed() as testbed:
             cluster = ClusterFixture()
@@ -121,7 +121,7 @@ def test_network_data_gives_static_addresses_by_mac():
     run_driven(scenario())
 
 
-def test_network_data_for_another_card_leaves_the_machine_alone():
+def test_network_data_for_another_nic_has_no_effect():
     async def scenario() -> None:
         async with a_testbed() as testbed:
             cluster = ClusterFixture()

@@ -70,7 +70,7 @@ def test_a_node_without_power_is_unknown_after_its_grace_and_ready_again_when_it
     run_driven(scenario())
 
 
-def test_the_power_button_ends_a_machine_and_closes_its_doors():
+def test_the_power_button_ends_a_machine_and_closes_its_listeners():
     async def scenario() -> None:
         async with a_testbed() as testbed:
             cluster = ClusterFixture()
@@ -185,12 +185,12 @@ def test_without_a_majority_of_members_the_api_is_of_no_use():
             assert b"etcdserver: request timed out" in answer.body
 
             testbed.power_on("two")
-            await testbed.wait_for(lambda: door_answers(testbed, cluster))
+            await testbed.wait_for(lambda: port_answers(testbed, cluster))
 
     run_driven(scenario())
 
 
-async def door_answers(testbed: MachineTestbed, cluster: ClusterFixture) -> bool:
+async def port_answers(testbed: MachineTestbed, cluster: ClusterFixture) -> bool:
     door = testbed.network.find("10.0.0.11", 6443)
     return door is not None and (await door.send(requests.list_(NODE), Peer(cluster.admin[0]))).status == 200
 
@@ -261,7 +261,7 @@ def test_two_first_servers_make_two_clusters():
     run_driven(scenario())
 
 
-def test_a_name_cannot_be_used_again_while_its_password_stands():
+def test_a_node_name_cannot_be_reused_while_its_password_secret_exists():
     async def scenario() -> None:
         async with a_testbed() as testbed:
             cluster = ClusterFixture()

@@ -134,7 +134,7 @@ def test_the_counts_in_the_statuses_are_those_of_the_pods():
     run_driven(scenario())
 
 
-def test_a_deployment_grows_shrinks_and_takes_everything_along_when_it_goes():
+def test_a_deployment_scales_and_its_objects_are_deleted_with_it():
     async def scenario() -> None:
         async with a_rig("w1", "w2") as rig:
             await rig.create(DEPLOYMENT, a_deployment(2))
@@ -205,7 +205,7 @@ def test_endpoints_are_the_ready_pods_of_a_service():
     run_driven(scenario())
 
 
-def test_a_dead_nodes_pods_are_no_endpoints_after_its_grace_and_are_replaced_after_their_patience():
+def test_pods_of_a_node_without_power_are_no_endpoints_after_its_grace_and_are_replaced_after_their_toleration():
     async def scenario() -> None:
         async with a_rig("w1", "w2") as rig:
             await rig.create(SERVICE, a_service())
@@ -262,7 +262,7 @@ def test_a_deleted_nodes_pods_are_replaced_at_once():
     run_driven(scenario())
 
 
-def test_pods_without_a_node_say_why_and_find_one_when_it_is_freed():
+def test_unschedulable_pods_have_a_message_and_are_scheduled_when_a_node_fits():
     async def scenario() -> None:
         async with a_rig("w1") as rig:
             await rig.kubectl.patch(NODE.ref("w1"), {"spec": {"unschedulable": True}})
@@ -281,7 +281,7 @@ def test_pods_without_a_node_say_why_and_find_one_when_it_is_freed():
     run_driven(scenario())
 
 
-def test_tolerations_and_node_selectors_are_heeded():
+def test_tolerations_and_node_selectors_are_respected():
     async def scenario() -> None:
         async with a_rig("w1") as rig:
             tolerations = [{"key": "CriticalAddonsOnly", "operator": "Exists"}]
@@ -321,7 +321,7 @@ def test_an_evicted_pod_ends_in_its_time_and_is_replaced_elsewhere():
     run_driven(scenario())
 
 
-def test_another_server_carries_on_when_the_leader_dies():
+def test_another_server_leads_when_the_leader_loses_power():
     async def scenario() -> None:
         async with a_testbed() as testbed:
             rig = Rig(testbed)

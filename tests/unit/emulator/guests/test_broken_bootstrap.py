@@ -277,7 +277,7 @@ PEMS = CLUSTER.authorities(TLS)
 
 @settings(max_examples=100)
 @given(path=st.sampled_from(sorted(PEMS)), choice=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 5))
-def test_no_bit_of_the_delivered_authorities_may_turn(path: str, choice: float, bit: int):
+def test_a_changed_bit_in_the_delivered_ca_files_is_refused(path: str, choice: float, bit: int):
     pem = PEMS[path]
     places = [
         place

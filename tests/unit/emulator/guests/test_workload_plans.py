@@ -193,7 +193,7 @@ def a_set(replicas: int) -> Raw:
     return new_object(REPLICA_SET, "web-abc", "default", spec={"replicas": replicas})
 
 
-def test_the_pods_that_go_are_those_that_would_be_missed_least():
+def test_unscheduled_and_unready_pods_are_deleted_first():
     pods = [
         a_pod("ready"),
         a_pod("running", ready=False),
@@ -205,7 +205,7 @@ def test_the_pods_that_go_are_those_that_would_be_missed_least():
     assert going == ["unplaced", "pending", "running"]
 
 
-def test_pods_that_leave_or_have_ended_do_not_count():
+def test_deleting_and_final_pods_are_not_active():
     leaving, ended = a_pod("leaving"), a_pod("ended", phase="Failed")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
     (step,) = plan_replica_set(a_set(2), [leaving, ended, a_pod()])
@@ -227,7 +227,7 @@ def plan(
 NO_EXECUTE = {"key": "gone", "effect": "NoExecute"}
 
 
-def test_a_placed_pod_starts_after_its_time_and_only_on_a_kubelet_that_lives():
+def test_a_scheduled_pod_starts_after_its_delay_on_a_reporting_kubelet():
     pod = a_pod(ready=False, phase="Pending")
 
     assert plan(pod, a_node()) == [pod_lifecycle.WaitUntil(NOON + PACE.start, "containers start")]
@@ -246,7 +246,7 @@ def test_readiness_follows_the_node():
     assert plan(a_pod(), a_node()) == []
 
 
-def test_a_pod_whose_node_is_gone_ends_at_once():
+def test_a_pod_of_a_deleted_node_is_deleted_at_once():
     assert plan(a_pod(), None) == [pod_lifecycle.DeletePod(at_once=True, because="node n1 is gone")]
 
 
@@ -261,7 +261,7 @@ def test_a_pod_whose_node_is_gone_ends_at_once():
         ([{"operator": "Exists"}, {"key": "gone", "operator": "Exists", "tolerationSeconds": 30}], 30),
     ],
 )
-def test_how_long_a_taint_is_borne(tolerations: list[Raw], patience: float | None):
+def test_how_long_a_taint_is_tolerated(tolerations: list[Raw], patience: float | None):
     assert pod_lifecycle.toleration_seconds(NO_EXECUTE, tolerations) == patience
 
 
@@ -276,7 +276,7 @@ def test_an_evicted_pod_gets_its_time_to_end():
     assert end == pod_lifecycle.DeletePod(at_once=False, because="its toleration of taint gone has ended")
 
 
-def test_a_leaving_pod_stays_as_long_as_its_kubelet_is_silent():
+def test_a_deleting_pod_stays_while_its_kubelet_does_not_report():
     pod = a_pod()
     pod["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:30Z"
 
@@ -286,7 +286,7 @@ def test_a_leaving_pod_stays_as_long_as_its_kubelet_is_silent():
     ]
 
 
-def test_a_pod_says_how_long_it_bears_a_bad_node_unless_it_says_so_itself():
+def test_a_pod_gets_default_tolerations_unless_it_has_its_own():
     replica_set = render_replica_set(a_deployment(), 1, {})
     replica_set["metadata"]["uid"] = "of-set"
     usual = render_pod(replica_set, 300)["spec"]["tolerations"]
@@ -302,7 +302,7 @@ def test_a_pod_says_how_long_it_bears_a_bad_node_unless_it_says_so_itself():
 # --- places -------------------------------------------------------------------------------------------------------
 
 
-def test_a_pod_goes_where_the_fewest_of_its_own_are_and_rather_not_where_it_is_unwelcome():
+def test_a_pod_is_spread_and_avoids_nodes_with_prefer_no_schedule():
     soft = [{"key": "busy", "effect": "PreferNoSchedule"}]
     nodes = [a_node("n1"), a_node("n2"), a_node("n3", taints=soft)]
 
@@ -310,7 +310,7 @@ def test_a_pod_goes_where_the_fewest_of_its_own_are_and_rather_not_where_it_is_u
     assert find_node(a_pod("new", node=""), [nodes[2]], []).node == "n3"
 
 
-def test_a_required_affinity_is_heeded():
+def test_a_required_affinity_is_respected():
     terms = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast"]}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     pod = a_pod("new", node="", affinity={"nodeAffinity": required})
@@ -352,7 +352,7 @@ def test_pods_with_other_numbers_for_a_named_port_are_in_a_slice_of_their_own():
     assert [page.ports for page in found] == [(), (("", "TCP", 8080),), (("", "TCP", 9090),)]
 
 
-def test_a_slice_that_holds_the_pages_already_is_left_alone():
+def test_a_slice_with_equal_content_is_not_written():
     service = a_service()
     content = pages(service, [a_pod()])
     (made,) = endpoint_slices.plan_slices(service, content, [])
@@ -361,7 +361,7 @@ def test_a_slice_that_holds_the_pages_already_is_left_alone():
     assert endpoint_slices.plan_slices(service, content, [made.raw]) == []
 
 
-def test_unready_pods_are_endpoints_where_the_service_wants_to_know_them():
+def test_unready_pods_are_endpoints_with_publish_not_ready_addresses():
     pod = a_pod(ready=False)
     ((usual,), (always,)) = (
         pages(service, [pod])[0].endpoints
@@ -376,7 +376,7 @@ def test_unready_pods_are_endpoints_where_the_service_wants_to_know_them():
 # --- sight --------------------------------------------------------------------------------------------------------
 
 
-def test_our_own_writes_are_seen_at_once_and_older_news_do_not_undo_them():
+def test_own_writes_are_in_the_cache_at_once_and_older_events_do_not_replace_them():
     async def scenario() -> None:
         clock = LoopClock()
         server = ApiServer(MemoryStore(), clock, Rng(1))

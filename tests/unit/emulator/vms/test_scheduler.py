@@ -92,7 +92,7 @@ def test_a_toleration_opens_a_tainted_host():
     assert Scheduled("a") == find_host(a_vmi(tolerations=[{"operator": "Exists"}]), [host])
 
 
-def test_a_host_that_is_not_ready_takes_nothing():
+def test_a_host_that_is_not_ready_is_filtered():
     assert isinstance(find_host(a_vmi(), [a_host("a", ready=False)]), Unschedulable)
 
 

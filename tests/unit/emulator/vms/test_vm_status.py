@@ -9,7 +9,7 @@ import pytest
 from windrow.emulator.vms.status import PRINTABLE, derive_status, enter_phase, printable_status
 from windrow.kubernetes.conditions import find_condition
 
-from .objects import a_vm
+from ..objects import a_vm
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -100,7 +100,7 @@ def test_the_table_is_in_kubevirts_order():
     assert order == [name for name, _ in PRINTABLE][: len(order)]
 
 
-def test_without_an_instance_the_vm_is_not_ready_and_says_why():
+def test_without_an_instance_the_vm_is_not_ready_with_a_reason():
     status = derive_status(vm(), None, NOON)
 
     ready = find_condition(status["conditions"], "Ready")
@@ -144,7 +144,7 @@ def test_a_changed_template_needs_a_restart_and_a_plugged_volume_does_not():
     assert find_condition(derive_status(raw, a_vmi(), NOON)["conditions"], "RestartRequired").status == "True"
 
 
-def test_each_phase_is_noted_with_its_time():
+def test_each_phase_has_a_transition_timestamp():
     status = enter_phase(enter_phase({}, "Pending", NOON), "Running", NOON.replace(second=9))
 
     assert status["phase"] == "Running"
