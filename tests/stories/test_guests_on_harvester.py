@@ -1,4 +1,4 @@
-"""Machines of the emulated Harvester that act on what `bootstrap` renders: the two witnesses meet here."""
+"""Machines of the emulated Harvester that boot with what `bootstrap` renders: product and emulator agree."""
 
 from __future__ import annotations
 

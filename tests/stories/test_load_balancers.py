@@ -44,7 +44,7 @@ def a_pool(
     priority: int = 0,
     project: str = "*",
 ) -> Raw:
-    """A pool for guest cluster `mine`, of three addresses unless said otherwise."""
+    """A pool for guest cluster `mine`, of three addresses by default."""
     three = [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.12"}]
     scope = [{"project": project, "namespace": namespace, "guestCluster": cluster}]
     selector = {"network": network, "scope": scope, "priority": priority}
@@ -215,7 +215,7 @@ def test_a_full_pool_is_a_message_and_a_widened_one_is_used_by_the_next_retry():
             found = await ready_balancer(harvester, "d")
 
             assert address(found) == "10.1.0.13"
-            # A freed or new address is no news to who waits: only the next try finds it.
+            # A freed or new address triggers no reconcile: only the next retry finds it.
             assert 1 < (harvester.clock.now() - before).total_seconds() <= 31
 
     run_driven(story())
@@ -287,7 +287,7 @@ def test_without_ipam_an_address_is_allocated_and_never_released():
             pool = await harvester.api.local().get(pool_ref())
 
             assert pool["status"]["allocated"] == {"10.1.0.10": "default/web"}
-            # An operator frees it by hand; the request itself goes, whatever became of it.
+            # An operator releases it by annotation, which is removed in any case.
             wish = {"metadata": {"annotations": {f"{GROUP}/manuallyReleaseIP": "10.1.0.10: default/web"}}}
             await harvester.api.local().patch(pool_ref(), wish)
             pool = await eventually(harvester, pool_ref(), lambda raw: not annotations_of(raw or {}))
@@ -518,7 +518,7 @@ def test_a_load_balancer_of_machines_has_its_address_before_it_has_machines():
             found = await ready_balancer(harvester, "front")
             machine = str(nested(vmi, "status", "interfaces", 0, "ipAddress"))
             assert found["status"]["backendServers"] == [machine]
-            assert harvester.network.find("10.1.0.10", 6443) is None  # nobody listens there yet
+            assert harvester.network.find("10.1.0.10", 6443) is None  # no listener there yet
             harvester.network.listen(machine, 8443, Answering("m-1"))  # type: ignore[arg-type]
             await harvester.clock.sleep(0.1)
             assert await ask(harvester, "10.1.0.10") == "m-1"
@@ -698,7 +698,7 @@ def test_an_address_of_a_pool_is_announced_in_the_guest_and_reaches_its_pod():
             assert await guest.shown() == asked == "192.168.50.200"
             await guest.harvester.clock.sleep(1)
             assert await guest.pod_behind(asked) == "web-0"
-            # The guest agent tells of it as of any other address (harvester#6751).
+            # The guest agent reports it as any other address (harvester#6751).
             await eventually(guest.harvester, vmi_ref("one"), has_second(asked))
             await order(guest.harvester, "stop", "one")
             await eventually(guest.harvester, vm_ref("one"), lambda vm: not nested(vm, "status", "ready"))
@@ -722,7 +722,7 @@ def test_the_expected_mapping_has_networks_that_all_machines_have_on_one_interfa
             await harvester.clock.sleep(15)
             return [*before, room.nad_mapping("default", "mine")]
 
-    # Without an agent nobody knows what Linux calls the interface, and then the network is not everybody's.
+    # Without an agent the interface's Linux name is unknown, and the network is not common to all.
     assert run_driven(story()) == ['{"default/vlan50":"enp1s0"}', "", ""]
 
 

@@ -1,4 +1,4 @@
-"""A bootstrap that is wrong in one place does not join, and the console of the machine says why."""
+"""A bootstrap that is wrong in one place does not join, and the machine's console has the reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def one_wrong(text: str, wrong: str, right: str) -> str:
     return text.replace(right, wrong, 1)
 
 
-# What is wrong in a worker's document, and words of the reason.
+# What is wrong in a worker's user data, and a part of the reason.
 WORKERS: dict[str, tuple[Document, str]] = {
     "password of the token": (
         lambda c: c.worker("worker", token=flipped(c.agent_token())),
@@ -70,7 +70,7 @@ WORKERS: dict[str, tuple[Document, str]] = {
         lambda c: c.worker("worker", "http://10.0.0.11:9345"),
         "only https:// URLs are supported",
     ),
-    "a name nobody resolves": (
+    "a name that does not resolve": (
         lambda c: c.worker("worker", "https://servers.example:9345"),
         "lookup servers.example: no such host",
     ),

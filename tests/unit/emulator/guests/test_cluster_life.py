@@ -1,4 +1,4 @@
-"""What becomes of a cluster when machines stop, vanish, come back or are replaced."""
+"""A cluster whose machines stop, vanish, restart or are replaced."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ def test_servers_first_then_workers_when_a_release_is_installed_in_place():
         async with a_testbed() as testbed:
             cluster = ClusterFixture()
             kubectl = Kubectl(testbed, cluster)
-            # A boot command that acts from the second boot on stands for whoever orders the upgrade.
+            # A boot command that acts from the second boot on takes the place of an upgrade controller.
             for name, role in (("one", "server"), ("four", "agent")):
                 document = cluster.first(name) if role == "server" else cluster.worker(name)
                 boot = f"bootcmd: ['[ -f /etc/rancher/node/password ] && sh /opt/upgrade.sh {role}']\n"

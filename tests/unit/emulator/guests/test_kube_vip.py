@@ -1,4 +1,4 @@
-"""Addresses of load balancer services in a guest cluster: who announces them, and who answers there."""
+"""Addresses of load balancer services in a guest cluster: which node announces them, and which pod is reached."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Rig:
         return [one["ip"] for one in nested(found, "status", "loadBalancer", "ingress", default=[])]
 
     def ask(self, address: str = "10.0.0.200", port: int = 80) -> Callable[[], Any]:
-        """A question that tells which pod answers; "" when the connection is refused."""
+        """A request that returns the pod's name; "" when the connection is refused."""
 
         async def pod() -> str:
             door = self.testbed.network.find(address, port)
@@ -197,7 +197,7 @@ def test_only_ready_pods_are_reached_and_none_means_refused():
             await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", ready=False)))
             await rig.testbed.sleep(1)
             assert await rig.ask()() == ""
-            assert await rig.shown() == ["10.0.0.200"]  # the address stays; nobody is home
+            assert await rig.shown() == ["10.0.0.200"]  # the address stays, without a listener
 
     run_driven(scenario())
 
@@ -480,7 +480,7 @@ def test_connections_to_a_node_without_power_time_out_while_its_endpoint_is_read
     run_driven(scenario())
 
 
-# -- as the chart's values say
+# -- the chart's values
 
 MANIFEST = "/var/lib/rancher/rke2/server/manifests/values.yaml"
 

@@ -1,4 +1,4 @@
-"""Services and servers that come and go in any order: an address is with one node and one Service, and answers there."""
+"""Services and servers created and deleted in any order: an address is on one node and of one Service, and reachable."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ async def holds(rig: Rig, dark: set[str], *, one_leader: bool) -> None:
         if address is None:
             continue
         host, found = annotations_of(raw)["kube-vip.io/vipHost"], where(rig, address, dark)
-        # With leaders of their own, services that were given one address may have it on several nodes, as in a rack.
+        # With svc_election, Services that share one address may have it on several nodes, as with the real kube-vip.
         assert found == [host] if one_leader or is_dhcp(raw) else host in found, name_of(raw)
         if is_dhcp(raw):
             assert annotations_of(raw)[REQUESTED_ADDRESS] == address
             assert address in leases
-    # Two services may ask for one address: then the first is heard. Nobody else ever answers there.
+    # Two Services may request one address: then the first has the listener, and no other ever.
     for place, port in rig.testbed.network.listeners():
         if port == 80:
             pod = await rig.ask(place)()
@@ -98,7 +98,7 @@ def test_an_address_is_with_one_node_and_one_service_whatever_happens(values: Ra
             rng, dark = Rng(f"vip {seed}"), set[str]()
             for _ in range(STEPS):
                 await use_living_api(rig, dark)
-                with suppress(AssertionError):  # a refusal is an answer
+                with suppress(AssertionError):  # a refusal is a valid reply
                     await something(rig, rng, dark)
                 # Long enough for a leader to be replaced and for its services, one after the other.
                 await rig.testbed.sleep(25 + rng.uniform(0, 5))

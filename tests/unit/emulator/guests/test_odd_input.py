@@ -1,4 +1,4 @@
-"""Whatever a user writes, the readings give an answer: complaints, never a crash."""
+"""Any user input is read with warnings, never with a crash."""
 
 from __future__ import annotations
 

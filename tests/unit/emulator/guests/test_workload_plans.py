@@ -75,7 +75,7 @@ def a_node(name: str = "n1", *, ready: bool = True, taints: list[Raw] | None = N
 
 
 class Rollout:
-    """ReplicaSets whose pods come, become available and go as chance has it."""
+    """ReplicaSets whose pods are created, become available and are deleted at random."""
 
     def __init__(self, deployment: Raw) -> None:
         self.deployment = deployment
@@ -99,7 +99,7 @@ class Rollout:
         return len(steps)
 
     def settle(self, *, available: int) -> None:
-        """Pods follow the numbers asked; at most `available` more become available."""
+        """Pods follow `spec.replicas`; at most `available` more become available."""
         for one in self.sets:
             asked, before = one["spec"]["replicas"], one.get("status", {}).get("availableReplicas", 0)
             new = min(asked - min(before, asked), available)
@@ -132,7 +132,7 @@ def test_a_rollout_stays_within_its_bounds_and_comes_to_an_end(
     for time_scale in rounds:
         rollout.step()
         assert rollout.total() <= replicas + bounds.max_surge
-        # Whoever is told to go is not available any more.
+        # A pod that is deleted is no longer available.
         rollout.settle(available=0)
         assert rollout.available() >= replicas - bounds.max_unavailable
         rollout.settle(available=time_scale)
@@ -373,7 +373,7 @@ def test_unready_pods_are_endpoints_with_publish_not_ready_addresses():
     assert usual["zone"] == "z1"
 
 
-# --- sight --------------------------------------------------------------------------------------------------------
+# --- cache --------------------------------------------------------------------------------------------------------
 
 
 def test_own_writes_are_in_the_cache_at_once_and_older_events_do_not_replace_them():

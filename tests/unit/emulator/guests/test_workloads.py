@@ -1,4 +1,4 @@
-"""Deployments, their pods and the endpoints of Services in a guest cluster whose machines come and go."""
+"""Deployments, their pods and the endpoints of Services in a guest cluster whose machines are powered off and on."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_pods_of_a_node_without_power_are_no_endpoints_after_its_grace_and_are_r
             await rig.testbed.sleep(30)
             assert await rig.where() == ["w2", "w2"]
             assert len(await rig.addresses()) == 2
-            # Nobody ends the old one: its kubelet is silent.
+            # The old pod stays: its kubelet does not report.
             assert sum(is_deleting(pod) for pod in await rig.pods()) == 1
             await rig.kubectl.delete(NODE.ref("w1"))
             await rig.testbed.sleep(1)

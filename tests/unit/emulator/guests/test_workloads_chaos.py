@@ -76,7 +76,7 @@ def test_pods_and_endpoints_come_to_what_is_wanted_whatever_happens(seed: int):
             await rig.create(SERVICE, a_service())
             await rig.create(DEPLOYMENT, a_deployment(3))
             for _ in range(STEPS):
-                with suppress(AssertionError, KubeError):  # a refusal is an answer
+                with suppress(AssertionError, KubeError):  # a refusal is a valid reply
                     await something(rig, rng, dark)
                 await rig.testbed.sleep(rng.uniform(0, 6) if rng.below(4) else rng.uniform(30, 400))
                 await holds_now(rig)

@@ -1,5 +1,5 @@
-"""A floor to stand machines on: one VLAN with DHCP, power, serial consoles. And the documents of an RKE2 cluster,
-written by hand as an administrator would."""
+"""Testbed for simulated machines: one VLAN with DHCP, power, serial consoles; and the user data of an RKE2 cluster,
+as an administrator would write it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VERSION = "v1.35.1+rke2r1"
 
 @dataclass
 class FakeHost:
-    """The wires of one machine, as the machine sees them."""
+    """The host interface of one machine."""
 
     testbed: MachineTestbed
     name: str
@@ -140,7 +140,7 @@ class MachineTestbed:
         return "\n".join(self.hosts[name].lines)
 
     async def wait_for(self, holds: Callable[[], Any], within: float = 900) -> float:
-        """Let time pass until `holds()`; the seconds it took. Fails with all consoles when it takes too long."""
+        """Wait until `holds()`; the seconds it took. Fails with all consoles when it takes too long."""
         start = self.clock.now()
         while True:
             found = holds()
@@ -224,7 +224,7 @@ class ClusterFixture:
 def render_user_data(
     hostname: str, role: str, config: Mapping[str, Any], files: Mapping[str, str] | None = None
 ) -> str:
-    """A cloud-config as one writes it by hand: RKE2's quick start."""
+    """A cloud-config by RKE2's quick start."""
     written = {"/etc/rancher/rke2/config.yaml": dump({k.replace("_", "-"): v for k, v in config.items()})}
     entries = [
         {"path": p, "content": c, "permissions": "0600"} for p, c in (written | dict(files or {})).items()
@@ -279,7 +279,7 @@ class Kubectl:
         return await self.get(NODE.ref(name))
 
     async def ready(self) -> set[str]:
-        """Names of the nodes that are Ready; none while the API does not answer."""
+        """Names of the nodes that are Ready; none while the API is unreachable."""
         if self.testbed.network.find(self.address, 6443) is None:
             return set()
         return {name_of(raw) for raw in await self.list(NODE) if condition(raw, "Ready") == "True"}

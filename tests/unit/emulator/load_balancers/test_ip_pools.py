@@ -1,4 +1,4 @@
-"""Ranges, the books of a pool, and which pool is chosen (reference 02 §4.4, §4.5)."""
+"""Ranges, allocation and selection of IPPools (reference 02 §4.4, §4.5)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_walk_begins_behind_the_last_address_skips_gateways_and_comes_round(
     assert [str(one)[-3:] for one, _ in iterate_addresses(spans, "")][:2] == ["0.2", "0.3"]
 
 
-# --- books --------------------------------------------------------------------------------------------------------
+# --- allocation --------------------------------------------------------------------------------------------------------
 
 
 def a_pool(name: str = "pool", *, ranges: list[Raw] | None = None, **selector: Any) -> Raw:
@@ -141,7 +141,7 @@ def test_a_former_holder_gets_its_old_address_or_none():
     for name in ("c", "d"):
         take(pool, name)
 
-    # Somebody else took it meanwhile, so the history of it is gone and `a` is a stranger.
+    # It was allocated to another holder meanwhile, so its history is gone and `a` is a new holder.
     assert pool["status"]["allocated"][FIRST] == "d"
     assert refused(pool, "a").startswith("no IP addresses available")
 

@@ -1,4 +1,4 @@
-"""A service address from outside of the process: through the rack's proxy, with real sockets."""
+"""A Service's address from outside of the process: through the emulator's proxy, with real sockets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_request_reaches_a_ready_pod_and_is_refused_without_one():
         assert (status, loads(body)["pod"]) == (200, "web-0")
 
         backends.clear()
-        assert await ask(proxy, PLACE) == (0, "")  # the connection breaks without an answer
+        assert await ask(proxy, PLACE) == (0, "")  # the connection closes without a reply
 
         doors.sync("web", {})
         assert (await ask(proxy, PLACE))[0] == 502

@@ -1,4 +1,4 @@
-"""The scheduler of the rack."""
+"""The scheduler of the simulated Harvester."""
 
 from __future__ import annotations
 
