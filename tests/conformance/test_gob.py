@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.gob_values import TYPES, random_value, render_value
-from tests.wire.lies import drop, flip, overwrite, renumber, repeat
+from tests.wire.malformed import drop, flip, overwrite, renumber, repeat
 
 from windrow.protocols.dockermachine import (
     DEFAULT_LIMITS,

@@ -43,7 +43,7 @@ def issued(authority, **what):
 
 
 @dataclass
-class World:
+class Rig:
     """One API server, the access to it as its administrator, and the way to dial."""
 
     server: ApiServer
@@ -54,7 +54,7 @@ class World:
         return Client(self.dial(replace(self.access, **differing)))
 
 
-async def only_reads_for_guests(caller, verb, target):
+async def only_reads_for_viewers(caller, verb, target):
     return caller.username != "guest" or verb in ("get", "list", "watch")
 
 
@@ -66,7 +66,7 @@ def new_server():
         Rng(1),
         name="test",
         tls=TlsIdentity(chain, key, CLIENT_CA[0]),
-        authorize=only_reads_for_guests,
+        authorize=only_reads_for_viewers,
     )
     server.tokens["admin-token"] = ("admin", ("system:masters",), None)
     server.tokens["guest-token"] = ("guest", (), None)
@@ -96,11 +96,11 @@ async def in_process(server):
 
 
 @pytest.fixture(params=[over_sockets, in_process], ids=["sockets", "in process"])
-async def world(request):
+async def rig(request):
     server = new_server()
     async with request.param(server) as (address, dial):
         access = ClientConfig(address, ca=CA[0], token="admin-token", user="admin")
-        yield World(server, access, dial)
+        yield Rig(server, access, dial)
 
 
 def config_map(name, **data):
@@ -110,8 +110,8 @@ def config_map(name, **data):
 REF = CONFIG_MAP.ref("a", "default")
 
 
-async def test_what_is_created_can_be_read_changed_and_deleted(world):
-    client = world.client()
+async def test_what_is_created_can_be_read_changed_and_deleted(rig):
+    client = rig.client()
     await client.create(CONFIG_MAP, config_map("a", x="1"))
     await client.patch(REF, {"data": {"y": "2"}})
     read = await client.get(REF)
@@ -121,8 +121,8 @@ async def test_what_is_created_can_be_read_changed_and_deleted(world):
     assert await client.find(REF) is None
 
 
-async def test_refusals_are_the_errors_they_stand_for(world):
-    client = world.client()
+async def test_error_replies_become_their_errors(rig):
+    client = rig.client()
     await client.create(CONFIG_MAP, config_map("a"))
 
     with pytest.raises(AlreadyExists):
@@ -131,15 +131,15 @@ async def test_refusals_are_the_errors_they_stand_for(world):
         await client.get(CONFIG_MAP.ref("b", "default"))
 
 
-async def test_find_does_not_take_an_unknown_kind_for_a_missing_object(world):
+async def test_find_does_not_take_an_unknown_kind_for_a_missing_object(rig):
     unknown = replace(CONFIG_MAP, plural="confusionmaps")
 
     with pytest.raises(NotFound):
-        await world.client().find(unknown.ref("a", "default"))
+        await rig.client().find(unknown.ref("a", "default"))
 
 
-async def test_a_long_list_comes_whole(world):
-    client = world.client()
+async def test_a_long_list_comes_whole(rig):
+    client = rig.client()
     for number in range(1100):
         await client.create(CONFIG_MAP, config_map(f"m{number}"))
 
@@ -149,14 +149,14 @@ async def test_a_long_list_comes_whole(world):
     assert {(raw["kind"], raw["apiVersion"]) for raw in found} == {("ConfigMap", "v1")}
 
 
-async def test_a_watch_tells_what_happens_after_its_version(world):
-    client = world.client()
+async def test_a_watch_delivers_the_changes_after_its_version(rig):
+    client = rig.client()
     listing = await client.list_with_version(CONFIG_MAP, "default")
     await client.create(CONFIG_MAP, config_map("a"))
     await client.delete(REF)
 
     request = requests.watch(CONFIG_MAP, "default", version=listing.resource_version)
-    async with world.client().transport.stream(request) as events:
+    async with rig.client().transport.stream(request) as events:
         seen = [await anext(events), await anext(events)]
 
     assert [(event.type, event.object["metadata"]["name"]) for event in seen] == [
@@ -165,82 +165,82 @@ async def test_a_watch_tells_what_happens_after_its_version(world):
     ]
 
 
-async def test_a_watch_ends_cleanly_when_its_time_is_over(world):
-    listing = await world.client().list_with_version(CONFIG_MAP, "default")
+async def test_a_watch_ends_cleanly_when_its_time_is_over(rig):
+    listing = await rig.client().list_with_version(CONFIG_MAP, "default")
     request = requests.watch(CONFIG_MAP, "default", version=listing.resource_version, timeout_s=1)
 
     async with asyncio.timeout(10):
-        async with world.client().transport.stream(request) as events:
+        async with rig.client().transport.stream(request) as events:
             left = [event.type async for event in events]
 
     assert set(left) <= {"BOOKMARK"}
 
 
 @pytest.mark.parametrize("verb", ["send", "stream"])
-async def test_a_credential_that_is_not_accepted_is_named(world, verb):
+async def test_a_rejected_credential_is_named(rig, verb):
     with pytest.raises(Unauthorized) as caught:
-        await attempt(world.client(token="stale", user="someone"), verb)
+        await attempt(rig.client(token="stale", user="someone"), verb)
 
     message = str(caught.value)
-    assert world.access.server in message
+    assert rig.access.server in message
     assert "the token of user 'someone'" in message
     assert "ask for a new kubeconfig" in message
 
 
-async def test_a_missing_right_is_forbidden_not_unauthorized(world):
+async def test_a_missing_right_is_forbidden_not_unauthorized(rig):
     with pytest.raises(Forbidden):
-        await world.client(token="guest-token").create(CONFIG_MAP, config_map("a"))
+        await rig.client(token="guest-token").create(CONFIG_MAP, config_map("a"))
 
 
 @pytest.mark.parametrize("verb", ["send", "stream"])
-async def test_a_server_of_another_ca_is_not_trusted(world, verb):
+async def test_a_server_of_another_ca_is_not_trusted(rig, verb):
     with pytest.raises(CertificateError, match="certificate-authority-data"):
-        await attempt(world.client(ca=OTHER_CA[0]), verb)
+        await attempt(rig.client(ca=OTHER_CA[0]), verb)
 
 
-async def test_a_certificate_is_checked_for_the_name_the_kubeconfig_gives(world):
-    assert await world.client(tls_server_name="kubernetes").list(NAMESPACE)
+async def test_a_certificate_is_checked_for_the_name_the_kubeconfig_gives(rig):
+    assert await rig.client(tls_server_name="kubernetes").list(NAMESPACE)
     with pytest.raises(CertificateError):
-        await world.client(tls_server_name="elsewhere").list(NAMESPACE)
+        await rig.client(tls_server_name="elsewhere").list(NAMESPACE)
 
 
-async def test_only_an_order_turns_verification_off(world):
-    assert await world.client(ca=OTHER_CA[0], insecure=True).list(NAMESPACE)
+async def test_only_insecure_skip_tls_verify_turns_verification_off(rig):
+    assert await rig.client(ca=OTHER_CA[0], insecure=True).list(NAMESPACE)
 
 
 @pytest.mark.parametrize("verb", ["send", "stream"])
-async def test_where_nobody_listens_the_connection_is_refused(world, verb):
+async def test_without_a_listener_the_connection_is_refused(rig, verb):
     with pytest.raises(Unreachable, match="connection refused"):
-        await attempt(world.client(server="https://127.0.0.1:1"), verb)
+        await attempt(rig.client(server="https://127.0.0.1:1"), verb)
 
 
-async def test_a_client_certificate_is_an_identity(world):
+async def test_a_client_certificate_is_an_identity(rig):
     certificate, key = issued(CLIENT_CA, common_name="me", organizations=["system:masters"], client=True)
 
-    assert await world.client(token="", certificate=certificate, key=key).list(NAMESPACE)
+    assert await rig.client(token="", certificate=certificate, key=key).list(NAMESPACE)
 
 
-async def test_a_client_certificate_of_strangers_opens_nothing(world):
+async def test_a_client_certificate_of_another_ca_is_rejected(rig):
     certificate, key = issued(OTHER_CA, common_name="me", organizations=["system:masters"], client=True)
 
     # Over sockets Python's TLS hangs up without a word; in process the refusal can be told.
     with pytest.raises(Exception, match="client certificate"):
-        await world.client(token="", certificate=certificate, key=key).list(NAMESPACE)
+        await rig.client(token="", certificate=certificate, key=key).list(NAMESPACE)
 
 
-async def test_without_a_credential_there_is_no_way_in(world):
+async def test_without_a_credential_requests_are_anonymous(rig):
     with pytest.raises(Unauthorized, match="no credential"):
-        await world.client(token="").list(NAMESPACE)
+        await rig.client(token="").list(NAMESPACE)
 
 
-async def test_a_rendered_kubeconfig_leads_to_the_same_server(world):
-    access = parse_kubeconfig(render_kubeconfig(world.access, "test"))
+async def test_a_rendered_kubeconfig_names_the_same_server(rig):
+    access = parse_kubeconfig(render_kubeconfig(rig.access, "test"))
 
-    assert await Client(world.dial(access)).list(NAMESPACE)
+    assert await Client(rig.dial(access)).list(NAMESPACE)
 
 
-async def test_a_cache_follows_the_server(world):
-    client = world.client()
+async def test_an_informer_follows_the_server(rig):
+    client = rig.client()
     cache = Informer(client.transport, CONFIG_MAP, "default", lambda raw: raw["data"]["x"], CLOCK, Rng(1))
     running = asyncio.create_task(cache.run())
     try:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.wire.lies import BREAKS, Liar, cut, honest_answer, honest_call, honest_stream
+from tests.wire.malformed import BREAKS, MalformedStream, cut, honest_answer, honest_call, honest_stream
 from tests.wire.vectors import names, stream
 
 from windrow.protocols.dockermachine import read_flags, read_options
@@ -63,10 +63,10 @@ def broken_streams(seed: int, count: int) -> Iterator[bytes]:
         yield random.choice(BREAKS)(random, broken) if broken and random.random() < 0.2 else broken
 
 
-def told_streams(seed: int, count: int) -> Iterator[bytes]:
+def described_streams(seed: int, count: int) -> Iterator[bytes]:
     random = Random(seed)
     for _ in range(count):
-        yield Liar(random, random.choice((0.0, 0.02, 0.1, 0.3))).stream()
+        yield MalformedStream(random, random.choice((0.0, 0.02, 0.1, 0.3))).stream()
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -78,7 +78,7 @@ def test_a_broken_stream_ends_in_values_or_a_clean_error(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_lying_stream_ends_in_values_or_a_clean_error(seed: int) -> None:
-    outcomes = [outcome(data) for data in told_streams(seed, 10_000)]
+    outcomes = [outcome(data) for data in described_streams(seed, 10_000)]
 
     assert len({error for _, error in outcomes}) > 100
     assert sum(1 for values, _ in outcomes if values) > 2000, (
@@ -105,7 +105,7 @@ def test_a_stream_cut_anywhere_is_no_error(data: bytes) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_the_outcome_does_not_depend_on_where_the_bytes_are_cut(seed: int) -> None:
     random = Random(seed)
-    for data in (*broken_streams(seed, 1500), *told_streams(seed, 1500)):
+    for data in (*broken_streams(seed, 1500), *described_streams(seed, 1500)):
         decoder = Decoder(LIMITS)
         values = []
         error = None
@@ -179,7 +179,7 @@ def test_a_broken_greeting_ends_in_a_refusal_or_a_clean_error(seed: int) -> None
 
 
 def test_no_stream_takes_more_room_than_its_bytes_pay_for() -> None:
-    samples = [*broken_streams(99, 1500), *told_streams(99, 1500)]
+    samples = [*broken_streams(99, 1500), *described_streams(99, 1500)]
     worst = 0.0
     tracemalloc.start()
     try:

@@ -67,7 +67,7 @@ def test_a_value_that_does_not_fit_leaves_the_stream_as_it_was(seed: int) -> Non
     value = random_value(random, type, registry)
     plain, disturbed = Encoder(registry), Encoder(registry)
     try:
-        disturbed.encode_all([(type, value), (type, Interface("nobody knows it", object()))])
+        disturbed.encode_all([(type, value), (type, Interface("no such type", object()))])
     except ValueError:
         pass
     else:

@@ -45,7 +45,7 @@ def test_many_requests_wait_for_one_run_of_the_plugin():
     assert with_plugin(story, lambda clock: answer(token="t")) == ({"t"}, 1)
 
 
-def test_an_expired_credential_is_asked_for_again():
+def test_an_expired_credential_is_renewed():
     async def story(credential, clock, runs):
         for _ in range(3):
             await credential.get()
@@ -59,7 +59,7 @@ def test_an_expired_credential_is_asked_for_again():
     assert with_plugin(story, out) == 2
 
 
-def test_a_rejected_credential_is_asked_for_again_once():
+def test_a_rejected_credential_is_renewed_once():
     async def story(credential, clock, runs):
         shown = await credential.get()
         credential.invalidate(shown)
@@ -71,7 +71,7 @@ def test_a_rejected_credential_is_asked_for_again_once():
     assert with_plugin(story, lambda clock: answer(token="t")) == (2, False)
 
 
-def test_a_plugin_may_answer_with_a_certificate():
+def test_a_plugin_may_return_a_certificate():
     async def story(credential, clock, runs):
         return await credential.get()
 
@@ -80,7 +80,7 @@ def test_a_plugin_may_answer_with_a_certificate():
     assert shown == RequestCredentials(certificate="C", key="K")
 
 
-def test_the_plugin_is_told_the_question_and_its_environment():
+def test_the_plugin_gets_the_exec_info_and_its_environment():
     async def story(credential, clock, runs):
         await credential.get()
         return runs[0]

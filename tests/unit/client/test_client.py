@@ -60,7 +60,7 @@ async def test_a_list_that_expires_between_pages_is_taken_whole():
     assert transport.requests[-1].query_parameter("limit") is None
 
 
-async def test_items_say_what_they_are_although_lists_leave_it_out():
+async def test_items_of_a_list_get_their_kind_and_api_version():
     [raw] = await Client(Answering(page("a"))).list(POD, "default")
 
     assert (raw["apiVersion"], raw["kind"]) == ("v1", "Pod")
@@ -83,7 +83,7 @@ async def test_a_delete_of_one_very_object_carries_its_uid():
         (Reply(200, b"[]"), "found a list"),
     ],
 )
-def test_what_is_no_api_server_is_called_so(reply, words):
+def test_a_reply_that_is_not_from_an_api_server_is_an_error(reply, words):
     with pytest.raises(ServerError, match=words):
         decode_reply(reply)
 

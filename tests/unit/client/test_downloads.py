@@ -130,9 +130,7 @@ async def test_what_the_server_calls_encoded_is_left_as_it_is(tls: TLS, authorit
         assert await fetched(f"{server.url}/file", authority) == b"\x1f\x8bnot really"
 
 
-async def test_a_query_goes_to_the_server_as_it_is_written_and_into_no_sentence(
-    tls: TLS, authority: Authority
-):
+async def test_a_query_is_sent_unchanged_and_is_in_no_message(tls: TLS, authority: Authority):
     async with serving(tls) as server:
         said = await refused(f"{server.url}/file?sig=a%2Fb%20c&x=1", authority)
 
@@ -188,7 +186,7 @@ async def test_redirects_to_elsewhere_than_https_are_not_followed(
     assert "secret" not in said
 
 
-async def test_plain_http_is_not_spoken(authority: Authority):
+async def test_plain_http_is_refused(authority: Authority):
     async with serving(None, file=answer(body=FILE)) as server:
         assert "is not https" in await refused(f"{server.url}/file", authority)
 
@@ -218,7 +216,7 @@ async def test_only_status_200_brings_a_file(tls: TLS, authority: Authority, sta
     assert parts == []
 
 
-async def test_what_is_too_large_is_refused_before_it_comes_and_cut_off_where_the_server_lies(
+async def test_a_file_that_is_too_large_is_refused_whether_or_not_its_length_is_announced(
     tls: TLS, authority: Authority
 ):
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"10000\r\n" + bytes(65536) + b"\r\n"
@@ -228,7 +226,7 @@ async def test_what_is_too_large_is_refused_before_it_comes_and_cut_off_where_th
         assert "sends more than 1 MiB" in await refused(f"{server.url}/lied", authority, limits=most)
 
 
-async def test_a_file_cut_short_is_told(tls: TLS, authority: Authority):
+async def test_a_file_cut_short_is_an_error(tls: TLS, authority: Authority):
     async with serving(tls, file=answer(body=FILE)[:-1], none=b"") as server:
         assert "closed the connection in the middle of the file" in await refused(
             f"{server.url}/file", authority
@@ -236,24 +234,24 @@ async def test_a_file_cut_short_is_told(tls: TLS, authority: Authority):
         assert "closed the connection" in await refused(f"{server.url}/none", authority)
 
 
-async def test_an_empty_file_is_told(tls: TLS, authority: Authority):
+async def test_an_empty_file_is_an_error(tls: TLS, authority: Authority):
     async with serving(tls, file=answer()) as server:
         assert "sent nothing" in await refused(f"{server.url}/file", authority)
 
 
-async def test_a_silent_server_is_not_waited_for_for_ever(tls: TLS, authority: Authority):
+async def test_a_silent_server_is_a_timeout(tls: TLS, authority: Authority):
     async with serving(tls, file=None) as server:
         said = await refused(f"{server.url}/file", authority, limits=DownloadLimits(idle_s=0.2))
 
     assert "was silent for too long" in said
 
 
-async def test_a_server_that_is_no_http_server_is_told(tls: TLS, authority: Authority):
+async def test_a_server_without_http_is_an_error(tls: TLS, authority: Authority):
     async with serving(tls, file=b"SSH-2.0-OpenSSH\r\n") as server:
         assert "could not be read" in await refused(f"{server.url}/file", authority)
 
 
-async def test_a_server_that_is_not_there_is_told(tls: TLS, authority: Authority):
+async def test_an_unreachable_server_is_an_error(tls: TLS, authority: Authority):
     async with serving(tls) as server:
         pass
 
@@ -265,9 +263,7 @@ async def test_a_server_that_is_not_there_is_told(tls: TLS, authority: Authority
 
 
 @pytest.mark.parametrize(("status", "is_away"), [(404, False), (403, False), (429, True), (503, True)])
-async def test_a_server_may_be_away_though_it_answers(
-    tls: TLS, authority: Authority, status: int, is_away: bool
-):
+async def test_429_and_5xx_are_temporary(tls: TLS, authority: Authority, status: int, is_away: bool):
     async with serving(tls, file=answer(f"{status} X")) as server:
         with pytest.raises(DownloadFailed) as caught:
             await fetched(f"{server.url}/file", authority)
@@ -275,7 +271,7 @@ async def test_a_server_may_be_away_though_it_answers(
     assert caught.value.is_temporary is is_away
 
 
-async def test_a_server_without_tls_is_told(authority: Authority):
+async def test_a_server_without_tls_is_an_error(authority: Authority):
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 files.example ESMTP\r\n")
         await reader.read()
@@ -289,7 +285,7 @@ async def test_a_server_without_tls_is_told(authority: Authority):
 # -- trust ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_whose_ca_is_not_known_is_not_trusted(tls: TLS):
+async def test_a_server_of_an_unknown_ca_is_not_trusted(tls: TLS):
     async with serving(tls, file=answer(body=FILE)) as server:
         with pytest.raises(
             DownloadFailed,
@@ -305,7 +301,7 @@ async def test_a_certificate_for_another_name_is_not_trusted(tls: TLS, authority
         assert "is not trusted" in await refused(f"https://localhost:{server.port}/file", authority)
 
 
-async def test_a_ca_that_is_none_is_told():
+async def test_a_malformed_ca_is_an_error():
     with pytest.raises(DownloadFailed, match="the CA bundle for downloads is no certificate"):
         await Downloader(ca="nonsense").fetch("https://127.0.0.1:1/x", lambda data: None)
 
@@ -317,7 +313,7 @@ def through_port(port: int) -> Proxy:
     return Proxy("127.0.0.1", port, "Basic bWU6cHc=")
 
 
-async def test_the_proxy_is_asked_to_connect_and_sees_its_authorization(tls: TLS, authority: Authority):
+async def test_the_proxy_gets_connect_and_its_authorization(tls: TLS, authority: Authority):
     heads: list[str] = []
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -341,14 +337,14 @@ async def test_the_proxy_is_asked_to_connect_and_sees_its_authorization(tls: TLS
     assert "Proxy-Authorization: Basic bWU6cHc=" in heads[0]
 
 
-async def test_a_proxy_that_refuses_or_is_not_there_is_told(tls: TLS, authority: Authority):
+async def test_a_proxy_that_refuses_or_is_unreachable_is_an_error(tls: TLS, authority: Authority):
     async with serving(None) as proxy, serving(tls, file=answer(body=FILE)) as server:
         here = through_port(proxy.port)
         assert "the proxy to" in await refused(f"{server.url}/file", authority, proxy=lambda url: here)
     assert "the proxy to" in await refused(f"{server.url}/file", authority, proxy=lambda url: here)
 
 
-async def test_a_proxy_that_cannot_be_understood_is_told(authority: Authority):
+async def test_an_unusable_proxy_is_an_error(authority: Authority):
     def bad(url: str) -> None:
         raise BadProxy("HTTPS_PROXY is no URL")
 

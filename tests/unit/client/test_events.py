@@ -12,7 +12,7 @@ from windrow.testing.clock import LoopClock, run_driven
 SYNCED = EventNote(NODE.ref("w1"), "uid-1", "Synced", "Node synced successfully")
 
 
-def told(story):
+def events_after(story):
     """The events that exist after `story(recorder)`."""
 
     async def whole():
@@ -25,7 +25,7 @@ def told(story):
 
 
 def test_an_event_names_its_object_and_its_source():
-    [event] = told(lambda recorder: recorder.write(SYNCED))
+    [event] = events_after(lambda recorder: recorder.write(SYNCED))
 
     assert event["metadata"]["namespace"] == "default"
     assert event["involvedObject"] == {"kind": "Node", "apiVersion": "v1", "name": "w1", "uid": "uid-1"}
@@ -42,7 +42,7 @@ def test_the_same_event_is_counted_not_repeated():
             await recorder.write(SYNCED)
             await asyncio.sleep(60)
 
-    [event] = told(story)
+    [event] = events_after(story)
 
     assert event["count"] == 3
     assert (event["firstTimestamp"], event["lastTimestamp"]) == (
@@ -51,7 +51,7 @@ def test_the_same_event_is_counted_not_repeated():
     )
 
 
-def test_events_are_listed_in_the_order_in_which_they_were_told():
+def test_events_are_listed_in_the_order_in_which_they_were_recorded():
     reasons = [f"Step{number}" for number in range(12)]
 
     async def story(recorder):
@@ -59,7 +59,7 @@ def test_events_are_listed_in_the_order_in_which_they_were_told():
             await recorder.write(EventNote(NODE.ref("w1"), "uid-1", reason, "it goes on"))
             await asyncio.sleep(0.001)
 
-    assert [event["reason"] for event in told(story)] == reasons
+    assert [event["reason"] for event in events_after(story)] == reasons
 
 
 def test_one_object_cannot_flood_the_cluster():
@@ -68,7 +68,7 @@ def test_one_object_cannot_flood_the_cluster():
             await recorder.write(EventNote(NODE.ref("w1"), "uid-1", f"Failed{number}", "again"))
         await recorder.write(EventNote(NODE.ref("w2"), "uid-2", "Failed", "another"))
 
-    names = [event["involvedObject"]["name"] for event in told(story)]
+    names = [event["involvedObject"]["name"] for event in events_after(story)]
 
     assert (names.count("w1"), names.count("w2")) == (25, 1)
 
@@ -79,7 +79,7 @@ def test_events_that_differ_in_their_message_only_are_combined_from_the_tenth_on
             await asyncio.sleep(0.001)
             await recorder.write(EventNote(NODE.ref("w1"), "uid-1", "Failed", f"number {number}"))
 
-    events = told(story)
+    events = events_after(story)
 
     assert [event["message"] for event in events] == [
         *(f"number {number}" for number in range(9)),
@@ -94,11 +94,13 @@ def test_events_are_similar_within_ten_minutes_only():
             await asyncio.sleep(0.001 if number < 9 else 601)
             await recorder.write(EventNote(NODE.ref("w1"), "uid-1", "Failed", f"number {number}"))
 
-    assert [event["message"] for event in told(story)] == [f"number {number}" for number in range(12)]
+    assert [event["message"] for event in events_after(story)] == [f"number {number}" for number in range(12)]
 
 
 def test_a_long_message_is_cut():
-    [event] = told(lambda recorder: recorder.write(EventNote(NODE.ref("w1"), "u", "Failed", "x" * 5000)))
+    [event] = events_after(
+        lambda recorder: recorder.write(EventNote(NODE.ref("w1"), "u", "Failed", "x" * 5000))
+    )
 
     assert len(event["message"]) == 1024
 
@@ -112,7 +114,7 @@ def test_recording_waits_for_no_answer_and_keeps_the_order():
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    assert [event["reason"] for event in told(story)] == ["Step0", "Step1", "Step2"]
+    assert [event["reason"] for event in events_after(story)] == ["Step0", "Step1", "Step2"]
 
 
 def test_a_lost_event_is_no_error():

@@ -64,7 +64,7 @@ async def listening(server, tls=None):
 
 
 @asynccontextmanager
-async def talking(*answers, tls=None, **access):
+async def connected_to(*answers, tls=None, **access):
     server = Server(*answers)
     async with listening(server, tls) as port:
         scheme = "https" if tls else "http"
@@ -104,7 +104,7 @@ def server_tls(authority, path, **names):
 
 
 async def test_connections_are_kept_and_used_again():
-    async with talking(OK, OK, OK) as (server, transport):
+    async with connected_to(OK, OK, OK) as (server, transport):
         for _ in range(3):
             await transport.send(READ)
 
@@ -112,19 +112,19 @@ async def test_connections_are_kept_and_used_again():
 
 
 async def test_a_connection_lost_after_sending_leaves_the_outcome_open():
-    async with talking(None) as (_, transport):
+    async with connected_to(None) as (_, transport):
         with pytest.raises(OutcomeUnknown, match="GET /api/v1/nodes/a"):
             await transport.send(READ)
 
 
 async def test_an_answer_cut_short_leaves_the_outcome_open():
-    async with talking(OK[:-1]) as (_, transport):
+    async with connected_to(OK[:-1]) as (_, transport):
         with pytest.raises(OutcomeUnknown, match="middle of the answer"):
             await transport.send(READ)
 
 
 async def test_a_write_on_a_kept_connection_that_breaks_is_not_sent_twice():
-    async with talking(OK, None, OK) as (server, transport):
+    async with connected_to(OK, None, OK) as (server, transport):
         await transport.send(READ)
         with pytest.raises(OutcomeUnknown):
             await transport.send(REMOVE)
@@ -132,7 +132,7 @@ async def test_a_write_on_a_kept_connection_that_breaks_is_not_sent_twice():
     assert [head.split()[0] for head in server.heads] == ["GET", "DELETE"]
 
 
-async def test_nobody_listening_is_said_with_server_and_credential():
+async def test_a_refused_connection_names_server_and_credential():
     async with listening(Server()) as port:
         pass
     access = ClientConfig(f"http://127.0.0.1:{port}", token="s3cret", user="admin")
@@ -147,7 +147,7 @@ async def test_nobody_listening_is_said_with_server_and_credential():
     assert "s3cret" not in message
 
 
-async def test_an_unknown_name_is_said():
+async def test_an_unknown_name_is_named():
     async with HttpTransport(ClientConfig("https://nowhere.invalid"), SystemClock()) as transport:
         with pytest.raises(Unreachable, match="name is not known"):
             await transport.send(READ)
@@ -161,15 +161,15 @@ async def test_a_token_is_not_sent_in_clear_text_over_a_network():
 
 async def test_redirects_are_not_followed():
     answer = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
-    async with talking(answer, token="t") as (_, transport):
+    async with connected_to(answer, token="t") as (_, transport):
         reply = await transport.send(READ)
 
     assert reply.status == 302
 
 
-async def test_request_headers_are_what_the_request_says():
+async def test_request_headers_are_those_of_the_request():
     request = requests.merge_patch(NODE.ref("a"), {})
-    async with talking(OK, token="t") as (server, transport):
+    async with connected_to(OK, token="t") as (server, transport):
         await transport.send(requests.with_user_agent(request, "me"))
 
     head = server.heads[0]
@@ -200,7 +200,7 @@ async def test_a_path_in_the_server_address_goes_before_every_request():
 async def test_events_are_split_from_any_chunks():
     lines = b"".join(b'{"type":"ADDED","object":{"n":%d}}\n' % number for number in range(5))
     pieces = [lines[at : at + 7] for at in range(0, len(lines), 7)]
-    async with talking(CHUNKED + b"".join(map(chunk, pieces)) + END) as (_, transport):
+    async with connected_to(CHUNKED + b"".join(map(chunk, pieces)) + END) as (_, transport):
         assert await events_of(transport) == [{"n": number} for number in range(5)]
 
 
@@ -208,14 +208,14 @@ async def test_an_event_may_be_larger_than_any_buffer():
     big = "x" * 3_000_000
     line = b'{"type":"ADDED","object":{"big":"%s"}}\n' % big.encode()
     pieces = [line[at : at + 60_000] for at in range(0, len(line), 60_000)]
-    async with talking(CHUNKED + b"".join(map(chunk, pieces)) + END) as (_, transport):
+    async with connected_to(CHUNKED + b"".join(map(chunk, pieces)) + END) as (_, transport):
         assert await events_of(transport) == [{"big": big}]
 
 
 async def test_a_watch_without_its_end_is_broken_not_ended():
     line = b'{"type":"ADDED","object":{}}\n'
     seen = []
-    async with talking(CHUNKED + chunk(line)) as (_, transport):
+    async with connected_to(CHUNKED + chunk(line)) as (_, transport):
         with pytest.raises(OutcomeUnknown):
             await collect(transport, seen)
 
@@ -223,13 +223,13 @@ async def test_a_watch_without_its_end_is_broken_not_ended():
 
 
 async def test_a_watch_that_ends_inside_an_event_is_broken():
-    async with talking(CHUNKED + chunk(b'{"type":"ADD') + END) as (_, transport):
+    async with connected_to(CHUNKED + chunk(b'{"type":"ADD') + END) as (_, transport):
         with pytest.raises(OutcomeUnknown, match="middle of an event"):
             await events_of(transport)
 
 
 async def test_a_watch_of_something_else_is_broken():
-    async with talking(CHUNKED + chunk(b"<html>\n") + END) as (_, transport):
+    async with connected_to(CHUNKED + chunk(b"<html>\n") + END) as (_, transport):
         with pytest.raises(OutcomeUnknown, match="html"):
             await events_of(transport)
 
@@ -238,13 +238,13 @@ async def test_a_watch_of_something_else_is_broken():
 
 
 async def test_a_server_signed_by_the_ca_is_trusted(authority, tmp_path):
-    async with talking(OK, tls=server_tls(authority, tmp_path), ca=authority[0]) as (_, transport):
+    async with connected_to(OK, tls=server_tls(authority, tmp_path), ca=authority[0]) as (_, transport):
         assert (await transport.send(READ)).status == 200
 
 
 async def test_a_server_signed_by_another_is_not(authority, tmp_path):
     other, _ = pki.new_ca("other", SystemClock().now(), 1)
-    async with talking(OK, tls=server_tls(authority, tmp_path), ca=other) as (server, transport):
+    async with connected_to(OK, tls=server_tls(authority, tmp_path), ca=other) as (server, transport):
         with pytest.raises(CertificateError, match="certificate-authority-data"):
             await transport.send(READ)
 
@@ -255,28 +255,28 @@ async def test_a_certificate_for_another_host_is_not_trusted_unless_the_kubeconf
     authority, tmp_path
 ):
     tls = server_tls(authority, tmp_path, dns=["kubernetes"])
-    async with talking(OK, tls=tls, ca=authority[0]) as (_, transport):
+    async with connected_to(OK, tls=tls, ca=authority[0]) as (_, transport):
         with pytest.raises(CertificateError, match="tls-server-name"):
             await transport.send(READ)
-    async with talking(OK, tls=tls, ca=authority[0], tls_server_name="kubernetes") as (_, transport):
+    async with connected_to(OK, tls=tls, ca=authority[0], tls_server_name="kubernetes") as (_, transport):
         assert (await transport.send(READ)).status == 200
 
 
 async def test_without_a_ca_the_systems_authorities_decide(authority, tmp_path):
-    async with talking(OK, tls=server_tls(authority, tmp_path)) as (_, transport):
+    async with connected_to(OK, tls=server_tls(authority, tmp_path)) as (_, transport):
         with pytest.raises(CertificateError):
             await transport.send(READ)
 
 
-async def test_verification_is_off_only_by_order_and_with_a_warning(authority, tmp_path, caplog):
+async def test_insecure_skip_tls_verify_logs_a_warning(authority, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
-        async with talking(OK, tls=server_tls(authority, tmp_path), insecure=True) as (_, transport):
+        async with connected_to(OK, tls=server_tls(authority, tmp_path), insecure=True) as (_, transport):
             assert (await transport.send(READ)).status == 200
 
     assert "NOT verified" in caplog.text
 
 
-async def test_a_ca_that_is_none_is_said():
+async def test_a_malformed_ca_is_named():
     access = ClientConfig(
         "https://127.0.0.1:1", ca="-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
     )
@@ -295,7 +295,7 @@ class Plain:
         writer.close()
 
 
-async def test_a_plain_server_behind_https_is_said():
+async def test_a_plain_server_behind_https_is_named():
     async with listening(Plain()) as port:
         transport = HttpTransport(ClientConfig(f"https://127.0.0.1:{port}"), SystemClock())
         with pytest.raises(Unreachable, match="no TLS there") as caught:

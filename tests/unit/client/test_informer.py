@@ -14,13 +14,13 @@ from windrow.testing.clock import LoopClock, run_driven
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Value:
     name: str
     value: str
 
 
 def read(raw):
-    return Reading(raw["metadata"]["name"], raw["data"]["value"])
+    return Value(raw["metadata"]["name"], raw["data"]["value"])
 
 
 def ref(name):
@@ -38,7 +38,7 @@ class Server:
         self.down = None
         self.requests = []
         self.watching = 0
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._endings = []
 
     def put(self, name, value, **rest):
@@ -76,8 +76,8 @@ class Server:
         self._wake()
 
     def _wake(self):
-        self._news.set()
-        self._news = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def send(self, request):
         self.requests.append(request)
@@ -118,7 +118,7 @@ class Server:
                     version = at
                     yield event
             if not ending:
-                await self._news.wait()
+                await self._changed.wait()
         if ending[0]:
             raise ending[0]
 
@@ -126,15 +126,15 @@ class Server:
         pass
 
 
-def tell(story):
-    """Run `story(server, cache)` beside the running cache."""
+def run_with(story):
+    """Run `story(server, informer)` while the informer runs."""
 
     async def whole():
         server = Server()
-        cache = Informer(server, CONFIG_MAP, "default", read, LoopClock(), Rng(1))
-        running = asyncio.create_task(cache.run())
+        informer = Informer(server, CONFIG_MAP, "default", read, LoopClock(), Rng(1))
+        running = asyncio.create_task(informer.run())
         try:
-            return await story(server, cache)
+            return await story(server, informer)
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -142,8 +142,8 @@ def tell(story):
     return run_driven(whole())
 
 
-async def calm():
-    """Let everything happen that needs no more than an instant."""
+async def settle():
+    """Let every task run that needs no time."""
     await asyncio.sleep(0.001)
 
 
@@ -153,181 +153,181 @@ async def next_of(changes):
 
 
 def test_the_first_list_is_read_page_by_page_before_it_counts_as_synced():
-    async def story(server, cache):
+    async def story(server, informer):
         for number in range(1201):
             server.put(f"m{number}", "x")
-        assert not cache.is_watching
-        await cache.wait_for_sync()
+        assert not informer.is_watching
+        await informer.wait_for_sync()
         pages = [request for request in server.requests if not request.query_parameter("watch")]
-        return cache.is_watching, len(cache.values()), len(pages)
+        return informer.is_watching, len(informer.values()), len(pages)
 
-    assert tell(story) == (True, 1201, 3)
+    assert run_with(story) == (True, 1201, 3)
 
 
 def test_events_keep_it_current():
-    async def story(server, cache):
+    async def story(server, informer):
         server.put("a", "1")
-        await cache.wait_for_sync()
+        await informer.wait_for_sync()
         server.put("b", "1")
         server.put("a", "2")
-        await calm()
-        before = (cache.get(ref("a")), cache.get(ref("b")))
+        await settle()
+        before = (informer.get(ref("a")), informer.get(ref("b")))
         server.drop("a")
-        await calm()
-        return before, cache.get(ref("a"))
+        await settle()
+        return before, informer.get(ref("a"))
 
-    assert tell(story) == ((Reading("a", "2"), Reading("b", "1")), None)
+    assert run_with(story) == ((Value("a", "2"), Value("b", "1")), None)
 
 
 def test_a_broken_watch_goes_on_from_the_last_version_without_a_list():
-    async def story(server, cache):
+    async def story(server, informer):
         server.put("a", "1")
-        await cache.wait_for_sync()
-        await calm()
+        await informer.wait_for_sync()
+        await settle()
         server.end_watches(OutcomeUnknown("connection lost"))
         server.put("a", "2")
-        await calm()
-        unsynced = cache.is_watching
+        await settle()
+        unsynced = informer.is_watching
         await asyncio.sleep(5)
         lists = [request for request in server.requests if not request.query_parameter("watch")]
-        return unsynced, cache.is_watching, cache.get(ref("a")), len(lists)
+        return unsynced, informer.is_watching, informer.get(ref("a")), len(lists)
 
-    assert tell(story) == (False, True, Reading("a", "2"), 1)
+    assert run_with(story) == (False, True, Value("a", "2"), 1)
 
 
 def test_a_watch_that_the_server_ends_is_followed_by_the_next_at_once():
-    async def story(server, cache):
-        await cache.wait_for_sync()
+    async def story(server, informer):
+        await informer.wait_for_sync()
         await asyncio.sleep(5)
         server.end_watches()
-        await calm()
-        return cache.is_watching, server.watching
+        await settle()
+        return informer.is_watching, server.watching
 
-    assert tell(story) == (True, 1)
+    assert run_with(story) == (True, 1)
 
 
 def test_bookmarks_move_the_version_from_which_it_goes_on():
-    async def story(server, cache):
-        await cache.wait_for_sync()
-        await calm()
+    async def story(server, informer):
+        await informer.wait_for_sync()
+        await settle()
         server.bookmark()
-        await calm()
+        await settle()
         server.forget()
         server.end_watches(OutcomeUnknown("connection lost"))
         await asyncio.sleep(5)
         return [request.query_parameter("resourceVersion") for request in server.requests]
 
-    assert tell(story) == [None, "10", "11"]
+    assert run_with(story) == [None, "10", "11"]
 
 
-def test_what_vanished_while_nobody_watched_is_told_as_a_deletion():
-    async def story(server, cache):
+def test_an_object_deleted_while_no_watch_was_open_is_a_deletion():
+    async def story(server, informer):
         server.put("a", "1")
         server.put("b", "1")
-        await cache.wait_for_sync()
-        changes = cache.changes()
+        await informer.wait_for_sync()
+        changes = informer.changes()
         await next_of(changes)
         await next_of(changes)
         server.go_down()
         server.drop("a")
         server.forget()
         server.down = None
-        return await next_of(changes), cache.get(ref("a"))
+        return await next_of(changes), informer.get(ref("a"))
 
-    assert tell(story) == ((Reading("a", "1"), None), None)
+    assert run_with(story) == ((Value("a", "1"), None), None)
 
 
-def test_while_the_server_is_away_nothing_is_certain_and_nothing_is_forgotten():
-    async def story(server, cache):
+def test_while_the_server_is_away_the_last_objects_are_kept_and_it_is_not_watching():
+    async def story(server, informer):
         server.put("a", "1")
-        await cache.wait_for_sync()
-        await calm()
+        await informer.wait_for_sync()
+        await settle()
         server.go_down()
         await asyncio.sleep(600)
-        away = (cache.is_watching, cache.get(ref("a")), str(cache.error))
+        away = (informer.is_watching, informer.get(ref("a")), str(informer.error))
         tries = len(server.requests)
         server.down = None
         await asyncio.sleep(61)
-        return away, tries < 40, cache.is_watching, cache.error
+        return away, tries < 40, informer.is_watching, informer.error
 
-    assert tell(story) == ((False, Reading("a", "1"), "connection refused"), True, True, None)
+    assert run_with(story) == ((False, Value("a", "1"), "connection refused"), True, True, None)
 
 
-def test_a_server_that_always_says_too_old_is_not_hammered():
-    async def story(server, cache):
-        await cache.wait_for_sync()
+def test_a_server_that_always_answers_410_is_not_flooded():
+    async def story(server, informer):
+        await informer.wait_for_sync()
         server.go_down(Expired("too old"))
         await asyncio.sleep(600)
         return len(server.requests)
 
-    assert tell(story) < 60
+    assert run_with(story) < 60
 
 
-def test_a_reading_that_did_not_change_is_not_told():
-    async def story(server, cache):
+def test_a_value_that_did_not_change_is_no_change():
+    async def story(server, informer):
         server.put("a", "1")
-        await cache.wait_for_sync()
-        changes = cache.changes()
+        await informer.wait_for_sync()
+        changes = informer.changes()
         first = await next_of(changes)
         server.put("a", "1", heartbeat="now")
         server.put("b", "1")
         return first, await next_of(changes)
 
-    assert tell(story) == ((None, Reading("a", "1")), (None, Reading("b", "1")))
+    assert run_with(story) == ((None, Value("a", "1")), (None, Value("b", "1")))
 
 
-def test_a_slow_reader_gets_the_latest_state_of_each_key_once():
-    async def story(server, cache):
+def test_a_slow_subscriber_gets_the_latest_state_of_each_object_once():
+    async def story(server, informer):
         server.put("a", "1")
-        await cache.wait_for_sync()
-        changes = cache.changes()
+        await informer.wait_for_sync()
+        changes = informer.changes()
         await next_of(changes)
         for value in range(2, 9):
             server.put("a", str(value))
             server.put("fleeting", str(value))
-            await calm()
+            await settle()
         server.drop("fleeting")
         server.put("z", "1")
-        await calm()
+        await settle()
         return [await next_of(changes), await next_of(changes)]
 
-    assert tell(story) == [(Reading("a", "1"), Reading("a", "8")), (None, Reading("z", "1"))]
+    assert run_with(story) == [(Value("a", "1"), Value("a", "8")), (None, Value("z", "1"))]
 
 
-def test_each_reader_starts_with_what_is_there():
-    async def story(server, cache):
+def test_each_subscriber_starts_with_the_current_objects():
+    async def story(server, informer):
         server.put("a", "1")
-        await cache.wait_for_sync()
-        await next_of(cache.changes())
-        return await next_of(cache.changes())
+        await informer.wait_for_sync()
+        await next_of(informer.changes())
+        return await next_of(informer.changes())
 
-    assert tell(story) == (None, Reading("a", "1"))
+    assert run_with(story) == (None, Value("a", "1"))
 
 
-def test_an_object_that_cannot_be_read_neither_blinds_nor_vanishes():
-    async def story(server, cache):
+def test_an_object_that_cannot_be_read_keeps_its_last_state():
+    async def story(server, informer):
         server.put("a", "1")
-        await cache.wait_for_sync()
-        await calm()
+        await informer.wait_for_sync()
+        await settle()
         server.objects["a"]["data"] = None
         server.version += 1
         broken = {"metadata": {"name": "a", "namespace": "default", "resourceVersion": str(server.version)}}
         server._record("MODIFIED", broken)
         server.put("b", "1")
-        await calm()
-        return cache.get(ref("a")), cache.get(ref("b"))
+        await settle()
+        return informer.get(ref("a")), informer.get(ref("b"))
 
-    assert tell(story) == (Reading("a", "1"), Reading("b", "1"))
+    assert run_with(story) == (Value("a", "1"), Value("b", "1"))
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_after_any_trouble_cache_and_reader_agree_with_the_server(seed):
-    async def story(server, cache):
+def test_after_any_errors_informer_and_subscriber_agree_with_the_server(seed):
+    async def story(server, informer):
         rng = Rng(seed)
         known = {}
 
         async def listen():
-            async for before, after in cache.changes():
+            async for before, after in informer.changes():
                 name = (before or after).name
                 assert known.get(name) == before
                 known[name] = after
@@ -352,10 +352,10 @@ def test_after_any_trouble_cache_and_reader_agree_with_the_server(seed):
         there = {name: read(raw) for name, raw in server.objects.items()}
         return (
             {name: value for name, value in known.items() if value} == there,
-            {value.name: value for value in cache.values()} == there,
+            {value.name: value for value in informer.values()} == there,
         )
 
-    assert tell(story) == (True, True)
+    assert run_with(story) == (True, True)
 
 
 def wait_for_value(value, prepare, raise_refusals=False):

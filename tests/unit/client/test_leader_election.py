@@ -14,7 +14,7 @@ from windrow.testing.clock import LoopClock, run_driven
 
 
 class Leases:
-    """Stores one Lease, with versions, for whoever asks."""
+    """Stores one Lease, with resource versions."""
 
     def __init__(self):
         self.raw = None
@@ -85,7 +85,7 @@ class Program:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
-def test_one_leads_and_the_record_is_client_gos():
+def test_one_candidate_leads_and_the_record_is_client_gos():
     async def story():
         leases, clock = Leases(), LoopClock()
         programs = [Program(leases, name, clock) for name in ("one", "two")]
@@ -105,7 +105,7 @@ def test_one_leads_and_the_record_is_client_gos():
     assert parse_time(spec["renewTime"]) - parse_time(spec["acquireTime"]) > timedelta(seconds=95)
 
 
-def test_who_is_told_to_stop_releases_so_that_the_next_need_not_wait():
+def test_a_cancelled_leader_releases_the_lease():
     async def story():
         leases, clock = Leases(), LoopClock()
         one, two = Program(leases, "one", clock), Program(leases, "two", clock)
@@ -124,7 +124,7 @@ def test_who_is_told_to_stop_releases_so_that_the_next_need_not_wait():
     assert 60 <= began < 65
 
 
-def test_who_cannot_renew_stops_before_another_begins():
+def test_a_leader_that_cannot_renew_stops_before_another_begins():
     async def story():
         leases, clock = Leases(), LoopClock()
         one, two = Program(leases, "one", clock), Program(leases, "two", clock)
@@ -141,7 +141,7 @@ def test_who_cannot_renew_stops_before_another_begins():
     assert isinstance(error, LeadershipLost)
 
 
-def test_a_short_outage_of_the_server_costs_nobody_the_lead():
+def test_a_short_outage_of_the_server_keeps_the_leader():
     async def story():
         leases, clock = Leases(), LoopClock()
         one = Program(leases, "one", clock)
@@ -173,7 +173,7 @@ def test_a_holder_whose_clock_is_wrong_is_not_deposed():
     assert not run_driven(story())
 
 
-def test_work_that_ends_or_fails_ends_the_lead():
+def test_work_that_ends_or_fails_ends_the_leadership():
     async def story():
         leases, clock = Leases(), LoopClock()
 
@@ -190,8 +190,8 @@ def test_work_that_ends_or_fails_ends_the_lead():
     assert run_driven(story()) == ""
 
 
-class SlowSeat(ServerInstance):
-    """What is written arrives at once; the answer takes a second, and nobody waits for it when cancelled."""
+class SlowServer(ServerInstance):
+    """A write arrives at once; its answer takes a second, and a cancelled client does not wait for it."""
 
     async def send(self, request):
         reply = await super().send(request)
@@ -204,7 +204,7 @@ class SlowSeat(ServerInstance):
 def test_an_end_in_the_middle_of_a_claim_gives_the_lease_back(cancelled_after_s):
     async def story():
         clock, leases = LoopClock(), Leases()
-        seat = SlowSeat(leases, "one")
+        seat = SlowServer(leases, "one")
         candidate = LeaderElector(Client(seat), "kube-system", "program", "one", clock, Rng(1))
         task = asyncio.create_task(candidate.run(asyncio.Event().wait))
         await asyncio.sleep(cancelled_after_s)
@@ -246,7 +246,7 @@ def test_a_renewal_that_arrives_during_the_release_does_not_keep_the_lease():
     assert run_driven(story()) == (True, "")
 
 
-class FarSeat(ServerInstance):
+class FarServer(ServerInstance):
     """Requests take a while to arrive, and answers to come back."""
 
     there_s = back_s = 0.0
@@ -260,7 +260,7 @@ class FarSeat(ServerInstance):
 
 class FarLeases(Leases):
     def seen_by(self, name):
-        return FarSeat(self, name)
+        return FarServer(self, name)
 
 
 def overlap_s(one, two):
@@ -270,7 +270,7 @@ def overlap_s(one, two):
 
 
 @pytest.mark.parametrize("back_s", [1, 4.5, 8, 12])
-def test_a_late_answer_to_the_claim_that_won_lengthens_no_lead(back_s):
+def test_a_late_answer_to_an_acquisition_lengthens_no_lease(back_s):
     async def story():
         leases, clock = FarLeases(), LoopClock()
         one = Program(leases, "one", clock)
@@ -291,7 +291,7 @@ def test_a_late_answer_to_the_claim_that_won_lengthens_no_lead(back_s):
 
 
 @pytest.mark.parametrize("there_s", [1, 7, 9])
-def test_a_late_look_of_who_stands_by_shortens_no_lead(there_s):
+def test_a_late_answer_to_a_standby_candidate_shortens_no_lease(there_s):
     async def story():
         leases, clock = FarLeases(), LoopClock()
         one = Program(leases, "one", clock)
@@ -311,7 +311,7 @@ def test_a_late_look_of_who_stands_by_shortens_no_lead(there_s):
     assert overlap_s(one, two) <= 0
 
 
-def test_who_cannot_renew_works_no_longer_than_ten_seconds_after_the_last_renewal_was_sent():
+def test_a_leader_that_cannot_renew_works_for_ten_seconds_after_its_last_renewal_at_most():
     async def story():
         leases, clock = Leases(), LoopClock()
         one = Program(leases, "one", clock)

@@ -31,7 +31,7 @@ def test_a_burst_passes_and_the_rest_keeps_to_the_rate():
     assert run_driven(story()) == [0, 0, 0, 0.5, 1.0, 1.5]
 
 
-def test_who_rests_may_burst_again_but_no_more_than_before():
+def test_after_a_pause_the_burst_is_available_again_and_not_more():
     async def story():
         clock = LoopClock()
         inner = Stopwatch(clock)
@@ -59,7 +59,7 @@ def test_events_wait_for_other_events_only():
     assert run_driven(story()) == ([0], [0, 1, 2])
 
 
-def test_who_gives_up_waiting_has_taken_nobodys_turn():
+def test_a_cancelled_request_does_not_count():
     async def story():
         clock = LoopClock()
         inner = Stopwatch(clock)
@@ -76,7 +76,7 @@ def test_who_gives_up_waiting_has_taken_nobodys_turn():
     assert run_driven(story()) == [0, 1, 2, 3]
 
 
-def test_turns_that_are_given_back_make_nobody_exceed_the_rate():
+def test_cancelled_requests_do_not_raise_the_rate():
     async def story():
         clock = LoopClock()
         inner = Stopwatch(clock)

@@ -18,10 +18,10 @@ class Server:
         self.asked = []
 
     def way(self, token):
-        return ClusterConnection(self, token)
+        return FakeTransport(self, token)
 
 
-class ClusterConnection:
+class FakeTransport:
     def __init__(self, server, token):
         self.server, self.token = server, token
 
@@ -61,7 +61,7 @@ def renewing(server, token):
 
 
 @pytest.mark.parametrize("raises", [False, True])
-async def test_a_refused_request_is_made_again_with_the_newer_credential(raises):
+async def test_a_request_with_401_is_repeated_with_the_newer_credential(raises):
     server = Server("new", raises=raises)
 
     assert (await renewing(server, "new").send(GET)).status == 200
@@ -69,7 +69,7 @@ async def test_a_refused_request_is_made_again_with_the_newer_credential(raises)
 
 
 @pytest.mark.parametrize("raises", [False, True])
-async def test_a_second_refusal_is_an_answer(raises):
+async def test_a_second_401_is_passed_on(raises):
     server = Server("newest", raises=raises)
     transport = renewing(server, "new")
 
@@ -81,14 +81,14 @@ async def test_a_second_refusal_is_an_answer(raises):
     assert server.asked == ["old", "new"]
 
 
-async def test_without_news_a_refusal_is_passed_on():
+async def test_without_a_newer_credential_a_401_is_passed_on():
     server = Server("new")
 
     assert (await ReloadableTransport(server.way("old"), lambda: False).send(GET)).status == 401
     assert server.asked == ["old"]
 
 
-async def test_a_watch_that_stands_goes_on_and_the_next_one_takes_the_new_way():
+async def test_an_open_watch_goes_on_and_the_next_one_uses_the_new_transport():
     server = Server("old")
     transport = ReloadableTransport(server.way("old"), lambda: False)
     async with transport.stream(GET) as events:
@@ -102,7 +102,7 @@ async def test_a_watch_that_stands_goes_on_and_the_next_one_takes_the_new_way():
     assert [one.object["token"] for one in (first, second, third)] == ["old", "old", "new"]
 
 
-async def test_a_refused_watch_is_begun_again_with_the_newer_credential():
+async def test_a_watch_with_401_is_repeated_with_the_newer_credential():
     server = Server("new")
     async with renewing(server, "new").stream(GET) as events:
         assert (await anext(events)).object == {"token": "new"}
@@ -123,7 +123,7 @@ class Ticking:
         return self.at
 
 
-async def test_each_request_is_told_with_its_answer_and_its_time():
+async def test_each_request_is_reported_with_status_and_duration():
     heard = []
     server = Server("new")
     measured = InstrumentedTransport(server.way("old"), Ticking(), lambda *told: heard.append(told[1:]))
@@ -136,10 +136,10 @@ async def test_each_request_is_told_with_its_answer_and_its_time():
     assert heard == [("401", 2.0), ("200", 2.0)]
 
 
-async def test_a_request_that_breaks_is_told_too():
+async def test_a_request_without_reply_is_reported_too():
     class Broken:
         async def send(self, request):
-            raise Unreachable("nobody there")
+            raise Unreachable("connection refused")
 
     heard = []
     with pytest.raises(Unreachable):

@@ -33,7 +33,7 @@ class Answers:
         return answer
 
 
-def ask(request, *answers):
+def send_through(request, *answers):
     """(how often the server was asked, the status or error in the end, seconds it took)"""
 
     async def story():
@@ -77,13 +77,13 @@ DOWN = Unreachable("connection refused")
         (WRITE, DENIED, 1, 500),
     ],
 )
-def test_what_is_safe_to_repeat_is_repeated_and_nothing_else(request_, answer, asked, end):
-    assert ask(request_, answer, FINE)[:2] == (asked, end)
+def test_only_safe_repetitions_are_made(request_, answer, asked, end):
+    assert send_through(request_, answer, FINE)[:2] == (asked, end)
 
 
-def test_it_gives_up_with_the_last_error():
-    assert ask(READ, DOWN)[:2] == (5, Unreachable)
+def test_after_the_last_attempt_the_error_is_raised():
+    assert send_through(READ, DOWN)[:2] == (5, Unreachable)
 
 
-def test_it_waits_as_long_as_the_server_asks():
-    assert 7 <= ask(READ, refusal(429, **{"Retry-After": "7"}), FINE)[2] <= 10.5
+def test_it_waits_for_retry_after():
+    assert 7 <= send_through(READ, refusal(429, **{"Retry-After": "7"}), FINE)[2] <= 10.5

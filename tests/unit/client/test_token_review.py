@@ -30,7 +30,7 @@ class Counting:
         return await self.inner.send(request)
 
 
-def tell(story):
+def run_with(story):
     async def whole():
         clock = LoopClock()
         server = ApiServer(MemoryStore(), clock, Rng(1), authorize="rbac", anonymous=True)
@@ -57,17 +57,17 @@ def tell(story):
         ("scraper", "/configz", (403, 'forbidden: User "scraper" cannot get path "/configz"')),
         ("stranger", "/metrics", (403, 'forbidden: User "stranger" cannot get path "/metrics"')),
         ("", "/metrics", (403, 'forbidden: User "system:anonymous" cannot get path "/metrics"')),
-        ("nobody", "/metrics", (401, "Unauthorized")),
+        ("unknown", "/metrics", (401, "Unauthorized")),
     ],
 )
-def test_the_api_server_says_who_may_see_what(token, path, verdict):
+def test_the_api_server_decides_who_may_read_a_page(token, path, verdict):
     async def story(reviews, transport, clock):
         return await reviews.authorize(token, "get", path)
 
-    assert tell(story) == verdict
+    assert run_with(story) == verdict
 
 
-def test_an_answer_holds_for_ten_seconds():
+def test_a_decision_is_cached_for_ten_seconds():
     async def story(reviews, transport, clock):
         for _ in range(5):
             await reviews.authorize("scraper", "get", "/metrics")
@@ -76,10 +76,10 @@ def test_an_answer_holds_for_ten_seconds():
         await reviews.authorize("scraper", "get", "/metrics")
         return often, len(transport.asked)
 
-    assert tell(story) == (["tokenreviews", "subjectaccessreviews"], 4)
+    assert run_with(story) == (["tokenreviews", "subjectaccessreviews"], 4)
 
 
-def test_what_cannot_be_asked_is_not_remembered_as_a_no():
+def test_a_failed_review_is_not_cached():
     async def story(reviews, transport, clock):
         transport.is_away = True
         with pytest.raises(KubeError):
@@ -87,4 +87,4 @@ def test_what_cannot_be_asked_is_not_remembered_as_a_no():
         transport.is_away = False
         return await reviews.authorize("scraper", "get", "/metrics")
 
-    assert tell(story) == (200, "")
+    assert run_with(story) == (200, "")

@@ -33,14 +33,14 @@ def watch(reconcile, *, add, until_s, **options):
     return run_driven(story())
 
 
-def test_a_settled_key_rests():
+def test_a_settled_key_is_not_requeued():
     async def reconcile(key, clock):
         return SETTLED
 
     assert watch(reconcile, add=["a", "b"], until_s=1000) == [("a", 0.0), ("b", 0.0)]
 
 
-def test_a_refused_key_rests():
+def test_a_refused_key_is_not_requeued():
     async def reconcile(key, clock):
         return Refused("no such image", "name another")
 
@@ -72,7 +72,7 @@ def test_back_off_has_a_ceiling():
     assert Backoff().delay(1000, Rng(1)) <= timedelta(minutes=2.2)
 
 
-def test_a_throttled_key_waits_as_long_as_the_server_asks():
+def test_a_key_that_got_429_waits_for_retry_after():
     async def reconcile(key, clock):
         return Failed(TooManyRequests("slow down", status=429, details={"retryAfterSeconds": 30}))
 
@@ -119,7 +119,7 @@ def test_no_more_keys_than_workers_run_at_once():
     assert (most[0], len(seen)) == (2, 7)
 
 
-def test_every_outcome_is_heard():
+def test_every_outcome_is_reported():
     heard = []
 
     async def reconcile(key, clock):

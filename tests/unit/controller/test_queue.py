@@ -32,7 +32,7 @@ def test_a_key_added_during_its_work_comes_again_after_it():
     assert run_driven(story()) == ["b", "a"]
 
 
-def test_keys_come_at_their_time_and_the_soonest_wish_wins():
+def test_keys_come_at_their_time_and_the_earliest_time_wins():
     async def story():
         clock = LoopClock()
         start = clock.now()
@@ -50,7 +50,7 @@ def test_keys_come_at_their_time_and_the_soonest_wish_wins():
     assert run_driven(story()) == [("early", 5.0), ("late", 9.0)]
 
 
-def test_a_key_handed_out_has_no_wish_left():
+def test_a_key_given_out_is_not_scheduled_any_more():
     async def story():
         clock = LoopClock()
         queue = WorkQueue(clock)
@@ -64,7 +64,7 @@ def test_a_key_handed_out_has_no_wish_left():
     assert run_driven(story()) == "b"
 
 
-def test_adding_wakes_the_one_who_waits():
+def test_adding_a_key_wakes_get():
     async def story():
         queue = WorkQueue(LoopClock())
         async with asyncio.TaskGroup() as group:
@@ -76,7 +76,7 @@ def test_adding_wakes_the_one_who_waits():
     assert run_driven(story()) == "a"
 
 
-def test_each_key_that_begins_to_wait_is_told_once():
+def test_each_added_key_is_reported_once():
     async def story():
         clock, told = LoopClock(), []
         queue = WorkQueue(clock, told.append)

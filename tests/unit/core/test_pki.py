@@ -30,7 +30,7 @@ def a_certificate(**changes: Any) -> tuple[str, str]:
     return pki.issue_certificate(CA, CA_KEY, **(wanted | changes))
 
 
-def test_an_authority_may_sign_and_says_so() -> None:
+def test_a_ca_is_marked_as_one() -> None:
     subject = pki.read_certificate(CA)
 
     assert subject.is_ca
@@ -105,7 +105,7 @@ def test_a_server_that_is_not_trusted_is_refused_with_the_reason(
     assert reason in found
 
 
-def test_a_leaf_cannot_vouch_for_another() -> None:
+def test_a_certificate_that_is_no_ca_cannot_issue_another() -> None:
     middle, middle_key = a_certificate(common_name="no authority")
     leaf, _ = pki.issue_certificate(
         middle, middle_key, common_name="x", dns=["x"], server=True, now=NOON, lifetime=DAY

@@ -17,7 +17,7 @@ def test_what_is_written_reads_back_unchanged(value: dict[str, object]) -> None:
     assert yaml.load(yaml.dump(value)) == value
 
 
-def test_text_of_several_lines_is_written_so_that_people_can_read_it() -> None:
+def test_text_of_several_lines_is_written_as_a_block() -> None:
     assert yaml.dump({"script": "a\nb\n"}) == "script: |\n  a\n  b\n"
 
 
@@ -41,14 +41,14 @@ def test_what_is_no_yaml_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a: [", b"a: ["])
-def test_what_is_not_yaml_is_told_by_its_place_alone(text: str | bytes) -> None:
+def test_the_position_of_an_error_quotes_nothing(text: str | bytes) -> None:
     with pytest.raises(yaml.NotYaml, match=r"line \d") as refused:
         yaml.load(text)
 
     assert "string>" not in str(refused.value)
 
 
-def test_an_error_says_where_and_never_quotes_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_line_and_column_and_never_quotes_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for loader in (pyyaml.SafeLoader, yaml._Loader):
         monkeypatch.setattr(yaml, "_Loader", loader)
         for text in ('a:\n  token: "secret\n', "a:\n  token: secret: x\n"):
@@ -77,7 +77,7 @@ def test_a_document_without_an_end_is_refused(text: str, why: str) -> None:
             yaml.load_all(form)
 
 
-def test_aliases_stand_for_what_they_name() -> None:
+def test_aliases_expand_to_their_anchors() -> None:
     assert yaml.load("a: &a {x: 1}\nb: *a\nc: [*a, *a]\n") == {
         "a": {"x": 1},
         "b": {"x": 1},

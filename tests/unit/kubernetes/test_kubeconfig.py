@@ -109,7 +109,7 @@ def test_secrets_do_not_show_in_the_representation():
         (config(**{"current-context": "", "contexts": []}), "no contexts", "context"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_fact_and_cure(text, message, hint):
+def test_an_unusable_kubeconfig_is_refused_with_message_and_hint(text, message, hint):
     with pytest.raises(BadKubeconfig) as caught:
         parse_kubeconfig(text)
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_used_is_refused_with_fact_and_cure(text, message, hint):
     assert hint in caught.value.hint
 
 
-def test_the_rendered_file_has_the_fields_kubectl_knows():
+def test_the_rendered_file_has_kubectls_fields():
     raw = load(
         render_kubeconfig(ClientConfig("https://h", ca=PEM, proxy_url="http://p:1", token="t"), "demo")
     )
@@ -127,7 +127,7 @@ def test_the_rendered_file_has_the_fields_kubectl_knows():
     assert raw["users"][0]["user"] == {"token": "t"}
 
 
-def test_a_pod_finds_its_service_account():
+def test_in_a_pod_the_service_account_is_used():
     files = {f"/var/run/secrets/kubernetes.io/serviceaccount/{name}": name for name in ("ca.crt", "token")}
     env = {"KUBERNETES_SERVICE_HOST": "10.43.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
@@ -137,7 +137,7 @@ def test_a_pod_finds_its_service_account():
     assert access.token_file.endswith("/token")
 
 
-def test_outside_a_pod_the_cure_is_a_kubeconfig():
+def test_outside_a_pod_the_hint_is_a_kubeconfig():
     with pytest.raises(BadKubeconfig, match="not a pod"):
         in_cluster_config({}, str)
 
@@ -174,7 +174,7 @@ GOOD = {"server": "https://10.0.0.1:6443"}
         f"- {SECRET}",
     ],
 )
-def test_no_slip_puts_a_secret_into_the_error(text):
+def test_a_secret_in_a_wrong_field_is_not_in_the_error(text):
     def read(path):
         raise OSError(36, "File name too long", path)
 
@@ -185,6 +185,6 @@ def test_no_slip_puts_a_secret_into_the_error(text):
     assert "SECRET" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_where_it_is_no_yaml_is_told():
+def test_the_position_of_a_yaml_error_is_in_the_message():
     with pytest.raises(BadKubeconfig, match="not YAML at line 2, column"):
         parse_kubeconfig("a: b\nc: d: e\n")

@@ -42,7 +42,7 @@ def test_a_401_page_of_a_proxy_is_explained_too():
     assert "does not accept the token of user 'guest'" in error.message
 
 
-def test_each_reason_for_distrust_has_its_own_cure():
+def test_each_certificate_error_has_its_own_hint():
     assert "clock" in certificate_error(ACCESS, "certificate has expired")
     assert "clock" in certificate_error(ACCESS, "the certificate of 'CN=x' expired at 2026-01-01")
     assert "tls-server-name" in certificate_error(

@@ -31,7 +31,7 @@ def test_the_kubeconfigs_proxy_is_used_whatever_the_environment_says():
     assert find_proxy("https://127.0.0.1:6443", "http://127.0.0.1:8888", env) == Proxy("127.0.0.1", 8888)
 
 
-def test_user_and_password_of_a_proxy_are_shown_to_it_and_to_nobody_else():
+def test_user_and_password_of_a_proxy_are_sent_to_the_proxy_only():
     proxy = parse_proxy("http://us%20er:p%40ss@proxy:3128", "HTTPS_PROXY")
 
     assert proxy.authorization == "Basic dXMgZXI6cEBzcw=="

@@ -321,11 +321,11 @@ def test_what_does_not_fit_its_type_is_not_written(type: Type, value: Any) -> No
 
 
 @pytest.mark.parametrize(("type", "value"), MISFITS)
-def test_what_does_not_fit_its_type_is_told(type: Type, value: Any) -> None:
+def test_fits_is_false_for_a_value_of_another_type(type: Type, value: Any) -> None:
     assert not fits(type, value)
 
 
-def test_fields_are_told_by_name() -> None:
+def test_fields_are_matched_by_name() -> None:
     known = Struct("S", (("A", INT), ("B", STRING)))
 
     assert fits(known, {})

@@ -110,7 +110,7 @@ def test_states_are_numbered_as_on_the_wire() -> None:
     assert len(STATES) == 10
 
 
-def test_every_method_that_a_host_calls_is_known_and_no_other() -> None:
+def test_the_methods_are_those_that_hosts_call() -> None:
     """`Upgrade` exists in hosts only; no plugin has it."""
     getters = "IP IPv6 MachineName SSHHostname SSHKeyPath SSHPort SSHUsername State URL Version CreateFlags ConfigRaw"
     orders = (

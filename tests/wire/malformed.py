@@ -1,4 +1,4 @@
-"""Streams that are wrong: some were right until a byte changed, others are told by a writer that lies about numbers."""
+"""Malformed streams: correct ones with a changed byte, and ones of an encoder that writes wrong numbers."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ BREAKS: tuple[Callable[[Random, bytes], bytes], ...] = (
 # --- what was never right -------------------------------------------------------------------------------------------
 
 
-class Liar:
+class MalformedStream:
     """Writes streams as Go would, of types that may hold themselves, but any number may be another than the truth."""
 
     def __init__(self, random: Random, lying: float) -> None:

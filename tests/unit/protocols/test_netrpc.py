@@ -87,7 +87,7 @@ def test_a_greeting_without_end_is_given_up(piece: bytes) -> None:
         server.feed(piece * 2)
 
 
-def test_calls_wait_until_the_server_has_greeted() -> None:
+def test_calls_wait_for_the_answer_to_connect() -> None:
     """Go's server loses what comes together with the greeting."""
     client = Client(LIMITS)
     client.call("S.M", EMPTY, {})
@@ -99,7 +99,7 @@ def test_calls_wait_until_the_server_has_greeted() -> None:
     assert len(client.data_to_send()) > 10
 
 
-def test_a_server_that_is_none_is_told_by_its_first_line() -> None:
+def test_a_peer_that_is_no_server_is_named_by_its_first_line() -> None:
     client = Client(LIMITS)
     with pytest.raises(BadRpc, match="404 Not Found"):
         client.feed(b"HTTP/1.1 404 Not Found\r\n\r\n")
@@ -234,7 +234,7 @@ def test_unknown_fields_of_a_request_do_not_count() -> None:
     assert (call.method, call.seq, call.argument) == ("S.M", 3, 1)
 
 
-def test_refusals_say_what_go_says() -> None:
+def test_errors_are_those_of_go() -> None:
     assert no_service("X.Y") == "rpc: can't find service X.Y"
     assert no_method("RPCServerDriver.Upgrade") == "rpc: can't find method RPCServerDriver.Upgrade"
     assert ill_formed("XY") == "rpc: service/method request ill-formed: XY"
