@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from windrow.app.waiting import Objects, WaitTimedOut, wait_for
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.manifests import read_documents, shipped
+from windrow.demo.waiting import Objects, WaitTimedOut, wait_for
 from windrow.emulator.kit.inventory import Item, inventory
 from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, new_object

@@ -10,9 +10,9 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.app.waiting import wait_for
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.demo.cluster import DemoCluster
+from windrow.demo.waiting import wait_for
 from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.kit.inventory import Item, inventory
 from windrow.harvester.resources import VM, VM_ACTIONS

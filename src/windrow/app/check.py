@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from windrow.app.clock import SystemClock
-from windrow.app.driver_lookup import driver_for_kind as judge_by
+from windrow.app.machines import driver_for_kind as judge_by
 from windrow.app.network import HttpConnector
 from windrow.client.client import Client
 from windrow.clusters.api.cluster import Cluster, Pool, ResolveDriver, kind_of, read_cluster, read_options

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from windrow.apiserver.http import Listener
+from windrow.apiserver.request.info import UserInfo
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.apiserver.storage.port import Store
-from windrow.app.console import serve_consoles
-from windrow.app.guest_process import GuestProcess
-from windrow.app.guest_programs import guest_programs
+from windrow.app.guest_programs import GuestProcess, guest_programs
 from windrow.app.machines import MachineBackend, PluginSettings, direct_backend, full_backend, running
 from windrow.app.network import Connect, CountingTransport
 from windrow.app.pki import load_or_create_ca, write_private
@@ -42,6 +41,7 @@ from windrow.emulator.serving import serve
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig, render_kubeconfig
 from windrow.kubernetes.objects import nested
+from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import CRD, NAMESPACE, SECRET
 from windrow.nodedriver.schema import harvester_config_crd
 
@@ -258,3 +258,20 @@ async def _manager(
             path = state_dir / MANAGER_FILE
             write_private(path, render_kubeconfig(access, "windrow"))
             yield EmbeddedManager(access, path, request_counts)
+
+
+PREFIX = "/windrow/console/"
+TEXT = "text/plain; charset=utf-8"
+
+
+def serve_consoles(harvester: Harvester) -> None:
+    """Let `harvester` answer for its machines' consoles."""
+
+    async def answer(request: Request, caller: UserInfo) -> Reply:
+        namespace, _, name = request.path.removeprefix(PREFIX).partition("/")
+        lines = harvester.console(namespace, name)
+        if not lines:
+            return Reply(404, f"no machine {namespace}/{name} has written anything\n".encode(), TEXT)
+        return Reply(200, "".join(f"{line}\n" for line in lines).encode(), TEXT)
+
+    harvester.api.routes[PREFIX] = answer

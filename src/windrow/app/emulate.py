@@ -6,7 +6,7 @@ import asyncio
 
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import MANAGER_FILE, EmbeddedHarvester, embedded_harvester
-from windrow.app.guest_process import GuestProcess
+from windrow.app.guest_programs import GuestProcess
 from windrow.app.options import EmulateOptions, Output
 from windrow.app.pki import write_private
 from windrow.app.preload import Preload, credential_secrets, read_preload

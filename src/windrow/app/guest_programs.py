@@ -6,12 +6,21 @@ as the Go one. The chart's values decide the argv either way, and the cloud conf
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 from windrow.app.network import in_process_connector
 from windrow.client.transport import Transport
 from windrow.cloudprovider.cmd import main as cloud_provider
 from windrow.cloudprovider.logs import line_logger
+from windrow.core.clock import sleep
+from windrow.core.yaml import NotYaml, dump, load
 from windrow.emulator.guest_os.hardware import GuestProgram, ProgramContext
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, ReadFile
 
@@ -56,3 +65,123 @@ def _node_file_reader(guest: ProgramContext) -> ReadFile:
         return file.content.decode()
 
     return read_file
+
+
+CLOUD_CONFIG_FLAG = "--cloud-config="
+POLL_INTERVAL = timedelta(seconds=1)
+# Kubernetes' grace for a pod that is to end.
+GRACE_S = 30.0
+REAP_S = 5.0
+
+
+@dataclass(slots=True)
+class GuestProcess:
+    """A Program for simulated guests. `proxy_url` is known once the rack is served."""
+
+    program: Path
+    env: Mapping[str, str]
+    proxy_url: str = ""
+
+    async def __call__(self, guest: ProgramContext) -> int:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            kubeconfig, cloud_config = folder / "guest", folder / "cloud-config"
+            _write_atomic(kubeconfig, self._proxied(guest.guest_kubeconfig))
+            source = _cloud_config_path(guest)
+            arguments = [word for word in guest.argv[1:] if not word.startswith(CLOUD_CONFIG_FLAG)]
+            arguments += [
+                f"{CLOUD_CONFIG_FLAG}{cloud_config}",
+                f"--kubeconfig={kubeconfig}",
+                "--secure-port=0",
+            ]
+            self._copy(guest, source, cloud_config, "")
+            process = await asyncio.create_subprocess_exec(
+                self.program,
+                *arguments,
+                env={**self.env, **guest.env, "KUBECONFIG": str(kubeconfig)},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            try:
+                return await self._run(guest, process, source, cloud_config)
+            finally:
+                await _terminate(guest, process)
+
+    async def _run(
+        self, guest: ProgramContext, process: asyncio.subprocess.Process, source: str, cloud_config: Path
+    ) -> int:
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._sync_cloud_config(guest, source, cloud_config))
+            assert process.stdout is not None
+            async for line in process.stdout:
+                guest.out(line.decode("utf-8", "replace").rstrip())
+            code = await process.wait()
+            following.cancel()
+        return code
+
+    async def _sync_cloud_config(self, guest: ProgramContext, source: str, cloud_config: Path) -> None:
+        text = _read_node_file(guest, source)
+        while True:
+            await sleep(guest.clock, POLL_INTERVAL)
+            text = self._copy(guest, source, cloud_config, text)
+
+    def _copy(self, guest: ProgramContext, source: str, cloud_config: Path, previous: str) -> str:
+        """Bring the node's file to where the process sees it, where it is not as `seen`; the present text."""
+        text = _read_node_file(guest, source)
+        if text and text != previous:
+            _write_atomic(cloud_config, self._proxied(text))
+        return text
+
+    def _proxied(self, kubeconfig: str) -> str:
+        """The same kubeconfig with the proxy in each cluster that names none; other texts as they are."""
+        try:
+            raw = load(kubeconfig)
+        except NotYaml:
+            return kubeconfig
+        clusters: list[Any] = raw.get("clusters") or [] if isinstance(raw, dict) else []
+        for entry in clusters:
+            cluster = entry.get("cluster") if isinstance(entry, dict) else None
+            if isinstance(cluster, dict):
+                cluster.setdefault("proxy-url", self.proxy_url)
+        return dump(raw) if clusters else kubeconfig
+
+
+def _cloud_config_path(guest: ProgramContext) -> str:
+    paths = [word for word in guest.argv if word.startswith(CLOUD_CONFIG_FLAG)]
+    return paths[-1].removeprefix(CLOUD_CONFIG_FLAG) if paths else ""
+
+
+def _read_node_file(guest: ProgramContext, path: str) -> str:
+    file = guest.root.files.get(path)
+    return file.content.decode("utf-8", "replace") if file is not None else ""
+
+
+def _write_atomic(path: Path, text: str) -> None:
+    """At once or not at all, for its owner's eyes."""
+    temporary = path.with_suffix(".fresh")
+    temporary.touch(mode=0o600)
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+async def _terminate(guest: ProgramContext, process: asyncio.subprocess.Process) -> None:
+    """Ask it to end, as kubelet does, and after the grace make it end."""
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(GRACE_S):
+            rest, _ = await process.communicate()
+        for line in rest.decode("utf-8", "replace").splitlines():
+            guest.out(line)
+    except TimeoutError:
+        guest.out(f"does not end within {GRACE_S:.0f} s of SIGTERM; it is killed")
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REAP_S):
+                    await process.wait()

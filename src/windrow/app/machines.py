@@ -6,20 +6,22 @@ import asyncio
 import platform
 import sys
 from base64 import b64decode
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windrow.app.driver_lookup import driver_for_kind
 from windrow.client.client import Client
 from windrow.client.downloads import Downloader
 from windrow.clusters.api.cluster import ResolveDriver, harvester_only
 from windrow.core.clock import Clock
+from windrow.core.errors import UserError
 from windrow.core.rng import Rng
+from windrow.drivers.api import Fault, NodeDriver, find_driver, find_refusal
 from windrow.drivers.archive import Platform
 from windrow.drivers.controller import NodeDriverController
+from windrow.drivers.installer import probe_flags
 from windrow.drivers.store import DriverStore
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.proxies import find_proxy
@@ -29,7 +31,7 @@ from windrow.machines.harvester.connections import Connect, ReadKubeconfig
 from windrow.machines.harvester.machines import HarvesterMachines
 from windrow.machines.plugin.machines import PluginMachines, PollIntervals
 from windrow.machines.plugin.process.client import open_plugin
-from windrow.machines.port import HARVESTER, Machines, MachineStatus
+from windrow.machines.port import HARVESTER, Machines, MachineStatus, Problem
 from windrow.machines.status_store import StatusStore
 from windrow.protocols.dockermachine import Flag
 
@@ -183,3 +185,37 @@ async def read_credential_fields(api: Client, driver: str, credential: str) -> d
     if not found:
         raise NotFound(f"Secret {namespace}/{name} has no key that begins with {prefix}", status=404)
     return found
+
+
+def driver_for_kind(kind: str, drivers: Iterable[NodeDriver]) -> str | Problem:
+    """The name of the driver that gives the kind, or why no machine can be made by it now.
+
+    HarvesterConfig is given also where no record says so: a manager that has only begun has none yet, and whoever
+    deleted it gets it back at the next start.
+    """
+    known = tuple(drivers)
+    driver, fault = find_driver(kind, known), find_refusal(kind, known)
+    if driver is None:
+        return harvester_only(kind)
+    return driver.driver_name if fault is None else Problem(fault.message, fault.hint)
+
+
+HINT = "name a docker-machine driver for Harvester: ours, which `make driver` builds, or the Go one"
+# Every version of the Go driver has it, and no other driver.
+MARKER_FLAG = "harvester-kubeconfig-content"
+
+
+class BadDriver(UserError):
+    """The file is no docker-machine driver for Harvester."""
+
+
+async def require_harvester_driver(path: Path, env: Mapping[str, str], clock: Clock) -> None:
+    """Return when the program at `path` answers as a driver for Harvester; it has ended by then. Raises BadDriver."""
+    try:
+        flags = await probe_flags(path, lambda program: read_create_flags(program, HARVESTER, env), clock)
+    except Fault as fault:
+        raise BadDriver(f"{path} is no docker-machine driver: {fault.message}", HINT) from fault
+    if MARKER_FLAG not in {flag.name for flag in flags}:
+        raise BadDriver(
+            f"{path} is a docker-machine driver, but not for Harvester: it has no flag {MARKER_FLAG}", HINT
+        )

@@ -7,9 +7,8 @@ import socket
 
 from windrow.apiserver.storage.sqlite import SqliteStore
 from windrow.app.clock import SystemClock
-from windrow.app.driver_file import require_harvester_driver
 from windrow.app.embedded import embedded_manager, install_crds, make_manager
-from windrow.app.machines import PluginSettings
+from windrow.app.machines import PluginSettings, require_harvester_driver
 from windrow.app.network import HttpConnector
 from windrow.app.options import Output, ServeOptions
 from windrow.client.client import Client

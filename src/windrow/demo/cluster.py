@@ -12,12 +12,12 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from windrow.app.network import Connect
-from windrow.app.waiting import Objects, wait_for
 from windrow.client.client import Client
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.clusters.api.names import NODE_MACHINE
 from windrow.core.clock import Clock
 from windrow.demo.report import Report
+from windrow.demo.waiting import Objects, wait_for
 from windrow.harvester.resources import VM
 from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.kubeconfig import parse_kubeconfig

@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from windrow.app.clock import SystemClock
-from windrow.app.driver_file import require_harvester_driver
 from windrow.app.embedded import EmbeddedHarvester, EmbeddedManager, embedded_harvester, embedded_manager
-from windrow.app.machines import PluginSettings, running
+from windrow.app.machines import PluginSettings, require_harvester_driver, running
 from windrow.app.network import HttpConnector
 from windrow.app.pki import write_private
 from windrow.app.preload import Preload, credential_secrets, read_preload
-from windrow.app.waiting import WaitTimedOut, informer_of
 from windrow.client.client import Client
 from windrow.client.informer import watching
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
@@ -37,6 +35,7 @@ from windrow.demo.report import Report, TimelineEntry, wrap_text
 from windrow.demo.scenarios import plan_scenarios, run_scenario
 from windrow.demo.service_scenarios import address_of, delete_pool, find_service
 from windrow.demo.timeline import describe_event
+from windrow.demo.waiting import WaitTimedOut, informer_of
 from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.errors import AlreadyExists, NotFound
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, new_object, uid_of

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from windrow.app.waiting import Objects, WaitTimedOut, wait_for
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.names import NODE_MACHINE
 from windrow.demo.cluster import DemoCluster, PoolSpec, nodes_by_machine
@@ -19,6 +18,7 @@ from windrow.demo.service_scenarios import (
     pick_machine_under_service,
     wait_for_service,
 )
+from windrow.demo.waiting import Objects, WaitTimedOut, wait_for
 from windrow.harvester.resources import VM, VM_ACTIONS, VMI
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, uid_of

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv4Address, IPv4Network
 
-from windrow.app.waiting import Objects, WaitTimedOut, wait_for
 from windrow.client.client import Client
 from windrow.core.clock import sleep
 from windrow.core.json import NotJson, loads
 from windrow.demo.cluster import DemoCluster
+from windrow.demo.waiting import Objects, WaitTimedOut, wait_for
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, NETWORK, VMI
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.app.driver_lookup import driver_for_kind
+from windrow.app.machines import driver_for_kind
 from windrow.drivers.api import NodeDriver
 from windrow.machines.port import Problem
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from windrow.cli.output.durations import format_duration
 from windrow.cli.output.lines import elide_middle, wrap
+from windrow.cli.output.progress import render_check, render_entry
 from windrow.cli.output.tables import render_machines, render_table
-from windrow.cli.output.timeline import render_check, render_entry
 from windrow.cli.output.views import MachineView, Wait
 
 

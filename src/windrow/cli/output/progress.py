@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from windrow.cli.context import CliContext
-from windrow.cli.output import timeline
-from windrow.cli.output.lines import Span, StyledLine, line, wrap
+from windrow.cli.output.lines import Span, StyledLine, Tone, line, wrap
 from windrow.cli.output.terminal import LiveDisplay, live_display, print_lines
 from windrow.cli.output.tree import render_tree
 from windrow.cli.output.views import read_views
@@ -31,10 +30,10 @@ class PlainOutput:
         )
 
     def timeline_entry(self, entry: TimelineEntry) -> None:
-        self._lines(timeline.render_entry(entry.at, entry.text, self._context.width))
+        self._lines(render_entry(entry.at, entry.text, self._context.width))
 
     def check_record(self, check: CheckRecord) -> None:
-        self._lines(timeline.render_check(check.name, check.ok, check.detail, self._context.width))
+        self._lines(render_check(check.name, check.ok, check.detail, self._context.width))
 
     def update(self, clusters: Iterable[Raw], machines: Iterable[Raw]) -> None:
         """Nothing: the timeline entries say the same."""
@@ -89,3 +88,24 @@ def open_output(context: CliContext, *, plain: bool) -> Iterator[PlainOutput]:
     out = LiveOutput(context)
     with live_display(context, out.render) as out.display:
         yield out
+
+
+def _format_offset(offset_s: float) -> str:
+    minutes, seconds = divmod(offset_s, 60)
+    return f"{int(minutes):2d}:{seconds:04.1f}"
+
+
+def _hanging(head: str, tone: Tone, text: str, width: int) -> list[StyledLine]:
+    parts = wrap(text, max(width - len(head), 20)) or [""]
+    rest = " " * len(head)
+    return [line((head if place == 0 else rest, tone), part) for place, part in enumerate(parts)]
+
+
+def render_entry(at: float, what: str, width: int = 80) -> list[StyledLine]:
+    """` 0:12.4  the first server's supervisor answers`, wrapped under its text."""
+    return _hanging(f"{_format_offset(at)}  ", "quiet", what, width)
+
+
+def render_check(name: str, ok: bool, detail: str, width: int = 80) -> list[StyledLine]:
+    """`   ok    nodes-ready: 5 of 5 nodes are Ready`."""
+    return _hanging("   ok    " if ok else "   FAILED ", "good" if ok else "bad", f"{name}: {detail}", width)

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from windrow.app.clock import SystemClock
-from windrow.app.guest_process import GuestProcess
-from windrow.app.guest_programs import guest_programs
+from windrow.app.guest_programs import GuestProcess, guest_programs
 from windrow.core.rng import Rng
 from windrow.core.yaml import load
 from windrow.emulator.guest_os.hardware import Disk, File, ProgramContext
