@@ -88,13 +88,27 @@ def test_the_whole_demo_goes_through_a_docker_machine_plugin(tmp_path: Path) -> 
     timeline = report["timeline"]
     assert isinstance(timeline, list)
     assert any(
-        "made by the docker-machine plugin" in moment["what"] and driver in moment["what"]
-        for moment in timeline
+        "created by the docker-machine plugin" in entry["what"] and driver in entry["what"]
+        for entry in timeline
     )
     calls = report["calls"]
     assert isinstance(calls, dict)
     ordered = [call for call in calls if call.startswith("harvester POST") and "virtualmachines" in call]
     assert ordered == [], "the manager itself made a VM"
+
+
+def test_a_refused_cluster_ends_the_demo_with_its_problems(tmp_path: Path) -> None:
+    text = (ROOT / "src" / "windrow" / "demo" / "manifests" / "three-and-two.yaml").read_text()
+    (tmp_path / "bad.yaml").write_text(text.replace("name: nc-orchard-workers", "name: absent", 1))
+
+    said = Shell(tmp_path).complaint(
+        "demo", "--plain", "-f", "bad.yaml", "--report", "r.json", "--time-scale", SPEED, code=3, within=150
+    )
+
+    assert "Cluster fleet-default/orchard is refused" in said
+    assert "→ Create it, or correct the name" in said
+    (check,) = json.loads((tmp_path / "r.json").read_text())["checks"]
+    assert (check["name"], check["ok"]) == ("cluster-ready", False)
 
 
 @needs_kubectl

@@ -1,7 +1,7 @@
-"""`windrow check`: everything that is wrong with a manifest, before anything is made.
+"""`windrow check`: every problem of a manifest, before anything is created.
 
-The manifest is read as the manager reads it, and its HarvesterConfigs as the node driver reads them; then, where a
-Harvester can be asked, the machines are checked there as before they are created. Nothing is written anywhere.
+The manifest is read as the cluster manager reads it, and its HarvesterConfigs as the node driver reads them; then the
+machines are checked on Harvester as before they are created, where there is a credential. Nothing is written.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from windrow.nodedriver.validate.rules import find_problems
 
 CREDENTIAL_FIELD = "cloudCredentialSecretName"
 
-# A driver and the `namespace:name` of a credential -> its fields, where the management API can be asked.
+# From a driver and the `namespace:name` of a credential to its fields, read from the management API.
 ReadFields = Callable[[str, str], Awaitable[Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What is wrong with one cluster, or with a HarvesterConfig that no cluster of the manifest names.
+    """The problems of one Cluster, or of a HarvesterConfig that no Cluster of the manifest names.
 
-    `asked` says whether Harvester was asked about all of it; `unasked` why not, where no problem says so. `strange`
-    are the kinds of other drivers, with the pools that name them: nobody was asked about these.
+    `harvester_asked`: whether all of it was checked on Harvester; `not_asked` says why not, where no problem does.
+    `unchecked_kinds` are the kinds of other drivers, with the pools that name them.
     """
 
     namespace: str
@@ -60,10 +60,10 @@ class CheckResult:
 async def run(
     documents: Sequence[Raw], manager: ClientConfig | None, harvester: str = ""
 ) -> list[CheckResult]:
-    """A verdict for each Cluster in `documents`, asking whoever is known.
+    """A result for each Cluster in `documents`.
 
-    `manager` is the management API, which knows credentials and further configs; `harvester` is the text of a
-    kubeconfig to use instead of any credential. With neither, only the manifest is judged.
+    `manager` is the management API, with credentials and further configs; `harvester` is the text of a kubeconfig to use
+    instead of any credential. Without both, only the manifest is checked.
     """
     if manager is None and not harvester:
         return await check(documents)
@@ -83,7 +83,7 @@ async def run(
             if not harvester:
                 assert manager is not None
                 return await check(
-                    documents, not_asked=f"no Harvester was named, and nobody answers at {manager.server}"
+                    documents, not_asked=f"--harvester is not given, and {manager.server} does not answer"
                 )
             api = None
 
@@ -104,13 +104,13 @@ async def run(
 
 
 async def read_existing(api: Client, documents: Sequence[Raw]) -> tuple[list[Raw], ResolveDriver]:
-    """The machine configs that exist already, of every kind that the Clusters name, and who gives these kinds."""
+    """The existing machine configs of every kind that the Clusters name, and a function from kind to driver."""
     kinds = {HARVESTER_CONFIG.kind}.union(*map(read_machine_config_kinds, _clusters(documents)))
     configs: list[Raw] = []
     for kind in sorted(kinds):
         try:
             configs += await api.list(machine_config(kind))
-        except NotFound:  # nobody defined it; who gives it is judged below
+        except NotFound:  # the kind is not defined; its driver is looked up below
             continue
     try:
         drivers = [read_driver(raw) for raw in await api.list(NODE_DRIVER)]
@@ -120,7 +120,7 @@ async def read_existing(api: Client, documents: Sequence[Raw]) -> tuple[list[Raw
 
 
 def assume_driver(kind: str) -> str:
-    """The driver that a kind is called after, for where nobody can be asked which there are."""
+    """The driver that the kind is named after: for checks without a management API."""
     return kind.removesuffix("Config").lower()
 
 
@@ -136,16 +136,15 @@ async def check(
     documents: Sequence[Raw],
     configs: Sequence[Raw] = (),
     machines: Machines | None = None,
-    not_asked: str = "no Harvester was named",
+    not_asked: str = "neither --harvester nor a management API is given",
     *,
     single_credential: bool = False,
     driver_for_kind: ResolveDriver = assume_driver,
     fields_of: ReadFields | None = None,
 ) -> list[CheckResult]:
-    """A verdict for each Cluster in `documents`. `configs` are machine configs that exist already; those in the
-    documents come first. Without `machines`, Harvester is not asked; `one_for_all` says that it answers to any
-    credential. Configs of other kinds than HarvesterConfig are their drivers' to judge; of these the credential is
-    looked for with `fields_of`, unless it is among the documents."""
+    """A result for each Cluster in `documents`. `configs` are existing machine configs; those in the documents come first.
+    Without `machines`, nothing is checked on Harvester; `single_credential`: it is used for every pool. Configs of other
+    kinds than HarvesterConfig are not checked; of these the credential is read with `fields_of`, unless it is a document."""
     own = [raw for raw in documents if _is_config(raw)]
     own_keys = {_key(raw) for raw in own}
     others = [raw for raw in configs if _key(raw) not in own_keys]
@@ -179,7 +178,7 @@ async def _check_machines(
     machines: Machines | None,
     single_credential: bool,
 ) -> CheckResult:
-    """The verdict with what is wrong with the cluster's HarvesterConfigs, in themselves and on Harvester."""
+    """The result with the problems of the cluster's HarvesterConfigs, in themselves and on Harvester."""
     raws = {_key(raw): raw for raw in reversed(configs)}
     problems = list(result.problems)
     has_credential = single_credential or not any(
@@ -201,9 +200,9 @@ async def _check_machines(
         except MachineRefused as refused:
             problems += _labelled([one for one in refused.problems if one not in own], label)
         else:
-            # Names are the cluster's and the pools' doing, and were judged there.
+            # Names come from the Cluster and its pools, and were checked there.
             problems += _labelled([one for one in found if one not in own and one.field != "name"], label)
-    # Problems that are told need no further reason for not having asked.
+    # A problem already says why Harvester was not asked.
     reason = result.not_asked if machines is None else ""
     return replace(result, problems=tuple(dict.fromkeys(problems)), not_asked=reason, harvester_asked=asked)
 
@@ -211,7 +210,7 @@ async def _check_machines(
 async def _check_credentials(
     result: CheckResult, cluster: Cluster, documents: Sequence[Raw], fields_of: ReadFields | None
 ) -> CheckResult:
-    """The verdict with what can be said of pools of other drivers: their kinds, and whether there is a credential."""
+    """The result with the kinds of other drivers' pools, and problems of their credentials."""
     groups: dict[tuple[str, str, str], list[Pool]] = {}
     for pool in cluster.pools:
         if pool.kind != HARVESTER_CONFIG.kind:
@@ -254,7 +253,7 @@ def _labelled(problems: Iterable[Problem], label: str) -> list[Problem]:
 
 
 def _check_options(options: Mapping[str, Any], name: str) -> list[Problem]:
-    """What is wrong with a HarvesterConfig's fields in themselves."""
+    """The problems of a HarvesterConfig's fields in themselves."""
     configuration, unread = read_fields(options)
     fields = {problem.field for problem in unread}
     configuration = replace(configuration, machine_name=name, kubeconfig_content="", cloud_config="")
@@ -266,19 +265,19 @@ def _check_options(options: Mapping[str, Any], name: str) -> list[Problem]:
 
 
 def _unknown_fields(raw: Raw) -> list[Problem]:
-    """Fields that no driver knows. They are kept, so this is a warning."""
+    """A warning for each field that the node driver does not have; the field is kept."""
     problems = []
     for field in read_options(raw):
         if field not in BY_FIELD:
             near = get_close_matches(field, BY_FIELD, 1)
-            hint = f"did you mean {near[0]}?" if near else "check its spelling; it is kept as it is"
-            problems.append(Problem(f"{field} is not a field we know", hint, field, "warning"))
+            hint = f"did you mean {near[0]}?" if near else "check its spelling; the field is kept"
+            problems.append(Problem(f"{field} is not a field of HarvesterConfig", hint, field, "warning"))
     return problems
 
 
 def plan_specs(cluster: Cluster) -> list[tuple[MachineSpec, list[Pool]]]:
-    """One machine for each config and credential, with the pools that share them: their other machines are like it.
-    Pools whose config is not known, or not a HarvesterConfig, are passed over."""
+    """One machine for each config and credential, with the pools that share them: their machines are alike.
+    Pools whose config is not known, or not a HarvesterConfig, are left out."""
     groups: dict[tuple[str, str], list[Pool]] = {}
     for pool in cluster.pools:
         if pool.options is not None and pool.kind == HARVESTER_CONFIG.kind:

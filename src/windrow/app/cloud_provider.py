@@ -67,7 +67,7 @@ async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
     clock = SystemClock()
     async with ConnectionPool() as pool:
 
-        def dial(access: ClientConfig) -> Transport:
+        def connect(access: ClientConfig) -> Transport:
             return HttpTransport(access, clock, env=env, user_agent=f"{PROGRAM}/v{__version__}", pool=pool)
 
         try:
@@ -75,7 +75,7 @@ async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
                 argv,
                 env,
                 _read_file,
-                dial,
+                connect,
                 clock,
                 Rng(),
                 logging.getLogger(PROGRAM),
@@ -93,7 +93,7 @@ async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def _exit(code: int) -> NoReturn:
-    """Leave without waiting for threads: one that resolves a name may take minutes to give up."""
+    """End the process without waiting for threads: a name resolution may take minutes."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
@@ -111,7 +111,7 @@ def _log_crash(error: Exception) -> None:
 
 
 def print_line(line: str) -> None:
-    """One line to standard output, for as long as somebody reads it."""
+    """One line to standard output; a closed pipe is ignored."""
     try:
         print(line, flush=True)
     except BrokenPipeError:  # as `| head` leaves it
@@ -119,7 +119,7 @@ def print_line(line: str) -> None:
 
 
 def _discard_output(stream: TextIO) -> None:
-    """What is written from now on goes nowhere; else the interpreter stumbles over the rest when it ends."""
+    """Send further output of the stream to /dev/null; the interpreter flushes it at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
@@ -139,7 +139,7 @@ def _read_file(path: str) -> str:
 
 
 def _is_replaced(path: str) -> bool:
-    """Whether no directory holds this file any more: it lives on because it is mounted."""
+    """Whether the file was unlinked and lives on because it is mounted."""
     try:
         return os.stat(path).st_nlink == 0
     except OSError:

@@ -1,6 +1,6 @@
-"""An embedded Harvester and an embedded manager, each as one context: up on entry, orderly down on exit.
+"""An emulated Harvester and a cluster manager, each as one async context: serving inside, stopped in order outside.
 
-Both write a kubeconfig into `state` before they say that they are up, so that whoever waits for the file can use it.
+Both write a kubeconfig into the state directory before they serve, so that a script can wait for the file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from windrow.nodedriver.schema import harvester_config_crd
 
 HARVESTER_FILE = "harvester.yaml"
 MANAGER_FILE = "manager.yaml"
-# Where Rancher keeps clusters and cloud credentials: manifests written for it name these.
+# Rancher's namespaces for clusters and cloud credentials, which its manifests name.
 RANCHER_NAMESPACES = ("fleet-default", "cattle-global-data")
 
 
@@ -56,7 +56,7 @@ RANCHER_NAMESPACES = ("fleet-default", "cattle-global-data")
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedHarvester:
-    """An embedded Harvester that answers. `kubeconfig` is its administrator's, as a user would have downloaded it."""
+    """An emulated Harvester that serves. `kubeconfig` is its administrator's, as a user downloads it."""
 
     harvester: Harvester
     version: str
@@ -66,7 +66,7 @@ class EmbeddedHarvester:
 
 
 async def preload_objects(harvester: Harvester, preload: Preload) -> None:
-    """Put everything that `stock` names on the shelves; credentials are the manager's to hold. May be repeated."""
+    """Create every object that `preload` names; credentials belong to the management API. May be repeated."""
     await harvester.preload(
         images=sorted(preload.images),
         networks=sorted(preload.networks),
@@ -87,9 +87,9 @@ async def embedded_harvester(
     port: int = 0,
     cloud_provider: GuestProcess | None = None,
 ) -> AsyncIterator[EmbeddedHarvester]:
-    """An embedded Harvester with `stock` on its shelves, its kubeconfig in `state`. Raises DirectoryInUse.
+    """An emulated Harvester with the objects of `preload`, its kubeconfig in `state_dir`. Raises DirectoryInUse.
 
-    Its guests run `cloud_provider` where one is given, else ours in this process.
+    Its guests run `cloud_provider`; where it is None, Windrow's in this process.
     """
     with lock_state_dir(state_dir, "harvester", "emulator"):
         async with _harvester(state_dir, preload, clock, rng, time_scale, port, cloud_provider) as embedded:
@@ -125,7 +125,7 @@ async def _harvester(
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedManager:
-    """A manager that answers, with its own API server. `calls` counts what it asked of Harvester and guests."""
+    """A cluster manager that serves its management API. `request_counts` counts requests to Harvester and guests."""
 
     access: ClientConfig
     kubeconfig_path: Path
@@ -133,12 +133,12 @@ class EmbeddedManager:
 
 
 def management_crds() -> list[dict[str, Any]]:
-    """The definitions of every kind of the management API."""
+    """The CustomResourceDefinitions of the management API."""
     return [*kinds.crds(), harvester_config_crd(), *node_drivers.crds()]
 
 
 def management_api(store: Store, clock: Clock, rng: Rng) -> ApiServer:
-    """The management API over `store`, with our kinds installed."""
+    """The management API over `store`, with its CustomResourceDefinitions."""
     api = ApiServer(store, clock, rng, name="windrow")
     for crd in management_crds():
         api.install_crd(crd)
@@ -146,7 +146,7 @@ def management_api(store: Store, clock: Clock, rng: Rng) -> ApiServer:
 
 
 async def install_crds(api: Client) -> None:
-    """Bring our kinds and Rancher's namespaces to a Kubernetes that holds the management API. May be repeated."""
+    """Apply the CustomResourceDefinitions, and Rancher's namespaces, to a Kubernetes API. May be repeated."""
     for crd in management_crds():
         await api.apply(CRD.ref(crd["metadata"]["name"]), crd, "windrow", force=True)
     for name in RANCHER_NAMESPACES:
@@ -163,15 +163,15 @@ def make_manager(
     proxy: str = "",
     plugins: PluginSettings | None = None,
 ) -> tuple[ClusterController, MachineBackend]:
-    """The manager on the management API behind `transport`, and its machinery; both want to be run.
+    """The cluster controller on the management API behind `transport`, and its machine backend; the caller runs both.
 
-    Without `plugins` Harvester's machines are made directly, and there are no others.
+    Without `plugins`, machines on Harvester are created directly, and no other driver exists.
     """
     api = Client(transport)
     counts = request_counts if request_counts is not None else Counter()
 
     def connect_counted(access: ClientConfig) -> Transport:
-        # Guests are dialled with the manager's own certificate, Harvester with the user's credential.
+        # A connection with the manager's own certificate leads to a guest; Harvester has the user's credential.
         label = "guest" if access.user == USER else "harvester"
         if proxy and not access.proxy_url:
             access = replace(access, proxy_url=proxy)
@@ -226,7 +226,7 @@ async def embedded_manager(
     proxy: str = "",
     plugins: PluginSettings | None = None,
 ) -> AsyncIterator[EmbeddedManager]:
-    """A manager over `store` (in memory when None), its kubeconfig in `state`. Raises DirectoryInUse."""
+    """A cluster manager over `store` (in memory when None), its kubeconfig in `state_dir`. Raises DirectoryInUse."""
     with lock_state_dir(state_dir, "manager", "manager"):
         async with _manager(
             state_dir, clock, rng, connect, store or MemoryStore(), port, proxy, plugins
@@ -265,7 +265,10 @@ TEXT = "text/plain; charset=utf-8"
 
 
 def serve_consoles(harvester: Harvester) -> None:
-    """Let `harvester` answer for its machines' consoles."""
+    """Serve the consoles of simulated machines: `GET /windrow/console/NAMESPACE/NAME` on the emulator.
+
+    A real Harvester shows consoles through VNC only, so the path is Windrow's and outside of the Kubernetes API.
+    """
 
     async def answer(request: Request, caller: UserInfo) -> Reply:
         namespace, _, name = request.path.removeprefix(PREFIX).partition("/")

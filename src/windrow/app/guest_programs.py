@@ -1,7 +1,9 @@
-"""What the simulated guests run: our own programs, reaching the rack as their node would.
+"""Programs of the emulator's guests, which connect as their Node would.
 
-They run in this process, or each as a process of its own: then it may be any program that takes the same flags, such
-as the Go one. The chart's values decide the argv either way, and the cloud config is the node's file.
+They run in this process, or each as a process of its own: any program with the same flags, such as the Go one. The
+argv is that of the chart either way, and the cloud config is the file on the Node. A process connects through the
+emulator's proxy, which its kubeconfigs name; its cloud config is a copy that follows the Node's file; SIGTERM ends it
+when its Node is gone.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ CLOUD_PROVIDER = "harvester-cloud-provider"
 
 
 def guest_programs(cloud_provider: GuestProgram | None = None) -> Mapping[str, GuestProgram]:
-    """Programs by the name under which charts start them; ours in this process where no other is given."""
+    """Programs by the name that charts start; `cloud_provider` instead of Windrow's where it is given."""
     return {CLOUD_PROVIDER: cloud_provider or _run_cloud_provider}
 
 
@@ -38,7 +40,7 @@ async def _run_cloud_provider(guest: ProgramContext) -> int:
 
     def connect_from_guest(access: ClientConfig) -> Transport:
         if access.exec:
-            # It would run here, on the computer of whoever tries things out.
+            # An exec plugin would run on the user's computer.
             raise BadKubeconfig(
                 f"the kubeconfig for {access.server} wants the program {access.exec.command!r}, and simulated "
                 "guests have no programs of this computer",
@@ -69,14 +71,14 @@ def _node_file_reader(guest: ProgramContext) -> ReadFile:
 
 CLOUD_CONFIG_FLAG = "--cloud-config="
 POLL_INTERVAL = timedelta(seconds=1)
-# Kubernetes' grace for a pod that is to end.
+# Kubernetes' grace period of a pod.
 GRACE_S = 30.0
 REAP_S = 5.0
 
 
 @dataclass(slots=True)
 class GuestProcess:
-    """A Program for simulated guests. `proxy_url` is known once the rack is served."""
+    """A Program that runs as a process of this computer. `proxy_url` is set when the emulator serves."""
 
     program: Path
     env: Mapping[str, str]
@@ -127,14 +129,14 @@ class GuestProcess:
             text = self._copy(guest, source, cloud_config, text)
 
     def _copy(self, guest: ProgramContext, source: str, cloud_config: Path, previous: str) -> str:
-        """Bring the node's file to where the process sees it, where it is not as `seen`; the present text."""
+        """Copy the Node's file to the process's if it differs from `previous`; returns the present text."""
         text = _read_node_file(guest, source)
         if text and text != previous:
             _write_atomic(cloud_config, self._proxied(text))
         return text
 
     def _proxied(self, kubeconfig: str) -> str:
-        """The same kubeconfig with the proxy in each cluster that names none; other texts as they are."""
+        """The kubeconfig with the proxy in each cluster that names none; another text unchanged."""
         try:
             raw = load(kubeconfig)
         except NotYaml:
@@ -158,7 +160,7 @@ def _read_node_file(guest: ProgramContext, path: str) -> str:
 
 
 def _write_atomic(path: Path, text: str) -> None:
-    """At once or not at all, for its owner's eyes."""
+    """Write the file atomically, mode 0600."""
     temporary = path.with_suffix(".fresh")
     temporary.touch(mode=0o600)
     temporary.write_text(text)
@@ -166,7 +168,7 @@ def _write_atomic(path: Path, text: str) -> None:
 
 
 async def _terminate(guest: ProgramContext, process: asyncio.subprocess.Process) -> None:
-    """Ask it to end, as kubelet does, and after the grace make it end."""
+    """End the process as the kubelet does: SIGTERM, and SIGKILL after the grace period."""
     if process.returncode is not None:
         return
     with suppress(ProcessLookupError):
@@ -177,7 +179,7 @@ async def _terminate(guest: ProgramContext, process: asyncio.subprocess.Process)
         for line in rest.decode("utf-8", "replace").splitlines():
             guest.out(line)
     except TimeoutError:
-        guest.out(f"does not end within {GRACE_S:.0f} s of SIGTERM; it is killed")
+        guest.out(f"does not end within {GRACE_S:.0f} s of SIGTERM; killed")
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):

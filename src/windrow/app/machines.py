@@ -1,4 +1,4 @@
-"""Who makes machines: our node driver directly, docker-machine plugins, and the catalogue that brings those."""
+"""The machine backend: Harvester machines directly or by plugin, docker-machine plugins, and their NodeDrivers."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from windrow.protocols.dockermachine import Flag
 
 Service = Callable[[], Coroutine[Any, Any, None]]
 
-# What plugins get to see of our surroundings. Not KUBECONFIG and not HARVESTER_*: drivers fall back on those, and
-# would work on whatever Harvester they lead to.
+# The environment variables that plugins get. Neither KUBECONFIG nor HARVESTER_*: drivers fall back on those, and would
+# act on the Harvester that they lead to.
 PLUGIN_ENV_NAMES = frozenset(
     {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"}
     | {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
@@ -47,7 +47,7 @@ PLUGIN_ENV_NAMES = frozenset(
 
 @asynccontextmanager
 async def running(*services: Service) -> AsyncIterator[None]:
-    """Run `services` beside the block. They end with it; one that fails ends the block."""
+    """Run `services` while the block runs. One that fails ends the block."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(service()) for service in services]
         try:
@@ -58,21 +58,21 @@ async def running(*services: Service) -> AsyncIterator[None]:
 
 
 def plugin_env(env: Mapping[str, str]) -> dict[str, str]:
-    """What of `env` plugins get."""
+    """The variables of `env` that plugins get."""
     return {name: value for name, value in env.items() if name in PLUGIN_ENV_NAMES}
 
 
 async def read_create_flags(path: Path, driver: str, env: Mapping[str, str]) -> tuple[Flag, ...]:
-    """The create flags of the plugin at `path`. `env` is ours; raises what `open_plugin` raises."""
+    """The create flags of the plugin at `path`. Raises what `open_plugin` raises."""
     async with open_plugin(path, driver, env=plugin_env(env)) as plugin:
         return await plugin.get_flags()
 
 
 @dataclass(frozen=True, slots=True)
 class PluginSettings:
-    """What docker-machine plugins need of this computer. `state` is a directory for drivers and bootstrap documents;
-    `driver` is the plugin that makes Harvester's machines, None where they are made directly; `pace` says how often
-    machines of plugins are looked at. Drivers come from `file:` URLs only where `files_allowed`."""
+    """What docker-machine plugins need of this computer. `state_dir` holds drivers and bootstrap documents; `driver` is the
+    plugin for machines on Harvester, None to create them directly; `poll_intervals` are those of plugins' machines. Drivers
+    with `file:` URLs need `allow_file_urls`."""
 
     state_dir: Path
     env: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class PluginSettings:
 
 @dataclass(frozen=True, slots=True)
 class MachineBackend:
-    """The manager's machines, the drivers that it may name, and what has to run for them."""
+    """The manager's machines, the drivers that Clusters may name, and the services that run for them."""
 
     machines: Machines
     services: tuple[Service, ...]
@@ -96,7 +96,7 @@ class MachineBackend:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """All of it runs beside the block, and the catalogue knows its drivers."""
+        """The services run while the block does; the drivers are known when it begins."""
         async with running(*self.services):
             if self.drivers is not None:
                 await self.drivers.wait_started()
@@ -104,7 +104,7 @@ class MachineBackend:
 
 
 def direct_backend(credentials: ReadKubeconfig, connect: Connect, clock: Clock, rng: Rng) -> MachineBackend:
-    """Harvester's machines, made directly, and no others."""
+    """Machines on Harvester, created directly, and no other driver."""
     machines = HarvesterMachines(credentials, connect, clock, rng)
     return MachineBackend(machines, (machines.run,))
 
@@ -118,7 +118,7 @@ def full_backend(
     settings: PluginSettings,
     on_kind_changed: Callable[[str], None],
 ) -> MachineBackend:
-    """Machines of every driver in the catalogue. `heard` is told machine config kinds that can be used or no more."""
+    """Machines of every NodeDriver. `on_kind_changed` is called with each machine config kind that comes or goes."""
     drivers = _make_driver_controller(api, clock, rng, settings, on_kind_changed)
     statuses: StatusStore[MachineStatus] = StatusStore()
 
@@ -172,7 +172,7 @@ def _make_driver_controller(
 async def read_credential_fields(api: Client, driver: str, credential: str) -> dict[str, str]:
     """The fields of a cloud credential as Rancher keeps it: `<driver>credentialConfig-<field>` each.
 
-    Raises NotFound where the Secret `namespace:name` is absent or holds none of this driver's.
+    Raises NotFound where the Secret `namespace:name` is absent or has no field of this driver.
     """
     namespace, _, name = credential.rpartition(":")
     secret = await api.get(SECRET.ref(name, namespace or "default"))
@@ -188,10 +188,10 @@ async def read_credential_fields(api: Client, driver: str, credential: str) -> d
 
 
 def driver_for_kind(kind: str, drivers: Iterable[NodeDriver]) -> str | Problem:
-    """The name of the driver that gives the kind, or why no machine can be made by it now.
+    """The name of the driver that provides the machine config kind, or the problem that it has none now.
 
-    HarvesterConfig is given also where no record says so: a manager that has only begun has none yet, and whoever
-    deleted it gets it back at the next start.
+    HarvesterConfig has its driver without a NodeDriver, too: a manager that just started has none yet, and creates a
+    deleted one again when it restarts.
     """
     known = tuple(drivers)
     driver, fault = find_driver(kind, known), find_refusal(kind, known)
@@ -200,21 +200,21 @@ def driver_for_kind(kind: str, drivers: Iterable[NodeDriver]) -> str | Problem:
     return driver.driver_name if fault is None else Problem(fault.message, fault.hint)
 
 
-HINT = "name a docker-machine driver for Harvester: ours, which `make driver` builds, or the Go one"
-# Every version of the Go driver has it, and no other driver.
+HINT = "name a docker-machine driver for Harvester: Windrow's, which `make driver` builds, or the Go one"
+# A flag of every version of the Go driver, and of no other driver.
 MARKER_FLAG = "harvester-kubeconfig-content"
 
 
 class BadDriver(UserError):
-    """The file is no docker-machine driver for Harvester."""
+    """The file is not a docker-machine driver for Harvester."""
 
 
 async def require_harvester_driver(path: Path, env: Mapping[str, str], clock: Clock) -> None:
-    """Return when the program at `path` answers as a driver for Harvester; it has ended by then. Raises BadDriver."""
+    """Start the program at `path` and return when it answers as a driver for Harvester. Raises BadDriver."""
     try:
         flags = await probe_flags(path, lambda program: read_create_flags(program, HARVESTER, env), clock)
     except Fault as fault:
-        raise BadDriver(f"{path} is no docker-machine driver: {fault.message}", HINT) from fault
+        raise BadDriver(f"{path} is not a docker-machine driver: {fault.message}", HINT) from fault
     if MARKER_FLAG not in {flag.name for flag in flags}:
         raise BadDriver(
             f"{path} is a docker-machine driver, but not for Harvester: it has no flag {MARKER_FLAG}", HINT

@@ -1,6 +1,6 @@
-"""How components in this process reach API servers: over sockets, or straight through the simulated rack.
+"""Connecting to API servers, over sockets or through the emulator's network in this process.
 
-Both are one function from an `Access` (a kubeconfig, read) to a `Transport`; nothing above can tell them apart.
+Both are a function from a ClientConfig (a kubeconfig, read) to a Transport.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Connect = Callable[[ClientConfig], Transport]
 
 
 def verb_and_resource(request: Request) -> str:
-    """`GET virtualmachines`, `WATCH nodes`, `PUT virtualmachines/start`: what a request does, without names."""
+    """`GET virtualmachines`, `WATCH nodes`, `PUT virtualmachines/start`: a request without names."""
     parts = [part for part in request.path.split("/") if part]
     rest = parts[2:] if parts[:1] == ["api"] else parts[3:]
     if rest[:1] == ["namespaces"] and len(rest) > 2:
@@ -33,7 +33,7 @@ def verb_and_resource(request: Request) -> str:
 
 
 class CountingTransport(TransportMiddleware):
-    """Counts what goes through it, by verb and resource."""
+    """Counts requests by verb and resource."""
 
     def __init__(self, inner: Transport, counts: Counter[str], label: str) -> None:
         super().__init__(inner)
@@ -49,9 +49,9 @@ class CountingTransport(TransportMiddleware):
 
 
 class HttpConnector:
-    """Dials over real sockets out of one pool of connections, and closes all of them at the end.
+    """Connects over sockets from one connection pool, and closes the pool at the end.
 
-    `env` is the environment that exec plugins of kubeconfigs get.
+    `env` is the environment of the kubeconfigs' exec plugins.
     """
 
     def __init__(self, clock: Clock, env: Mapping[str, str] | None = None) -> None:
@@ -71,9 +71,9 @@ class HttpConnector:
 
 
 def in_process_connector(network: Network, clock: Clock, read_file: ReadFile | None = None) -> Connect:
-    """A dialler that calls the rack's doors directly; certificates and credentials are still checked.
+    """Connects to servers of the simulated network by function calls; certificates and credentials are verified.
 
-    `read_file` reads the files that kubeconfigs name, as the one who dials sees them.
+    `read_file` reads the files that kubeconfigs name, as the connecting machine sees them.
     """
 
     def connect(access: ClientConfig) -> Transport:

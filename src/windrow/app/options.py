@@ -1,7 +1,7 @@
-"""What the command line asks of `emulate`, `serve` and `demo`, and where they speak: the seam to `windrow.cli`.
+"""Options of `emulate` and `serve`, and the port on which they print: what `windrow.cli` hands in.
 
-Each of the three modules has one coroutine `run(options, out) -> int` whose result is the exit code. They read no
-argv and no environment, print nothing themselves, and end when their task is cancelled.
+Both modules have one coroutine `run(options, output) -> int` whose result is the exit code. They read no argv and no
+environment, print nothing themselves, and end when their task is cancelled.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class EmulateOptions:
-    """`state` is the directory for the kubeconfig and the store, `stock` the objects whose images, networks and
-    credentials shall exist, `speed` divides every stated delay, `port` 0 lets the system choose. `cloud_provider` is
-    the program that guests start as a process in the place of ours, with `env`."""
+    """`state_dir` is for the kubeconfigs, `preload` are the objects whose references shall exist, `time_scale` divides every
+    delay, `port` 0 is any free port. `cloud_provider` is the program that guests start as a process, with `env`."""
 
     state_dir: Path
     preload: tuple[dict[str, Any], ...] = ()
@@ -29,10 +28,10 @@ class EmulateOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """`kubeconfig` names an outside Kubernetes that holds the management API; None means the embedded store in
-    `state`. `proxy` is an HTTP proxy for every Harvester and guest whose kubeconfig names none. `env` is what exec
-    plugins of kubeconfigs get. `driver` is the docker-machine plugin that makes machines on Harvester; None means
-    that they are made directly. `driver_files` lets the catalogue take drivers from `file:` URLs."""
+    """`kubeconfig` is of a Kubernetes that holds the management API; None means the embedded store in `state_dir`. `proxy` is
+    the HTTP proxy to every Harvester and guest whose kubeconfig names none. `env` is for the kubeconfigs' exec plugins.
+    `driver` is the docker-machine plugin for machines on Harvester, None to create them directly. `allow_file_urls`:
+    NodeDrivers may have `file:` URLs."""
 
     state_dir: Path
     port: int = 0
@@ -44,8 +43,8 @@ class ServeOptions:
 
 
 class Output(Protocol):
-    """Whoever listens: a live view on a terminal, plain lines in a log, a list in a test."""
+    """Where a command prints: plain lines, a live view on a terminal, or a list in a test."""
 
     def print_line(self, line: str = "") -> None:
-        """One line for people, as it shall be read."""
+        """One line for people."""
         ...

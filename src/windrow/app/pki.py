@@ -1,4 +1,4 @@
-"""The certificates of an API server that we run: its own CA, its face, and one administrator."""
+"""The certificates of an API server of ours: its CA, its serving certificate, and its administrator's."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CERTIFICATE_LIFETIME = timedelta(days=365)
 
 @dataclass(frozen=True, slots=True)
 class ApiServerCa:
-    """A CA with its key, and the ServiceAccount signing it does (the same key pair, in PEM)."""
+    """A CA with its key; its key pair also signs ServiceAccount tokens."""
 
     name: str
     certificate: str
     key: str = field(repr=False)
 
     def server_identity(self, clock: Clock, dns: tuple[str, ...], ips: tuple[str, ...]) -> TlsIdentity:
-        """A serving certificate for these names; clients of the same CA are recognised."""
+        """A serving certificate for these names; client certificates of the same CA are accepted."""
         chain, key = pki.issue_certificate(
             self.certificate,
             self.key,
@@ -40,7 +40,7 @@ class ApiServerCa:
         return TlsIdentity(chain, key, self.certificate)
 
     def admin_config(self, clock: Clock, server: str, proxy_url: str = "") -> ClientConfig:
-        """Access as `system:masters`, valid for a year."""
+        """A client config for `system:masters`, valid for a year."""
         certificate, key = pki.issue_certificate(
             self.certificate,
             self.key,
@@ -61,7 +61,7 @@ def new_ca(name: str, clock: Clock) -> ApiServerCa:
 
 
 def load_or_create_ca(path: Path, name: str, clock: Clock) -> ApiServerCa:
-    """The authority in `path`, made and written (0600) when it is not there: kubeconfigs outlive a restart."""
+    """The CA in `path`, created there (0600) if the file does not exist: kubeconfigs outlive a restart."""
     if path.exists():
         raw = json.loads(path.read_text())
         return ApiServerCa(name, raw["certificate"], raw["key"])
@@ -71,7 +71,7 @@ def load_or_create_ca(path: Path, name: str, clock: Clock) -> ApiServerCa:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write `text` so that only the owner may read it, all or nothing."""
+    """Write the file atomically, mode 0600."""
     temporary = path.with_name(f".{path.name}.new")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w") as file:

@@ -1,8 +1,8 @@
-"""What an embedded Harvester must have on its shelves so that given manifests can come up.
+"""The objects that an emulated Harvester must have so that given manifests can come up.
 
-A manifest names images, networks, storage classes, key pairs, namespaces and credentials that exist on the user's
-own Harvester. `read_stock` collects those names; nothing is guessed beyond them, and `Stock.lines` says what was
-put there so that nobody takes the emulator's shelves for their own.
+A manifest names images, networks, storage classes, key pairs, namespaces and credentials of the user's Harvester.
+`read_preload` collects those names and nothing else; `Preload.lines` lists what is created, since none of it is the
+user's own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Preload:
         return Preload(*(getattr(self, field.name) | getattr(other, field.name) for field in fields(Preload)))
 
     def lines(self) -> list[str]:
-        """One line for each shelf that is not empty, for people."""
+        """One line for each kind of object that is named."""
         return [
             f"{field.name.replace('_', ' ')}: {', '.join(sorted(getattr(self, field.name)))}"
             for field in fields(Preload)
@@ -40,9 +40,9 @@ class Preload:
 
 
 def _structured(value: Any) -> Any:
-    """A field that may be structured YAML or JSON inside a string; anything unreadable counts as empty.
+    """A field that may be structured YAML or JSON in a string; what cannot be read counts as empty.
 
-    The manager reports malformed fields; the shelves need not.
+    The manager reports malformed fields.
     """
     if isinstance(value, str):
         try:
@@ -95,7 +95,7 @@ def read_preload(documents: Iterable[Mapping[str, Any]]) -> Preload:
 
 
 def credential_secrets(preload: Preload, kubeconfig: str, fallback: str = "default") -> list[dict[str, Any]]:
-    """The Secrets that the manifests' credentials name, in Rancher's form, each holding `kubeconfig`."""
+    """The Secrets that the manifests' credentials name, in Rancher's form, each with `kubeconfig`."""
     secrets = []
     for name in sorted(preload.credentials):
         namespace, _, short = name.rpartition(":")

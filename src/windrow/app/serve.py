@@ -1,4 +1,4 @@
-"""`windrow serve`: the cluster manager as a process of its own, over its embedded store or an outside Kubernetes."""
+"""`windrow serve`: the cluster manager as a process of its own, over its own store or another Kubernetes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEASE_NAME = ("kube-system", "windrow-manager")
 
 
 async def run(options: ServeOptions, out: Output) -> int:
-    """Serve until cancelled. Raises BadDriver where the plugin that is named cannot make machines."""
+    """Serve until cancelled. Raises BadDriver where `driver` is not a docker-machine driver for Harvester."""
     if options.driver is not None:
         await require_harvester_driver(options.driver, options.env, SystemClock())
     if options.kubeconfig is not None:
@@ -44,8 +44,8 @@ async def run(options: ServeOptions, out: Output) -> int:
                 plugins=_plugin_settings(options),
             ) as managed,
         ):
-            out.print_line(f"The cluster manager answers at {managed.access.server}.")
-            out.print_line(f"Its kubeconfig: {managed.kubeconfig_path}")
+            out.print_line(f"The cluster manager serves at {managed.access.server}.")
+            out.print_line(f"Kubeconfig: {managed.kubeconfig_path}")
             out.print_line(f"Try: kubectl --kubeconfig {managed.kubeconfig_path} get clusters,machines -A")
             await asyncio.Event().wait()
     finally:
@@ -58,7 +58,7 @@ def _plugin_settings(options: ServeOptions) -> PluginSettings:
 
 
 async def _serve_external(options: ServeOptions, out: Output) -> int:
-    """Manage the clusters in somebody else's Kubernetes; of several managers, the one with the lease works."""
+    """Keep the objects in another Kubernetes; of several managers, the one that holds the Lease is active."""
     assert options.kubeconfig is not None
     folder = options.kubeconfig.parent
     access = parse_kubeconfig(
@@ -76,11 +76,11 @@ async def _serve_external(options: ServeOptions, out: Output) -> int:
             Client(transport), *LEASE_NAME, f"{socket.gethostname()}_{rng.uid()}", clock, rng
         )
         out.print_line(
-            f"The cluster manager keeps its objects at {access.server}; waiting for the lease {'/'.join(LEASE_NAME)}."
+            f"The cluster manager keeps its objects at {access.server}; waiting for Lease {'/'.join(LEASE_NAME)}."
         )
 
         async def lead() -> None:
-            out.print_line("This manager has the lease and works.")
+            out.print_line(f"Acquired Lease {'/'.join(LEASE_NAME)}; this manager is active.")
             async with backend.running():
                 await manager.run()
 

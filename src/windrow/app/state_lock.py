@@ -1,4 +1,4 @@
-"""One process to a state directory: a lock file, given back by the system however the process ends."""
+"""One process per state directory: a lock file, which the system releases when the process ends."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from windrow.core.errors import UserError
 
 try:
     import fcntl
-except ImportError:  # Windows has none; there nobody is kept out
+except ImportError:  # Windows has none; there is no lock there
     fcntl = None  # type: ignore[assignment]
 
 
 class DirectoryInUse(UserError):
-    """Another process holds the directory. `fact` says which, `cure` what to do."""
+    """Another process uses the state directory."""
 
 
 @contextmanager
 def lock_state_dir(state_dir: Path, role: str, program: str) -> Iterator[None]:
-    """Hold `state` in this role while the block runs. Raises DirectoryInUse; `said` is what such a process is called.
+    """Hold `state_dir` in this role while the block runs; `program` is the name of such a process. Raises DirectoryInUse.
 
-    The file stays: whoever removed it could leave two processes holding two files of one name.
+    The file stays: removing it would allow two processes to lock two files of one name.
     """
     if fcntl is None:
         yield
@@ -37,7 +37,7 @@ def lock_state_dir(state_dir: Path, role: str, program: str) -> Iterator[None]:
             holder = file.read().strip()
             raise DirectoryInUse(
                 f"{state_dir} is in use by another {program}{f' (process {holder})' if holder else ''}",
-                "Stop that one, or name another directory with --state-dir.",
+                "Stop that process, or name another directory with --state-dir.",
             ) from None
         file.truncate(0)
         file.write(str(os.getpid()))

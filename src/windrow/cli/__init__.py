@@ -1,1 +1,1 @@
-"""The command line: one verb, one file; what is printed is made by pure functions in `screens`."""
+"""The command line: one file per command; what it prints is made by pure functions in `output`."""

@@ -20,7 +20,7 @@ from windrow.cli.context import CliContext, process_context
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`module` (in windrow.cli.commands) has `arguments(parser)` and `run(given, edge) -> exit code`."""
+    """`module` (in windrow.cli.commands) has `arguments(parser)` and `run(args, context) -> exit code`."""
 
     name: str
     module: str

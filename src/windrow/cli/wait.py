@@ -105,15 +105,15 @@ async def wait_for_ready(
     manager: Connection, refs: Sequence[ObjectRef], timeout: timedelta, context: CliContext
 ) -> int:
     """Return once every cluster is Ready. Raises CliError when one is refused, or the timeout passes."""
-    teller = _WaitPrinter(context)
+    printer = _WaitPrinter(context)
 
     async def look() -> bool:
-        picture = await _read_views(manager, refs)
-        for cluster in picture:
+        views = await _read_views(manager, refs)
+        for cluster in views:
             if cluster.refused and cluster.is_observed:
                 raise _refused_error(cluster)
-            teller.print_changes(cluster)
-        return all(cluster.ready and cluster.is_observed for cluster in picture)
+            printer.print_changes(cluster)
+        return all(cluster.ready and cluster.is_observed for cluster in views)
 
     await _watch_until(look, manager, _only_namespace(refs), timeout, "the clusters to be ready")
     for ref in refs:
@@ -125,11 +125,11 @@ async def wait_for_settled(
     manager: Connection, ref: ObjectRef, timeout: timedelta, context: CliContext
 ) -> int:
     """Return once every pool has its quantity of machines, all Ready, and no other."""
-    teller = _WaitPrinter(context)
+    printer = _WaitPrinter(context)
 
     async def look() -> bool:
         (cluster,) = await _read_views(manager, [ref])
-        teller.print_changes(cluster)
+        printer.print_changes(cluster)
         return (
             cluster.ready
             and cluster.is_observed
@@ -145,17 +145,17 @@ async def wait_for_deletion(
     manager: Connection, ref: ObjectRef, uid: str, timeout: timedelta, context: CliContext
 ) -> int:
     """Return once the cluster with this uid is gone."""
-    teller = _WaitPrinter(context)
+    printer = _WaitPrinter(context)
 
     async def look() -> bool:
         try:
-            picture = await _read_views(manager, [ref])
+            views = await _read_views(manager, [ref])
             now = await manager.client.get(ref)
         except NotFound:
             return True
         if now["metadata"]["uid"] != uid:
             return True
-        teller.print_changes(picture[0])
+        printer.print_changes(views[0])
         return False
 
     await _watch_until(look, manager, ref.namespace, timeout, f"{ref} to be gone")
@@ -172,8 +172,8 @@ async def _find_kept_objects(manager: Connection, ref: ObjectRef, uid: str) -> l
         events = await manager.client.list(EVENT, ref.namespace)
     except KubeError:
         return []  # deleting a Cluster needs no permission to read events
-    told = [raw for raw in events if raw.get("reason") == "KeepLoadBalancers"]
-    return sorted({str(raw["message"]) for raw in told if nested(raw, "involvedObject", "uid") == uid})
+    kept = [raw for raw in events if raw.get("reason") == "KeepLoadBalancers"]
+    return sorted({str(raw["message"]) for raw in kept if nested(raw, "involvedObject", "uid") == uid})
 
 
 def _refused_error(cluster: ClusterView) -> CliError:

@@ -1,4 +1,4 @@
-"""What the command line asks of the demo, and where the demo prints."""
+"""Options of the demo, and the port on which it prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """`documents` are the objects to play with; none means our own example. `state` None means a directory that lives as long as the demo.
+    """`documents` are the objects to apply; none means the shipped manifest. `state_dir` None is a temporary directory.
     `driver` and `env` as for ServeOptions."""
 
     documents: tuple[dict[str, Any], ...] = ()
@@ -32,13 +32,13 @@ class DemoOutput(Output, Protocol):
     """An Output that also shows the timeline, the checks and the present clusters."""
 
     def timeline_entry(self, entry: TimelineEntry) -> None:
-        """Something happened."""
+        """A new entry of the timeline."""
         ...
 
     def check_record(self, check: CheckRecord) -> None:
-        """Something was looked at, and held or not."""
+        """The result of a check."""
         ...
 
     def update(self, clusters: Iterable[Raw], machines: Iterable[Raw]) -> None:
-        """The present Cluster and Machine objects, for a view that stands still. May be called at any rate."""
+        """The present Cluster and Machine objects, for a live view. May be called at any rate."""
         ...

@@ -1,8 +1,7 @@
-"""The clocks that the edge hands out: the real one, and one for stories in which nobody ever waits.
+"""A clock for tests, and an event loop on which it passes without waiting.
 
-A story runs on a `DrivenLoop`: an asyncio event loop whose time jumps to the next timer as soon as no task can go
-on. With the in-process transport and the memory store nothing touches a socket or a thread, so an hour of cluster
-life takes a second and is the same every time.
+A DrivenLoop is an asyncio event loop whose time jumps to the next timer as soon as no task can run. With the in-process
+transport and the memory store nothing uses a socket or a thread, so an hour takes a second and is the same every time.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class LoopClock:
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Never blocks: instead of waiting for `timeout`, it moves the loop's time by it."""
+    """Never blocks: instead of waiting for `timeout`, it advances the loop's time by it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,18 +43,18 @@ class _JumpingSelector(selectors.SelectSelector):
         ready = super().select(0)
         if ready or timeout is None or timeout <= 0:
             if timeout is None and not ready:
-                raise Deadlock("every task waits for something that no timer and no other task will bring")
+                raise Deadlock("every task waits, and no timer or other task will wake one")
             return ready
         self.elapsed += timeout
         return ready
 
 
 class Deadlock(RuntimeError):
-    """Nothing can happen any more: the story would wait for ever."""
+    """Every task waits, and no timer or other task will wake one."""
 
 
 class DrivenLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes only when all tasks wait. For stories without sockets or threads."""
+    """An event loop whose time passes only while every task waits. For tests without sockets or threads."""
 
     def __init__(self) -> None:
         self._selector_clock = _JumpingSelector()
@@ -66,6 +65,6 @@ class DrivenLoop(asyncio.SelectorEventLoop):
 
 
 def run_driven(main: Coroutine[Any, Any, T]) -> T:
-    """Run `story` on a driven clock and return what it returns. Raises Deadlock when it can never end."""
+    """Run `main` on a driven clock and return its result. Raises Deadlock."""
     with asyncio.Runner(loop_factory=DrivenLoop) as runner:
         return runner.run(main)

@@ -1,7 +1,7 @@
-"""A whole rack in one process on a driven clock: Harvester, guests, manager; no sockets, no threads, no waiting.
+"""Harvester, guests and cluster manager in one process on a driven clock, without sockets or threads.
 
 For golden stories, crash tests and benchmarks. Certificates, tokens and cloud-init are as real as in the demo; only
-the network is a function call. The manager can be ended at any write and started again on the same store.
+the network is a function call. The manager can be killed at any write and started again on the same store.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KINDS = {"Secret": SECRET, "HarvesterConfig": HARVESTER_CONFIG, "Cluster": CLUS
 
 @dataclass
 class Simulation:
-    """The world of a story. `told` collects the report's lines."""
+    """A running simulation. `reported` collects the timeline entries and checks of its clusters."""
 
     clock: LoopClock
     rng: Rng
@@ -75,7 +75,7 @@ class Simulation:
         )
 
     async def apply(self, documents: Sequence[Raw], *, kubeconfig: str = "") -> None:
-        """Stock Harvester for `documents`, hand in the credentials that they name, and create them."""
+        """Preload Harvester for `documents`, create the credentials that they name, then the documents."""
         preload = read_preload(documents)
         await preload_objects(self.harvester, preload)
         secrets = credential_secrets(preload, kubeconfig or self.harvester.admin_kubeconfig(VIP))
@@ -88,7 +88,7 @@ class Simulation:
     def start_manager(
         self, transport: Transport | None = None, connect: Connect | None = None
     ) -> asyncio.Task[None]:
-        """Start the manager, as a new process would; `transport` and `dial` let a test stand in between."""
+        """Start the manager, as a new process would; `transport` and `connect` may be wrapped by a test."""
         assert self._manager_task is None or self._manager_task.done(), "one manager at a time"
         manager, backend = make_manager(
             transport or self.api.local(), connect or self.connect, self.clock, self.rng, self.request_counts
@@ -102,7 +102,7 @@ class Simulation:
         return self._manager_task
 
     async def kill_manager(self) -> None:
-        """End it without any chance to tidy up."""
+        """Cancel the manager without any cleanup of its own."""
         if self._manager_task is not None:
             self._manager_task.cancel()
             await asyncio.gather(self._manager_task, return_exceptions=True)
@@ -116,7 +116,7 @@ class Simulation:
 async def simulation(
     *, seed: int = 0, time_scale: float = 1.0, with_manager: bool = True, **harvester: Any
 ) -> AsyncIterator[Simulation]:
-    """A Harvester that runs and a management API; with `manage`, a manager too. Same seed, same story."""
+    """A running Harvester and management API; `with_manager`, a cluster manager, too. The same seed repeats exactly."""
     clock, rng = LoopClock(), Rng(seed)
     emulator = Harvester(
         clock, rng, time_scale=time_scale, machine_factory=machine_factory(guest_programs()), **harvester

@@ -165,7 +165,7 @@ async def test_a_pool_of_another_driver_is_not_called_asked_about():
     assert (mixed.harvester_asked, mixed.unchecked_kinds, mixed.not_asked) == (
         False,
         ("NoopConfig (pool w)",),
-        "no Harvester was named",
+        "neither --harvester nor a management API is given",
     )
 
 

@@ -203,7 +203,7 @@ def test_apply_goes_on_past_warnings(windrow: Windrow, manager: Manager, tmp_pat
     answer = windrow("apply", "-f", "odd.yaml")
 
     assert answer.code == exit_codes.OK
-    assert "cpuCuont is not a field we know" in " ".join(answer.err.split())
+    assert "cpuCuont is not a field of HarvesterConfig" in " ".join(answer.err.split())
     assert "Cluster fleet-default/orchard created" in answer.out
 
 

@@ -1,1 +1,1 @@
-"""One module for each verb: `arguments(parser)`, `run(given, edge) -> exit code`, and its help as the docstring."""
+"""One module per command: `arguments(parser)`, `run(args, context) -> exit code`; its docstring is its help."""

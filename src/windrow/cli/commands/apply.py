@@ -89,11 +89,11 @@ async def _send(placed: list[tuple[ApiResource, Raw]], manager: Connection, cont
         try:
             took = await _ensure(manager, ref, raw)
         except KubeError as error:
-            complaint = to_cli_error(error)
-            if not changed or complaint.code != exit_codes.REFUSED:
+            shown = to_cli_error(error)
+            if not changed or shown.code != exit_codes.REFUSED:
                 raise
             raise CliError(
-                f"{ref} was refused: {complaint.message}",
+                f"{ref} was refused: {shown.message}",
                 "The objects listed above were applied. Correct this one, then apply the manifest again.",
             ) from error
         changed = changed or took != "unchanged"

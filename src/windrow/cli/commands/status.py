@@ -82,10 +82,10 @@ async def _watch(args: argparse.Namespace, context: CliContext, manager: Connect
     if not context.terminal:
         await watch_until(_print_changes(args, context, manager), manager, namespace=scope)
         return exit_codes.OK
-    with live_display(context) as board:
+    with live_display(context) as display:
 
         async def draw() -> bool:
-            board.draw(_lines(await _read_views(args, manager), context, args.namespace))
+            display.draw(_lines(await _read_views(args, manager), context, args.namespace))
             return False
 
         await watch_until(draw, manager, namespace=scope, interval_s=1.0)

@@ -62,6 +62,6 @@ def render_check_result(
         lines += [line((part, "quiet")) for part in wrap(f"Not checked on Harvester: {not_asked}.", width)]
         lines.append(line(("→ Add --harvester FILE, or start windrow serve.", "quiet")))
     for kind in unchecked_kinds:
-        told = f"Not checked: {kind}; its machines are created by another driver."
-        lines += [line((part, "quiet")) for part in wrap(told, width)]
+        text = f"Not checked: {kind}; its machines are created by another driver."
+        lines += [line((part, "quiet")) for part in wrap(text, width)]
     return lines
