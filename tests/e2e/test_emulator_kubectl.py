@@ -85,7 +85,7 @@ class Kubectl:
 
 
 @asynccontextmanager
-async def a_rack(home: Path) -> AsyncIterator[Kubectl]:
+async def emulated_harvester(home: Path) -> AsyncIterator[Kubectl]:
     harvester = Harvester(
         SystemClock(),
         Rng(3),
@@ -101,7 +101,7 @@ async def a_rack(home: Path) -> AsyncIterator[Kubectl]:
 
 
 async def test_a_machine_is_applied_seen_described_restarted_and_deleted(tmp_path: Path) -> None:
-    async with a_rack(tmp_path) as kubectl:
+    async with emulated_harvester(tmp_path) as kubectl:
         assert await kubectl("apply", "-f", "-", given=dumps(VM).decode()) == (
             0,
             "virtualmachine.kubevirt.io/m-1 created\n",
@@ -141,7 +141,7 @@ async def test_a_machine_is_applied_seen_described_restarted_and_deleted(tmp_pat
 
 async def test_a_refusal_reaches_the_person_in_harvesters_words(tmp_path: Path) -> None:
     broken = {**VM, "spec": {**VM["spec"], "template": {"spec": {"domain": {"devices": {}}}}}}
-    async with a_rack(tmp_path) as kubectl:
+    async with emulated_harvester(tmp_path) as kubectl:
         code, said = await kubectl("create", "-f", "-", given=dumps(broken).decode())
 
     assert code == 1
@@ -151,7 +151,7 @@ async def test_a_refusal_reaches_the_person_in_harvesters_words(tmp_path: Path) 
 
 
 async def test_the_orders_are_discovered(tmp_path: Path) -> None:
-    async with a_rack(tmp_path) as kubectl:
+    async with emulated_harvester(tmp_path) as kubectl:
         _, listed = await kubectl("get", "--raw", "/apis/subresources.kubevirt.io/v1alpha3")
         _, versions = await kubectl("api-versions")
         _, may = await kubectl("auth", "can-i", "update", "virtualmachines.subresources.kubevirt.io/start")

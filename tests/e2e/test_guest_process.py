@@ -1,4 +1,4 @@
-"""`windrow emulate --cloud-provider FILE`: the guests' cloud provider as processes that reach the rack by its proxy."""
+"""`windrow emulate --cloud-provider FILE`: the guests' cloud provider as processes that connect through its proxy."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MANIFEST = str(ROOT / "src" / "windrow" / "demo" / "manifests" / "three-and-two.
 
 def test_the_process_initialises_the_nodes_of_a_cluster(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
-    stocked = ("rack/harvester.yaml", "rack/credentials.yaml")
+    written = ("site/harvester.yaml", "site/credentials.yaml")
     emulate = (
         "emulate",
         "--state-dir",
-        "rack",
+        "site",
         "--preload",
         MANIFEST,
         "--time-scale",
@@ -27,14 +27,16 @@ def test_the_process_initialises_the_nodes_of_a_cluster(tmp_path: Path) -> None:
         PROGRAM,
     )
     with (
-        shell.process(*emulate, until=stocked),
+        shell.process(*emulate, until=written),
         shell.process("serve", "--state-dir", "manager", until=["manager/manager.yaml"]),
     ):
         manager = ("--kubeconfig", "manager/manager.yaml")
-        shell.windrow("apply", *manager, "rack/credentials.yaml", MANIFEST, "--timeout", "120s", within=150)
+        shell.windrow(
+            "apply", *manager, "-f", "site/credentials.yaml", MANIFEST, "--timeout", "120s", within=150
+        )
         machines = loads(shell.windrow("machine", "list", *manager, "-o", "json").encode())
         consoles = [
-            shell.windrow("emulate", "console", f"default/{one['metadata']['name']}", "--state-dir", "rack")
+            shell.windrow("emulate", "console", f"default/{one['metadata']['name']}", "--state-dir", "site")
             for one in machines["items"]
         ]
 

@@ -7,7 +7,7 @@ from tests.e2e.processes import ROOT, SPEED, Shell, needs_kubectl
 
 pytestmark = needs_kubectl
 
-KUBERNETES = "rack/harvester.yaml"  # the emulator's own API serves as the outside Kubernetes, too
+KUBERNETES = "site/harvester.yaml"  # the emulator's own API serves as the outside Kubernetes, too
 MANIFEST = ROOT / "src" / "windrow" / "demo" / "manifests" / "three-and-two.yaml"
 LEASE = ("get", "lease", "windrow-manager", "-n", "kube-system", "-o", "jsonpath={.spec.holderIdentity}")
 
@@ -18,14 +18,14 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def test_a_manager_works_in_an_outside_kubernetes_and_gives_its_lease_back(shell: Shell) -> None:
-    stocked = (KUBERNETES, "rack/credentials.yaml")
+    written = (KUBERNETES, "site/credentials.yaml")
     with shell.process(
-        "emulate", "--state-dir", "rack", "--preload", str(MANIFEST), "--time-scale", SPEED, until=stocked
+        "emulate", "--state-dir", "site", "--preload", str(MANIFEST), "--time-scale", SPEED, until=written
     ):
         with shell.process("serve", "--kubeconfig", KUBERNETES, until=[]):
             shell.wait_for_any(KUBERNETES, "customresourcedefinitions", "clusters.provisioning.cattle.io")
             shell.wait_for_any(KUBERNETES, "namespaces", "cattle-global-data")
-            shell.kubectl(KUBERNETES, "apply", "-f", "rack/credentials.yaml", "-f", str(MANIFEST))
+            shell.kubectl(KUBERNETES, "apply", "-f", "site/credentials.yaml", "-f", str(MANIFEST))
             cluster = ("clusters.provisioning.cattle.io/orchard", "-n", "fleet-default")
             shell.kubectl(KUBERNETES, "wait", *cluster, "--for=condition=Ready", "--timeout=90s")
             assert shell.kubectl(KUBERNETES, *LEASE) != ""

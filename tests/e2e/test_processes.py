@@ -1,4 +1,4 @@
-"""Emulator and manager as separate processes, with kubectl as the witness."""
+"""Emulator and manager as separate processes, with kubectl as the client."""
 
 import signal
 from collections.abc import Iterator
@@ -10,23 +10,23 @@ from tests.e2e.processes import RANCHER_DUMP, SPEED, Shell, needs_dump, needs_ku
 pytestmark = [needs_kubectl, needs_dump]
 
 CLUSTERS = "clusters.provisioning.cattle.io"
-HARVESTER, MANAGER = "rack/harvester.yaml", "manager/manager.yaml"
+HARVESTER, MANAGER = "site/harvester.yaml", "manager/manager.yaml"
 USERS_KINDS = "vms,vmis,pvc,secrets,serviceaccounts,rolebindings"
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    """A shell beside a running emulator that is stocked for Rancher's dump."""
+    """A shell beside a running emulator that is written for Rancher's dump."""
     shell = Shell(tmp_path)
-    stocked = (HARVESTER, "rack/credentials.yaml")
+    written = (HARVESTER, "site/credentials.yaml")
     with shell.process(
-        "emulate", "--state-dir", "rack", "--preload", str(RANCHER_DUMP), "--time-scale", SPEED, until=stocked
+        "emulate", "--state-dir", "site", "--preload", str(RANCHER_DUMP), "--time-scale", SPEED, until=written
     ):
         yield shell
 
 
 def apply_dump(shell: Shell) -> list[str]:
-    shell.kubectl(MANAGER, "apply", "-f", "rack/credentials.yaml")
+    shell.kubectl(MANAGER, "apply", "-f", "site/credentials.yaml")
     clean = shell.windrow("import", "-f", str(RANCHER_DUMP))
     return shell.kubectl(MANAGER, "apply", "-f", "-", given=clean).splitlines()
 
@@ -42,7 +42,7 @@ def inventory(shell: Shell) -> list[str]:
     return sorted(found.splitlines())
 
 
-def test_a_cluster_lives_from_import_to_deletion_under_kubectls_eyes(shell: Shell) -> None:
+def test_a_cluster_lives_from_import_to_deletion_with_kubectl(shell: Shell) -> None:
     before = inventory(shell)
     with shell.process("serve", "--state-dir", "manager", until=[MANAGER]):
         assert all(line.endswith(" created") for line in apply_dump(shell))
