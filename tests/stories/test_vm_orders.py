@@ -280,7 +280,7 @@ def test_someone_who_may_not_read_an_image_may_not_boot_from_it():
 
 def _through_door(harvester, token):
     access = parse_kubeconfig(harvester.token_kubeconfig(token))
-    return InProcessTransport(access, harvester.network.find, harvester.clock.clock)
+    return InProcessTransport(access, harvester.network.find, harvester.clock.base)
 
 
 def test_a_token_that_expires_is_refused_from_then_on():

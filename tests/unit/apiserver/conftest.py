@@ -1,4 +1,4 @@
-"""Servers for these tests: in memory, seeded, on a clock that stands still unless a story drives it."""
+"""Servers for these tests: in memory, seeded, on a clock that stands still unless a test drives it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from windrow.kubernetes.resources import ApiResource
 WIDGET = ApiResource("example.io", "v1", "Widget", "widgets")
 
 
-class StillClock:
-    """It is always noon."""
+class FrozenClock:
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.instant = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -78,8 +78,8 @@ def widgets(*, status: bool = True, **version: Any) -> dict[str, Any]:
     }
 
 
-class Asker:
-    """Requests through the whole server, as a socket would bring them."""
+class ApiCaller:
+    """Requests through the whole server, as over HTTP."""
 
     def __init__(
         self, server: ApiServer, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)
@@ -110,12 +110,12 @@ class Asker:
 
 
 @pytest.fixture
-def clock() -> StillClock:
-    return StillClock()
+def clock() -> FrozenClock:
+    return FrozenClock()
 
 
 @pytest.fixture
-def a_server(clock: StillClock) -> Callable[..., ApiServer]:
+def a_server(clock: FrozenClock) -> Callable[..., ApiServer]:
     def make(*, crds: list[dict[str, Any]] | None = None, **options: Any) -> ApiServer:
         server = ApiServer(options.pop("store", None) or MemoryStore(), clock, Rng(1), **options)
         for crd in crds or []:
@@ -131,13 +131,13 @@ def server(a_server: Callable[..., ApiServer]) -> ApiServer:
 
 
 @pytest.fixture
-def ask(server: ApiServer) -> Asker:
-    return Asker(server)
+def api(server: ApiServer) -> ApiCaller:
+    return ApiCaller(server)
 
 
 @pytest.fixture
-def asking() -> Callable[..., Asker]:
-    return Asker
+def api_as() -> Callable[..., ApiCaller]:
+    return ApiCaller
 
 
 @pytest.fixture
@@ -145,27 +145,27 @@ def widget_crd() -> Callable[..., dict[str, Any]]:
     return widgets
 
 
-Running = Callable[[ApiServer], Any]
+RunControllers = Callable[[ApiServer], Any]
 
 
 @pytest.fixture
-def running() -> Running:
-    """A server with its controllers at work."""
+def run_controllers() -> RunControllers:
+    """Run a server with its controllers; yields a function that waits for a condition."""
 
     @asynccontextmanager
     async def run(
         server: ApiServer,
     ) -> AsyncIterator[Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]]:
-        async def comes_true(question: Callable[[], Awaitable[bool]]) -> None:
+        async def eventually(question: Callable[[], Awaitable[bool]]) -> None:
             for _ in range(500):
                 if await question():
                     return
                 await asyncio.sleep(0)
-            raise AssertionError("it did not come true")
+            raise AssertionError("the condition was not met")
 
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(server.run())
-            yield comes_true
+            yield eventually
             task.cancel()
 
     return run

@@ -1,4 +1,4 @@
-"""Services and changes of them, as a table that our server and a real one are asked alike."""
+"""Creates and updates of Services, sent alike to ApiServer and to kube-apiserver."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CREATED: dict[str, Raw] = {
     "bad-type": {"type": "Magic", "ports": [WEB]},
     "bad-policy": {**LB, "externalTrafficPolicy": "Near"},
 }
-"""What is created, in this order; later ones may want what earlier ones have."""
+"""Creates, in this order; later ones may request what earlier ones were allocated."""
 
 CHANGED: dict[str, tuple[Raw, Raw]] = {
     "sent-again": (LB, LB),
@@ -88,7 +88,7 @@ CHANGED: dict[str, tuple[Raw, Raw]] = {
 
 
 def blurred(spec: Raw) -> Raw:
-    """The spec with chosen values told apart from asked ones only by being there."""
+    """The spec, with allocated values replaced by whether they are set."""
 
     def port(one: Raw) -> Raw:
         return {**one, "nodePort": _number(one["nodePort"])} if "nodePort" in one else one
@@ -108,5 +108,5 @@ def _number(port: int) -> Any:
 
 
 def _address(text: str) -> str:
-    """Those of the first 256 are given to nobody who does not ask for them."""
+    """Those of the first 256 are given to nobody who does not api for them."""
     return "some address" if text.startswith("10.43.") and not text.startswith("10.43.0.") else text

@@ -1,4 +1,4 @@
-"""Who calls: certificates and tokens (reference/05 §7.5)."""
+"""Authentication by certificate and token (reference/05 §7.5)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_static_token_counts_until_it_is_taken_away_or_expires(server: A
     assert await whoami(server, token="good") == (401, "Unauthorized")
 
 
-async def test_without_a_credential_one_is_nobody(server: ApiServer) -> None:
+async def test_a_request_without_a_credential_is_anonymous_or_401(server: ApiServer) -> None:
     assert await whoami(server) == (401, "Unauthorized")
 
 

@@ -15,26 +15,26 @@ from windrow.kubernetes.requests import Reply
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-Ask = Any
+Api = Any
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "message"),
     [
         (0, "0s"), (119, "119s"), (120, "2m"), (185, "3m5s"), (600, "10m"), (3 * 3600, "3h"), (3 * 3600 + 60, "3h1m"),
         (8 * 3600, "8h"), (47 * 3600, "47h"), (48 * 3600, "2d"), (50 * 3600, "2d2h"), (8 * 86400, "8d"),
         (729 * 86400, "729d"), (731 * 86400, "2y1d"), (-5, "<invalid>"),
     ],
 )  # fmt: skip
-def test_an_age_is_worded_as_kubectl_words_it(seconds: int, said: str) -> None:
-    assert format_age(timedelta(seconds=seconds)) == said
+def test_an_age_is_printed_as_kubectl_prints_it(seconds: int, message: str) -> None:
+    assert format_age(timedelta(seconds=seconds)) == message
 
 
-async def test_a_list_becomes_a_table_with_ages_made_here(ask: Ask, clock: Any) -> None:
-    await ask("POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}, "data": {"a": ""}})
+async def test_a_list_becomes_a_table_with_ages_made_here(api: Api, clock: Any) -> None:
+    await api("POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}, "data": {"a": ""}})
     clock.instant += timedelta(minutes=5)
 
-    _, table = await ask.json("GET", "/api/v1/secrets", accept=TABLE)
+    _, table = await api.json("GET", "/api/v1/secrets", accept=TABLE)
 
     assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Type", "Data", "Age"]
@@ -46,17 +46,17 @@ async def test_a_list_becomes_a_table_with_ages_made_here(ask: Ask, clock: Any) 
 @pytest.mark.parametrize(
     ("include", "kind"), [("None", None), ("Object", "Secret"), ("Metadata", "PartialObjectMetadata")]
 )
-async def test_a_row_carries_what_is_asked(ask: Ask, include: str, kind: str | None) -> None:
-    await ask("POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}})
+async def test_a_row_carries_what_is_asked(api: Api, include: str, kind: str | None) -> None:
+    await api("POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}})
 
-    _, table = await ask.json("GET", f"/api/v1/secrets?includeObject={include}", accept=TABLE)
+    _, table = await api.json("GET", f"/api/v1/secrets?includeObject={include}", accept=TABLE)
 
     carried = table["rows"][0]["object"]
     assert (carried and carried["kind"]) == kind
 
 
 async def test_printer_columns_of_a_definition_are_used(
-    a_server: Callable[..., ApiServer], asking: Any, widget_crd: Any
+    a_server: Callable[..., ApiServer], api_as: Any, widget_crd: Any
 ) -> None:
     columns = [
         {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
@@ -71,7 +71,7 @@ async def test_printer_columns_of_a_definition_are_used(
         },
         {"name": "Born", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
-    ask = asking(a_server(crds=[widget_crd(additionalPrinterColumns=columns)]))
+    api = api_as(a_server(crds=[widget_crd(additionalPrinterColumns=columns)]))
     body = {
         "apiVersion": "example.io/v1",
         "kind": "Widget",
@@ -79,21 +79,21 @@ async def test_printer_columns_of_a_definition_are_used(
         "spec": {"size": 3, "tags": ["x", "y"]},
     }
     path = "/apis/example.io/v1/namespaces/default/widgets"
-    await ask("POST", path, body)
+    await api("POST", path, body)
 
-    _, table = await ask.json("GET", path, accept=TABLE)
+    _, table = await api.json("GET", path, accept=TABLE)
 
     assert table["rows"][0]["cells"] == ["w", 3, None, "x", '["x","y"]', "hi", "0s"]
     assert table["columnDefinitions"][5]["priority"] == 1
 
 
-async def test_bare_metadata_may_be_asked_for(ask: Ask) -> None:
-    await ask(
+async def test_bare_metadata_may_be_asked_for(api: Api) -> None:
+    await api(
         "POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "m"}, "data": {"a": "b"}}
     )
     accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-    _, answer = await ask.json("GET", "/api/v1/namespaces/default/configmaps", accept=accept)
+    _, answer = await api.json("GET", "/api/v1/namespaces/default/configmaps", accept=accept)
 
     assert answer["kind"] == "PartialObjectMetadataList"
     assert list(answer["items"][0]) == ["kind", "apiVersion", "metadata"]
@@ -109,15 +109,15 @@ async def test_bare_metadata_may_be_asked_for(ask: Ask) -> None:
         ("text/html", 406, "application/json"),
     ],
 )
-async def test_the_first_form_that_can_be_served_is(ask: Ask, accept: str, code: int, media: str) -> None:
-    reply = await ask("GET", "/api/v1/namespaces", accept=accept)
+async def test_the_first_form_that_can_be_served_is(api: Api, accept: str, code: int, media: str) -> None:
+    reply = await api("GET", "/api/v1/namespaces", accept=accept)
 
     assert (reply.status, reply.content_type) == (code, media)
 
 
-async def test_legacy_discovery_lists_resources_and_their_subresources(ask: Ask) -> None:
-    _, listed = await ask.json("GET", "/apis/example.io/v1")
-    _, group = await ask.json("GET", "/apis/example.io")
+async def test_legacy_discovery_lists_resources_and_their_subresources(api: Api) -> None:
+    _, listed = await api.json("GET", "/apis/example.io/v1")
+    _, group = await api.json("GET", "/apis/example.io")
 
     by_name = {one["name"]: one for one in listed["resources"]}
     assert by_name["widgets"]["shortNames"] == ["wd"]
@@ -135,9 +135,9 @@ async def test_legacy_discovery_lists_resources_and_their_subresources(ask: Ask)
     assert group["preferredVersion"] == {"groupVersion": "example.io/v1", "version": "v1"}
 
 
-async def test_aggregated_discovery_names_a_kind_for_everything(ask: Ask) -> None:
-    reply: Reply = await ask("GET", "/apis", accept=V2)
-    again: Reply = await ask("GET", "/apis", accept=V2, If_None_Match=reply.headers["ETag"])
+async def test_aggregated_discovery_names_a_kind_for_everything(api: Api) -> None:
+    reply: Reply = await api("GET", "/apis", accept=V2)
+    again: Reply = await api("GET", "/apis", accept=V2, If_None_Match=reply.headers["ETag"])
 
     groups = {group["metadata"]["name"]: group for group in loads(reply.body)["items"]}
     assert reply.content_type == again.content_type == V2
@@ -150,7 +150,7 @@ async def test_aggregated_discovery_names_a_kind_for_everything(ask: Ask) -> Non
     assert groups["example.io"]["versions"][0]["resources"][0]["scope"] == "Namespaced"
 
 
-async def test_actions_are_discovered_and_carried_out(server: ApiServer, ask: Ask) -> None:
+async def test_subresource_handlers_are_discovered_and_called(server: ApiServer, api: Api) -> None:
     async def start(request: Any, ref: Any, caller: Any) -> Reply:
         return Reply(
             202, f"{request.method} {ref.namespace}/{ref.name} by {caller.username}".encode(), "text/plain"
@@ -158,26 +158,26 @@ async def test_actions_are_discovered_and_carried_out(server: ApiServer, ask: As
 
     server.subresource_handlers["widgets.subresources.example.io", "start"] = start
 
-    reply = await ask("PUT", "/apis/subresources.example.io/v1/namespaces/default/widgets/w/start")
-    _, listed = await ask.json("GET", "/apis/subresources.example.io/v1")
+    reply = await api("PUT", "/apis/subresources.example.io/v1/namespaces/default/widgets/w/start")
+    _, listed = await api.json("GET", "/apis/subresources.example.io/v1")
 
     assert (reply.status, reply.body) == (202, b"PUT default/w by system:admin")
     assert [(one["name"], one["kind"]) for one in listed["resources"]] == [("widgets/start", "Widget")]
 
 
-async def test_a_route_answers_everything_below_its_prefix(server: ApiServer, ask: Ask) -> None:
+async def test_a_route_answers_everything_below_its_prefix(server: ApiServer, api: Api) -> None:
     async def answer(request: Any, caller: Any) -> Reply:
         return Reply(200, request.path.encode(), "text/plain")
 
     server.routes["/v3/import"] = answer
 
-    assert (await ask("GET", "/v3/import/x.yaml")).body == b"/v3/import/x.yaml"
-    assert (await ask("GET", "/v3/important")).status == 404
+    assert (await api("GET", "/v3/import/x.yaml")).body == b"/v3/import/x.yaml"
+    assert (await api("GET", "/v3/important")).status == 404
 
 
-async def test_every_resource_has_the_one_patch_operation_that_kubectl_looks_for(ask: Ask) -> None:
-    _, index = await ask.json("GET", "/openapi/v3")
-    _, document = await ask.json("GET", index["paths"]["apis/example.io/v1"]["serverRelativeURL"])
+async def test_every_resource_has_the_patch_operation_that_kubectl_requires(api: Api) -> None:
+    _, index = await api.json("GET", "/openapi/v3")
+    _, document = await api.json("GET", index["paths"]["apis/example.io/v1"]["serverRelativeURL"])
 
     operation = document["paths"]["/apis/example.io/v1/namespaces/{namespace}/widgets/{name}"]["patch"]
     assert operation["x-kubernetes-group-version-kind"] == {
@@ -188,9 +188,9 @@ async def test_every_resource_has_the_one_patch_operation_that_kubectl_looks_for
     assert "fieldValidation" in [parameter["name"] for parameter in operation["parameters"]]
 
 
-async def test_the_version_says_what_the_server_claims_to_be(
-    a_server: Callable[..., ApiServer], asking: Any
+async def test_the_version_document_has_the_configured_version(
+    a_server: Callable[..., ApiServer], api_as: Any
 ) -> None:
-    _, answer = await asking(a_server(version="v1.33.7+k3s1")).json("GET", "/version")
+    _, answer = await api_as(a_server(version="v1.33.7+k3s1")).json("GET", "/version")
 
     assert (answer["major"], answer["minor"], answer["gitVersion"]) == ("1", "33", "v1.33.7+k3s1")

@@ -12,7 +12,7 @@ from windrow.kubernetes.requests import APPLY_PATCH, MERGE_PATCH
 
 MAPS = "/api/v1/namespaces/default/configmaps/m"
 WIDGET = "/apis/example.io/v1/namespaces/default/widgets/w"
-Ask = Any
+Api = Any
 
 BEFORE = {
     "containers": [
@@ -76,7 +76,7 @@ def test_nested_lists_merge_too_and_null_deletes() -> None:
     }
 
 
-def test_words_are_added_and_taken_from_a_list_of_words() -> None:
+def test_strings_are_added_to_and_deleted_from_a_primitive_list() -> None:
     schema = {"properties": {"f": {"type": "array", "x-kubernetes-patch-strategy": "merge"}}}
 
     added = apply_strategic_patch(schema, {"f": ["a", "b"]}, {"f": ["c"]})
@@ -95,53 +95,53 @@ def test_the_patched_object_shares_nothing_that_the_patch_changes() -> None:
 
 
 async def apply(
-    ask: Ask, path: str, who: str, body: dict[str, Any], *, force: bool = False
+    api: Api, path: str, who: str, body: dict[str, Any], *, force: bool = False
 ) -> tuple[int, Any]:
     kinds = {MAPS: ("v1", "ConfigMap"), WIDGET: ("example.io/v1", "Widget")}[path]
     raw = {"apiVersion": kinds[0], "kind": kinds[1], "metadata": {"name": path.rpartition("/")[2]}, **body}
     forced = "&force=true" if force else ""
-    answer: tuple[int, Any] = await ask.json(
+    answer: tuple[int, Any] = await api.json(
         "PATCH", f"{path}?fieldManager={who}{forced}", raw, media=APPLY_PATCH
     )
     return answer
 
 
-async def test_apply_creates_and_then_changes(ask: Ask) -> None:
-    first, _ = await apply(ask, MAPS, "one", {"data": {"a": "1"}})
-    second, after = await apply(ask, MAPS, "one", {"data": {"a": "2"}})
+async def test_apply_creates_and_then_changes(api: Api) -> None:
+    first, _ = await apply(api, MAPS, "one", {"data": {"a": "1"}})
+    second, after = await apply(api, MAPS, "one", {"data": {"a": "2"}})
 
     assert (first, second, after["data"]) == (201, 200, {"a": "2"})
 
 
-async def test_applying_the_same_again_changes_nothing(ask: Ask) -> None:
-    _, first = await apply(ask, MAPS, "one", {"data": {"a": "1"}})
+async def test_applying_the_same_again_changes_nothing(api: Api) -> None:
+    _, first = await apply(api, MAPS, "one", {"data": {"a": "1"}})
 
-    assert (await apply(ask, MAPS, "one", {"data": {"a": "1"}}))[1] == first
+    assert (await apply(api, MAPS, "one", {"data": {"a": "1"}}))[1] == first
 
 
-async def test_what_a_manager_no_longer_wants_goes(ask: Ask) -> None:
-    await apply(ask, MAPS, "one", {"data": {"a": "1", "b": "1"}})
+async def test_a_field_that_its_manager_no_longer_applies_is_removed(api: Api) -> None:
+    await apply(api, MAPS, "one", {"data": {"a": "1", "b": "1"}})
 
-    _, after = await apply(ask, MAPS, "one", {"data": {"b": "1"}})
+    _, after = await apply(api, MAPS, "one", {"data": {"b": "1"}})
 
     assert after["data"] == {"b": "1"}
 
 
-async def test_what_another_manager_also_wants_stays(ask: Ask) -> None:
-    await apply(ask, MAPS, "one", {"data": {"a": "1", "b": "1"}})
-    await apply(ask, MAPS, "two", {"data": {"a": "1"}})
+async def test_a_field_that_another_manager_applies_too_is_kept(api: Api) -> None:
+    await apply(api, MAPS, "one", {"data": {"a": "1", "b": "1"}})
+    await apply(api, MAPS, "two", {"data": {"a": "1"}})
 
-    _, after = await apply(ask, MAPS, "one", {"data": {"b": "1"}})
+    _, after = await apply(api, MAPS, "one", {"data": {"b": "1"}})
 
     assert after["data"] == {"a": "1", "b": "1"}
 
 
-async def test_a_value_that_another_manager_owns_conflicts_unless_forced(ask: Ask) -> None:
-    await apply(ask, WIDGET, "one", {"spec": {"size": 1, "color": "red"}})
+async def test_a_value_that_another_manager_owns_conflicts_unless_forced(api: Api) -> None:
+    await apply(api, WIDGET, "one", {"spec": {"size": 1, "color": "red"}})
 
-    status, clash = await apply(ask, WIDGET, "two", {"spec": {"size": 2}})
-    forced, after = await apply(ask, WIDGET, "two", {"spec": {"size": 2}}, force=True)
-    back, _ = await apply(ask, WIDGET, "one", {"spec": {"size": 1, "color": "red"}})
+    status, clash = await apply(api, WIDGET, "two", {"spec": {"size": 2}})
+    forced, after = await apply(api, WIDGET, "two", {"spec": {"size": 2}}, force=True)
+    back, _ = await apply(api, WIDGET, "one", {"spec": {"size": 1, "color": "red"}})
 
     assert status == 409
     assert clash["message"] == 'Apply failed with 1 conflict: conflict with "one": .spec.size'
@@ -149,23 +149,23 @@ async def test_a_value_that_another_manager_owns_conflicts_unless_forced(ask: As
     assert (forced, after["spec"]["size"], back) == (200, 2, 409)
 
 
-async def test_an_ordinary_write_takes_the_field_over(ask: Ask) -> None:
-    await apply(ask, MAPS, "one", {"data": {"a": "1"}})
-    await ask("PATCH", MAPS, {"data": {"a": "2"}}, media=MERGE_PATCH, User_Agent="editor/1.0 (linux)")
+async def test_an_ordinary_write_takes_the_field_over(api: Api) -> None:
+    await apply(api, MAPS, "one", {"data": {"a": "1"}})
+    await api("PATCH", MAPS, {"data": {"a": "2"}}, media=MERGE_PATCH, User_Agent="editor/1.0 (linux)")
 
-    status, clash = await apply(ask, MAPS, "one", {"data": {"a": "1"}})
+    status, clash = await apply(api, MAPS, "one", {"data": {"a": "1"}})
 
     assert status == 409
     assert 'conflict with "editor" using v1: .data.a' in clash["message"]
 
 
-async def test_an_object_that_nobody_applied_belongs_to_those_before(ask: Ask) -> None:
-    await ask(
+async def test_an_object_never_applied_is_owned_by_before_first_apply(api: Api) -> None:
+    await api(
         "POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "m"}, "data": {"a": "1"}}
     )
 
-    same, _ = await apply(ask, MAPS, "one", {"data": {"a": "1"}})
-    status, clash = await apply(ask, MAPS, "two", {"data": {"a": "2"}})
+    same, _ = await apply(api, MAPS, "one", {"data": {"a": "1"}})
+    status, clash = await apply(api, MAPS, "two", {"data": {"a": "2"}})
 
     assert (same, status) == (200, 409)
     assert (
@@ -174,29 +174,29 @@ async def test_an_object_that_nobody_applied_belongs_to_those_before(ask: Ask) -
     )
 
 
-async def test_keyed_lists_and_sets_are_shared_between_managers(ask: Ask) -> None:
+async def test_keyed_lists_and_sets_are_shared_between_managers(api: Api) -> None:
     await apply(
-        ask, WIDGET, "one", {"spec": {"size": 1, "tags": ["a"], "parts": [{"name": "x", "weight": 1}]}}
+        api, WIDGET, "one", {"spec": {"size": 1, "tags": ["a"], "parts": [{"name": "x", "weight": 1}]}}
     )
-    await apply(ask, WIDGET, "two", {"spec": {"tags": ["b"], "parts": [{"name": "y", "weight": 2}]}})
+    await apply(api, WIDGET, "two", {"spec": {"tags": ["b"], "parts": [{"name": "y", "weight": 2}]}})
 
-    _, after = await apply(ask, WIDGET, "one", {"spec": {"size": 1}})
+    _, after = await apply(api, WIDGET, "one", {"spec": {"size": 1}})
 
     assert after["spec"]["tags"] == ["b"]
     assert after["spec"]["parts"] == [{"name": "y", "weight": 2}]
 
 
-async def test_an_item_that_another_manager_builds_on_stays_without_ones_fields(ask: Ask) -> None:
-    await apply(ask, WIDGET, "one", {"spec": {"size": 1, "parts": [{"name": "x", "weight": 1}]}})
-    await apply(ask, WIDGET, "two", {"spec": {"parts": [{"name": "x"}]}})
+async def test_a_list_item_with_fields_of_another_manager_keeps_those(api: Api) -> None:
+    await apply(api, WIDGET, "one", {"spec": {"size": 1, "parts": [{"name": "x", "weight": 1}]}})
+    await apply(api, WIDGET, "two", {"spec": {"parts": [{"name": "x"}]}})
 
-    _, after = await apply(ask, WIDGET, "one", {"spec": {"size": 1}})
+    _, after = await apply(api, WIDGET, "one", {"spec": {"size": 1}})
 
     assert after["spec"]["parts"] == [{"name": "x"}]
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "code", "said"),
+    ("path", "body", "code", "message"),
     [
         (MAPS, {}, 422, "fieldManager: Required value: is required for apply patch"),
         (MAPS + "?fieldManager=x", {"metadata": {"managedFields": [{"manager": "y"}]}}, 400, "must be nil"),
@@ -209,17 +209,17 @@ async def test_an_item_that_another_manager_builds_on_stays_without_ones_fields(
     ],
 )
 async def test_a_wrong_apply_is_refused(
-    ask: Ask, path: str, body: dict[str, Any], code: int, said: str
+    api: Api, path: str, body: dict[str, Any], code: int, message: str
 ) -> None:
-    status, answer = await ask.json(
+    status, answer = await api.json(
         "PATCH", path, {"apiVersion": "v1", "kind": "ConfigMap", **body}, media=APPLY_PATCH
     )
 
     assert status == code
-    assert said in answer["message"]
+    assert message in answer["message"]
 
 
-async def test_objects_that_never_met_an_apply_carry_no_managers(ask: Ask) -> None:
-    _, made = await ask.json("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "m"}})
+async def test_objects_that_never_met_an_apply_carry_no_managers(api: Api) -> None:
+    _, made = await api.json("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "m"}})
 
     assert "managedFields" not in made["metadata"]

@@ -1,4 +1,4 @@
-"""The HTTP door, over real sockets on loopback."""
+"""Listener, over real sockets on loopback."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ async def test_a_request_without_a_content_type_is_json_and_warnings_come_as_hea
             assert response.headers["Warning"] == '299 - "unknown field \\"spec.foo\\""'
 
 
-async def test_a_fault_of_the_door_is_a_500_with_a_status(open_server: ApiServer) -> None:
+async def test_an_exception_in_the_handler_is_a_500_with_a_status(open_server: ApiServer) -> None:
     async def broken(request: Any, caller: Any) -> Reply:
         raise RuntimeError("out of luck")
 

@@ -1,4 +1,4 @@
-"""Who may do what: RBAC, its texts, reviews, escalation (reference/05 §7.5)."""
+"""RBAC: decisions, messages, reviews, escalation (reference/05 §7.5)."""
 
 from __future__ import annotations
 
@@ -46,30 +46,30 @@ def rule(verbs: str, *resources: str, group: str = "", **rest: Any) -> dict[str,
     return {"apiGroups": [group], "resources": list(resources), "verbs": verbs.split(), **rest}
 
 
-async def said(coroutine: Any) -> str:
+async def message(coroutine: Any) -> str:
     with pytest.raises(Forbidden) as raised:
         await coroutine
     return raised.value.message
 
 
-async def test_a_refusal_says_who_wanted_what_where(guarded: ApiServer) -> None:
+async def test_a_403_names_user_verb_resource_and_namespace(guarded: ApiServer) -> None:
     alice = guarded.local("alice", ())
 
-    assert await said(alice.get(WIDGET.ref("w", "default"))) == (
+    assert await message(alice.get(WIDGET.ref("w", "default"))) == (
         'widgets.example.io "w" is forbidden: User "alice" cannot get resource "widgets" in API group "example.io" '
         'in the namespace "default"'
     )
-    assert await said(alice.list(NODE)) == (
+    assert await message(alice.list(NODE)) == (
         'nodes is forbidden: User "alice" cannot list resource "nodes" in API group "" at the cluster scope'
     )
-    assert await said(alice.patch(WIDGET.ref("w", "default"), {}, "status")) == (
+    assert await message(alice.patch(WIDGET.ref("w", "default"), {}, "status")) == (
         'widgets.example.io "w" is forbidden: User "alice" cannot patch resource "widgets/status" in API group '
         '"example.io" in the namespace "default"'
     )
 
 
 async def test_a_refusal_hides_whether_the_object_is_there(guarded: ApiServer) -> None:
-    assert "cannot get" in await said(guarded.local("alice", ()).get(CONFIG_MAP.ref("not-there", "default")))
+    assert "cannot get" in await message(guarded.local("alice", ()).get(CONFIG_MAP.ref("not-there", "default")))
 
 
 async def test_a_role_holds_in_its_namespace_only(guarded: ApiServer) -> None:
@@ -78,8 +78,8 @@ async def test_a_role_holds_in_its_namespace_only(guarded: ApiServer) -> None:
 
     await alice.list(CONFIG_MAP, "default")
 
-    await said(alice.list(CONFIG_MAP, "kube-system"))
-    await said(alice.list(CONFIG_MAP))
+    await message(alice.list(CONFIG_MAP, "kube-system"))
+    await message(alice.list(CONFIG_MAP))
 
 
 async def test_a_cluster_binding_holds_everywhere(guarded: ApiServer) -> None:
@@ -99,8 +99,8 @@ async def test_names_in_a_rule_narrow_it(guarded: ApiServer) -> None:
     async with alice.watch(CONFIG_MAP, "default", fields="metadata.name=mine"):
         pass
 
-    await said(alice.get(CONFIG_MAP.ref("other", "default")))
-    await said(alice.list(CONFIG_MAP, "default"))
+    await message(alice.get(CONFIG_MAP.ref("other", "default")))
+    await message(alice.list(CONFIG_MAP, "default"))
 
 
 async def test_a_subresource_is_a_right_of_its_own(guarded: ApiServer) -> None:
@@ -110,7 +110,7 @@ async def test_a_subresource_is_a_right_of_its_own(guarded: ApiServer) -> None:
 
     await alice.patch(WIDGET.ref("w", "default"), {"status": {"phase": "up"}}, "status")
 
-    await said(alice.patch(WIDGET.ref("w", "default"), {"spec": {"size": 2}}))
+    await message(alice.patch(WIDGET.ref("w", "default"), {"spec": {"size": 2}}))
 
 
 async def test_a_service_account_is_a_subject(guarded: ApiServer) -> None:
@@ -125,10 +125,10 @@ async def test_a_service_account_is_a_subject(guarded: ApiServer) -> None:
 
     await guarded.local("system:serviceaccount:default:robot", ()).list(CONFIG_MAP, "default")
 
-    await said(guarded.local("system:serviceaccount:kube-system:robot", ()).list(CONFIG_MAP, "default"))
+    await message(guarded.local("system:serviceaccount:kube-system:robot", ()).list(CONFIG_MAP, "default"))
 
 
-async def test_nobody_hands_out_what_he_does_not_hold(guarded: ApiServer) -> None:
+async def test_a_user_cannot_grant_rules_that_he_does_not_hold(guarded: ApiServer) -> None:
     await grant(guarded, rule("create", "rolebindings", "roles", group=ROLE.group), rule("get", "configmaps"))
     alice = guarded.local("alice", ())
     to_all = {
@@ -138,10 +138,10 @@ async def test_nobody_hands_out_what_he_does_not_hold(guarded: ApiServer) -> Non
     }
 
     await alice.create(ROLE, {"metadata": {"name": "mine"}, "rules": [rule("get", "configmaps")]}, "default")
-    text = await said(
+    text = await message(
         alice.create(ROLE, {"metadata": {"name": "y"}, "rules": [rule("get", "secrets")]}, "default")
     )
-    bound = await said(alice.create(ROLE_BINDING, to_all, "default"))
+    bound = await message(alice.create(ROLE_BINDING, to_all, "default"))
 
     assert (
         'user "alice" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:'
@@ -151,7 +151,7 @@ async def test_nobody_hands_out_what_he_does_not_hold(guarded: ApiServer) -> Non
     assert "not currently held" in bound
 
 
-async def test_bind_lets_one_hand_out_that_role(guarded: ApiServer) -> None:
+async def test_verb_bind_allows_granting_that_role(guarded: ApiServer) -> None:
     await grant(
         guarded,
         rule("create", "rolebindings", group=ROLE.group),
@@ -178,33 +178,35 @@ async def test_an_aggregated_role_gathers_by_label(guarded: ApiServer) -> None:
     await guarded.local("alice", ()).list(WIDGET, "default")
 
 
-async def test_anybody_known_may_ask_what_he_may(guarded: ApiServer, asking: Any) -> None:
+async def test_every_authenticated_user_may_create_self_subject_reviews(
+    guarded: ApiServer, api_as: Any
+) -> None:
     await grant(guarded, rule("get", "configmaps"))
-    ask = asking(guarded, "alice", ())
+    api = api_as(guarded, "alice", ())
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
     async def may(**attributes: str) -> bool:
-        _, answer = await ask.json("POST", path, {"spec": {"resourceAttributes": attributes}})
+        _, answer = await api.json("POST", path, {"spec": {"resourceAttributes": attributes}})
         return bool(answer["status"]["allowed"])
 
     assert await may(verb="get", resource="configmaps", namespace="default")
     assert not await may(verb="get", resource="secrets", namespace="default")
     assert not await may(verb="get", resource="configmaps")
-    status, rules = await ask.json(
+    status, rules = await api.json(
         "POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": "default"}}
     )
     assert status == 201
     assert {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]} in rules["status"][
         "resourceRules"
     ]
-    assert (await ask("GET", "/apis")).status == 200
-    refused, answer = await ask.json("GET", "/metrics")
+    assert (await api("GET", "/apis")).status == 200
+    refused, answer = await api.json("GET", "/metrics")
     assert (refused, answer["message"]) == (403, 'forbidden: User "alice" cannot get path "/metrics"')
 
 
-async def test_impersonation_needs_the_right_to_it(guarded: ApiServer, asking: Any) -> None:
+async def test_impersonation_needs_the_right_to_it(guarded: ApiServer, api_as: Any) -> None:
     path = "/api/v1/namespaces/default/configmaps"
-    admin, alice = asking(guarded), asking(guarded, "alice", ())
+    admin, alice = api_as(guarded), api_as(guarded, "alice", ())
 
     as_bob, answer = await admin.json("GET", path, Impersonate_User="bob")
     refused, why = await alice.json("GET", path, Impersonate_User="admin")
@@ -217,16 +219,16 @@ async def test_impersonation_needs_the_right_to_it(guarded: ApiServer, asking: A
 
 
 async def test_a_token_request_gives_a_token_that_expires(
-    guarded: ApiServer, asking: Any, clock: Any
+    guarded: ApiServer, api_as: Any, clock: Any
 ) -> None:
     from datetime import timedelta
 
-    ask = asking(guarded)
+    api = api_as(guarded)
     await guarded.local().create(SERVICE_ACCOUNT, {"metadata": {"name": "robot"}}, "default")
     path = "/api/v1/namespaces/default/serviceaccounts/robot/token"
 
-    status, made = await ask.json("POST", path, {"spec": {"expirationSeconds": 600}})
-    short, why = await ask.json("POST", path, {"spec": {"expirationSeconds": 60}})
+    status, made = await api.json("POST", path, {"spec": {"expirationSeconds": 600}})
+    short, why = await api.json("POST", path, {"spec": {"expirationSeconds": 60}})
     caller = await guarded.authenticate_token(made["status"]["token"])
     clock.instant += timedelta(seconds=600)
 
@@ -243,11 +245,11 @@ async def test_a_token_request_gives_a_token_that_expires(
     assert await guarded.authenticate_token(made["status"]["token"]) is None
 
 
-async def test_a_token_dies_with_its_account(guarded: ApiServer, asking: Any) -> None:
-    ask, admin = asking(guarded), guarded.local()
+async def test_a_token_dies_with_its_account(guarded: ApiServer, api_as: Any) -> None:
+    api, admin = api_as(guarded), guarded.local()
     ref = SERVICE_ACCOUNT.ref("robot", "default")
     await admin.create(SERVICE_ACCOUNT, {"metadata": {"name": "robot"}}, "default")
-    _, made = await ask.json("POST", ref.path + "/token", {})
+    _, made = await api.json("POST", ref.path + "/token", {})
     token = made["status"]["token"]
 
     await admin.delete(ref)
@@ -258,13 +260,13 @@ async def test_a_token_dies_with_its_account(guarded: ApiServer, asking: Any) ->
     assert await guarded.authenticate_token("nonsense") is None
 
 
-async def test_a_token_review_tells_whose_it_is(guarded: ApiServer, asking: Any) -> None:
+async def test_a_token_review_returns_the_user_of_the_token(guarded: ApiServer, api_as: Any) -> None:
     guarded.tokens["t"] = ("alice", ("team",), None)
-    ask = asking(guarded)
+    api = api_as(guarded)
     path = "/apis/authentication.k8s.io/v1/tokenreviews"
 
-    _, good = await ask.json("POST", path, {"spec": {"token": "t"}})
-    _, bad = await ask.json("POST", path, {"spec": {"token": "x"}})
+    _, good = await api.json("POST", path, {"spec": {"token": "t"}})
+    _, bad = await api.json("POST", path, {"spec": {"token": "x"}})
 
     assert good["status"] == {
         "authenticated": True,

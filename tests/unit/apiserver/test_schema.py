@@ -49,7 +49,7 @@ def spec(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"name": "a"}, 'spec.name: Invalid value: "a": spec.name in body should be at least 2 chars long'),
         ({"name": "abcde"}, "spec.name: Too long: may not be more than 4 bytes"),
@@ -86,8 +86,8 @@ def spec(**fields: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_broken_rule_is_told_with_its_path(fields: dict[str, Any], said: str) -> None:
-    assert [str(cause) for cause in validate(SPEC, spec(**fields))] == [said]
+def test_a_validation_error_has_its_path(fields: dict[str, Any], message: str) -> None:
+    assert [str(cause) for cause in validate(SPEC, spec(**fields))] == [message]
 
 
 def test_a_missing_field_is_required() -> None:

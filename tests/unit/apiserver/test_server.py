@@ -1,4 +1,4 @@
-"""The server through its in-process door."""
+"""ApiServer through LoopbackClient."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from windrow.kubernetes.errors import Invalid, KubeError
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import SERVICE
 
-from .conftest import StillClock
+from .conftest import FrozenClock
 from .service_cases import BOTH, LB, NAMED, WEB
 
 Raw = dict[str, Any]
@@ -23,7 +23,7 @@ Raw = dict[str, Any]
 class Rig:
     def __init__(self, store: MemoryStore | None = None, **ranges: Any) -> None:
         self.store = store or MemoryStore()
-        self.server = ApiServer(self.store, StillClock(), Rng(1), services=ServiceRanges(**ranges))
+        self.server = ApiServer(self.store, FrozenClock(), Rng(1), services=ServiceRanges(**ranges))
         self.local = self.server.local()
 
     async def make(self, name: str = "web", **spec: Any) -> Raw:
@@ -96,7 +96,7 @@ async def test_no_two_services_share_an_address_or_a_node_port() -> None:
     assert len({spec["ports"][0]["nodePort"] for spec in specs}) == 40
 
 
-async def test_a_full_range_says_so_and_a_service_that_goes_makes_room() -> None:
+async def test_a_full_range_is_an_error_until_a_service_is_deleted() -> None:
     rig = Rig(addresses=("10.43.0.0/29",))
     first = await rig.make("s-0")
     for number in range(1, 5):
@@ -130,7 +130,7 @@ async def test_a_service_that_could_not_be_made_holds_nothing() -> None:
     assert (await rig.make("good", **asked))["clusterIP"] == "10.43.3.3"
 
 
-async def test_a_server_that_comes_back_knows_what_is_taken() -> None:
+async def test_a_restarted_server_loads_the_allocations() -> None:
     store = MemoryStore()
     asked = {"clusterIP": "10.43.3.3", "type": "NodePort", "ports": [{"port": 80, "nodePort": 30005}]}
     await Rig(store).make("old", **asked)
@@ -152,7 +152,7 @@ async def test_two_families_give_two_addresses_where_the_service_wants_them() ->
     assert sixth["clusterIP"].startswith("fd00:43::")
 
 
-async def test_a_rehearsal_takes_nothing() -> None:
+async def test_a_dry_run_allocates_nothing() -> None:
     rig = Rig(addresses=("10.43.0.0/29",))
     for _ in range(9):
         await rig.server.handle(_rehearsal(), rig.local.user)
@@ -168,15 +168,15 @@ def _rehearsal() -> Any:
     return Request("POST", SERVICE.path("default"), (("dryRun", "All"),), dumps(raw))
 
 
-async def test_without_ranges_a_service_stays_as_it_came() -> None:
-    server = ApiServer(MemoryStore(), StillClock(), Rng(1))
+async def test_without_ranges_a_service_is_not_changed() -> None:
+    server = ApiServer(MemoryStore(), FrozenClock(), Rng(1))
     made = await server.local().create(SERVICE, new_object(SERVICE, "web", "default", spec=LB))
 
     assert "clusterIP" not in made["spec"]
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ({"ports": [WEB, {"port": 81}]}, "spec.ports[0].name: Required value"),
         ({"ports": [{"port": 0}]}, "spec.ports[0].port: Invalid value: 0"),
@@ -188,8 +188,8 @@ async def test_without_ranges_a_service_stays_as_it_came() -> None:
         ),
     ],
 )
-async def test_a_broken_rule_is_named(spec: Raw, said: str) -> None:
+async def test_a_broken_rule_is_named(spec: Raw, message: str) -> None:
     with pytest.raises(Invalid) as caught:
         await Rig().make(**spec)
 
-    assert said in caught.value.message
+    assert message in caught.value.message

@@ -48,7 +48,7 @@ async def test_a_watch_from_nowhere_starts_with_what_is_there(server: ApiServer)
         assert await take(events, 3) == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a")]
 
 
-async def test_a_watch_from_a_version_hears_all_that_came_after(server: ApiServer) -> None:
+async def test_a_watch_from_a_version_gets_every_later_event(server: ApiServer) -> None:
     api = server.local()
     made = await api.create(CONFIG_MAP, a_map("a"), "default")
     await api.patch(CONFIG_MAP.ref("a", "default"), {"data": {"x": "y"}})
@@ -80,7 +80,7 @@ async def test_leaving_a_selection_is_a_deletion_and_entering_an_addition(server
         assert await take(events, 3) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
 
 
-async def test_the_last_finalizer_gone_is_one_deletion(server: ApiServer) -> None:
+async def test_removing_the_last_finalizer_is_one_deleted_event(server: ApiServer) -> None:
     api = server.local()
     ref = CONFIG_MAP.ref("a", "default")
     await api.create(CONFIG_MAP, {"metadata": {"name": "a", "finalizers": ["x.io/y"]}}, "default")

@@ -13,7 +13,7 @@ from windrow.kubernetes.errors import Invalid
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import DEPLOYMENT
 
-from .conftest import StillClock
+from .conftest import FrozenClock
 
 Raw = dict[str, Any]
 SELECTOR: Raw = {"matchLabels": {"app": "a"}}
@@ -21,7 +21,7 @@ TEMPLATE: Raw = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{
 
 
 async def refusal(**spec: Any) -> str:
-    line = ApiServer(MemoryStore(), StillClock(), Rng(1)).local()
+    line = ApiServer(MemoryStore(), FrozenClock(), Rng(1)).local()
     with pytest.raises(Invalid) as caught:
         await line.create(DEPLOYMENT, new_object(DEPLOYMENT, "web", "default", spec=spec))
     return caught.value.message
@@ -40,8 +40,8 @@ async def test_its_pods_need_containers_that_are_started_again() -> None:
     assert 'Unsupported value: "OnFailure"' in await refusal(selector=SELECTOR, template=once)
 
 
-async def test_its_selector_stays_as_it_is() -> None:
-    line = ApiServer(MemoryStore(), StillClock(), Rng(1)).local()
+async def test_the_selector_is_immutable() -> None:
+    line = ApiServer(MemoryStore(), FrozenClock(), Rng(1)).local()
     spec = {"selector": SELECTOR, "template": TEMPLATE}
     made = await line.create(DEPLOYMENT, new_object(DEPLOYMENT, "web", "default", spec=spec))
     made["spec"]["selector"] = {"matchLabels": {"app": "b"}}

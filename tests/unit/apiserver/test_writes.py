@@ -14,7 +14,7 @@ from windrow.kubernetes.requests import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 WIDGETS = "/apis/example.io/v1/namespaces/default/widgets"
-Ask = Any
+Api = Any
 
 
 def a_map(name: str = "m", **rest: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def widget(
     return raw | ({"status": status} if status is not None else {})
 
 
-async def test_a_create_answers_201_and_what_the_server_owns_is_its_own(ask: Ask) -> None:
+async def test_a_create_answers_201_and_what_the_server_owns_is_its_own(api: Api) -> None:
     sent = a_map(
         metadata={
             "name": "m",
@@ -43,7 +43,7 @@ async def test_a_create_answers_201_and_what_the_server_owns_is_its_own(ask: Ask
         }
     )
 
-    status, made = await ask.json("POST", MAPS, sent)
+    status, made = await api.json("POST", MAPS, sent)
 
     head = made["metadata"]
     assert status == 201
@@ -53,15 +53,15 @@ async def test_a_create_answers_201_and_what_the_server_owns_is_its_own(ask: Ask
     assert head["namespace"] == "default"
 
 
-async def test_a_generated_name_is_its_base_and_five_characters(ask: Ask) -> None:
-    _, made = await ask.json("POST", MAPS, {"metadata": {"generateName": "x" * 70}})
+async def test_a_generated_name_is_its_base_and_five_characters(api: Api) -> None:
+    _, made = await api.json("POST", MAPS, {"metadata": {"generateName": "x" * 70}})
 
     assert made["metadata"]["name"].startswith("x" * 58)
     assert len(made["metadata"]["name"]) == 63
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "code", "said"),
+    ("method", "path", "body", "code", "message"),
     [
         (
             "POST",
@@ -121,44 +121,44 @@ async def test_a_generated_name_is_its_base_and_five_characters(ask: Ask) -> Non
         ),
     ],
 )
-async def test_a_refusal_has_the_code_and_words_of_a_real_server(
-    ask: Ask, method: str, path: str, body: Any, code: int, said: str
+async def test_an_error_has_the_code_and_message_of_kube_apiserver(
+    api: Api, method: str, path: str, body: Any, code: int, message: str
 ) -> None:
-    status, answer = await ask.json(method, path, body)
+    status, answer = await api.json(method, path, body)
 
     assert status == answer["code"] == code
     assert answer["kind"] == "Status"
-    assert said in answer["message"]
+    assert message in answer["message"]
 
 
-async def test_an_update_without_a_version_is_for_built_in_types_only(ask: Ask) -> None:
-    await ask("POST", MAPS, a_map())
-    await ask("POST", WIDGETS, widget())
+async def test_an_update_without_a_version_is_for_built_in_types_only(api: Api) -> None:
+    await api("POST", MAPS, a_map())
+    await api("POST", WIDGETS, widget())
 
-    built_in, _ = await ask.json("PUT", MAPS + "/m", a_map(data={"a": "b"}))
-    custom, answer = await ask.json("PUT", WIDGETS + "/w", widget(size=2))
+    built_in, _ = await api.json("PUT", MAPS + "/m", a_map(data={"a": "b"}))
+    custom, answer = await api.json("PUT", WIDGETS + "/w", widget(size=2))
 
     assert (built_in, custom) == (200, 422)
     assert "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in answer["message"]
 
 
-async def test_a_foreign_uid_conflicts(ask: Ask) -> None:
-    _, made = await ask.json("POST", MAPS, a_map())
+async def test_a_foreign_uid_conflicts(api: Api) -> None:
+    _, made = await api.json("POST", MAPS, a_map())
 
-    status, answer = await ask.json("PUT", MAPS + "/m", a_map(metadata={"name": "m", "uid": "other"}))
+    status, answer = await api.json("PUT", MAPS + "/m", a_map(metadata={"name": "m", "uid": "other"}))
 
     assert status == 409
     assert f"UID in precondition: other, UID in object meta: {made['metadata']['uid']}" in answer["message"]
 
 
-async def test_the_main_url_ignores_status_and_the_status_url_all_else(ask: Ask) -> None:
-    _, made = await ask.json("POST", WIDGETS, widget(status={"phase": "sent"}))
+async def test_the_main_url_ignores_status_and_the_status_url_all_else(api: Api) -> None:
+    _, made = await api.json("POST", WIDGETS, widget(status={"phase": "sent"}))
     version = {"resourceVersion": made["metadata"]["resourceVersion"], "labels": {"x": "y"}}
 
-    _, after = await ask.json(
+    _, after = await api.json(
         "PUT", WIDGETS + "/w/status", widget(meta=version, status={"phase": "up"}, size=9)
     )
-    _, last = await ask.json("PATCH", WIDGETS + "/w", {"status": {"phase": "no"}}, media=MERGE_PATCH)
+    _, last = await api.json("PATCH", WIDGETS + "/w", {"status": {"phase": "no"}}, media=MERGE_PATCH)
 
     assert "status" not in made
     assert after["status"] == last["status"] == {"phase": "up"}
@@ -166,35 +166,35 @@ async def test_the_main_url_ignores_status_and_the_status_url_all_else(ask: Ask)
     assert "labels" not in after["metadata"]
 
 
-async def test_the_generation_counts_wishes_not_reports(ask: Ask) -> None:
-    await ask("POST", WIDGETS, widget())
-    await ask("PATCH", WIDGETS + "/w/status", {"status": {"phase": "up"}}, media=MERGE_PATCH)
-    await ask("PATCH", WIDGETS + "/w", {"metadata": {"labels": {"a": "b"}}}, media=MERGE_PATCH)
+async def test_the_generation_counts_changes_of_spec_not_of_status(api: Api) -> None:
+    await api("POST", WIDGETS, widget())
+    await api("PATCH", WIDGETS + "/w/status", {"status": {"phase": "up"}}, media=MERGE_PATCH)
+    await api("PATCH", WIDGETS + "/w", {"metadata": {"labels": {"a": "b"}}}, media=MERGE_PATCH)
 
-    _, before = await ask.json("GET", WIDGETS + "/w")
-    _, after = await ask.json("PATCH", WIDGETS + "/w", {"spec": {"size": 2}}, media=MERGE_PATCH)
+    _, before = await api.json("GET", WIDGETS + "/w")
+    _, after = await api.json("PATCH", WIDGETS + "/w", {"spec": {"size": 2}}, media=MERGE_PATCH)
 
     assert (before["metadata"]["generation"], after["metadata"]["generation"]) == (1, 2)
 
 
 async def test_without_the_subresource_status_is_plain_data(
-    a_server: Callable[..., ApiServer], asking: Any, widget_crd: Any
+    a_server: Callable[..., ApiServer], api_as: Any, widget_crd: Any
 ) -> None:
-    ask = asking(a_server(crds=[widget_crd(status=False)]))
+    api = api_as(a_server(crds=[widget_crd(status=False)]))
 
-    _, made = await ask.json("POST", WIDGETS, widget(status={"phase": "sent"}))
-    _, after = await ask.json("PATCH", WIDGETS + "/w", {"status": {"phase": "up"}}, media=MERGE_PATCH)
-    missing, _ = await ask.json("GET", WIDGETS + "/w/status")
+    _, made = await api.json("POST", WIDGETS, widget(status={"phase": "sent"}))
+    _, after = await api.json("PATCH", WIDGETS + "/w", {"status": {"phase": "up"}}, media=MERGE_PATCH)
+    missing, _ = await api.json("GET", WIDGETS + "/w/status")
 
     assert made["status"] == {"phase": "sent"}
     assert after["metadata"]["generation"] == 2
     assert missing == 404
 
 
-async def test_unknown_fields_warn_are_dropped_or_refused(ask: Ask) -> None:
-    warned = await ask("POST", WIDGETS, widget("a", foo=1))
-    silent = await ask("POST", WIDGETS + "?fieldValidation=Ignore", widget("b", foo=1))
-    strict, answer = await ask.json("POST", WIDGETS + "?fieldValidation=Strict", widget("c", foo=1))
+async def test_unknown_fields_warn_are_dropped_or_refused(api: Api) -> None:
+    warned = await api("POST", WIDGETS, widget("a", foo=1))
+    silent = await api("POST", WIDGETS + "?fieldValidation=Ignore", widget("b", foo=1))
+    strict, answer = await api.json("POST", WIDGETS + "?fieldValidation=Strict", widget("c", foo=1))
 
     assert warned.headers["Warning"] == '299 - "unknown field \\"spec.foo\\""'
     assert b"foo" not in warned.body
@@ -203,45 +203,45 @@ async def test_unknown_fields_warn_are_dropped_or_refused(ask: Ask) -> None:
     assert answer["message"].endswith('strict decoding error: unknown field "spec.foo"')
 
 
-async def test_a_dry_run_stores_nothing_and_takes_no_name(ask: Ask) -> None:
-    status, made = await ask.json("POST", MAPS + "?dryRun=All", a_map())
-    refused, _ = await ask.json("POST", MAPS + "?dryRun=Some", a_map())
-    missing, _ = await ask.json("GET", MAPS + "/m")
+async def test_a_dry_run_stores_nothing_and_takes_no_name(api: Api) -> None:
+    status, made = await api.json("POST", MAPS + "?dryRun=All", a_map())
+    refused, _ = await api.json("POST", MAPS + "?dryRun=Some", a_map())
+    missing, _ = await api.json("GET", MAPS + "/m")
 
     assert (status, refused, missing) == (201, 422, 404)
     assert made["metadata"]["uid"]
 
 
-async def test_a_json_patch_tests_adds_and_removes(ask: Ask) -> None:
-    _, made = await ask.json("POST", MAPS, a_map(data={"a": "b"}))
+async def test_a_json_patch_tests_adds_and_removes(api: Api) -> None:
+    _, made = await api.json("POST", MAPS, a_map(data={"a": "b"}))
     steps = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": made["metadata"]["resourceVersion"]},
         {"op": "add", "path": "/data/c", "value": "d"},
         {"op": "remove", "path": "/data/a"},
     ]
 
-    _, after = await ask.json("PATCH", MAPS + "/m", steps, media=JSON_PATCH)
-    status, failed = await ask.json("PATCH", MAPS + "/m", steps, media=JSON_PATCH)
+    _, after = await api.json("PATCH", MAPS + "/m", steps, media=JSON_PATCH)
+    status, failed = await api.json("PATCH", MAPS + "/m", steps, media=JSON_PATCH)
 
     assert after["data"] == {"c": "d"}
     assert status == 422
     assert failed["message"] == "the server rejected our request due to an error in our request"
 
 
-async def test_a_patch_that_names_an_old_version_conflicts(ask: Ask) -> None:
-    _, made = await ask.json("POST", MAPS, a_map())
-    await ask("PATCH", MAPS + "/m", {"data": {"a": "b"}}, media=MERGE_PATCH)
+async def test_a_patch_that_names_an_old_version_conflicts(api: Api) -> None:
+    _, made = await api.json("POST", MAPS, a_map())
+    await api("PATCH", MAPS + "/m", {"data": {"a": "b"}}, media=MERGE_PATCH)
     old = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"a": "c"}}
 
-    status, answer = await ask.json("PATCH", MAPS + "/m", old, media=MERGE_PATCH)
+    status, answer = await api.json("PATCH", MAPS + "/m", old, media=MERGE_PATCH)
 
     assert (status, answer["reason"]) == (409, "Conflict")
 
 
-async def test_custom_resources_know_no_strategic_patch(ask: Ask) -> None:
-    await ask("POST", WIDGETS, widget())
+async def test_custom_resources_have_no_strategic_patch(api: Api) -> None:
+    await api("POST", WIDGETS, widget())
 
-    status, answer = await ask.json("PATCH", WIDGETS + "/w", {}, media=STRATEGIC_PATCH)
+    status, answer = await api.json("PATCH", WIDGETS + "/w", {}, media=STRATEGIC_PATCH)
 
     assert status == 415
     assert answer["message"].endswith(
@@ -249,22 +249,22 @@ async def test_custom_resources_know_no_strategic_patch(ask: Ask) -> None:
     )
 
 
-async def test_a_yaml_body_is_as_good_as_json_and_other_types_are_not(ask: Ask) -> None:
-    status, _ = await ask.json("POST", MAPS, b"metadata: {name: m}\ndata: {a: b}\n", media="application/yaml")
-    refused, answer = await ask.json("POST", MAPS, b"<xml/>", media="application/xml")
-    proto, _ = await ask.json("POST", WIDGETS, b"k8s\0", media="application/vnd.kubernetes.protobuf")
+async def test_a_yaml_body_is_as_good_as_json_and_other_types_are_not(api: Api) -> None:
+    status, _ = await api.json("POST", MAPS, b"metadata: {name: m}\ndata: {a: b}\n", media="application/yaml")
+    refused, answer = await api.json("POST", MAPS, b"<xml/>", media="application/xml")
+    proto, _ = await api.json("POST", WIDGETS, b"k8s\0", media="application/vnd.kubernetes.protobuf")
 
     assert (status, refused, proto) == (201, 415, 415)
     assert "application/json, application/yaml, application/vnd.kubernetes.protobuf" in answer["message"]
 
 
-async def test_a_body_over_three_mebibytes_is_refused(ask: Ask) -> None:
-    status, answer = await ask.json("POST", MAPS, b" " * (3 * 1024 * 1024 + 1))
+async def test_a_body_over_three_mebibytes_is_refused(api: Api) -> None:
+    status, answer = await api.json("POST", MAPS, b" " * (3 * 1024 * 1024 + 1))
 
     assert (status, answer["message"]) == (413, "Request entity too large: limit is 3145728")
 
 
-async def test_an_admission_hook_may_change_or_refuse(server: ApiServer, ask: Ask) -> None:
+async def test_an_admission_hook_may_change_or_refuse(server: ApiServer, api: Api) -> None:
     seen: list[AdmissionRequest] = []
 
     async def hook(operation: AdmissionRequest) -> None:
@@ -273,8 +273,8 @@ async def test_an_admission_hook_may_change_or_refuse(server: ApiServer, ask: As
             operation.object.setdefault("data", {})["hooked"] = "yes"
 
     server.admission.append(hook)
-    _, made = await ask.json("POST", MAPS, a_map())
-    await ask("DELETE", MAPS + "/m")
+    _, made = await api.json("POST", MAPS, a_map())
+    await api("DELETE", MAPS + "/m")
 
     assert made["data"] == {"hooked": "yes"}
     assert [(one.verb, one.kind.kind, one.namespace, one.name) for one in seen] == [
@@ -284,63 +284,63 @@ async def test_an_admission_hook_may_change_or_refuse(server: ApiServer, ask: As
     assert seen[0].user.username == "system:admin"
 
 
-async def test_a_hook_cannot_reach_the_stored_object(server: ApiServer, ask: Ask) -> None:
+async def test_a_hook_cannot_reach_the_stored_object(server: ApiServer, api: Api) -> None:
     async def hook(operation: AdmissionRequest) -> None:
         if operation.old_object is not None and operation.object is not None:
             operation.old_object["spec"]["size"] = 99
             operation.object.setdefault("status", {})["phase"] = "touched"
             raise bad_request("no")
 
-    await ask("POST", WIDGETS, widget())
-    await ask("PATCH", WIDGETS + "/w/status", {"status": {"phase": "up"}}, media=MERGE_PATCH)
+    await api("POST", WIDGETS, widget())
+    await api("PATCH", WIDGETS + "/w/status", {"status": {"phase": "up"}}, media=MERGE_PATCH)
     server.admission.append(hook)
-    refused, _ = await ask.json("PATCH", WIDGETS + "/w", {"spec": {"size": 2}}, media=MERGE_PATCH)
+    refused, _ = await api.json("PATCH", WIDGETS + "/w", {"spec": {"size": 2}}, media=MERGE_PATCH)
 
-    _, kept = await ask.json("GET", WIDGETS + "/w")
+    _, kept = await api.json("GET", WIDGETS + "/w")
 
     assert refused == 400
     assert (kept["spec"]["size"], kept["status"]) == (1, {"phase": "up"})
 
 
-async def test_string_data_becomes_data(ask: Ask) -> None:
+async def test_string_data_becomes_data(api: Api) -> None:
     body = {"metadata": {"name": "s"}, "stringData": {"a": "b"}}
 
-    _, made = await ask.json("POST", "/api/v1/namespaces/default/secrets", body)
+    _, made = await api.json("POST", "/api/v1/namespaces/default/secrets", body)
 
     assert (made["data"], made["type"], "stringData" in made) == ({"a": "Yg=="}, "Opaque", False)
 
 
-async def test_repeated_owner_references_are_dropped_with_a_warning(ask: Ask) -> None:
+async def test_repeated_owner_references_are_dropped_with_a_warning(api: Api) -> None:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
 
-    reply = await ask("POST", MAPS, a_map(metadata={"name": "m", "ownerReferences": [owner, owner]}))
+    reply = await api("POST", MAPS, a_map(metadata={"name": "m", "ownerReferences": [owner, owner]}))
 
     assert reply.body.count(b'"uid":"u"') == 1
     assert "duplicate" in reply.headers["Warning"]
 
 
-async def test_one_event_has_two_faces(ask: Ask) -> None:
+async def test_one_event_has_two_faces(api: Api) -> None:
     body = {
         "metadata": {"name": "e"},
         "regarding": {"kind": "Node", "name": "n"},
         "note": "hello",
         "reason": "R",
     }
-    await ask("POST", "/apis/events.k8s.io/v1/namespaces/default/events", body)
+    await api("POST", "/apis/events.k8s.io/v1/namespaces/default/events", body)
 
-    _, core = await ask.json("GET", "/api/v1/namespaces/default/events/e")
-    _, new = await ask.json("GET", "/apis/events.k8s.io/v1/namespaces/default/events/e")
+    _, core = await api.json("GET", "/api/v1/namespaces/default/events/e")
+    _, new = await api.json("GET", "/apis/events.k8s.io/v1/namespaces/default/events/e")
 
     assert (core["apiVersion"], core["involvedObject"]["name"], core["message"]) == ("v1", "n", "hello")
     assert (new["apiVersion"], new["regarding"]["name"], new["note"]) == ("events.k8s.io/v1", "n", "hello")
 
 
-async def test_a_role_reference_stands_for_ever(ask: Ask) -> None:
+async def test_a_role_reference_is_immutable(api: Api) -> None:
     path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
     body = {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "x"}}
-    await ask("POST", path, body)
+    await api("POST", path, body)
 
-    status, answer = await ask.json(
+    status, answer = await api.json(
         "PUT", path + "/b", {**body, "roleRef": {"kind": "ClusterRole", "name": "y"}}
     )
 
@@ -348,27 +348,27 @@ async def test_a_role_reference_stands_for_ever(ask: Ask) -> None:
     assert "cannot change roleRef" in answer["message"]
 
 
-async def test_an_object_on_its_way_out_takes_no_new_finalizer(ask: Ask) -> None:
-    await ask("POST", MAPS, a_map(metadata={"name": "m", "finalizers": ["example.io/a"]}))
-    await ask("DELETE", MAPS + "/m")
+async def test_an_object_on_its_way_out_takes_no_new_finalizer(api: Api) -> None:
+    await api("POST", MAPS, a_map(metadata={"name": "m", "finalizers": ["example.io/a"]}))
+    await api("DELETE", MAPS + "/m")
     more = {"metadata": {"finalizers": ["example.io/a", "example.io/b"]}}
 
-    status, answer = await ask.json("PATCH", MAPS + "/m", more, media=MERGE_PATCH)
+    status, answer = await api.json("PATCH", MAPS + "/m", more, media=MERGE_PATCH)
 
     assert status == 422
     assert "no new finalizers can be added if the object is being deleted" in answer["message"]
 
 
 async def test_what_counts_can_be_scaled(
-    a_server: Callable[..., ApiServer], asking: Any, widget_crd: Any
+    a_server: Callable[..., ApiServer], api_as: Any, widget_crd: Any
 ) -> None:
     paths = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
-    ask = asking(a_server(crds=[widget_crd(subresources={"status": {}, "scale": paths})]))
-    await ask("POST", WIDGETS, widget())
+    api = api_as(a_server(crds=[widget_crd(subresources={"status": {}, "scale": paths})]))
+    await api("POST", WIDGETS, widget())
 
-    _, after = await ask.json("PATCH", WIDGETS + "/w/scale", {"spec": {"replicas": 4}}, media=MERGE_PATCH)
-    refused, _ = await ask.json("PATCH", WIDGETS + "/w/scale", {"spec": {"replicas": 0}}, media=MERGE_PATCH)
-    _, changed = await ask.json("GET", WIDGETS + "/w")
+    _, after = await api.json("PATCH", WIDGETS + "/w/scale", {"spec": {"replicas": 4}}, media=MERGE_PATCH)
+    refused, _ = await api.json("PATCH", WIDGETS + "/w/scale", {"spec": {"replicas": 0}}, media=MERGE_PATCH)
+    _, changed = await api.json("GET", WIDGETS + "/w")
 
     assert (after["kind"], after["spec"], after["status"]) == ("Scale", {"replicas": 4}, {"replicas": 0})
     assert refused == 422
@@ -379,7 +379,7 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "code", "said"),
+    ("method", "path", "body", "code", "message"),
     [
         (
             "POST",
@@ -426,16 +426,16 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
     ],
 )
 async def test_what_a_real_server_was_seen_to_refuse_is_refused(
-    ask: Ask, method: str, path: str, body: Any, code: int, said: str
+    api: Api, method: str, path: str, body: Any, code: int, message: str
 ) -> None:
-    status, answer = await ask.json(method, path, body)
+    status, answer = await api.json(method, path, body)
 
     assert status == code
-    assert said in answer["message"]
+    assert message in answer["message"]
 
 
-async def test_a_put_makes_a_lease_that_is_not_there(ask: Ask) -> None:
+async def test_a_put_makes_a_lease_that_is_not_there(api: Api) -> None:
     body = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
 
-    assert (await ask("PUT", LEASE, body)).status == 201
-    assert (await ask("PUT", LEASE, body)).status == 200
+    assert (await api("PUT", LEASE, body)).status == 201
+    assert (await api("PUT", LEASE, body)).status == 200

@@ -1,4 +1,4 @@
-"""Objects that tests of the emulator's pure parts start from."""
+"""Objects for tests of validators, mutators and schedulers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windrow.kubernetes.resources import PVC
 
 
 def a_vm(name: str = "m-1", **spec: Any) -> Raw:
-    """A sound VM with one disk and one card; `spec` replaces fields of the template's spec."""
+    """A valid VM with one disk and one NIC; `spec` replaces fields of the template's spec."""
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
@@ -66,7 +66,7 @@ def an_image(name: str, storage_class: str = "", namespace: str = "ns", **spec: 
     return new_object(kinds.IMAGE, name, namespace, spec={**plain, **spec}, status=status)
 
 
-def a_world(*objects: Raw, ratio: str = "1.5", overcommit_cpu: int = 1000) -> Listers:
+def listers_of(*objects: Raw, ratio: str = "1.5", overcommit_cpu: int = 1000) -> Listers:
     """The default settings, class `fast`, network `ns/net` on cluster network `mgmt`, and `objects`."""
     settings = []
     for name, value, default in SETTINGS:

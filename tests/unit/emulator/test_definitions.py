@@ -66,7 +66,7 @@ def test_printer_columns_are_the_real_ones(name):
 
 @pytest.mark.skipif(REAL is None, reason="the real CRDs are not beside this repository")
 @pytest.mark.parametrize("name", SHARED)
-def test_what_the_real_schema_knows_and_demands_ours_does_too(name):
+def test_fields_and_required_fields_of_the_real_schema_are_in_ours(name):
     ours, real = OURS[name], real_definitions()[name]
     storage = next(one for one in ours["spec"]["versions"] if one["storage"])
 

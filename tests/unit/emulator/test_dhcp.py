@@ -57,19 +57,19 @@ def test_a_full_range_gives_nothing():
     assert any(leases)
 
 
-def _segments(*nads, **rest):
+def _vlans(*nads, **rest):
     return Vlans({("ns", nad["metadata"]["name"]): nad for nad in nads}, **rest)
 
 
-def _card(network="ns/net", number=1):
+def _nic(network="ns/net", number=1):
     return Nic("nic-0", mac(number), network)
 
 
 def test_networks_of_one_vlan_share_their_server():
-    segments = _segments(render_network("ns", "net", 50, LAN), render_network("ns", "twin", 50, LAN))
+    segments = _vlans(render_network("ns", "net", 50, LAN), render_network("ns", "twin", 50, LAN))
 
-    assert segments.lease(_card()) == segments.lease(_card("ns/twin"))
-    assert segments.lease(_card(number=1)) != segments.lease(_card("ns/twin", number=2))
+    assert segments.lease(_nic()) == segments.lease(_nic("ns/twin"))
+    assert segments.lease(_nic(number=1)) != segments.lease(_nic("ns/twin", number=2))
 
 
 @pytest.mark.parametrize(
@@ -79,37 +79,37 @@ def test_networks_of_one_vlan_share_their_server():
         lambda nad: nad["metadata"].pop("annotations"),
     ],
 )
-def test_a_network_that_is_not_ready_or_states_no_subnet_answers_nobody(spoil):
+def test_a_network_not_ready_or_without_subnet_has_no_dhcp(spoil):
     nad = render_network("ns", "net", 50, LAN)
     spoil(nad)
 
-    assert _segments(nad).lease(_card()) is None
+    assert _vlans(nad).lease(_nic()) is None
 
 
-def test_a_silenced_server_answers_nobody_until_it_speaks_again():
-    segments = _segments(render_network("ns", "net", 50, LAN))
-    before = segments.lease(_card())
+def test_a_stopped_dhcp_server_leases_nothing_until_resumed():
+    segments = _vlans(render_network("ns", "net", 50, LAN))
+    before = segments.lease(_nic())
     segments.stop_dhcp(("mgmt", 50))
-    assert segments.lease(_card()) is None
+    assert segments.lease(_nic()) is None
 
     segments.resume_dhcp(("mgmt", 50))
-    assert before == segments.lease(_card())
+    assert before == segments.lease(_nic())
 
 
-def test_leases_of_machines_that_are_gone_are_taken_back_when_the_range_is_used_up():
+def test_leases_of_deleted_machines_are_released_when_the_range_is_exhausted():
     nad = render_network("ns", "net", 50, Lan("10.0.0.0/29"))
     alive = set()
-    segments = _segments(nad, is_wanted=alive.__contains__)
+    segments = _vlans(nad, is_wanted=alive.__contains__)
     while segments.find_dhcp_server("ns/net").lease(mac(len(segments.find_dhcp_server("ns/net").leases()))):
         pass
     alive.add(mac(0))
 
-    assert segments.lease(_card(number=99)) is not None
+    assert segments.lease(_nic(number=99)) is not None
     assert mac(0) in segments.find_dhcp_server("ns/net").leases()
 
 
 def test_the_pod_network_shows_the_inside_of_masquerade():
-    assert _segments().lease(_card("")).address == "10.0.2.2"
+    assert _vlans().lease(_nic("")).address == "10.0.2.2"
 
 
 def test_labels_follow_the_config():

@@ -1,4 +1,4 @@
-"""The fault door's script: which request is struck, how often, by what."""
+"""Fault injection: which request gets which fault, and how often."""
 
 from __future__ import annotations
 
@@ -52,23 +52,33 @@ def test_requests_are_understood(request_, wanted):
     assert wanted == parse_request(request_)
 
 
-def struck(faults, request_, times=1):
+def injections(faults, request_, times=1):
     return [faults.draw(request_, Rng(0)) for _ in range(times)]
 
 
 def test_a_fault_strikes_what_it_names_and_nothing_else():
     faults = Faults([Fault(INTERNAL_ERROR, frozenset({"get"}), frozenset({"virtualmachines"}), name="m-*")])
 
-    assert struck(faults, requests.get(VM)) == [[INTERNAL_ERROR]]
-    assert struck(faults, requests.get(kinds.VM.ref("other", "ns"))) == [[]]
-    assert struck(faults, requests.delete(VM)) == [[]]
+    assert injections(faults, requests.get(VM)) == [[INTERNAL_ERROR]]
+    assert injections(faults, requests.get(kinds.VM.ref("other", "ns"))) == [[]]
+    assert injections(faults, requests.delete(VM)) == [[]]
 
 
 def test_every_third_and_at_most_twice():
     fault = Fault(CONFLICT, every=3, times=2)
     faults = Faults([fault])
 
-    assert [len(effects) for effects in struck(faults, requests.get(VM), 9)] == [0, 0, 1, 0, 0, 1, 0, 0, 0]
+    assert [len(effects) for effects in injections(faults, requests.get(VM), 9)] == [
+        0,
+        0,
+        1,
+        0,
+        0,
+        1,
+        0,
+        0,
+        0,
+    ]
     assert faults.times_injected(fault) == 2
 
 
@@ -76,7 +86,7 @@ def test_equal_faults_are_counted_apart():
     first, second = Fault(Slow(1)), Fault(Slow(1), times=1)
     faults = Faults([first, second])
 
-    struck(faults, requests.get(VM), 3)
+    injections(faults, requests.get(VM), 3)
 
     assert (faults.times_injected(first), faults.times_injected(second)) == (3, 1)
 
@@ -86,7 +96,7 @@ def test_an_ended_fault_strikes_no_more():
     fault = faults.add(Fault(INTERNAL_ERROR))
     faults.end(fault)
 
-    assert struck(faults, requests.get(VM)) == [[]]
+    assert injections(faults, requests.get(VM)) == [[]]
 
 
 @given(some.floats(0.0, 1.0))
@@ -119,7 +129,7 @@ def test_refusals_read_as_what_they_are(refusal, wanted):
     assert isinstance(error_for(render_refusal(refusal)), wanted)
 
 
-def test_throttling_says_when_to_come_back():
+def test_a_429_has_retry_after():
     assert error_for(render_refusal(TOO_MANY_REQUESTS)).retry_after_s == 1
 
 

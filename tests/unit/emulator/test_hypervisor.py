@@ -25,7 +25,7 @@ def hardware(**rest):
 
 
 @asynccontextmanager
-async def a_power(make=BlankMachine, faults=None):
+async def a_hypervisor(make=BlankMachine, faults=None):
     segments = Vlans({("ns", "net"): render_network("ns", "net", 50, Lan("192.168.50.0/24"))})
     power = Hypervisor(make, ScaledClock(LoopClock()), Rng(1), Network(), segments, faults or Faults())
     news = []
@@ -39,7 +39,7 @@ async def a_power(make=BlankMachine, faults=None):
 
 def test_a_machine_reports_and_ends_by_its_button():
     async def story():
-        async with a_power() as (power, news):
+        async with a_hypervisor() as (power, news):
             power.power_on(KEY, hardware())
             await asyncio.sleep(30)
             assert power.find("vmi-1").report.addresses == {"nic-0": ("192.168.50.20",)}
@@ -56,7 +56,7 @@ def test_a_machine_reports_and_ends_by_its_button():
 
 def test_a_second_on_changes_nothing():
     async def story():
-        async with a_power() as (power, _):
+        async with a_hypervisor() as (power, _):
             power.power_on(KEY, hardware())
             power.power_on(KEY, hardware())
             await asyncio.sleep(30)
@@ -65,9 +65,9 @@ def test_a_second_on_changes_nothing():
     assert run_driven(story()) == ["m-1 boots for the 1. time", "m-1 login:"]
 
 
-def test_without_power_a_machine_is_gone_at_once():
+def test_power_off_ends_a_machine_at_once():
     async def story():
-        async with a_power() as (power, _):
+        async with a_hypervisor() as (power, _):
             power.power_on(KEY, hardware())
             await asyncio.sleep(5)
             power.power_off("vmi-1")
@@ -85,7 +85,7 @@ def test_a_bug_in_a_guest_is_that_guests_crash():
             raise LookupError("no such disk")
 
     async def story():
-        async with a_power(Broken) as (power, _):
+        async with a_hypervisor(Broken) as (power, _):
             power.power_on(KEY, hardware())
             await asyncio.sleep(1)
             return power.find("vmi-1").ending, power.consoles.read(*KEY)
@@ -93,13 +93,13 @@ def test_a_bug_in_a_guest_is_that_guests_crash():
     assert run_driven(story()) == ("crash", ["kernel panic: LookupError: no such disk"])
 
 
-def test_a_guest_that_stumbles_over_its_button_hangs_and_says_so():
+def test_an_exception_in_a_guests_shutdown_is_on_its_console():
     class Stumbling(BlankMachine):
         async def shutdown(self):
             raise OSError("acpi")
 
     async def story():
-        async with a_power(Stumbling) as (power, _):
+        async with a_hypervisor(Stumbling) as (power, _):
             power.power_on(KEY, hardware())
             await asyncio.sleep(1)
             power.press_power_button("vmi-1")
@@ -111,7 +111,7 @@ def test_a_guest_that_stumbles_over_its_button_hangs_and_says_so():
 
 def test_the_reset_button_boots_the_same_disk_again():
     async def story():
-        async with a_power() as (power, _):
+        async with a_hypervisor() as (power, _):
             power.power_on(KEY, hardware())
             await asyncio.sleep(30)
             power.reset("vmi-1")
@@ -123,7 +123,7 @@ def test_the_reset_button_boots_the_same_disk_again():
 
 def test_a_disk_is_the_same_until_it_is_shredded():
     async def story():
-        async with a_power() as (power, _):
+        async with a_hypervisor() as (power, _):
             power.disk("claim").state["data"] = 1
             assert power.disk("claim").state == {"data": 1}
             power.delete_disk("claim")
@@ -132,9 +132,9 @@ def test_a_disk_is_the_same_until_it_is_shredded():
     assert run_driven(story()) == {}
 
 
-def test_an_agent_falls_silent_and_is_heard_again():
+def test_a_silenced_agent_reports_again():
     async def story():
-        async with a_power() as (power, _):
+        async with a_hypervisor() as (power, _):
             power.power_on(KEY, hardware())
             await asyncio.sleep(30)
             before = power.find("vmi-1").report
@@ -146,9 +146,9 @@ def test_an_agent_falls_silent_and_is_heard_again():
     assert run_driven(story()) == (True, None)
 
 
-def test_an_absent_agent_is_never_heard():
+def test_an_absent_agent_never_reports():
     async def story():
-        async with a_power(faults=Faults(agents=[AgentFault()])) as (power, news):
+        async with a_hypervisor(faults=Faults(agents=[AgentFault()])) as (power, news):
             power.power_on(KEY, hardware())
             await asyncio.sleep(300)
             return power.find("vmi-1").report, news

@@ -16,7 +16,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DELAYS = Delays()
 
 
-class Still:
+class FrozenClock:
     def now(self):
         return NOON
 
@@ -24,7 +24,7 @@ class Still:
         raise AssertionError("a plan waits for nothing")
 
 
-PACE = ScaledClock(Still())
+PACE = ScaledClock(FrozenClock())
 
 
 def an(arrives="", **spec):
@@ -52,7 +52,7 @@ def test_the_class_is_there_from_the_start_and_named_by_uid():
     assert look is not None
 
 
-def test_progress_grows_and_stays_under_100_until_the_image_is_ready():
+def test_progress_is_below_100_until_the_image_is_ready():
     shown = [at(an(), seconds)[0]["status"]["progress"] for seconds in (0, 6, 15, 29.99, 30)]
 
     assert shown == sorted(shown)
@@ -61,7 +61,7 @@ def test_progress_grows_and_stays_under_100_until_the_image_is_ready():
     assert shown[-1] == 100
 
 
-def test_a_ready_image_tells_its_sizes_and_is_looked_at_no_more():
+def test_a_ready_image_has_its_sizes_and_is_not_requeued():
     image, look = at(an(), 30)
 
     assert imported(image).status == "True"
@@ -86,7 +86,7 @@ def test_an_iso_is_as_big_as_it_is():
         ("", "https://x/a.img", "a.iso", False),
     ],
 )
-def test_telling_an_iso_from_a_disk(label, url, display, wanted):
+def test_an_iso_is_recognized_by_label_url_or_name(label, url, display, wanted):
     image = an(url=url, displayName=display)
     image["metadata"]["labels"] = {"harvesterhci.io/image-type": label} if label else {}
 

@@ -21,7 +21,7 @@ from windrow.kubernetes.conditions import find_condition
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-class Still:
+class FrozenClock:
     def now(self):
         return NOON
 
@@ -29,8 +29,10 @@ class Still:
         raise AssertionError("a judgement waits for nothing")
 
 
-def judged(seconds, speed=1.0):
-    return host_health_at(NOON, NOON + timedelta(seconds=seconds), ScaledClock(Still(), speed), Delays())
+def health_after(seconds, speed=1.0):
+    return host_health_at(
+        NOON, NOON + timedelta(seconds=seconds), ScaledClock(FrozenClock(), speed), Delays()
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,23 +46,23 @@ def judged(seconds, speed=1.0):
         (245, HostHealth(False, True, True, True), None),
     ],
 )
-def test_belief_grows_in_the_stated_steps(seconds, wanted, next_look):
-    health, look = judged(seconds)
+def test_host_health_changes_in_the_stated_steps(seconds, wanted, next_look):
+    health, look = health_after(seconds)
 
     assert health == wanted
     assert look == (NOON + timedelta(seconds=next_look) if next_look else None)
 
 
 def test_speed_divides_every_step():
-    assert judged(24.5, speed=10)[0].cleared
-    assert not judged(24.4, speed=10)[0].cleared
+    assert health_after(24.5, speed=10)[0].cleared
+    assert not health_after(24.4, speed=10)[0].cleared
 
 
 def test_a_host_with_power_is_fine():
-    assert host_health_at(None, NOON, ScaledClock(Still()), Delays()) == (HEALTHY, None)
+    assert host_health_at(None, NOON, ScaledClock(FrozenClock()), Delays()) == (HEALTHY, None)
 
 
-def test_taints_come_and_go_and_those_of_others_stay():
+def test_taints_of_other_controllers_are_kept():
     own = {"key": "gpu", "effect": "NoSchedule"}
     lost = taints_for(HostHealth(False, True, True), [own])
 
@@ -74,7 +76,7 @@ def test_taints_come_and_go_and_those_of_others_stay():
     assert [own] == taints_for(HEALTHY, lost)
 
 
-def test_the_node_says_unknown_not_false():
+def test_the_ready_condition_of_a_lost_host_is_unknown():
     node = render_node(HostSpec("h", zone="z"), NOON)
     conditions = conditions_for(HostHealth(ready=False), node["status"]["conditions"], NOON)
 

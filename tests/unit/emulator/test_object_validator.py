@@ -9,7 +9,7 @@ from windrow.emulator.admission import object_validator as rules
 from windrow.emulator.preload import PLACEHOLDER_KEY
 from windrow.kubernetes.objects import new_object
 
-from .objects import a_claim, a_template, a_vm, a_world, an_image, with_templates
+from .objects import a_claim, a_template, a_vm, an_image, listers_of, with_templates
 
 PREFIX = 'admission webhook "validator.harvesterhci.io" denied the request: '
 
@@ -19,23 +19,23 @@ def text_of(refusal):
     return refusal.message.removeprefix(PREFIX), refusal.status
 
 
-def test_a_volume_that_a_vm_names_stays():
+def test_a_claim_in_use_by_a_vm_cannot_be_deleted():
     claim = a_claim("m-1-disk-0")
-    assert rules.check_claim_removal(claim, a_world(claim)) is None
+    assert rules.check_claim_removal(claim, listers_of(claim)) is None
 
     text = "can not delete the volume m-1-disk-0 which is currently owned by these VMs: ns/m-1"
-    assert (text, 409) == text_of(rules.check_claim_removal(claim, a_world(claim, a_vm())))
+    assert (text, 409) == text_of(rules.check_claim_removal(claim, listers_of(claim, a_vm())))
 
     vmi = new_object(kinds.VMI, "m-1", "ns", spec={})
     text = "can not delete the volume m-1-disk-0 which is currently attached to VM: ns/m-1"
-    assert (text, 409) == text_of(rules.check_claim_removal(claim, a_world(claim, a_vm(), vmi)))
+    assert (text, 409) == text_of(rules.check_claim_removal(claim, listers_of(claim, a_vm(), vmi)))
 
 
 def test_a_volume_of_a_vm_that_is_being_deleted_may_go():
     claim, vm = a_claim("m-1-disk-0"), a_vm()
     vm["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
 
-    assert rules.check_claim_removal(claim, a_world(claim, vm)) is None
+    assert rules.check_claim_removal(claim, listers_of(claim, vm)) is None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_volume_needs_a_class_that_is_there_and_free(name, code, start):
     claim = a_claim("c")
     claim["spec"]["storageClassName"] = name
 
-    text, found = text_of(rules.check_claim(claim, a_world()))
+    text, found = text_of(rules.check_claim(claim, listers_of()))
 
     assert text.startswith(start)
     assert found == code
@@ -68,26 +68,26 @@ def test_a_volume_needs_a_class_that_is_there_and_free(name, code, start):
         ({"sourceType": "upload"}, 'url should be empty when image source type is "upload"', 422),
     ],
 )
-def test_an_image_tells_where_it_comes_from(spec, text, code):
-    assert (text, code) == text_of(rules.check_image(an_image("i", **spec), None, a_world()))
+def test_an_image_requires_a_valid_source(spec, text, code):
+    assert (text, code) == text_of(rules.check_image(an_image("i", **spec), None, listers_of()))
 
 
 def test_display_names_are_labels_unique_and_fixed():
-    text, _ = text_of(rules.check_image(an_image("i", displayName="no label!"), None, a_world()))
+    text, _ = text_of(rules.check_image(an_image("i", displayName="no label!"), None, listers_of()))
     assert text.startswith("displayName is not a valid Kubernetes label value: ")
 
-    twin = rules.check_image(an_image("i", displayName="a"), None, a_world(an_image("a")))
+    twin = rules.check_image(an_image("i", displayName="a"), None, listers_of(an_image("a")))
     assert text_of(twin) == ("A resource with the same name exists", 409)
 
-    moved = rules.check_image(an_image("i", displayName="b"), an_image("i", displayName="a"), a_world())
+    moved = rules.check_image(an_image("i", displayName="b"), an_image("i", displayName="a"), listers_of())
     assert text_of(moved) == ("displayName cannot be modified", 422)
 
 
-def test_an_image_in_use_stays():
+def test_an_image_in_use_cannot_be_deleted():
     claim = a_claim("c")
     claim["metadata"]["annotations"] = {"harvesterhci.io/imageId": "ns/jammy"}
 
-    text, code = text_of(rules.check_image_removal(an_image("jammy"), a_world(claim)))
+    text, code = text_of(rules.check_image_removal(an_image("jammy"), listers_of(claim)))
 
     assert text == "Cannot delete image ns/jammy: being used by volume ns/c"
     assert code == 400
@@ -107,7 +107,7 @@ def test_a_key_pair_holds_an_openssh_key(key, text):
     assert (text, 422) == text_of(rules.check_key_pair(pair))
 
 
-def test_the_stocks_own_key_is_a_key():
+def test_the_placeholder_key_is_valid():
     pair = new_object(kinds.KEY_PAIR, "k", "ns", spec={"publicKey": PLACEHOLDER_KEY})
 
     assert rules.check_key_pair(pair) is None
@@ -126,10 +126,10 @@ def test_a_network_without_sense_is_an_internal_error(config, why):
     assert refusal.status == 500
 
 
-def test_a_network_in_use_stays():
-    world = a_world(a_vm())
+def test_a_network_in_use_cannot_be_deleted():
+    listers = listers_of(a_vm())
 
-    refusal = rules.check_network_removal(world.networks["ns", "net"], world)
+    refusal = rules.check_network_removal(listers.networks["ns", "net"], listers)
 
     assert "can't delete nad ns/net because it's still used by VM(s) ns/m-1" in refusal.message
 
@@ -143,20 +143,20 @@ def test_storage_over_quota_is_refused_at_once():
     vm = with_templates(a_vm(), a_template(size="40Gi"))
     quota = _quota(**{"requests.storage": "30Gi"})
 
-    refusal = rules.check_vm_quota(vm, None, a_world(quota))
+    refusal = rules.check_vm_quota(vm, None, listers_of(quota))
 
     assert text_of(refusal) == ("storage insufficient resources due to resource quota", 500)
 
 
 def test_cpu_over_quota_passes_at_create_and_is_refused_at_a_later_change():
-    world = a_world(_quota(**{"limits.cpu": "2"}))
-    assert rules.check_vm_quota(a_vm(), None, world) is None
+    listers = listers_of(_quota(**{"limits.cpu": "2"}))
+    assert rules.check_vm_quota(a_vm(), None, listers) is None
 
     old = a_vm()
     old["status"] = {"printableStatus": "Stopped"}
     old["spec"]["runStrategy"] = "Halted"
 
-    assert text_of(rules.check_vm_quota(a_vm(), old, world)) == (
+    assert text_of(rules.check_vm_quota(a_vm(), old, listers)) == (
         "cpu insufficient resources due to resource quota",
         500,
     )

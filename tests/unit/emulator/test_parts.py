@@ -1,4 +1,4 @@
-"""Small parts: cloud-init sources, fingerprints, stock, the proxy's request line, controllers."""
+"""Cloud-init sources, fingerprints, preloaded objects, the proxy's request line, Controller."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_is_no_key_has_no_fingerprint(text):
 # --- stock ------------------------------------------------------------------------------------------------------
 
 
-def test_names_alone_make_a_usable_stock():
+def test_preloaded_objects_are_given_by_name_alone():
     made = render_preload(
         images=["a/jammy"], networks=["b/lan"], key_pairs=["c/me"], namespaces=["d"], lans=LanAllocator()
     )
@@ -189,7 +189,7 @@ def test_speed_divides():
     assert run_driven(story()) == timedelta(seconds=3)
 
 
-def controlled(reconcile, seconds=100.0, keys=(("", "a"),)):
+def run_controller(reconcile, seconds=100.0, keys=(("", "a"),)):
     """Run a controller over `keys` for a while; what it noted."""
     notes = []
 
@@ -213,19 +213,19 @@ def test_a_key_given_twice_before_its_turn_is_served_once():
     async def reconcile(key, clock):
         served.append(key)
 
-    controlled(reconcile, keys=[("", "a"), ("", "b"), ("", "a")])
+    run_controller(reconcile, keys=[("", "a"), ("", "b"), ("", "a")])
 
     assert served == [("", "a"), ("", "b")]
 
 
-def test_a_key_is_looked_at_again_when_it_asked_to_be():
+def test_a_key_is_reconciled_again_at_the_returned_instant():
     served = []
 
     async def reconcile(key, clock):
         served.append(clock.now())
         return clock.now() + timedelta(seconds=30) if len(served) < 3 else None
 
-    controlled(reconcile)
+    run_controller(reconcile)
 
     assert [b - a for a, b in pairwise(served)] == [timedelta(seconds=30)] * 2
 
@@ -237,7 +237,7 @@ def test_a_refusal_is_noted_and_tried_again_with_growing_patience():
         served.append(clock.now())
         raise KubeError("no")
 
-    notes = controlled(reconcile, seconds=20)
+    notes = run_controller(reconcile, seconds=20)
 
     assert [(b - a).total_seconds() for a, b in pairwise(served)] == [1, 2, 4, 8]
     assert notes[0] == "c a: no"
@@ -248,4 +248,4 @@ def test_a_bug_ends_the_loop():
         raise ZeroDivisionError
 
     with pytest.raises(ExceptionGroup):
-        controlled(reconcile)
+        run_controller(reconcile)

@@ -53,7 +53,7 @@ def test_memory_survives_a_round_trip(number):
     assert parse_quantity(render_memory(Fraction(number))) == number
 
 
-def test_memory_takes_the_largest_suffix_that_stays_whole():
+def test_memory_has_the_largest_suffix_that_divides_it():
     assert render_memory(Fraction(8 << 30)) == "8Gi"
     assert render_memory(Fraction(8092 << 20)) == "8092Mi"
     assert render_memory(Fraction(1000)) == "1000"

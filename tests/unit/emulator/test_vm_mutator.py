@@ -12,11 +12,11 @@ from windrow.emulator.admission.vm_mutator import mutate_vm, new_mac
 from windrow.kubernetes.errors import AdmissionDenied
 from windrow.kubernetes.objects import nested
 
-from .objects import a_vm, a_world
+from .objects import a_vm, listers_of
 
 
-def mutated(vm, old=None, world=None):
-    mutate_vm(vm, old, world or a_world(), Rng(1))
+def mutated(vm, old=None, listers=None):
+    mutate_vm(vm, old, listers or listers_of(), Rng(1))
     return vm
 
 
@@ -26,7 +26,7 @@ def spec_of(vm):
 
 @pytest.mark.parametrize(("overcommit_cpu", "cpu"), [(1000, "400m"), (1600, "250m")])
 def test_requests_follow_the_limits_and_the_overcommit_setting(overcommit_cpu, cpu):
-    vm = mutated(a_vm(), world=a_world(overcommit_cpu=overcommit_cpu))
+    vm = mutated(a_vm(), listers=listers_of(overcommit_cpu=overcommit_cpu))
 
     assert {"cpu": cpu, "memory": "5461Mi"} == spec_of(vm)["domain"]["resources"]["requests"]
 
@@ -36,13 +36,14 @@ def test_guest_memory_is_the_limit_while_the_ratio_is_set():
 
 
 def test_without_the_ratio_guest_memory_leaves_room():
-    vm = mutated(a_vm(), world=a_world(ratio=""))
+    vm = mutated(a_vm(), listers=listers_of(ratio=""))
     assert nested(spec_of(vm), "domain", "memory", "guest") == "8092Mi"
 
     reserving = a_vm()
     reserving["metadata"]["annotations"]["harvesterhci.io/reservedMemory"] = "256Mi"
     assert (
-        nested(spec_of(mutated(reserving, world=a_world(ratio=""))), "domain", "memory", "guest") == "7936Mi"
+        nested(spec_of(mutated(reserving, listers=listers_of(ratio=""))), "domain", "memory", "guest")
+        == "7936Mi"
     )
 
 
@@ -51,7 +52,7 @@ def test_too_little_guest_memory_is_refused():
     spec_of(vm)["domain"]["resources"]["limits"]["memory"] = "105Mi"
 
     with pytest.raises(AdmissionDenied) as refusal:
-        mutated(vm, world=a_world(ratio=""))
+        mutated(vm, listers=listers_of(ratio=""))
 
     text = "guest memory is under the minimum requirement (10 Mi), original: 105Mi, final: 5Mi"
     assert f'admission webhook "mutator.harvesterhci.io" denied the request: {text}' == refusal.value.message
@@ -87,7 +88,7 @@ def test_a_network_name_of_three_parts_is_refused():
         mutated(vm)
 
 
-def test_grace_comes_from_the_setting_and_a_given_one_stays():
+def test_the_grace_period_defaults_to_the_setting():
     assert spec_of(mutated(a_vm()))["terminationGracePeriodSeconds"] == 120
     assert spec_of(mutated(a_vm(terminationGracePeriodSeconds=5)))["terminationGracePeriodSeconds"] == 5
 

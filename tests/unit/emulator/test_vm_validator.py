@@ -11,7 +11,7 @@ from windrow.emulator.admission.vm_mutator import mutate_vm
 from windrow.emulator.admission.vm_validator import check_vm
 from windrow.kubernetes.errors import AdmissionDenied, error_from_status
 
-from .objects import a_claim, a_template, a_vm, a_world, an_image, with_templates
+from .objects import a_claim, a_template, a_vm, an_image, listers_of, with_templates
 
 HARVESTER = 'admission webhook "validator.harvesterhci.io" denied the request: '
 KUBEVIRT = 'admission webhook "virtualmachine-validator.kubevirt.io" denied the request: '
@@ -19,7 +19,7 @@ KUBEVIRT = 'admission webhook "virtualmachine-validator.kubevirt.io" denied the 
 
 def refused(vm, old=None, *objects):
     """The text of the refusal without its prefix, and its code."""
-    refusal = check_vm(vm, old, a_world(*objects))
+    refusal = check_vm(vm, old, listers_of(*objects))
     assert refusal is not None, "it passed"
     assert refusal.message.startswith((HARVESTER, KUBEVIRT))
     return refusal.message.removeprefix(HARVESTER).removeprefix(KUBEVIRT), refusal.status
@@ -27,9 +27,9 @@ def refused(vm, old=None, *objects):
 
 def test_a_sound_vm_passes():
     vm = with_templates(a_vm(), a_template())
-    mutate_vm(vm, None, a_world(), Rng(1))
+    mutate_vm(vm, None, listers_of(), Rng(1))
 
-    assert check_vm(vm, None, a_world()) is None
+    assert check_vm(vm, None, listers_of()) is None
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_grace_is_not_negative():
     assert (text, 422) == refused(a_vm(terminationGracePeriodSeconds=-1))
 
 
-def test_memory_must_be_told():
+def test_memory_is_required():
     vm = a_vm()
     vm["spec"]["template"]["spec"]["domain"]["resources"] = {}
 
@@ -140,7 +140,7 @@ def test_an_empty_cd_rom_needs_sata():
     assert refused(vm) == ("empty cd-rom device should connect via SATA bus", 422)
 
     disks[-1]["cdrom"]["bus"] = "sata"
-    assert check_vm(vm, None, a_world()) is None
+    assert check_vm(vm, None, listers_of()) is None
 
 
 def test_a_volume_keeps_its_class_and_does_not_shrink():
@@ -163,7 +163,7 @@ def test_inline_cloud_init_over_2048_bytes_is_refused(key, hint):
     vm = a_vm()
     volumes = vm["spec"]["template"]["spec"]["volumes"]
     volumes.append({"name": "cloudinitdisk", "cloudInitNoCloud": {key: "x" * 2048}})
-    assert check_vm(vm, None, a_world()) is None
+    assert check_vm(vm, None, listers_of()) is None
 
     volumes[-1]["cloudInitNoCloud"][key] += "x"
     text, code = refused(vm)
@@ -189,7 +189,7 @@ def test_the_run_strategy_is_one_of_kubevirts():
 
 
 def test_a_refusal_reads_as_a_denial_whatever_its_code():
-    refusal = check_vm(with_templates(a_vm(), a_template(storage_class="gone")), None, a_world())
+    refusal = check_vm(with_templates(a_vm(), a_template(storage_class="gone")), None, listers_of())
 
     read = error_from_status({"code": refusal.status, "message": refusal.message, "reason": refusal.reason})
 
@@ -198,7 +198,7 @@ def test_a_refusal_reads_as_a_denial_whatever_its_code():
 
 
 def test_a_422_has_one_cause_and_no_name():
-    refusal = check_vm(a_vm(terminationGracePeriodSeconds=-1), None, a_world())
+    refusal = check_vm(a_vm(terminationGracePeriodSeconds=-1), None, listers_of())
 
     assert [cause["reason"] for cause in refusal.details["causes"]] == ["FieldValueInvalid"]
     assert "name" not in refusal.details
@@ -206,6 +206,6 @@ def test_a_422_has_one_cause_and_no_name():
 
 def test_an_unchanged_vm_still_passes_on_update():
     vm = with_templates(a_vm(), a_template())
-    mutate_vm(vm, None, a_world(), Rng(1))
+    mutate_vm(vm, None, listers_of(), Rng(1))
 
-    assert check_vm(copy.deepcopy(vm), vm, a_world(vm)) is None
+    assert check_vm(copy.deepcopy(vm), vm, listers_of(vm)) is None
