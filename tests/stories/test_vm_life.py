@@ -202,9 +202,9 @@ def test_one_seed_one_rack():
     assert run_driven(story(5)) != run_driven(story(6))
 
 
-def test_speed_divides_the_time_a_boot_takes():
-    async def story(speed):
-        async with a_harvester(speed=speed) as harvester:
+def test_the_time_scale_divides_the_time_a_boot_takes():
+    async def story(time_scale):
+        async with a_harvester(time_scale=time_scale) as harvester:
             began = harvester.clock.now()
             await boot(harvester)
             return (harvester.clock.now() - began).total_seconds()

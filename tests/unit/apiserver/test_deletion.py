@@ -135,7 +135,9 @@ async def test_an_owner_of_a_kind_that_is_not_served_counts_as_present(
     client = server.local()
     owner = {"apiVersion": "no.where/v1", "kind": "Thing", "name": "x", "uid": "u"}
     async with run_controllers(server) as eventually:
-        await client.create(CONFIG_MAP, {"metadata": {"name": "child", "ownerReferences": [owner]}}, "default")
+        await client.create(
+            CONFIG_MAP, {"metadata": {"name": "child", "ownerReferences": [owner]}}, "default"
+        )
         stray = await make(client, "stray", {"metadata": {"name": "gone", "uid": "gone"}})
         await eventually(is_gone(client, stray["metadata"]["name"]))
 

@@ -69,7 +69,9 @@ async def test_a_403_names_user_verb_resource_and_namespace(guarded: ApiServer) 
 
 
 async def test_a_refusal_hides_whether_the_object_is_there(guarded: ApiServer) -> None:
-    assert "cannot get" in await message(guarded.local("alice", ()).get(CONFIG_MAP.ref("not-there", "default")))
+    assert "cannot get" in await message(
+        guarded.local("alice", ()).get(CONFIG_MAP.ref("not-there", "default"))
+    )
 
 
 async def test_a_role_holds_in_its_namespace_only(guarded: ApiServer) -> None:

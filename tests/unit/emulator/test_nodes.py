@@ -29,9 +29,9 @@ class FrozenClock:
         raise AssertionError("a judgement waits for nothing")
 
 
-def health_after(seconds, speed=1.0):
+def health_after(seconds, time_scale=1.0):
     return host_health_at(
-        NOON, NOON + timedelta(seconds=seconds), ScaledClock(FrozenClock(), speed), Delays()
+        NOON, NOON + timedelta(seconds=seconds), ScaledClock(FrozenClock(), time_scale), Delays()
     )
 
 
@@ -53,9 +53,9 @@ def test_host_health_changes_in_the_stated_steps(seconds, wanted, next_look):
     assert look == (NOON + timedelta(seconds=next_look) if next_look else None)
 
 
-def test_speed_divides_every_step():
-    assert health_after(24.5, speed=10)[0].cleared
-    assert not health_after(24.4, speed=10)[0].cleared
+def test_the_time_scale_divides_every_step():
+    assert health_after(24.5, time_scale=10)[0].cleared
+    assert not health_after(24.4, time_scale=10)[0].cleared
 
 
 def test_a_host_with_power_is_fine():

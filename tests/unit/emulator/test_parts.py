@@ -181,7 +181,7 @@ def test_every_delay_states_its_reason():
     assert all(seconds >= 0 and len(why) > 10 for seconds, why in reasons.values())
 
 
-def test_speed_divides():
+def test_the_time_scale_divides():
     async def story():
         clock = LoopClock()
         return ScaledClock(clock, 10).after(30) - clock.now()

@@ -74,6 +74,9 @@ class CrdFinalizer:
             )
         except RevisionMismatch:
             self.worker.requeue(key)
+            return
+        if not rest:
+            self._unregister(entry)
 
     async def _empty(self, type: ResourceType) -> int:
         """Delete every object; the number of those that finalizers keep."""

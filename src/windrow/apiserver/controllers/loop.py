@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 
 from windrow.apiserver.context import ServerContext
-from windrow.apiserver.storage.port import Change, Compacted, Overflow, Rev, WatchStream
+from windrow.apiserver.storage.port import Change, Compacted, Overflow
+from windrow.apiserver.work_queue import WorkQueue
 from windrow.kubernetes.errors import KubeError
 
 RETRY_AFTER = timedelta(seconds=1)
@@ -16,7 +17,10 @@ Key = tuple[str, ...]
 
 
 class Worker:
-    """Runs `work` for every key that `first` lists and that `keys` sees in a change; again later when it fails."""
+    """Reconciles the keys of `list_keys` and of each change; a KubeError is retried after a second.
+
+    `list_keys` runs at the start, and again whenever changes were missed. `requeue` may be called from `reconcile`.
+    """
 
     def __init__(
         self,
@@ -28,63 +32,39 @@ class Worker:
     ) -> None:
         self._context = context
         self._list_keys, self._keys_of_change, self._reconcile = list_keys, keys_of_change, reconcile
-        self._waiting: dict[Key, None] = {}
-        self._failed: dict[Key, None] = {}
-        self._retry_task: asyncio.Task[None] | None = None
+        self._queue: WorkQueue[Key] = WorkQueue(context.clock)
+        self.requeue = self._queue.add
 
     async def run(self) -> None:
         """Until cancelled or the store closes."""
-        try:
-            while await self._run_stream():
+        async with asyncio.TaskGroup() as tasks:
+            reconciling = tasks.create_task(self._reconcile_queued())
+            while await self._follow_store():
                 pass
-        finally:
-            if self._retry_task is not None:
-                self._retry_task.cancel()
-                await asyncio.gather(self._retry_task, return_exceptions=True)
+            reconciling.cancel()
 
-    def requeue(self, key: Key) -> None:
-        """Work on `key` once more, from within `work`."""
-        self._waiting[key] = None
-
-    async def _run_stream(self) -> bool:
-        """One stretch of hearing; True when the feed was lost and the state must be read anew."""
-        feed = self._open_stream(self._context.store.rev)
-        if feed is None:
+    async def _follow_store(self) -> bool:
+        """Queue the keys of all objects, then those of each change. True when changes were missed."""
+        try:
+            stream = self._context.store.changes("", self._context.store.rev)
+        except Compacted:
             return True
         try:
-            self._waiting.update(dict.fromkeys(await self._list_keys()))
-            while True:
-                await self._drain(feed)
-                change = await feed.next()
-                if change is None:
-                    self._waiting.update(self._failed)
-                    self._failed.clear()
-                else:
-                    self._waiting.update(dict.fromkeys(self._keys_of_change(change)))
+            for key in await self._list_keys():
+                self._queue.add(key)
+            async for change in stream:
+                for key in self._keys_of_change(change):
+                    self._queue.add(key)
         except Overflow:
             return True
-        except StopAsyncIteration:
-            return False
         finally:
-            feed.close()
+            stream.close()
+        return False
 
-    def _open_stream(self, rev: Rev) -> WatchStream | None:
-        try:
-            return self._context.store.changes("", rev)
-        except Compacted:
-            return None
-
-    async def _drain(self, feed: WatchStream) -> None:
-        while self._waiting:
-            key = next(iter(self._waiting))
-            del self._waiting[key]
+    async def _reconcile_queued(self) -> None:
+        while True:
+            key = await self._queue.get()
             try:
                 await self._reconcile(key)
             except KubeError:
-                self._failed[key] = None
-        if self._failed and (self._retry_task is None or self._retry_task.done()):
-            self._retry_task = asyncio.create_task(self._wake_later(feed))
-
-    async def _wake_later(self, feed: WatchStream) -> None:
-        await self._context.clock.sleep_until(self._context.clock.now() + RETRY_AFTER)
-        feed.wake()
+                self._queue.add_at(key, self._context.clock.now() + RETRY_AFTER)
