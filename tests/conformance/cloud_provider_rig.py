@@ -204,7 +204,7 @@ class Host:
 
     async def order(self, verb: str, name: str) -> None:
         reply = await self.harvester.api.local().send(
-            put_subresource(kinds.VM_ORDERS.ref(name, HOST_NAMESPACE), verb)
+            put_subresource(kinds.VM_SUBRESOURCES.ref(name, HOST_NAMESPACE), verb)
         )
         assert reply.status == 202, reply
 

@@ -162,6 +162,6 @@ def is_gone(raw: Raw | None) -> bool:
 
 async def order(harvester: Harvester, verb: str, name: str = "m-1", **options: Any) -> int:
     """Send a subresource order and return the answer's status."""
-    ref = kinds.VM_ORDERS.ref(name, NAMESPACE)
+    ref = kinds.VM_SUBRESOURCES.ref(name, NAMESPACE)
     reply = await harvester.api.local().send(put_subresource(ref, verb, options or None))
     return reply.status

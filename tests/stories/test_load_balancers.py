@@ -778,7 +778,7 @@ def test_a_full_network_leases_no_address_of_a_service():
 def test_a_minimal_image_has_no_dhcp_for_services():
     async def story():
         async with a_guest() as guest:
-            change = {"metadata": {"annotations": {"emulator.windrow.io/lacks-modules": "macvlan"}}}
+            change = {"metadata": {"annotations": {"emulator.windrow.io/missing-modules": "macvlan"}}}
             await guest.harvester.api.local().patch(kinds.IMAGE.ref("jammy", "default"), change)
             await order(guest.harvester, "restart", "one")
             await guest.harvester.clock.sleep(300)

@@ -52,7 +52,7 @@ WRAPPED = 'Operation cannot be fulfilled on virtualmachine.kubevirt.io "m-1": '
 
 async def refusal(harvester, verb, **options):
     reply = await harvester.api.local().send(
-        requests.put_subresource(kinds.VM_ORDERS.ref("m-1", NAMESPACE), verb, options or None)
+        requests.put_subresource(kinds.VM_SUBRESOURCES.ref("m-1", NAMESPACE), verb, options or None)
     )
     body = loads(reply.body)
     return reply.status, body["message"].removeprefix(WRAPPED)
@@ -175,7 +175,9 @@ def test_guest_os_info_is_plain_text_until_the_agent_connects():
         async with a_harvester() as harvester:
             await post(harvester)
             await eventually(harvester, vm_ref(), shows("Running"))
-            asked = requests.Request("GET", kinds.VMI_ORDERS.ref("m-1", NAMESPACE).path + "/guestosinfo")
+            asked = requests.Request(
+                "GET", kinds.VMI_SUBRESOURCES.ref("m-1", NAMESPACE).path + "/guestosinfo"
+            )
             early = await harvester.api.local().send(asked)
             await eventually(harvester, vmi_ref(), has_address)
             late = await harvester.api.local().send(asked)

@@ -129,7 +129,7 @@ class Harvester:
         self.api.admission.append(Webhooks(self.listers, rng, self._may_read).admit)
         self.api.admission.append(self.load_balancers.admit)
         self.api.subresource_handlers.update(VmSubresources(self._client, self.hypervisor).handlers())
-        self.api.subresource_versions[kinds.VM_ORDERS.group] = ("v1", "v1alpha3")
+        self.api.subresource_versions[kinds.VM_SUBRESOURCES.group] = ("v1", "v1alpha3")
 
     # --- use ----------------------------------------------------------------------------------------------------
 

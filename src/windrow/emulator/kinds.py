@@ -16,8 +16,8 @@ MIGRATION = ApiResource(
 KUBEVIRT = ApiResource("kubevirt.io", "v1", "KubeVirt", "kubevirts")
 
 # The aggregated API whose "objects" are the VMs above and whose subresources are start, stop, restart, …
-VM_ORDERS = ApiResource("subresources.kubevirt.io", "v1", "VirtualMachine", "virtualmachines")
-VMI_ORDERS = ApiResource(
+VM_SUBRESOURCES = ApiResource("subresources.kubevirt.io", "v1", "VirtualMachine", "virtualmachines")
+VMI_SUBRESOURCES = ApiResource(
     "subresources.kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances"
 )
 

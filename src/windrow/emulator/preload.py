@@ -21,7 +21,7 @@ MAX_LANS = 200
 
 # A key without a known private half: for key pairs of which a manifest gives only the name.
 PLACEHOLDER_KEY = (
-    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGQw7+mTNoVY2dZFkT0u4hvnPMxs2h0kmqP8yH3n0l6V nobody@windrow"
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGQw7+mTNoVY2dZFkT0u4hvnPMxs2h0kmqP8yH3n0l6V placeholder@windrow"
 )
 
 

@@ -1,4 +1,4 @@
-"""Servers for these tests: in memory, seeded, on a clock that stands still unless a test drives it."""
+"""Servers for these tests: in memory, seeded, on a frozen clock unless a test drives one."""
 
 from __future__ import annotations
 

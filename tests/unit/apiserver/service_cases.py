@@ -108,5 +108,5 @@ def _number(port: int) -> Any:
 
 
 def _address(text: str) -> str:
-    """Those of the first 256 are given to nobody who does not api for them."""
+    """Whether the address is one of the first 256, which are allocated on request only."""
     return "some address" if text.startswith("10.43.") and not text.startswith("10.43.0.") else text

@@ -138,8 +138,8 @@ async def test_an_owner_of_a_kind_that_is_not_served_counts_as_present(
         await client.create(
             CONFIG_MAP, {"metadata": {"name": "child", "ownerReferences": [owner]}}, "default"
         )
-        stray = await make(client, "stray", {"metadata": {"name": "gone", "uid": "gone"}})
-        await eventually(is_gone(client, stray["metadata"]["name"]))
+        orphan = await make(client, "orphan", {"metadata": {"name": "gone", "uid": "gone"}})
+        await eventually(is_gone(client, orphan["metadata"]["name"]))
 
         assert await client.find(ref("child")) is not None
 

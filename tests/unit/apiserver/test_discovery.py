@@ -69,7 +69,7 @@ async def test_printer_columns_of_a_definition_are_used(
             "jsonPath": r".metadata.annotations.example\.io/note",
             "priority": 1,
         },
-        {"name": "Born", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        {"name": "Created", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
     api = api_as(a_server(crds=[widget_crd(additionalPrinterColumns=columns)]))
     body = {

@@ -40,7 +40,7 @@ VM = kinds.VM.ref("m-1", "ns")
             ("create", "virtualmachines", "ns", ""),
         ),
         (
-            requests.put_subresource(kinds.VM_ORDERS.ref("m-1", "ns"), "start"),
+            requests.put_subresource(kinds.VM_SUBRESOURCES.ref("m-1", "ns"), "start"),
             ("update", "virtualmachines", "ns", "m-1"),
         ),
         (requests.merge_patch(VM, {}), ("patch", "virtualmachines", "ns", "m-1")),

@@ -162,4 +162,4 @@ def test_consoles_keep_the_last_lines():
         consoles.write(KEY, str(number))
 
     assert consoles.read(*KEY)[0] == "5"
-    assert consoles.read("ns", "nobody") == []
+    assert consoles.read("ns", "unknown") == []

@@ -23,7 +23,7 @@ from windrow.kubernetes.resources import STORAGE_CLASS
 
 IMPORT_OUTCOME = "emulator.windrow.io/import"
 HAS_AGENT = "emulator.windrow.io/agent"
-MISSING_MODULES = "emulator.windrow.io/lacks-modules"  # comma list of kernel modules
+MISSING_MODULES = "emulator.windrow.io/missing-modules"  # comma list of kernel modules
 SIZE = "emulator.windrow.io/size"
 
 FINALIZER = "wrangler.cattle.io/vm-image-controller"

@@ -47,7 +47,7 @@ class VmSubresources:
         self._power = power
 
     def handlers(self) -> dict[tuple[str, str], Handler]:
-        vm, vmi = kinds.VM_ORDERS.group_resource, kinds.VMI_ORDERS.group_resource
+        vm, vmi = kinds.VM_SUBRESOURCES.group_resource, kinds.VMI_SUBRESOURCES.group_resource
         return {
             (vm, "start"): self.start,
             (vm, "stop"): self.stop,
