@@ -135,7 +135,7 @@ def kinds() -> str:
 
 
 def delays() -> str:
-    rack = "\n".join(
+    host = "\n".join(
         f"| `{name}` | {seconds:g} s | {why} |" for name, (seconds, why) in Delays().reasons().items()
     )
     guest = "\n".join(
@@ -145,7 +145,7 @@ def delays() -> str:
         f"# Delays of the emulator\n\n{MADE}\n"
         "How long things take in the emulator, as on hardware; `--time-scale N` divides each by N. “Reference” is the\n"
         "collection of facts that Windrow was written from.\n\n"
-        f"## Harvester\n\n| Delay | Takes | Why |\n|---|---|---|\n{rack}\n\n"
+        f"## Harvester\n\n| Delay | Takes | Why |\n|---|---|---|\n{host}\n\n"
         "## Guests\n\nReasons stand beside the numbers in `src/windrow/emulator/guest_os/delays.py`.\n\n"
         f"| Delay | Takes |\n|---|---|\n{guest}\n"
     )
