@@ -1,7 +1,7 @@
-"""From intent to files on a machine: how each Kubernetes distribution is born.
+"""From a BootstrapSpec to the files on a machine, for each Kubernetes distribution.
 
-`DISTRIBUTIONS` lists the modules that know one; all have the shape of `Distribution`. Only those that are whole are
-listed, so a name that is absent is a distribution that Windrow cannot make.
+`DISTRIBUTIONS` lists one module for each; all have the shape of `Distribution`. Only complete ones are listed, so a name
+that is absent is a distribution that Windrow cannot bootstrap.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Distribution(Protocol):
         ...
 
     def scrub(self, document: str) -> str:
-        """The document that is left in place once the machine has joined."""
+        """The document that remains once the machine has joined."""
         ...
 
     def config_hash(self, spec: BootstrapSpec) -> str:
@@ -34,7 +34,7 @@ class Distribution(Protocol):
         ...
 
     def check(self, spec: BootstrapSpec) -> list[str]:
-        """Warnings about the intent."""
+        """Warnings about the spec."""
         ...
 
     def check_config(self, config: Mapping[str, Any], version: Version) -> list[str]:
@@ -42,7 +42,7 @@ class Distribution(Protocol):
         ...
 
     def join_url(self, address: str) -> str:
-        """What joiners take as their server."""
+        """The server URL of joining machines."""
         ...
 
     def api_url(self, address: str) -> str:

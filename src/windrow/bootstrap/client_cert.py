@@ -1,4 +1,4 @@
-"""The manager's own way into a cluster: a client certificate, made when it is needed and good for hours.
+"""The cluster controller's access to a guest cluster: a client certificate, issued on demand and valid for hours.
 
 Made from the cluster's client authority, in memory, so there is nothing to copy out of a guest and nothing to revoke.
 """
@@ -12,7 +12,7 @@ from windrow.core import pki
 from windrow.kubernetes.kubeconfig import ClientConfig
 
 USER = "windrow-manager"
-# The group that every API server lets do everything; so keep lifetimes short.
+# Every API server grants this group everything; so keep lifetimes short.
 ADMINISTRATORS = "system:masters"
 
 

@@ -1,4 +1,4 @@
-"""The cloud-config document a machine is born with, and what is left of it once the machine has joined.
+"""The cloud-config document of a machine's first boot, and what remains of it once the machine has joined.
 
 cloud-init reads the document again at every boot, from the same drive. What it does once per machine (files, commands,
 packages) may then be gone; what it does at every boot, or again for a machine that was cloned or restored, must stay.
@@ -25,9 +25,9 @@ class File:
     mode: str = "0600"
 
 
-# Per boot or per machine identity; the rest of a document is done once and for all. Secrets travel in `write_files`
-# and `runcmd`, so they are not here, nor are passwords in clear. An allow list, because a key we do not know may hide
-# a secret, while a key that is missing after birth costs nothing.
+# Per boot or per machine identity; the rest of a document is applied once. Secrets travel in `write_files`
+# and `runcmd`, so they are not here, nor are passwords in clear. An allow list, because an unknown key may hide
+# a secret, while a key that is missing after the first boot costs nothing.
 KEPT = frozenset(
     {
         "hostname",
@@ -93,7 +93,7 @@ def render_document(
 def scrub(document: str) -> str:
     """`document` without the secrets and without all that was needed once. May be repeated.
 
-    Takes the document as it stands in the machine's Secret, with the user's own parts merged in. Hostname, network,
+    The input is the document in the machine's Secret, with the user's own parts merged in. Hostname, network,
     accounts, SSH keys and boot commands stay; a machine that restarts with the result comes back as it was.
     Raises NotYaml for a document that is not a cloud-config mapping, rather than lose its hostname.
     """

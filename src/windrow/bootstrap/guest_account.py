@@ -1,8 +1,8 @@
-"""The guest credential: what a guest's cloud provider and CSI driver are in Harvester, and how they say so.
+"""The guest credential: the ServiceAccount, rights and kubeconfig of a guest's cloud provider and CSI driver.
 
-Harvester's own dialogue makes five things: an account, a token that does not expire, a binding for the cloud provider
+Harvester's own generator makes five things: a ServiceAccount, a token that does not expire, a binding for the cloud provider
 in the machines' namespace, a cluster-wide binding for the CSI driver, and a kubeconfig. These are the same five, with
-the same names, so that Harvester's users find what they know. Each object carries the cluster's uid: two clusters of
+the same names as Harvester's users expect. Each object carries the cluster's uid: two clusters of
 one name in two management namespaces would otherwise share, and delete, one account.
 """
 
@@ -31,13 +31,13 @@ CLOUD_PROVIDER_ROLE = "harvesterhci.io:cloudprovider"
 CSI_DRIVER_ROLE = "harvesterhci.io:csi-driver"
 TOKEN_TYPE = "kubernetes.io/service-account-token"
 ACCOUNT_NAME = "kubernetes.io/service-account.name"
-# What Harvester calls cluster, user and context in the kubeconfigs it makes.
+# The name of cluster, user and context in Harvester's kubeconfigs.
 NAME = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class GuestAccount:
-    """One cluster's account in one Harvester namespace. Make the objects in this order; delete them in the reverse."""
+    """One cluster's ServiceAccount in one Harvester namespace. Create `refs` in this order; delete them in the reverse."""
 
     cluster: str
     namespace: str
@@ -53,7 +53,7 @@ class GuestAccount:
 
     @property
     def refs(self) -> tuple[ObjectRef, ...]:
-        """The four objects, in the order of their making; the fifth thing, the kubeconfig, is text."""
+        """The four objects, in the order of creation; the fifth thing, the kubeconfig, is text."""
         binding = f"{self.namespace}-{self.cluster}"
         return (
             self.account,
@@ -73,7 +73,7 @@ class GuestAccount:
         ]
 
     def is_owned(self, raw: Mapping[str, Any]) -> bool:
-        """Whether an object that already exists was made for this very cluster."""
+        """Whether an existing object was created for this cluster, by its uid."""
         return annotations_of(raw).get(CLUSTER_UID) == self.cluster_uid
 
     def _object(self, ref: ObjectRef, annotations: Mapping[str, str] | None = None, **rest: Any) -> Raw:
@@ -90,7 +90,7 @@ class GuestAccount:
 def find_kubeconfig(
     token_secret: Mapping[str, Any], server: str, namespace: str, proxy_url: str = ""
 ) -> str | None:
-    """The kubeconfig for the account whose token Secret this is; None while the Secret has not been filled.
+    """The kubeconfig for the account whose token Secret this is; None until the token controller has filled it.
 
     `server` is Harvester as guests reach it, `https://<VIP>:6443`. Raises ValueError where the Secret holds no base64.
     """

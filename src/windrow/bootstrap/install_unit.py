@@ -1,4 +1,4 @@
-"""The day-2 door: how a machine installs the release it is told to, now and later.
+"""The systemd unit that installs the release named in an environment file, at boot and on restart.
 
 `ENVIRONMENT` names version and role; `UNIT` runs `SCRIPT` at every boot and whenever it is restarted, and tries again
 until it succeeds. So an upgrade is: write another version into the file, restart the unit. A site adds its own
@@ -75,7 +75,7 @@ echo "$INSTALL_RKE2_VERSION" > {STATE}
 
 # A machine cloned from another keeps its machine-id, and with it the DHCP identity: both would get one address. Made
 # anew, the id comes from the VM's own uuid, so on an image without one nothing changes and the network stays up.
-# bootcmd, because the address must be right before anybody is told of it.
+# bootcmd, because the address must be right before it is used.
 RENEW_IDENTITY = """\
 before=$(cat /etc/machine-id)
 rm -f /etc/machine-id /var/lib/dbus/machine-id

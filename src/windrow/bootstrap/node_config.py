@@ -1,6 +1,6 @@
 """The user's configuration keys, merged as Rancher merges them, and the labels and taints of a node.
 
-What is here is the same for every distribution; which keys a role needs is the distribution's own business.
+What is here is the same for every distribution; the keys of a role are the distribution's.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def kubelet_may_set(label: str) -> bool:
 
 
 def node_taints(spec: BootstrapSpec) -> list[str]:
-    """The pool's taints, and those that keep workload off a node that is no worker."""
+    """The pool's taints, and those of roles where the node is no worker."""
     by_role = (
         []
         if Role.WORKER in spec.roles

@@ -1,4 +1,4 @@
-"""The certificate authorities and passwords a cluster is born with, and where a first server keeps them.
+"""The certificate authorities and passwords of a new cluster, and the files that hold them on its init server.
 
 `server-ca` is one self-signed certificate, not an issuing authority under a per-cluster root. Two certificates would
 let the join hash outlive a renewal of the server authority, but the hash rule for bundles differs, and the renewal that
@@ -38,7 +38,7 @@ _OTHERS = {"service.key": "service_key", "serverToken": "server_password", "agen
 
 
 def new_cluster_secrets(now: datetime) -> ClusterSecrets:
-    """Fresh authorities and passwords. Make them once per cluster and keep them: a second set is another cluster."""
+    """New authorities and passwords. Create them once per cluster and keep them: a second set is another cluster."""
     authorities = {field: _new_authority(name, now) for name, field in _AUTHORITIES.items()}
     return ClusterSecrets(
         **authorities,
@@ -80,11 +80,11 @@ def read_secrets(data: Mapping[str, str]) -> ClusterSecrets:
 
 
 def _key(name: str) -> str:
-    # Keys of a Secret take no slash.
+    # A key of a Secret may hold no slash.
     return name.replace("/", "-")
 
 
 def _new_authority(name: str, now: datetime) -> CertKeyPair:
-    # The time in the name tells an old authority from its successor in a browser or a log.
+    # The time in the name distinguishes an old authority from its successor.
     certificate, key = pki.new_ca(f"windrow-{_key(name)}@{int(now.timestamp())}", now, DAYS)
     return CertKeyPair(certificate, key)

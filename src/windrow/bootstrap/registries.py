@@ -1,6 +1,6 @@
 """Rancher's `registries` as the `registries.yaml` that RKE2 and K3s read.
 
-Rancher names Secrets for credentials and client certificates; whoever calls has put what they hold in place of the
+Rancher names Secrets for credentials and client certificates; the caller has put their content in place of the
 names: `auth` (username, password, auth, identityToken) and `tls` (cert, key), beside Rancher's own fields.
 """
 

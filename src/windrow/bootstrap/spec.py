@@ -1,4 +1,4 @@
-"""What a machine shall become, before it is turned into files: the input of every distribution module.
+"""BootstrapSpec: one machine's part in its cluster, the input of every distribution module.
 
 `rke2`, `k3s` are sibling modules of one shape; `bootstrap.DISTRIBUTIONS` lists them.
 """
@@ -20,7 +20,7 @@ class Role(Enum):
 
 
 class InvalidBootstrapSpec(UserError):
-    """A machine that could never become what it is meant to be. `fact` says why, `cure` what to do."""
+    """The machine could never join as specified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class CertKeyPair:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSecrets:
-    """Everything secret that a cluster is born with (reference/04 §7.4–7.5). Made once, kept in one Secret."""
+    """All secrets of a new cluster. Created once, kept in one Secret."""
 
     server_ca: CertKeyPair
     client_ca: CertKeyPair

@@ -1,7 +1,6 @@
 """Join tokens in their secure form, `K10<hash>::<user>:<password>`.
 
-The hash is of the server authority, so that a joining machine knows the server it must talk to before it sends the
-password. It is the joiner who checks: it downloads `/cacerts` unverified, hashes what it got, compares, and only then
+The hash is of the server CA, so that a joining machine can verify the server before it sends the password. It is the joiner who checks: it downloads `/cacerts` unverified, hashes what it got, compares, and only then
 speaks TLS with that authority.
 
 * A bundle of **one** certificate is hashed byte for byte, as the PEM text that the server serves, last newline included.
@@ -21,7 +20,7 @@ AGENT_USER = "node"
 
 
 def ca_hash(bundle: str) -> str:
-    """The hex digest by which joiners know the authority in `bundle`. Raises NotCertificate."""
+    """The hex digest by which joining machines verify the CA in `bundle`. Raises NotCertificate."""
     certificates = pki.split_bundle(bundle)
     if len(certificates) == 1:
         return sha256(bundle.encode()).hexdigest()
@@ -34,7 +33,7 @@ def server_token(cluster: ClusterSecrets) -> str:
 
 
 def agent_token(cluster: ClusterSecrets) -> str:
-    """What workers join with. It opens nothing but the way to a node's own certificates."""
+    """What workers join with. It grants nothing but a node's own certificates."""
     return _token(cluster, AGENT_USER, cluster.agent_password)
 
 

@@ -31,12 +31,12 @@ _OTHER_FORMS = {
 
 
 class BadUserData(UserError):
-    """The user data cannot be used. `fact` says what was found, `cure` what to do."""
+    """The user data cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A cloud-config as data. `jinja` says that cloud-init shall fill in instance data first."""
+    """A cloud-config as data. `jinja`: cloud-init renders it as a template first."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
     jinja: bool = False

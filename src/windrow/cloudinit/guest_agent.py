@@ -1,4 +1,4 @@
-"""The guest agent, without which Harvester never learns a bridged machine's address."""
+"""The QEMU guest agent in a cloud-config: without it Harvester has no address of a bridged machine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ENABLE = ["systemctl", "enable", "--now", "qemu-guest-agent.service"]
 
 
 def add_guest_agent(text: str, other_text: str) -> str:
-    """The cloud-config in `text` with the agent added, where neither it nor `beside`, with which somebody else will
-    merge it, names the agent. Text that is no cloud-config is left as it is: whoever merges it will say so."""
+    """The cloud-config in `text` with the agent added, where neither it nor `other_text`, with which another program will
+    merge it, names the agent. Text that is no cloud-config is returned as it is: the merge reports it."""
     try:
         document, other = parse(text), parse(other_text)
     except BadUserData:
@@ -25,9 +25,9 @@ def add_guest_agent(text: str, other_text: str) -> str:
 def with_guest_agent(document: Document, other: Document | None = None) -> Document:
     """The document, with the agent's package and the command that starts it added where they are missing.
 
-    What names the agent already is left alone, also in another spelling (`apt: [qemu-guest-agent]`, a pinned
-    version, a shell line). Something that is no list where one belongs is left alone too: cloud-init will complain
-    about it, and we would hide it. What `beside` names counts as named.
+    What names the agent already stays as it is, also in another spelling (`apt: [qemu-guest-agent]`, a pinned
+    version, a shell line). A value that is no list where one belongs stays too: cloud-init reports it. What
+    `other` names counts as named.
     """
     data = dict(document.data)
     other_data = other.data if other is not None else {}

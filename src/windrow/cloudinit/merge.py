@@ -1,6 +1,6 @@
 """How two cloud-config documents become one: the driver's rules (mergo, "map, append slices"), as a table.
 
-`left` is what we have, `right` is what comes: the user's data stands left of the bootstrap's, so the user's
+`left` wins over `right`: the user's data is left of the bootstrap's, so the user's
 `hostname` wins, and the user's `runcmd` entries run before the installer's. A `false` on the left never wins.
 """
 
@@ -15,7 +15,7 @@ from windrow.cloudinit.document import BadUserData, Document
 
 class Rule(Enum):
     LEFT = "left stays"
-    RIGHT = "right is taken"
+    RIGHT = "right replaces it"
     DEEPER = "both maps are merged"
     JOIN = "right's entries follow left's"
     CLASH = "a list meets something else"

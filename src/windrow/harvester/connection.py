@@ -12,7 +12,7 @@ from windrow.kubernetes.errors import (
     Unreachable,
 )
 
-# First match wins, so subclasses stand before their parents.
+# First match wins, so subclasses come before their parents.
 _SENTENCES: tuple[tuple[type[KubeError], str, str], ...] = (
     (
         Unauthorized,
@@ -37,17 +37,17 @@ _SENTENCES: tuple[tuple[type[KubeError], str, str], ...] = (
     (
         OutcomeUnknown,
         "Harvester {server} (credential {credential}) did not answer: {message}",
-        "nothing to do if it comes back; it is asked again",
+        "nothing to do if it is temporary; the request is repeated",
     ),
     (
         TooManyRequests,
         "Harvester {server} (credential {credential}) asks to slow down: {message}",
-        "nothing to do; it is asked again later",
+        "nothing to do; the request is repeated later",
     ),
 )
 _OTHERWISE = (
     "Harvester {server} (credential {credential}) failed: {message}",
-    "nothing to do if it comes back; else look at Harvester's own API",
+    "nothing to do if it is temporary; else check Harvester's own API",
 )
 
 

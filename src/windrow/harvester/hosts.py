@@ -1,4 +1,4 @@
-"""The hosts of a Harvester: the nodes on which VMs run. A namespaced credential cannot see them."""
+"""The hosts of a Harvester: the nodes on which VMs run. A namespaced credential cannot read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow.kubernetes.objects import labels_of, name_of, nested
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host. A heartbeat does not change it, so it wakes nobody."""
+    """One host. Heartbeats do not change this reading, so they cause no event."""
 
     name: str
     is_ready: bool

@@ -19,7 +19,7 @@ _ENDINGS = {".iso": True, ".qcow2": False, ".qcow": False, ".img": False, ".raw"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One image. `is_iso` is None where nothing tells; `trouble` is Harvester's text about a failed import."""
+    """One image. `is_iso` is None where it is unknown; `failure` is Harvester's text about a failed import."""
 
     ref: ObjectRef
     display_name: str
@@ -58,9 +58,9 @@ def read_image(raw: Mapping[str, Any]) -> Image:
 
 
 def is_iso(raw: Mapping[str, Any]) -> bool | None:
-    """Whether the image is an installer disc; None where nothing tells (the status never does).
+    """Whether the image is an installer disc; None where it is unknown (the status never has it).
 
-    The label that Harvester's screens set is believed first, then the ending of the URL without its query, then
+    The label that Harvester's screens set comes first, then the ending of the URL without its query, then
     that of the display name; upper and lower case are the same.
     """
     label = str(labels_of(raw).get(IMAGE_TYPE) or "").lower()

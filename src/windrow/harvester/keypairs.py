@@ -1,4 +1,4 @@
-"""KeyPair: an SSH public key that Harvester keeps under a name. It does not inject it; whoever makes the VM does."""
+"""KeyPair: an SSH public key that Harvester keeps under a name. The VM's creator has to inject it."""
 
 from __future__ import annotations
 

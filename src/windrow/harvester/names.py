@@ -1,7 +1,7 @@
-"""Every label and annotation of Harvester that we read or write, with its history; and ours beside them.
+"""Every label and annotation of Harvester that Windrow reads or writes, with its history; and Windrow's own.
 
 Other programs act on these keys (Harvester's controllers and screens, Rancher's clean-up, the cloud provider), so
-the spelling is a contract. Keys that start with `windrow.io/` are our own and mean something to nobody else.
+the spelling is a contract. Keys that start with `windrow.io/` are read by Windrow only.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 
-# On load balancers that a guest's cloud provider makes: the labels that say whose they are.
+# On load balancers that a guest's cloud provider creates: the labels of cluster and Service.
 LB_OF_CLUSTER = "cloudprovider.harvesterhci.io/cluster"
 LB_OF_NAMESPACE = "cloudprovider.harvesterhci.io/serviceNamespace"
 LB_OF_SERVICE = "cloudprovider.harvesterhci.io/serviceName"
 # Ours, an annotation: the guest cluster that had it made, whatever that is called. It is the uid of the guest's own
-# service `default/kubernetes`: every cluster has it from birth, a restored one has it still, and no right is needed to
-# see it.
+# service `default/kubernetes`: every cluster has it, a restored one keeps it, and reading it needs no
+# right.
 GUEST_UID = "windrow.io/guest-uid"
 
-# Ours: whose an object is. On VMs, VM templates, claim templates and cloud-init Secrets, as annotations.
+# Windrow's own: the owner of an object. On VMs, VM templates, claim templates and cloud-init Secrets, as annotations.
 CLUSTER_UID = "windrow.io/cluster-uid"
 MACHINE_UID = "windrow.io/machine-uid"
 
@@ -85,7 +85,7 @@ def is_label_value(text: str) -> bool:
 
 
 def label_value(value: str) -> str:
-    """`value` where it is a legal label value, else a short stand-in made from it: `hash_FR_ghQ_z`.
+    """`value` where it is a legal label value, else a short hash of it: `hash_FR_ghQ_z`.
 
     The driver does so for the machine set since v0.7.2; we do it for the cluster and pool labels too, which it
     sends as they are and has refused.
@@ -102,7 +102,7 @@ def label_value(value: str) -> str:
 def machine_set_label(namespace: str, machine: str) -> str:
     """The value of MACHINE_SET: namespace and machine name without the two random parts at its end.
 
-    A name with fewer than two dashes has no such parts and stands whole; the driver would drop the name, or the
+    A name with fewer than two dashes has no such parts and stays whole; the Go driver would drop the name, or the
     namespace as well, and so put unrelated machines into one set.
     """
     parts = machine.split("-")

@@ -15,7 +15,7 @@ from windrow.kubernetes.resources import ObjectRef, ref_of
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """One network. `is_ready` is None where Harvester has not said."""
+    """One network. `is_ready` is None where the label is missing."""
 
     ref: ObjectRef
     type: str

@@ -24,7 +24,7 @@ VmState = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ObservedState:
-    """A state, and KubeVirt's own words about it where there are any."""
+    """A state, and KubeVirt's message about it where there is one."""
 
     state: VmState
     because: str = ""
@@ -36,7 +36,7 @@ _PROVISIONING = {
     "Provisioning": "its disks are being filled",
     "WaitingForVolumeBinding": "its disks are not bound yet",
     "ErrorPvcNotFound": "a disk does not exist yet",
-    "ErrorUnschedulable": "no host can take it",
+    "ErrorUnschedulable": "no host has room for it",
     "ErrImagePull": "the launcher image cannot be pulled",
     "ImagePullBackOff": "the launcher image cannot be pulled",
     "DataVolumeError": "a disk failed to be filled",
@@ -65,7 +65,7 @@ def read_state(vm: Vm, vmi: Vmi | None) -> ObservedState:
 
 
 def read_instance_state(vmi: Vmi) -> ObservedState:
-    """The state as far as the instance alone tells it; only the VM knows whether another one comes after it."""
+    """The state as far as the VMI alone shows it; whether another VMI follows is in the VM."""
     if vmi.is_deleting:
         return ObservedState("stopping")
     if vmi.phase == "Succeeded":
@@ -122,7 +122,7 @@ def _pending_while_running(vmi: Vmi) -> str:
     return "its guest agent reports no address yet"
 
 
-# The states in which a guest works, and only in which its addresses lead to it.
+# The states in which a guest runs; only then its addresses are valid.
 _GUEST_RUNS: frozenset[VmState] = frozenset({"running", "migrating"})
 _STATES = frozenset({"", *get_args(VmState)})
 

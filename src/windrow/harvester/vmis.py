@@ -16,7 +16,7 @@ from windrow.kubernetes.resources import ObjectRef, ref_of
 
 @dataclass(frozen=True, slots=True)
 class Vmi:
-    """What we need to know of an instance. `addresses` are usable ones, best first."""
+    """A reading. `addresses` are usable ones, best first."""
 
     ref: ObjectRef
     uid: str
@@ -61,7 +61,7 @@ def usable_addresses(raw: Mapping[str, Any]) -> tuple[str, ...]:
     """The addresses of the VM's own network cards: in the order of its cards, IPv4 before IPv6.
 
     The agent also reports the guest's bridges and tunnels; those have no `name` and do not count. Link-local
-    addresses lead nowhere. A card without an address yet counts as none, not as an error.
+    addresses are not routed. A card without an address counts as none, not as an error.
     """
     cards = [card.get("name") for card in nested(raw, "spec", "domain", "devices", "interfaces", default=[])]
     reported = [card for card in nested(raw, "status", "interfaces", default=[]) if card.get("name")]
@@ -92,7 +92,7 @@ def _owner_uid(raw: Mapping[str, Any]) -> str:
 
 
 def _pending_reason(conditions: Any) -> str:
-    """KubeVirt's own words about what keeps the instance from running, "" when nothing is said."""
+    """KubeVirt's message about what keeps the VMI from running, "" where there is none."""
     for type in ("PodScheduled", "Synchronized", "Provisioning"):
         condition = find_condition(conditions, type)
         if condition is not None and condition.status == "False" and (condition.message or condition.reason):

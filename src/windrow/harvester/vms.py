@@ -1,7 +1,7 @@
 """VirtualMachine: a typed reading, and the object that the node driver makes.
 
-The builder's objects equal those of the Go driver for equal input, field by field; where we differ on purpose the
-reason stands beside it.
+The builder's objects equal those of the Go driver for equal input, field by field; where they differ on purpose the
+reason is in a comment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLOUD_INIT = "cloudinitdisk"
 
 @dataclass(frozen=True, slots=True)
 class Vm:
-    """What we need to know of a VM that exists. Texts are "" where Harvester says nothing."""
+    """A reading of a VM that exists. Texts are "" where the field is missing."""
 
     ref: ObjectRef
     uid: str
@@ -37,13 +37,13 @@ class Vm:
     status: str  # printableStatus
     run_strategy: str
     observed_run_strategy: str  # the strategy KubeVirt has acted on; differs before the first start
-    start_requested: bool  # a start request stands in its status
+    start_requested: bool  # status.stateChangeRequests has a Start
     is_created: bool  # a VMI exists
     is_ready: bool
     halted_by_quota: str
     failure: str
     retry_at: str  # when a crashing VM is started again
-    removed_claims: str  # the claims that go along when it is deleted
+    removed_claims: str  # the claims that Harvester deletes with it
     claims: tuple[str, ...]
     hotplugged: frozenset[str]
 
@@ -77,7 +77,7 @@ class CloudInit:
 
 @dataclass(frozen=True, slots=True)
 class VmSpec:
-    """A VM that is to be made."""
+    """A VM to be created."""
 
     name: str
     namespace: str
@@ -219,7 +219,7 @@ def _domain(spec: VmSpec) -> Raw:
 
 def _devices(plan: VmSpec) -> Raw:
     devices: Raw = {
-        # The cloud-init disk stands first, as the driver writes it; boot orders keep it from being booted.
+        # The cloud-init disk comes first, as in the Go driver; boot orders keep the VM from booting it.
         "disks": [{"name": CLOUD_INIT, "disk": {"bus": "virtio"}}, *(_disk(disk) for disk in plan.disks)],
         "interfaces": [_interface(nic) for nic in plan.nics],
     }

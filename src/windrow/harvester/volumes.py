@@ -13,7 +13,7 @@ from windrow.harvester.identity import is_owned_by
 from windrow.harvester.names import CLAIM_MODES, CLAIM_TEMPLATES, DEFAULT_CLASS, IMAGE_ID, OWNED_BY
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested
 
-# Harvester keeps these for itself and refuses claims with them.
+# Reserved by Harvester, which refuses claims with them.
 RESERVED = frozenset({"vmstate-persistence", "longhorn-static"})
 
 
@@ -82,8 +82,8 @@ class Disk:
 def claim_name(vm: str, disk: str, machine_uid: str) -> str:
     """The claim of a machine's disk: `<vm>-<disk>-<5 characters>`.
 
-    The end is made from the machine's uid where the driver rolls dice, so an order that is repeated after a crash
-    names the same claim and cannot make a second one.
+    The end is derived from the machine's uid where the Go driver draws it, so a creation that is repeated after a crash
+    names the same claim and cannot create a second one.
     """
     number = int.from_bytes(hashlib.sha256(f"{machine_uid}/{vm}/{disk}".encode()).digest(), "big")
     suffix = ""
@@ -94,7 +94,7 @@ def claim_name(vm: str, disk: str, machine_uid: str) -> str:
 
 
 def claim_template(disk: Disk, owner_annotations: Mapping[str, str]) -> Raw:
-    """The claim that Harvester shall make for `disk`. `marks` become annotations of the claim."""
+    """The claim that Harvester creates for `disk`. `owner_annotations` become annotations of the claim."""
     annotations = dict(owner_annotations)
     if disk.image:
         annotations[IMAGE_ID] = disk.image
@@ -128,8 +128,8 @@ def read_claim_templates(raw_vm: Mapping[str, Any]) -> list[Raw]:
 
 
 def owned_claims(raw_vm: Mapping[str, Any], cluster_uid: str, machine_uid: str) -> frozenset[str]:
-    """The claims among a VM's templates that carry this machine's marks. Hot-plugged volumes of others do not,
-    also where a screen has listed them there."""
+    """The claims among a VM's templates that have this machine's owner annotations. Hot-plugged volumes do not, also where
+    Harvester's UI has listed them there."""
     return frozenset(
         str(entry["metadata"]["name"])
         for entry in read_claim_templates(raw_vm)
@@ -138,7 +138,7 @@ def owned_claims(raw_vm: Mapping[str, Any], cluster_uid: str, machine_uid: str) 
 
 
 def vms_using(raw_claim: Mapping[str, Any]) -> frozenset[str]:
-    """The VMs (`namespace/name`) among whose volumes the claim is, by Harvester's word; none where it says nothing."""
+    """The VMs (`namespace/name`) among whose volumes the claim is, by Harvester's annotation; none where it is missing."""
     try:
         owners = loads(annotations_of(raw_claim).get(OWNED_BY, "[]"))
     except NotJson:

@@ -1,8 +1,8 @@
-"""Runs a talk with blocking calls: for the plugin process, which has no event loop.
+"""Runs an operation with blocking calls: for the plugin process, which has no event loop.
 
-One `Until` costs one watch when all goes well. The watch begins without a version, so the server sends what there is
-first, and nothing more is asked; or behind a version that is known already, so that no event is lost in between. The
-object is read again only when a watch has ended. The other objects of an `Until` are read when its judge asks for it.
+A `WaitFor` costs one watch when all goes well. The watch begins without a resourceVersion, so the server first sends the
+object as it is and no GET is needed; or behind a known one, so that no event is lost in between. The object is read again
+only when a watch has ended. The other objects of a `WaitFor` are read when its predicate asks for them.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from windrow.nodedriver.effects import (
 R = TypeVar("R")
 
 Send = Callable[[Request], Reply]
-# Yields None whenever nothing was heard for some seconds (five, say), so that a silent watch cannot hold up a deadline.
+# Yields None whenever no event came for some seconds (five, say), so that a silent watch cannot hold up a deadline.
 Watch = Callable[[Request], Iterator[WatchEvent | None]]
 
 # A watch is begun anew after this long, so that one that died silently is noticed.
 MAX_WATCH_S = 300
 # The other objects are not read more often than this.
 MIN_READ_INTERVAL_S = 5
-# How long is waited after a failure, or before a look where watches are forbidden.
+# The delay after a failure, and between reads where watches are forbidden.
 RETRY_DELAY_S = 5
 
 _TRANSIENT = (Unreachable, OutcomeUnknown, ServerError, TooManyRequests, Expired)
@@ -66,11 +66,11 @@ def run(
     *,
     sleep: Callable[[float], object],
 ) -> R:
-    """The talk's result; its exceptions come through.
+    """The operation's result; its exceptions pass through.
 
     `send` answers one request, whatever the status, and raises the KubeError of a broken connection; repeating what
     may be repeated is its business. `watch` yields events until the server ends the watch, and raises what it is
-    refused with; it is closed when enough was heard. `now` only goes forward, whatever becomes of the wall clock.
+    refused with; it is closed when the predicate is satisfied. `now` is monotonic.
     `pause` waits for so many seconds.
     """
     runner = _Runner(send, watch, now, log, sleep)
@@ -118,7 +118,7 @@ class _Runner:
 
 
 class _ConditionMet(Exception):
-    """The judge is satisfied; carried out of the watch as fast as that goes."""
+    """The predicate is satisfied; leaves the watch at once."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class _ConditionMet(Exception):
 
 
 class _Wait:
-    """One Until under way: what has been seen, and since when."""
+    """One WaitFor in progress: the objects observed so far, and when each stage began."""
 
     def __init__(
         self,
@@ -139,14 +139,14 @@ class _Wait:
         self._spec, self._send, self._watch, self._now, self._sleep = wait, send, watch, now, sleep
         self._objects: dict[ObjectRef, Any] = {}
         self._version = wait.resource_version
-        self._not_yet = NotYet("nothing is heard of it yet")
+        self._not_yet = NotYet("no event has come yet")
         self._stage_started: dict[str, datetime] = {}
         self._last_event = self._last_read = now()
         self._hopeless_since: datetime | None = None
         self._can_watch = True
 
     def result(self) -> Any:
-        """What the judge returned. Raises NotInTime, InVain and what asking is refused with for good."""
+        """What the predicate returned. Raises WaitTimeout, WaitHopeless and errors that retrying does not cure."""
         try:
             while True:
                 try:
@@ -200,12 +200,12 @@ class _Wait:
         if metadata.get("name") != ref.name:
             return
         self._version = str(metadata.get("resourceVersion", ""))
-        # What was seen of the others belongs to an earlier moment.
+        # The readings of the other objects belong to an earlier moment.
         self._objects = {ref: None if event.type == "DELETED" else READERS[ref.kind](event.object)}
         self._last_event = self._now()
 
     def _read_watched(self) -> None:
-        """The watch has ended: see what it would have told next."""
+        """The watch has ended: read the object, as its next event would show it."""
         ref = self._spec.refs[0]
         try:
             raw = self._read(ref)
@@ -224,7 +224,9 @@ class _Wait:
             raise error
         if isinstance(error, Expired):
             if not self._version:
-                self._sleep(1)  # the present cannot be too old; whoever says so is not asked without end
+                self._sleep(
+                    1
+                )  # a watch without a version cannot have expired; a server that says so is not asked in a tight loop
             self._version = ""
             return
         self._not_yet = NotYet(error.message, self._not_yet.stage)
@@ -267,7 +269,7 @@ class _Wait:
             self._objects[ref] = READERS[ref.kind](raw) if raw is not None else None
 
     def _read(self, ref: ObjectRef) -> Any:
-        """The object, None where the server says that there is none."""
+        """The object, None where the API server answers that there is none."""
         try:
             return parse_reply(self._send(requests.get(ref)))
         except NotFound as error:

@@ -89,7 +89,7 @@ class Configuration:
     claims: tuple[str, ...] = _key("WindrowClaims", default=())
     volumes: tuple[str, ...] = _key(
         "WindrowVolumes", default=()
-    )  # of others, which the removal is to take along
+    )  # claims of others that the removal is to delete too
 
     @property
     def ref(self) -> ObjectRef:
@@ -176,7 +176,7 @@ def size_texts(numbers: Mapping[str, Any]) -> dict[str, str]:
 
 
 def dump_driver_config(configuration: Configuration) -> dict[str, Any]:
-    """Every key in Go's order, then ours; JSON values only."""
+    """Every key in Go's order, then the `Windrow` keys; JSON values only."""
     driver_config: dict[str, Any] = {}
     for key, name in KEYS.items():
         value = getattr(configuration, name)

@@ -83,7 +83,7 @@ def _wrong_type(value: Any, wanted: str) -> InvalidDriverConfig:
 
 
 def dump(configuration: Configuration) -> bytes:
-    """GetConfigRaw: every key, in Go's order, then ours."""
+    """GetConfigRaw: every key, in Go's order, then the `Windrow` keys."""
     return dumps(dump_driver_config(configuration))
 
 
@@ -91,7 +91,7 @@ def kubeconfig_override(argv: Sequence[str], env: Mapping[str, str]) -> str:
     """The kubeconfig on the host's command line, else in the environment; "" where neither has one.
 
     A value is everything behind the first `=`, or the next argument unless that is an option itself. Empty values
-    are no kubeconfig: they do not take away the one that is stored.
+    are no kubeconfig: the stored one stays.
     """
     found = ""
     given = False

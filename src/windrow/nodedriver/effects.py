@@ -1,12 +1,12 @@
-"""Decisions without I/O: a talk yields steps and is sent their results; whoever runs it does the talking.
+"""Operations without I/O: an operation is a generator that yields effects and is sent their results.
 
-A `Talk` is a generator. It yields
+It yields
 
 * `Call`    — one request; sent back is the object in the answer, or the KubeError is thrown in;
 * `Gather`  — several reads at once; sent back is a tuple of objects and KubeErrors, in order;
-* `Until`   — wait until what is seen of some objects satisfies `judge`; sent back is what it returned, or NotInTime
-  is thrown in;
-* `Note`    — a sentence for whoever watches;
+* `WaitFor` — wait until the observed objects satisfy `predicate`; sent back is what it returned, or WaitTimeout is
+  thrown in;
+* `Log`     — a line for the log;
 
 and returns its result. An `Operation` without waits runs on both runners, the asyncio one (`machines.harvester.runner`)
 and the blocking one of the plugin (`nodedriver.blocking_runner`). A `WaitingOperation` runs on the blocking one alone.
@@ -33,10 +33,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """Not yet: what is waited for, in the infrastructure's words where it has any.
+    """The predicate is not satisfied; `reason` says why, in KubeVirt's words where it has any.
 
-    `stage` names the part of the wait that this is; each has its own time. `look_s`: if nothing is heard for so long,
-    a look at the other objects may explain it. `patience_s`: where it stays so for so long, waiting is in vain.
+    `stage` names the part of the wait; each stage has its own timeout. `read_after_s`: without an event for so long, the
+    other objects are read for an explanation. `give_up_after_s`: where the reason lasts so long, WaitHopeless is raised.
     """
 
     reason: str
@@ -45,8 +45,7 @@ class NotYet:
     give_up_after_s: float | None = None
 
 
-# Typed readings of the objects an Until looks at; None for one that does not exist. One that is missing has not been
-# looked at (yet).
+# Typed readings of the objects of a WaitFor; None for one that does not exist. One that is missing was not read yet.
 Objects = Mapping[ObjectRef, Any]
 
 READERS: Mapping[ApiResource, Callable[[Mapping[str, Any]], Any]] = {VM: read_vm, VMI: read_vmi}
@@ -68,8 +67,8 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class WaitFor(Generic[T]):
-    """Wait for at most `within` in each stage. A runner that has one watch watches the first of `of`, and looks at
-    the others only when `judge` asks for it. `after` is the resourceVersion of the first that is known already."""
+    """Wait for at most `within` in each stage. A runner with one watch watches the first of `refs`, and reads the others
+    only when `predicate` asks for them. `resource_version` is that of the first, where it is known."""
 
     refs: tuple[ObjectRef, ...]
     predicate: Callable[[Objects], T | NotYet]
@@ -89,19 +88,19 @@ WaitingOperation = Generator[Effect | WaitFor[Any], Any, R]
 
 
 class WaitTimeout(Exception):
-    """What was waited for did not come. `pending` is the last reason heard, `stage` the part of the wait."""
+    """The predicate was not satisfied in time. `reason` is the last NotYet's, `stage` the part of the wait."""
 
     def __init__(self, because: str, reason: str, within: timedelta, stage: str = "") -> None:
-        super().__init__(f"{because}: not within {within.total_seconds():.0f} s; last seen: {reason}")
+        super().__init__(f"{because}: not within {within.total_seconds():.0f} s; last state: {reason}")
         self.reason, self.stage = reason, stage
 
 
 class WaitHopeless(WaitTimeout):
-    """What was waited for will not come by waiting."""
+    """The predicate cannot be satisfied by waiting longer."""
 
 
 def parse_reply(reply: Reply) -> Any:
-    """What a runner sends back for a reply: the object in it, {} for an empty body. Raises the error it stands for."""
+    """The object in a reply, {} for an empty body. Raises the KubeError that an error status means."""
     error = error_for(reply)
     if error is not None:
         raise error

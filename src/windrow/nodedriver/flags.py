@@ -1,7 +1,7 @@
 """What a host's values of the create flags (`options.OPTIONS`) make of a configuration.
 
-Values are taken as the Go driver takes them: a flag that is missing has its type's zero value, not its default
-(hosts send the defaults themselves), and flags that are not ours are nobody's business.
+Values are read as the Go driver reads them: a flag that is missing has its type's zero value, not its default
+(hosts send the defaults themselves), and unknown flags are ignored.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from windrow.nodedriver.validate.rules import find_problems
 
 _ZERO: Mapping[str, str | int | bool] = {"string": "", "int": 0, "bool": False}
 
-# In which order the Go driver comes to the fields it finds faults in, and names the first; any other comes later.
+# The order in which the Go driver checks these fields; it reports the first fault only. Other fields follow.
 _GO_ORDER = ("enableSecureBoot", "sshPrivateKeyPath", "diskInfo", "networkInfo", "networkData")
 
 
 def read_flags(values: Mapping[str, Any], base: Configuration) -> Configuration:
-    """SetConfigFromFlags: `onto`, with everything that flags say.
+    """SetConfigFromFlags: `base` overlaid with the flags' values.
 
     Raises Refused with all problems at once, the one that the Go driver would name first.
     """
@@ -62,7 +62,7 @@ def read_flags(values: Mapping[str, Any], base: Configuration) -> Configuration:
 
 
 def with_machine_uid(configuration: Configuration, rng: Rng) -> Configuration:
-    """The configuration with a machine uid of its own, which the host's save keeps before anything is made."""
+    """The configuration with a machine uid, which the host saves before anything is created."""
     return configuration if configuration.machine_uid else replace(configuration, machine_uid=rng.uid())
 
 

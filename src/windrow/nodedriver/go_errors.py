@@ -1,8 +1,7 @@
-"""What is said to a host: one line, in the Go driver's words where it has some.
+"""Errors as text for docker-machine's hosts: one line, the Go driver's text where it has one.
 
-Hosts of docker-machine see an error as a text, and act on it: rancher-machine takes any text with the words "not
-found" as the proof that the machine is gone, on `rm` and on `status`, and forgets it. So these words are kept for the
-one case in which they are true.
+Hosts act on that text: rancher-machine takes any error with the words "not found" on `rm` and `status` as proof that the
+machine is gone, and deletes its record. So only MachineNotFound keeps these words.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ MAX_LENGTH = 1900
 _NOT_FOUND = re.compile(r"not(\s+)found", re.IGNORECASE)
 _HIDDEN = "(hidden)"
 _CREDENTIAL = re.compile(r"(?i)\b(bearer +|(?:token|password)\s*[:=]\s*)[^\s,;]{8,}")
-# Errors whose texts were written for people; of any other only its name and place are told.
+# Errors whose texts were written for people; of any other only its class and place are reported.
 _EXPECTED = (InvalidDriverConfig, BadKubeconfig, BadUserData, Busy, KubeError, NotRunning, OSError)
 
 
@@ -43,7 +42,7 @@ def error_text(error: BaseException, method: str, secrets: Iterable[str] = ()) -
 
 
 def is_defect(error: BaseException) -> bool:
-    """Whether it is an error that nobody wrote words for, so that ours has to be corrected."""
+    """Whether it is a defect of the driver: an error without a text for people."""
     return not isinstance(error, (MachineNotFound, WaitTimeout, Refused, *_EXPECTED))
 
 
@@ -52,14 +51,12 @@ def _describe(error: BaseException, method: str) -> str:
         case Refused(problems=problems):
             return "; ".join(dict.fromkeys(map(_describe_problem, problems)))
         case WaitHopeless():
-            return f"waiting for {(error.stage or method).rstrip('.')} is in vain: {error.reason}"
+            return f"waiting for {(error.stage or method).rstrip('.')} is hopeless: {error.reason}"
         case WaitTimeout():
             return f"too many retries waiting for {error.stage or method}  Last error: {error.reason}"
         case Unauthorized():
-            # Transports tell server, credential and reason; what is missing is how a machine gets another.
-            return (
-                f"{error.message}; machines take it from HARVESTER_KUBECONFIG_CONTENT at their next command"
-            )
+            # The transport names server, credential and reason; the text adds how a machine gets another credential.
+            return f"{error.message}; the next command of the host takes a new one from HARVESTER_KUBECONFIG_CONTENT"
         case _ if not is_defect(error):
             return str(error)
     return f"an error in the driver itself, in {method}: {type(error).__name__}{_location(error)}"
@@ -70,7 +67,7 @@ def _describe_problem(problem: Problem) -> str:
 
 
 def _location(error: BaseException) -> str:
-    """Where it was raised, without what was being handled there."""
+    """Module and line where it was raised, without any value."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,13 +1,13 @@
-"""Whether a credential still leads to the Harvester on which a machine was made, told without asking anybody.
+"""Whether a kubeconfig still leads to the Harvester on which a machine was created, decided without a request.
 
-Credentials are renewed, and the new one may lead to another Harvester. That one says truthfully that it has no such VM,
-and a host that believes it forgets a machine that runs. So the place is put on record with a machine:
+Credentials are renewed, and the new one may lead to another Harvester, which truthfully answers 404 for the VM; a host
+would then delete the record of a machine that runs. So the location is recorded in the machine's configuration:
 
     ca-<digest of the CA>@<server>
 
-It is the same place where the server is, whatever certificates it has by now, and where the CA is, whatever its
-address; but behind one proxy, as Rancher's, all have one CA, and the path tells them apart. A manager of ours asks a
-Harvester itself who it is, and records that instead; then it is for the manager to compare.
+It is the same location where the server is the same, whatever its certificates, and where the CA is, whatever its
+address; but behind one proxy, as Rancher's, all have one CA, and the path distinguishes them. The cluster controller
+reads Harvester's own identity and records that instead; then the controller compares.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from windrow.harvester.problems import Problem
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.nodedriver.config import Configuration
 
-# Set to anything, it makes the driver believe every Harvester.
+# Set to anything, it turns the comparison off.
 ANY_HARVESTER = "WINDROW_DRIVER_ANY_HARVESTER"
 
 
 def with_location(configuration: Configuration, access: ClientConfig) -> Configuration:
-    """The configuration with the place that `access` leads to on record, where none is."""
+    """The configuration with the location of `access` recorded, where none is."""
     if configuration.harvester_uid:
         return configuration
     return replace(configuration, harvester_uid=f"{ca_fingerprint(access)}@{_address(access)}")
 
 
 def find_wrong_harvester(configuration: Configuration, access: ClientConfig) -> Problem | None:
-    """Why the absence of the machine's VM proves nothing: `access` leads to another place than the recorded one.
+    """Why a 404 for the machine's VM proves nothing: `access` leads to another location than the recorded one.
 
-    None where it leads there, or where nothing tells.
+    None where it leads to the same, or where no location of that form is recorded.
     """
     recorded = configuration.harvester_uid
     if not recorded.startswith(CA_PREFIX):
@@ -47,7 +47,7 @@ def find_wrong_harvester(configuration: Configuration, access: ClientConfig) -> 
         return None
     return Problem(
         f"the credential leads to {address}, which has no VM "
-        f"{configuration.vm_namespace}/{configuration.machine_name}; the machine was made at "
+        f"{configuration.vm_namespace}/{configuration.machine_name}; the machine was created at "
         f"{server or 'a server'} with another authority, so its VM may still run there",
         "give the machine a kubeconfig of that Harvester; if it is the same one with a new address and new "
         f'certificates, remove "WindrowHarvesterUID" from its config.json, or set {ANY_HARVESTER}=1 for the driver',
@@ -55,7 +55,7 @@ def find_wrong_harvester(configuration: Configuration, access: ClientConfig) -> 
 
 
 def _address(access: ClientConfig) -> str:
-    """The server without what may be secret in it, and in one spelling."""
+    """The server without user information, in one spelling."""
     parts = urlsplit(access.server)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}{parts.path.rstrip('/')}"
 

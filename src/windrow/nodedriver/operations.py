@@ -1,4 +1,4 @@
-"""The orders of docker-machine, each with its waits: what a host asks of the plugin, as talks.
+"""docker-machine's commands and queries as operations that wait until they are done.
 
 Calls, where all goes well, with one image and one network:
 
@@ -9,8 +9,8 @@ Calls, where all goes well, with one image and one network:
     restart            VM, instance, PUT, watch                  4
     state, addresses   VM, instance                              2
 
-Every order first proves that the VM is this machine's, since KubeVirt's verbs know names only; `remove` has its proof
-in the record of the VM's uid, which both of its writes carry.
+Every command first checks that the VM is this machine's, since KubeVirt's subresources address VMs by name; `remove` has
+that check in the recorded VM uid, a precondition of both of its writes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MACHINE_STATES: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class PreCreateResult:
-    """What the check looked up, for the creation that follows it in the same process."""
+    """What the check read, for the creation that follows in the same process."""
 
     references: ReferencedObjects = field(default_factory=ReferencedObjects)
 
@@ -63,14 +63,14 @@ class PreCreateResult:
 def pre_create_check(configuration: Configuration, bootstrap: str = "") -> Operation[PreCreateResult]:
     """Everything that can be known before anything is made. Raises Refused with all problems.
 
-    A VM of this very machine, from a creation that was cut off, is no problem: the next one continues with it.
+    A VM of this machine, from an interrupted creation, is no problem: the next creation continues with it.
     """
     problems = only_errors(
         find_problems(configuration, bootstrap, needs_private_key=needs_ssh(configuration))
     )
     if problems:
         raise Refused(*problems)
-    existing = yield from find_object(configuration.ref, "see whether the name is free")
+    existing = yield from find_object(configuration.ref, "check that the name is free")
     if existing is not None and (problem := _name_problem(configuration, existing)):
         problems.append(problem)
     references = yield from read_references(all_references(configuration))
@@ -83,7 +83,7 @@ def pre_create_check(configuration: Configuration, bootstrap: str = "") -> Opera
 
 
 def _name_problem(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Problem | None:
-    """A machine without a uid has not been made by us before: whatever has its name is in its way."""
+    """A machine without a uid was never created by this driver: any VM of its name is a problem."""
     if not configuration.machine_uid:
         return name_taken(configuration, raw_vm)
     return ownership_problem(configuration, raw_vm, creating=True)
@@ -97,37 +97,37 @@ def create_and_wait(
     agent: bool = False,
     save: Callable[[Configuration], object] = lambda made: None,
 ) -> WaitingOperation[Configuration]:
-    """Make the machine, and return when it has an address. May be repeated, and continues.
+    """Create the machine, and return when it has an address. May be repeated, and continues.
 
-    `keep` is told what is made as soon as it is, minutes before the end. The guest agent is not added unless asked
-    for: users of this driver bring it in their user data or image.
+    `save` gets the configuration as soon as the VM exists, minutes before the end. The guest agent is not added unless
+    asked for: users of this driver bring it in their user data or image.
     """
     references = check_result.references if check_result is not None else None
     created = yield from ensure_created(configuration, bootstrap, agent=agent, references=references)
     save(created)
-    yield Log(f"VM {created.vm_namespace}/{created.machine_name} is ordered; waiting for its address")
+    yield Log(f"VM {created.vm_namespace}/{created.machine_name} is created; waiting for its address")
     return (yield from _wait_for_addresses(created))
 
 
 def start_and_wait(configuration: Configuration) -> WaitingOperation[Configuration]:
-    """Start it, and return when it has an address. A machine that runs is left alone."""
+    """Start it, and return when it has an address. A running machine stays as it is."""
     yield from _require_own_vm(configuration)
     yield from power.start(configuration.ref)
     return (yield from _wait_for_addresses(configuration))
 
 
 def stop_and_wait(configuration: Configuration) -> WaitingOperation[None]:
-    """Ask the guest to power off, and return when it has. A machine that is down is left alone."""
+    """Ask the guest to power off, and return when it has. A stopped machine stays as it is."""
     yield from _power_down(configuration, power.stop)
 
 
 def kill_and_wait(configuration: Configuration) -> WaitingOperation[None]:
-    """Switch it off, whatever its guest does, and return when it is down."""
+    """Stop it without grace period, and return when it is stopped."""
     yield from _power_down(configuration, power.kill)
 
 
 def restart_and_wait(configuration: Configuration) -> WaitingOperation[Configuration]:
-    """Return when another instance of it runs and has an address. A machine that is down is started."""
+    """Return when another instance of it runs and has an address. A stopped machine is started."""
     observed = yield from _observe_own_vm(configuration)
     yield from power.restart(configuration.ref)
     addresses = yield from wait_for_address(
@@ -137,7 +137,7 @@ def restart_and_wait(configuration: Configuration) -> WaitingOperation[Configura
 
 
 def get_state(configuration: Configuration) -> Operation[int]:
-    """docker-machine's number for its state. Raises Gone where there is no such VM."""
+    """docker-machine's number for its state. Raises MachineNotFound where there is no such VM."""
     observed = yield from _observe_own_vm(configuration)
     return _machine_state(observed)
 
@@ -164,7 +164,7 @@ def get_url(configuration: Configuration) -> Operation[str]:
 
 
 def with_addresses(configuration: Configuration, addresses: tuple[str, ...]) -> Configuration:
-    """The record of what GetIP and GetIPv6 would say now."""
+    """The configuration with the addresses that GetIP and GetIPv6 return now."""
     six = next((address for address in addresses if ":" in address), "")
     return replace(configuration, ip_address=addresses[0], ipv6_address=six)
 
@@ -184,7 +184,7 @@ def _power_down(
 
 def _machine_state(observed: VmObservation) -> int:
     vm = read_vm(observed.raw_vm)
-    # KubeVirt before 1.3 never tells which strategy it has acted on, so a VM that is down looks like one that is new.
+    # KubeVirt before 1.3 does not report status.runStrategy, so a stopped VM looks like a new one.
     if (
         not observed.vmi_uid
         and not vm.observed_run_strategy
@@ -214,7 +214,7 @@ def _observe_own_vm(configuration: Configuration) -> Operation[VmObservation]:
 
 
 def _require_own_vm(configuration: Configuration) -> Operation[None]:
-    raw = yield from find_object(configuration.ref, "see whose VM it is")
+    raw = yield from find_object(configuration.ref, "check the owner of the VM")
     if raw is None:
         raise MachineNotFound(configuration.machine_name)
     require_owner(configuration, raw)

@@ -176,13 +176,13 @@ BY_FIELD: Mapping[str, Option] = {option.field: option for option in OPTIONS}
 
 
 class InvalidValue(UserError):
-    """The value does not have the form of its option; the message is the fact, `cure` the rest."""
+    """The value does not have the form of its option."""
 
 
 def read_value(option: Option, value: Any) -> Any:
     """`value` in the option's own type: text, number, truth or structure (None for none). Raises BadValue.
 
-    Strings are taken as Rancher and flags write them, structured values as people write them in YAML; an empty
+    Strings are read as Rancher and flags write them, structured values as people write them in YAML; an empty
     string or null means the default.
     """
     if value is None or value == "":
@@ -209,7 +209,7 @@ def read_value(option: Option, value: Any) -> Any:
 def read_values(fields: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
     """Every option's value by its configuration key, and what is wrong with those that could not be read.
 
-    Fields that are no options are left alone: they may belong to somebody else.
+    Fields that are no options are ignored: other programs may own them.
     """
     values: dict[str, Any] = {}
     problems: list[Problem] = []

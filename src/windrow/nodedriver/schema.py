@@ -56,7 +56,7 @@ def harvester_config_crd() -> Raw:
 
 
 def field_schema(option: Option) -> dict[str, Any]:
-    """What an API server lets through; the exact form is told by the pre-create check, with a cure."""
+    """What an API server admits; the pre-create check reports the exact form, with a hint."""
     described = f"{option.usage} (default: {option.default})" if option.default != "" else option.usage
     match option.form:
         case "text" | "encoded":

@@ -15,7 +15,7 @@ def render_user_data(
 ) -> str:
     """The text for the machine's cloud-init Secret. Raises BadUserData.
 
-    The order decides who wins: password and key before the user's document, that before the bootstrap. With `agent`
+    Earlier parts win: password and key, then the user's document, then the bootstrap. With `agent`
     the guest agent is added where nothing names it.
     """
     document = merge(_access(configuration, public_key), parse(configuration.user_data))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from _socket import AF_INET, SOCK_STREAM
-from _socket import socket as raw_socket  # the module `socket` costs 6 ms more, before anybody needs it
+from _socket import socket as raw_socket  # the module `socket` costs 6 ms more, before it is needed
 from time import monotonic
 
 TOKEN_ENV, TOKEN = "MACHINE_PLUGIN_TOKEN", "42"
@@ -51,7 +51,7 @@ def _write(descriptor: int, text: str) -> None:
     try:  # noqa: SIM105 - contextlib would have to be loaded
         os.write(descriptor, text.encode())
     except OSError:
-        pass  # nobody reads; whoever started us will see that nobody answers
+        pass  # the host has closed its end; it notices that no plugin answers
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Which Harvester the machine is on, and as whom it is spoken to.
+"""The kubeconfig of the machine's Harvester: server and credential.
 
 The machine's own kubeconfig, and nothing else. The Go driver takes whatever it finds where there is none (KUBECONFIG,
-~/.kube/config, K3s' files, a pod's service account), and so may act on the cluster that Rancher runs on. Whoever wants
-such a credential says so: WINDROW_DRIVER_KUBECONFIG names a file, or `in-cluster` for the pod's service account.
+~/.kube/config, K3s' files, a pod's service account), and so may act on the cluster that Rancher runs on. Such a
+credential is opt-in: WINDROW_DRIVER_KUBECONFIG names a file, or `in-cluster` for the pod's service account.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Words for whoever sits before the host: standard output at Info level, standard error with `--debug`.
+"""LineWriter: the plugin's log lines; hosts show standard output at Info level, standard error with `--debug`.
 
-The host's reader stops at a line of 64 KiB, and Rancher keeps 4096 bytes of all that is said; so lines are short, and
-one whose reader has stopped is dropped: the process must never hang on its own words.
+The host's reader stops at a line of 64 KiB, and Rancher keeps 4096 bytes in all; so lines are short, and a line whose
+reader has stopped is dropped: the process must never block on its log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LineWriter:
         self._lock = Lock()
 
     def write(self, text: str) -> None:
-        """One line, cut if it is long, dropped if nobody takes it."""
+        """One line, cut if it is long, dropped where the reader has stopped."""
         line = one_line(text, MAX_LINE).encode("utf-8", "replace")[:MAX_LINE] + b"\n"
         with self._lock, suppress(OSError, ValueError):
             poller = select.poll()

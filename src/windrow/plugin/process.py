@@ -1,4 +1,4 @@
-"""The process behind the address line: the edge, where clock, chance, disk and sockets are the real ones."""
+"""The plugin process after its address line: composition with the real clock, randomness, files and sockets."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def serve(listener: int, started: float, argv: Sequence[str], env: Mapping[str, 
 
     `started` is when the listener was opened, by the monotonic clock. The caller ends the process at once.
     """
-    # Ctrl-C reaches the host, too; whoever asks us to end means now. What is being made is on record.
+    # Ctrl-C reaches the host, too. A signal ends the process at once: what is being created is recorded in its configuration.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    # An interpreter that is built in may leave this one deadly: then a host that reads no more, or a Harvester that
-    # hangs up, would end us without a word.
+    # The embedded interpreter may leave SIGPIPE fatal: then a host that stopped reading, or a Harvester that closes its
+    # connection, would end the process without an error.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     rng = SystemRng()
     process = ProcessEnv(
@@ -51,6 +51,6 @@ def serve(listener: int, started: float, argv: Sequence[str], env: Mapping[str, 
 
 
 def _monotonic_utc() -> Callable[[], datetime]:
-    """The time of day for measuring waits: whoever sets the machine's clock cuts none of them short."""
+    """Now in UTC, advanced by the monotonic clock: setting the machine's clock changes no timeout."""
     begun, zero = datetime.now(UTC), time.monotonic()
     return lambda: begun + timedelta(seconds=time.monotonic() - zero)

@@ -1,4 +1,4 @@
-"""The RPC methods: which of the driver's methods answers each, and what its failure sounds like."""
+"""The RPC methods: which of the driver's methods answers each, and the error text of its failure."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def write_flags(options: Iterable[Option]) -> list[Interface]:
 
 
 class RpcMethods:
-    """Answers calls about one driver. Whatever goes wrong becomes the text of a CallFailed."""
+    """Answers calls for one driver. Every error becomes the text of a CallFailed."""
 
     def __init__(self, driver: Driver, log_defect: Callable[[str], None]) -> None:
-        """`confess` hears of failures that are faults of ours."""
+        """`log_defect` gets the text of errors that are defects of the driver."""
         self._driver, self._log_defect = driver, log_defect
 
     def __call__(self, called: str, argument: Any) -> MethodResult:

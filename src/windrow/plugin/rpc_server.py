@@ -1,7 +1,7 @@
 """The RPC side of the process: connections and calls become threads, so that heartbeats are answered while Create runs.
 
-Each connection has a decoder and an encoder of its own and one lock on the way out; answers leave in the order in which
-they are ready. A connection that sends nonsense is closed; the others do not notice.
+Each connection has its own decoder and encoder and one lock for sending; answers leave in the order in which they are
+ready. A connection that sends invalid bytes is closed; the others go on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CallFailed(Exception):
     """A call's answer is this text."""
 
 
-# Takes a method as it stands on the wire, and its argument; raises CallFailed, and nothing else.
+# Called with the method's name on the wire and its argument; raises CallFailed, and nothing else.
 Handle = Callable[[str, Any], MethodResult]
 
 HEARTBEATS = frozenset(f"{service}.Heartbeat" for service in (SERVICE, LEGACY_SERVICE))
@@ -79,11 +79,11 @@ class _RpcSession:
         self._state_lock = Lock()  # around `_server`, never held while bytes leave
         self._send_lock = Lock()
         self._call_slots = BoundedSemaphore(MAX_CALLS)
-        # Whoever only knocks at the port is no host, and must not count as one that has left.
+        # A connection without a call is no host's, and must not count as a host that has left.
         self._is_host = False
 
     def run(self) -> None:
-        """Until the host hangs up. Raises OSError, BadGob, BadRpc."""
+        """Until the host closes the connection. Raises OSError, BadGob, BadRpc."""
         while block := self._connection.recv(READ_SIZE):
             with self._state_lock:
                 calls = self._server.feed(block)
@@ -118,7 +118,7 @@ class _RpcSession:
 
     def _run_call(self, call: Call) -> None:
         try:
-            with suppress(OSError):  # the host has hung up
+            with suppress(OSError):  # the host has closed the connection
                 self._answer(call)
         finally:
             self._finish_call()

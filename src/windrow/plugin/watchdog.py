@@ -1,4 +1,4 @@
-"""When the process ends: it never outlives its host.
+"""Watchdog: ends the process with its host.
 
 | What happens                                    | Exit code |
 |-------------------------------------------------|-----------|
@@ -7,10 +7,10 @@
 | its last connection has closed, calls running   | 1         |
 | no heartbeat for ten seconds                    | 1         |
 
-The host that vanished may have died in the middle of Create or Remove. Ending then is safe, and better than going on:
-the machine's uid was in the configuration that the host saved before it called Create, and everything that Create makes
-bears that uid or is named after the machine, so the next `rm` or `create` finds it; a removal that was ordered is
-carried out by Harvester. Going on would only let two processes act on one machine, once the host is started again.
+A host may die in the middle of Create or Remove. Ending then is safe, and better than going on: the machine's uid was in
+the configuration that the host saved before it called Create, and everything that Create makes has that uid or the
+machine's name, so the next `rm` or `create` finds it; a deletion that was requested is completed by Harvester. Going on
+would let two processes act on one machine, once the host is started again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GRACE_S = 0.25
 
 
 class Watchdog:
-    """Threads report what the host does; the main thread waits here for the end."""
+    """Threads report calls and connections of the host; the main thread waits here."""
 
     def __init__(self, monotonic: Callable[[], float], started: float, silence_s: float) -> None:
         self._monotonic = monotonic
@@ -61,7 +61,7 @@ class Watchdog:
             self._calls -= 1
 
     def stop(self) -> None:
-        """The host says that it is done."""
+        """The host called Close."""
         with self._changed:
             self._code = 0
             self._changed.notify()

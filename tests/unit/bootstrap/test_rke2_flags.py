@@ -27,7 +27,7 @@ def test_what_ranchers_form_writes_raises_no_doubt() -> None:
     [
         ({"cnii": "calico"}, "v1.35.1+rke2r1", "'cnii' is no key of RKE2"),
         ({"cluster-init": True}, "v1.35.1+rke2r1", "is a key of K3s"),
-        ({"brand-new": True}, "v1.39.0+rke2r1", "make sure that v1.39.0+rke2r1 knows it"),
+        ({"brand-new": True}, "v1.39.0+rke2r1", "check that v1.39.0+rke2r1 supports it"),
         ({"token": "x"}, "v1.35.1+rke2r1", "is set by Windrow"),
         ({"cloud-provider-config": "x"}, "v1.35.1+rke2r1", "means nothing without"),
         ({"cloud-provider-name": "harvester", "node-external-ip": "1.2.3.4"}, "v1.35.1+rke2r1", "refuses"),

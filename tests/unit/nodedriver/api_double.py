@@ -66,7 +66,7 @@ class ApiDouble:
         self.replies.setdefault((method, last), []).extend(replies)
 
     def then(self, *changes: Change) -> None:
-        """What happens, one change at a time, while somebody waits."""
+        """What happens, one change at a time, while an operation waits."""
         self.scheduled.extend(changes)
 
     # How talks are run.

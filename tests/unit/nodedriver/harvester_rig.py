@@ -129,7 +129,7 @@ class HarvesterRig:
     def create(self, kind: Any, raw: Raw) -> Raw:
         return self._run(self.client.create(kind, raw))
 
-    def leftovers(self) -> list[str]:
+    def orphans(self) -> list[str]:
         """Machines' objects that are there after Harvester has had time to collect them."""
         self.pause(120)
         secrets = [name for name in self.names(SECRET) if name.endswith("-cloudinit")]
@@ -152,7 +152,7 @@ class HarvesterRig:
 
 
 @contextmanager
-def a_rack(**guest: Any) -> Iterator[HarvesterRig]:
+def a_rig(**guest: Any) -> Iterator[HarvesterRig]:
     """`guest` is how guests are: `hangs`, `agent`, …"""
     guests: list[BlankMachine] = []
 

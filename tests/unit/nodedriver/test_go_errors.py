@@ -60,7 +60,7 @@ def test_no_other_error_says_not_found(error: Exception, method: str) -> None:
         ),
         (
             WaitHopeless("wait", "it is failed: crash", TEN, "machine to be Running."),
-            "waiting for machine to be Running is in vain: it is failed: crash",
+            "waiting for machine to be Running is hopeless: it is failed: crash",
         ),
         (
             Unreachable("cannot reach https://h: refused; is it up?"),

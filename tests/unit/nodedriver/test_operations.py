@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.stories.rackside import a_vm
 from tests.unit.nodedriver.api_double import ApiDouble
 from tests.unit.nodedriver.api_double import refusal as answer
-from tests.unit.nodedriver.harvester_rig import NAME, Crash, HarvesterRig, a_machine, a_rack
+from tests.unit.nodedriver.harvester_rig import NAME, Crash, HarvesterRig, a_machine, a_rig
 
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
@@ -51,29 +51,29 @@ BOOTSTRAP = "#cloud-config\nruncmd: [install]\n"
 
 
 @pytest.fixture
-def rack() -> Iterator[HarvesterRig]:
-    with a_rack() as rack:
-        yield rack
+def rig() -> Iterator[HarvesterRig]:
+    with a_rig() as rig:
+        yield rig
 
 
-def born(rack: HarvesterRig, configuration: Configuration | None = None) -> Configuration:
-    made: Configuration = rack.run(create_and_wait(configuration or a_machine(), BOOTSTRAP))
+def created_machine(rig: HarvesterRig, configuration: Configuration | None = None) -> Configuration:
+    made: Configuration = rig.run(create_and_wait(configuration or a_machine(), BOOTSTRAP))
     return made
 
 
-def refusal(rack: HarvesterRig, talk: Any) -> str:
+def refusal(rig: HarvesterRig, talk: Any) -> str:
     with pytest.raises(Refused) as refused:
-        rack.run(talk)
+        rig.run(talk)
     return error_text(refused.value, "X")
 
 
 # --- how much is asked ---------------------------------------------------------------------------------------------
 
 
-def test_check_and_creation_ask_six_times(rack: HarvesterRig) -> None:
+def test_check_and_creation_ask_six_times(rig: HarvesterRig) -> None:
     machine = a_machine()
-    checked, calls = rack.run_logged(pre_create_check(machine))
-    made, more = rack.run_logged(create_and_wait(machine, BOOTSTRAP, checked))
+    checked, calls = rig.run_logged(pre_create_check(machine))
+    made, more = rig.run_logged(create_and_wait(machine, BOOTSTRAP, checked))
 
     assert calls + more == [
         f"GET virtualmachines/{NAME}",
@@ -84,10 +84,10 @@ def test_check_and_creation_ask_six_times(rack: HarvesterRig) -> None:
         f"WATCH virtualmachineinstances/{NAME}",
     ]
     assert made.ip_address.startswith("192.168.50.")
-    assert made.vm_uid == uid_of(rack.get(REF))
+    assert made.vm_uid == uid_of(rig.get(REF))
 
 
-def test_each_further_object_is_asked_for_once(rack: HarvesterRig) -> None:
+def test_each_further_object_is_asked_for_once(rig: HarvesterRig) -> None:
     disks = [
         {"imageName": "default/jammy", "size": 40},
         {"imageName": "default/jammy", "size": 50},
@@ -97,38 +97,38 @@ def test_each_further_object_is_asked_for_once(rack: HarvesterRig) -> None:
     machine = a_machine(
         disk_info=dumps({"disks": disks}).decode(), network_info=dumps({"interfaces": cards}).decode()
     )
-    checked, calls = rack.run_logged(pre_create_check(machine))
-    _, more = rack.run_logged(create_and_wait(machine, BOOTSTRAP, checked))
+    checked, calls = rig.run_logged(pre_create_check(machine))
+    _, more = rig.run_logged(create_and_wait(machine, BOOTSTRAP, checked))
     assert len(calls + more) == 7
 
 
-def test_a_creation_without_a_check_before_it_looks_its_image_up_itself(rack: HarvesterRig) -> None:
-    _, calls = rack.run_logged(create_and_wait(a_machine(), BOOTSTRAP))
+def test_a_creation_without_a_check_before_it_looks_its_image_up_itself(rig: HarvesterRig) -> None:
+    _, calls = rig.run_logged(create_and_wait(a_machine(), BOOTSTRAP))
     assert calls[0] == "GET virtualmachineimages/jammy"
     assert len(calls) == 4
 
 
-def test_a_removal_asks_three_times(rack: HarvesterRig) -> None:
-    made = born(rack)
-    _, calls = rack.run_logged(remove_and_wait(made))
+def test_a_removal_asks_three_times(rig: HarvesterRig) -> None:
+    made = created_machine(rig)
+    _, calls = rig.run_logged(remove_and_wait(made))
     assert calls == [
         f"PATCH virtualmachines/{NAME}",
         f"DELETE virtualmachines/{NAME}",
         f"WATCH virtualmachines/{NAME}",
     ]
-    assert rack.leftovers() == []
+    assert rig.orphans() == []
 
 
 @pytest.mark.parametrize("ask", [get_state, get_ip, get_url])
-def test_a_question_asks_twice(rack: HarvesterRig, ask: Any) -> None:
-    made = born(rack)
-    assert len(rack.run_logged(ask(made))[1]) == 2
+def test_a_question_asks_twice(rig: HarvesterRig, ask: Any) -> None:
+    made = created_machine(rig)
+    assert len(rig.run_logged(ask(made))[1]) == 2
 
 
-def test_starts_and_stops_ask_three_times_and_a_restart_four(rack: HarvesterRig) -> None:
-    made = born(rack)
+def test_starts_and_stops_ask_three_times_and_a_restart_four(rig: HarvesterRig) -> None:
+    made = created_machine(rig)
     asked = [
-        len(rack.run_logged(talk(made))[1])
+        len(rig.run_logged(talk(made))[1])
         for talk in (stop_and_wait, start_and_wait, restart_and_wait, kill_and_wait, start_and_wait)
     ]
     assert asked == [3, 3, 4, 3, 3]
@@ -137,116 +137,116 @@ def test_starts_and_stops_ask_three_times_and_a_restart_four(rack: HarvesterRig)
 # --- a machine's life ----------------------------------------------------------------------------------------------
 
 
-def test_states_and_addresses_through_a_machine_s_life(rack: HarvesterRig) -> None:
-    made = born(rack)
-    assert rack.run(get_state(made)) == RUNNING
-    assert rack.run(get_ip(made)) == made.ip_address
-    assert rack.run(get_url(made)) == f"tcp://{made.ip_address}:2376"
+def test_states_and_addresses_through_a_machine_s_life(rig: HarvesterRig) -> None:
+    made = created_machine(rig)
+    assert rig.run(get_state(made)) == RUNNING
+    assert rig.run(get_ip(made)) == made.ip_address
+    assert rig.run(get_url(made)) == f"tcp://{made.ip_address}:2376"
 
-    rack.run(stop_and_wait(made))
-    assert rack.run(get_state(made)) == STOPPED
+    rig.run(stop_and_wait(made))
+    assert rig.run(get_state(made)) == STOPPED
     with pytest.raises(NotRunning, match=r"^Host is not running$"):
-        rack.run(get_ip(made))
+        rig.run(get_ip(made))
 
-    assert rack.run(start_and_wait(made)).ip_address == made.ip_address
-    rack.run(remove_and_wait(made))
+    assert rig.run(start_and_wait(made)).ip_address == made.ip_address
+    rig.run(remove_and_wait(made))
     with pytest.raises(MachineNotFound) as gone:
-        rack.run(get_state(made))
+        rig.run(get_state(made))
     assert error_text(gone.value, "GetState") == f'virtualmachines.kubevirt.io "{NAME}" not found'
 
 
-def test_what_is_so_already_is_done(rack: HarvesterRig) -> None:
-    made = born(rack)
-    rack.run(start_and_wait(made))
-    rack.run(stop_and_wait(made))
-    rack.run(stop_and_wait(made))
-    rack.run(kill_and_wait(made))
-    rack.run(restart_and_wait(made))
-    assert rack.run(get_state(made)) == RUNNING
+def test_what_is_so_already_is_done(rig: HarvesterRig) -> None:
+    made = created_machine(rig)
+    rig.run(start_and_wait(made))
+    rig.run(stop_and_wait(made))
+    rig.run(stop_and_wait(made))
+    rig.run(kill_and_wait(made))
+    rig.run(restart_and_wait(made))
+    assert rig.run(get_state(made)) == RUNNING
 
 
-def test_a_restart_ends_with_another_instance(rack: HarvesterRig) -> None:
-    made = born(rack)
-    before = uid_of(rack.get(VMI_REF))
-    rack.run(restart_and_wait(made))
-    assert uid_of(rack.get(VMI_REF)) != before
+def test_a_restart_ends_with_another_instance(rig: HarvesterRig) -> None:
+    made = created_machine(rig)
+    before = uid_of(rig.get(VMI_REF))
+    rig.run(restart_and_wait(made))
+    assert uid_of(rig.get(VMI_REF)) != before
 
 
 def test_a_guest_that_powered_itself_off_is_stopped_and_can_be_stopped_and_started() -> None:
-    with a_rack() as rack:
-        made = born(rack)
-        rack.guests[-1].end("poweroff")
-        rack.pause(30)
-        assert rack.run(get_state(made)) == STOPPED
-        rack.run(stop_and_wait(made))
-        rack.run(start_and_wait(made))
-        assert rack.run(get_state(made)) == RUNNING
+    with a_rig() as rig:
+        made = created_machine(rig)
+        rig.guests[-1].end("poweroff")
+        rig.pause(30)
+        assert rig.run(get_state(made)) == STOPPED
+        rig.run(stop_and_wait(made))
+        rig.run(start_and_wait(made))
+        assert rig.run(get_state(made)) == RUNNING
 
 
 def test_a_hanging_guest_is_killed_at_once() -> None:
-    with a_rack(hangs=True) as rack:
-        made = born(rack)
-        before = rack.now()
-        rack.run(kill_and_wait(made))
-        assert rack.now() - before < timedelta(seconds=20)
-        assert rack.run(get_state(made)) == STOPPED
+    with a_rig(hangs=True) as rig:
+        made = created_machine(rig)
+        before = rig.now()
+        rig.run(kill_and_wait(made))
+        assert rig.now() - before < timedelta(seconds=20)
+        assert rig.run(get_state(made)) == STOPPED
 
 
 def test_a_machine_without_an_agent_is_waited_for_and_the_reason_told() -> None:
-    with a_rack(agent=False) as rack:
+    with a_rig(agent=False) as rig:
         with pytest.raises(WaitTimeout) as late:
-            rack.run(create_and_wait(a_machine(), BOOTSTRAP))
+            rig.run(create_and_wait(a_machine(), BOOTSTRAP))
         assert error_text(late.value, "Create") == (
             "too many retries waiting for get machine's ip.  Last error: "
             "it runs, and no address is reported: its guest agent has not answered yet"
         )
         with pytest.raises(Exception, match="has no address yet"):
-            rack.run(get_ip(a_machine()))
-        rack.run(remove_and_wait(a_machine()))
-        assert rack.leftovers() == []
+            rig.run(get_ip(a_machine()))
+        rig.run(remove_and_wait(a_machine()))
+        assert rig.orphans() == []
 
 
 def test_what_is_made_is_known_before_it_has_an_address() -> None:
-    with a_rack(agent=False) as rack:
+    with a_rig(agent=False) as rig:
         kept: list[Configuration] = []
         with pytest.raises(WaitTimeout):
-            rack.run(create_and_wait(a_machine(), BOOTSTRAP, save=kept.append))
-        assert [made.vm_uid for made in kept] == [uid_of(rack.get(REF))]
+            rig.run(create_and_wait(a_machine(), BOOTSTRAP, save=kept.append))
+        assert [made.vm_uid for made in kept] == [uid_of(rig.get(REF))]
 
 
-def test_a_machine_that_is_removed_by_somebody_during_its_creation_is_not_waited_for(
-    rack: HarvesterRig,
+def test_a_machine_that_is_removed_by_another_user_during_its_creation_is_not_waited_for(
+    rig: HarvesterRig,
 ) -> None:
-    rack.after[4] = lambda: rack.delete(REF)
+    rig.after[4] = lambda: rig.delete(REF)
     machine = a_machine()
-    rack.run(pre_create_check(machine))
+    rig.run(pre_create_check(machine))
     with pytest.raises(WaitHopeless, match=r"removing the VM|the VM is gone"):
-        rack.run(create_and_wait(machine, BOOTSTRAP))
+        rig.run(create_and_wait(machine, BOOTSTRAP))
 
 
 # --- configurations and hosts --------------------------------------------------------------------------------------
 
 
-def test_a_machine_outlives_the_process_in_what_its_host_keeps(rack: HarvesterRig) -> None:
-    made = born(rack)
+def test_a_machine_outlives_the_process_in_what_its_host_keeps(rig: HarvesterRig) -> None:
+    made = created_machine(rig)
     kept = load(dump(made), Configuration())
     assert kept == made
-    rack.run(remove_and_wait(kept))
-    assert rack.leftovers() == []
+    rig.run(remove_and_wait(kept))
+    assert rig.orphans() == []
 
 
-def test_what_the_host_kept_before_a_creation_that_failed_suffices_to_remove_it(rack: HarvesterRig) -> None:
+def test_what_the_host_kept_before_a_creation_that_failed_suffices_to_remove_it(rig: HarvesterRig) -> None:
     machine = a_machine()
-    born(rack, machine)
-    assert rack.names(VM) == [NAME]
-    _, calls = rack.run_logged(remove_and_wait(machine))
+    created_machine(rig, machine)
+    assert rig.names(VM) == [NAME]
+    _, calls = rig.run_logged(remove_and_wait(machine))
     assert calls[0] == f"GET virtualmachines/{NAME}"
-    assert rack.leftovers() == []
+    assert rig.orphans() == []
 
 
-def test_user_data_carries_no_agent_and_the_key_that_the_plugin_made(rack: HarvesterRig) -> None:
-    born(rack, replace(a_machine(), ssh_public_key="ssh-rsa AAAA\n"))
-    secret = rack.get(SECRET.ref(f"{NAME}-cloudinit", "default"))
+def test_user_data_carries_no_agent_and_the_key_that_the_plugin_made(rig: HarvesterRig) -> None:
+    created_machine(rig, replace(a_machine(), ssh_public_key="ssh-rsa AAAA\n"))
+    secret = rig.get(SECRET.ref(f"{NAME}-cloudinit", "default"))
     document = base64.b64decode(secret["data"]["userdata"]).decode()
     assert document == "#cloud-config\nruncmd:\n- install\nssh_authorized_keys:\n- ssh-rsa AAAA\n"
 
@@ -254,13 +254,13 @@ def test_user_data_carries_no_agent_and_the_key_that_the_plugin_made(rack: Harve
 # --- interruptions -------------------------------------------------------------------------------------------------
 
 
-def interrupted(rack: HarvesterRig, talk: Any, step: int, when: str) -> None:
+def interrupted(rig: HarvesterRig, talk: Any, step: int, when: str) -> None:
     def die() -> None:
         raise Crash
 
-    getattr(rack, when)[len(rack.requests) + step] = die
+    getattr(rig, when)[len(rig.requests) + step] = die
     with pytest.raises(Crash):
-        rack.run(talk)
+        rig.run(talk)
 
 
 def checked_creation(machine: Configuration) -> Any:
@@ -270,43 +270,43 @@ def checked_creation(machine: Configuration) -> Any:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", range(6))
-def test_after_a_crash_anywhere_the_next_creation_continues(rack: HarvesterRig, step: int, when: str) -> None:
+def test_after_a_crash_anywhere_the_next_creation_continues(rig: HarvesterRig, step: int, when: str) -> None:
     machine = a_machine()
-    interrupted(rack, checked_creation(machine), step, when)
-    made = rack.run(checked_creation(machine))
+    interrupted(rig, checked_creation(machine), step, when)
+    made = rig.run(checked_creation(machine))
 
-    assert rack.names(VM) == [NAME]
-    assert rack.names(PVC) == list(made.claims)
-    assert rack.run(get_ip(made)) == made.ip_address
+    assert rig.names(VM) == [NAME]
+    assert rig.names(PVC) == list(made.claims)
+    assert rig.run(get_ip(made)) == made.ip_address
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", range(6))
-def test_after_a_crash_anywhere_a_removal_leaves_nothing(rack: HarvesterRig, step: int, when: str) -> None:
+def test_after_a_crash_anywhere_a_removal_leaves_nothing(rig: HarvesterRig, step: int, when: str) -> None:
     machine = a_machine()
-    interrupted(rack, checked_creation(machine), step, when)
-    rack.run(remove_and_wait(machine))
-    assert rack.leftovers() == []
+    interrupted(rig, checked_creation(machine), step, when)
+    rig.run(remove_and_wait(machine))
+    assert rig.orphans() == []
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", range(3))
-def test_a_removal_that_was_cut_off_is_finished_by_the_next(rack: HarvesterRig, step: int, when: str) -> None:
-    made = born(rack)
-    interrupted(rack, remove_and_wait(made), step, when)
-    rack.run(remove_and_wait(made))
-    assert rack.leftovers() == []
+def test_a_removal_that_was_cut_off_is_finished_by_the_next(rig: HarvesterRig, step: int, when: str) -> None:
+    made = created_machine(rig)
+    interrupted(rig, remove_and_wait(made), step, when)
+    rig.run(remove_and_wait(made))
+    assert rig.orphans() == []
 
 
 @pytest.mark.parametrize("step", [3, 4])
-def test_an_answer_that_was_lost_on_the_way_back_changes_nothing(rack: HarvesterRig, step: int) -> None:
+def test_an_answer_that_was_lost_on_the_way_back_changes_nothing(rig: HarvesterRig, step: int) -> None:
     def lose() -> None:
         raise OutcomeUnknown("connection reset")
 
-    rack.after[step] = lose
-    made = rack.run(checked_creation(a_machine()))
-    assert rack.names(VM) == [NAME]
-    assert rack.run(get_state(made)) == RUNNING
+    rig.after[step] = lose
+    made = rig.run(checked_creation(a_machine()))
+    assert rig.names(VM) == [NAME]
+    assert rig.run(get_state(made)) == RUNNING
 
 
 FAULTS: dict[str, tuple[str, Callable[[], BaseException]]] = {
@@ -318,7 +318,7 @@ FAULTS: dict[str, tuple[str, Callable[[], BaseException]]] = {
 }
 
 
-def insist(rack: HarvesterRig, order_: Callable[[], Any], faults: list[str]) -> Any:
+def retry_until_done(rig: HarvesterRig, order_: Callable[[], Any], faults: list[str]) -> Any:
     """Give an order until it succeeds, while the first requests fare as `faults` say."""
 
     def failing(error: Callable[[], BaseException]) -> Callable[[], None]:
@@ -330,10 +330,10 @@ def insist(rack: HarvesterRig, order_: Callable[[], Any], faults: list[str]) -> 
     for step, fault in enumerate(faults):
         if fault in FAULTS:
             when, error = FAULTS[fault]
-            getattr(rack, when)[len(rack.requests) + step] = failing(error)
+            getattr(rig, when)[len(rig.requests) + step] = failing(error)
     for _ in range(len(faults) + 1):
         with suppress(Crash, KubeError):
-            return rack.run(order_())
+            return rig.run(order_())
     raise AssertionError("it never succeeds")
 
 
@@ -343,20 +343,20 @@ fates = st.lists(st.sampled_from(["fine", *FAULTS]), max_size=12)
 @settings(max_examples=60)
 @given(fates, fates)
 def test_whatever_happens_on_the_way_one_machine_comes_to_be_and_nothing_stays(
-    born_so: list[str], gone_so: list[str]
+    create_requests: list[str], remove_requests: list[str]
 ) -> None:
-    with a_rack() as rack:
-        rack.create(VM, a_vm("neighbour"))
+    with a_rig() as rig:
+        rig.create(VM, a_vm("neighbour"))
         machine = a_machine()
-        made = insist(rack, lambda: checked_creation(machine), born_so)
-        assert rack.names(VM) == [NAME, "neighbour"]
-        assert sum(name.startswith(NAME) for name in rack.names(PVC)) == 1
-        assert f"{NAME}-cloudinit" in rack.names(SECRET)
-        assert rack.run(get_state(made)) == RUNNING
+        made = retry_until_done(rig, lambda: checked_creation(machine), create_requests)
+        assert rig.names(VM) == [NAME, "neighbour"]
+        assert sum(name.startswith(NAME) for name in rig.names(PVC)) == 1
+        assert f"{NAME}-cloudinit" in rig.names(SECRET)
+        assert rig.run(get_state(made)) == RUNNING
 
-        insist(rack, lambda: remove_and_wait(made), gone_so)
-        assert [name for name in rack.leftovers() if "neighbour" not in name] == []
-        assert "neighbour" in rack.names(VM)
+        retry_until_done(rig, lambda: remove_and_wait(made), remove_requests)
+        assert [name for name in rig.orphans() if "neighbour" not in name] == []
+        assert "neighbour" in rig.names(VM)
 
 
 # --- whose VM it is ------------------------------------------------------------------------------------------------
@@ -376,136 +376,136 @@ def go_written(made: Configuration) -> Configuration:
     return replace(made, machine_uid="", vm_uid="", claims=(), cluster_uid="")
 
 
-def test_a_name_that_is_taken_is_told_in_go_s_words(rack: HarvesterRig) -> None:
-    rack.create(VM, a_vm(NAME))
+def test_a_name_that_is_taken_is_told_in_go_s_words(rig: HarvesterRig) -> None:
+    rig.create(VM, a_vm(NAME))
     assert (
-        refusal(rack, pre_create_check(a_machine())) == f"machine {NAME} already exists in namespace default"
+        refusal(rig, pre_create_check(a_machine())) == f"machine {NAME} already exists in namespace default"
     )
     assert (
-        refusal(rack, create_and_wait(a_machine(), BOOTSTRAP))
+        refusal(rig, create_and_wait(a_machine(), BOOTSTRAP))
         == f"machine {NAME} already exists in namespace default"
     )
-    assert rack.names(SECRET) == []
+    assert rig.names(SECRET) == []
 
 
-def test_a_check_goes_on_where_this_very_machine_was_begun(rack: HarvesterRig) -> None:
+def test_a_check_goes_on_where_this_very_machine_was_begun(rig: HarvesterRig) -> None:
     machine = a_machine()
-    born(rack, machine)
-    rack.run(pre_create_check(machine))
-    assert "already exists" in refusal(rack, pre_create_check(a_machine(seed=2)))
+    created_machine(rig, machine)
+    rig.run(pre_create_check(machine))
+    assert "already exists" in refusal(rig, pre_create_check(a_machine(seed=2)))
 
 
 @pytest.mark.parametrize("talk", OWN_OR_NOT)
-def test_no_order_touches_the_vm_of_another_machine(rack: HarvesterRig, talk: Any) -> None:
-    born(rack)
-    begun = len(rack.requests)
-    text = refusal(rack, talk(a_machine(seed=2)))
+def test_no_order_touches_the_vm_of_another_machine(rig: HarvesterRig, talk: Any) -> None:
+    created_machine(rig)
+    begun = len(rig.requests)
+    text = refusal(rig, talk(a_machine(seed=2)))
     assert "is not this machine's" in text
     assert "not found" not in text
-    assert all(call.startswith("GET") for call in rack.requests[begun:])
+    assert all(call.startswith("GET") for call in rig.requests[begun:])
 
 
-@pytest.mark.parametrize("owner", ["another machine", "somebody"])
-def test_a_removal_leaves_the_vm_of_another_alone_and_is_done(rack: HarvesterRig, owner: str) -> None:
-    if owner == "somebody":
-        rack.create(VM, a_vm(NAME))
+@pytest.mark.parametrize("owner", ["another machine", "another user"])
+def test_a_removal_leaves_the_vm_of_another_alone_and_is_done(rig: HarvesterRig, owner: str) -> None:
+    if owner == "another user":
+        rig.create(VM, a_vm(NAME))
     else:
-        born(rack)
-    before = rack.get(REF)["spec"], rack.names(PVC), rack.names(SECRET)
-    rack.run(remove_and_wait(a_machine(seed=2)))
-    assert (rack.get(REF)["spec"], rack.names(PVC), rack.names(SECRET)) == before
-    assert REMOVED_CLAIMS not in annotations_of(rack.get(REF))
+        created_machine(rig)
+    before = rig.get(REF)["spec"], rig.names(PVC), rig.names(SECRET)
+    rig.run(remove_and_wait(a_machine(seed=2)))
+    assert (rig.get(REF)["spec"], rig.names(PVC), rig.names(SECRET)) == before
+    assert REMOVED_CLAIMS not in annotations_of(rig.get(REF))
 
 
 def test_a_machine_that_is_gone_is_removed_also_where_nothing_else_may_be_read() -> None:
     shelf = ApiDouble()
     shelf.answer("GET", f"{NAME}-cloudinit", answer(403, "Forbidden", "may not"))
     shelf.run(remove_and_wait(a_machine()))
-    assert any("may not be looked at" in note for note in shelf.log_lines)
+    assert any("may not be read" in note for note in shelf.log_lines)
 
 
-def test_a_vm_that_lost_its_marks_is_not_removed_and_the_cure_told(rack: HarvesterRig) -> None:
-    made = born(rack)
-    rack.patch(REF, {"metadata": {"annotations": {MACHINE_UID: None}}})
-    assert "annotations do not say so any more" in refusal(rack, remove_and_wait(made))
-    assert REMOVED_CLAIMS not in annotations_of(rack.get(REF))
+def test_a_vm_that_lost_its_marks_is_not_removed_and_the_cure_told(rig: HarvesterRig) -> None:
+    made = created_machine(rig)
+    rig.patch(REF, {"metadata": {"annotations": {MACHINE_UID: None}}})
+    assert "but not its owner annotations" in refusal(rig, remove_and_wait(made))
+    assert REMOVED_CLAIMS not in annotations_of(rig.get(REF))
 
 
-def test_a_vm_made_anew_from_a_backup_is_still_the_machine_s(rack: HarvesterRig) -> None:
-    made = born(rack)
-    rack.run(remove_and_wait(replace(made, vm_uid="that-of-the-vm-before-the-restore")))
-    assert rack.leftovers() == []
+def test_a_vm_made_anew_from_a_backup_is_still_the_machine_s(rig: HarvesterRig) -> None:
+    made = created_machine(rig)
+    rig.run(remove_and_wait(replace(made, vm_uid="that-of-the-vm-before-the-restore")))
+    assert rig.orphans() == []
 
 
 def test_a_machine_of_the_go_driver_is_known_by_its_labels_and_removed_with_its_disks(
-    rack: HarvesterRig,
+    rig: HarvesterRig,
 ) -> None:
-    made = born(rack)
-    rack.patch(REF, {"metadata": {"annotations": {MACHINE_UID: None}}})
+    made = created_machine(rig)
+    rig.patch(REF, {"metadata": {"annotations": {MACHINE_UID: None}}})
     ours = go_written(made)
-    assert rack.run(get_state(ours)) == RUNNING
-    _, calls = rack.run_logged(remove_and_wait(ours))
+    assert rig.run(get_state(ours)) == RUNNING
+    _, calls = rig.run_logged(remove_and_wait(ours))
     assert len(calls) == 4
-    assert rack.leftovers() == []
+    assert rig.orphans() == []
 
 
-def test_a_record_that_the_go_driver_rewrote_does_not_cost_the_machine(rack: HarvesterRig) -> None:
-    made = born(rack)
-    text = refusal(rack, remove_and_wait(go_written(made)))
-    assert f'put "WindrowMachineUID": "{made.machine_uid}" into the record' in text
-    assert rack.names(VM) == [NAME]
+def test_a_record_that_the_go_driver_rewrote_does_not_cost_the_machine(rig: HarvesterRig) -> None:
+    made = created_machine(rig)
+    text = refusal(rig, remove_and_wait(go_written(made)))
+    assert f'put "WindrowMachineUID": "{made.machine_uid}" into config.json' in text
+    assert rig.names(VM) == [NAME]
 
 
-def test_a_vm_that_may_or_may_not_be_the_go_driver_s_is_left_alone_and_named(rack: HarvesterRig) -> None:
+def test_a_vm_that_may_or_may_not_be_the_go_driver_s_is_left_alone_and_named(rig: HarvesterRig) -> None:
     stranger = a_vm(NAME)
     stranger["metadata"]["labels"] = {"harvesterhci.io/creator": "harvester"}
-    rack.create(VM, stranger)
-    text = refusal(rack, remove_and_wait(go_written(a_machine())))
-    assert "does not bear the label harvesterhci.io/creator" in text
-    assert rack.names(VM) == [NAME]
+    rig.create(VM, stranger)
+    text = refusal(rig, remove_and_wait(go_written(a_machine())))
+    assert "lacks the label harvesterhci.io/creator" in text
+    assert rig.names(VM) == [NAME]
 
 
 # --- disks ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_disk_that_was_moved_to_another_vm_survives_its_first_machine(rack: HarvesterRig) -> None:
-    made = born(rack)
+def test_a_disk_that_was_moved_to_another_vm_survives_its_first_machine(rig: HarvesterRig) -> None:
+    made = created_machine(rig)
     annotation: list[str] = []
-    spec = rack.get(REF)["spec"]
+    spec = rig.get(REF)["spec"]
     volumes = [volume for volume in spec["template"]["spec"]["volumes"] if volume["name"] != "disk-0"]
     disks = [
         disk for disk in spec["template"]["spec"]["domain"]["devices"]["disks"] if disk["name"] != "disk-0"
     ]
-    rack.patch(
+    rig.patch(
         REF, {"spec": {"template": {"spec": {"volumes": volumes, "domain": {"devices": {"disks": disks}}}}}}
     )
-    rack.before[len(rack.requests) + 2] = lambda: annotation.append(
-        annotations_of(rack.get(REF)).get(REMOVED_CLAIMS, "")
+    rig.before[len(rig.requests) + 2] = lambda: annotation.append(
+        annotations_of(rig.get(REF)).get(REMOVED_CLAIMS, "")
     )
-    _, calls = rack.run_logged(remove_and_wait(made))
+    _, calls = rig.run_logged(remove_and_wait(made))
     assert len(calls) == 4
     assert annotation == [""]
-    assert rack.leftovers() == list(made.claims)
+    assert rig.orphans() == list(made.claims)
 
 
-def test_a_volume_that_was_plugged_into_a_machine_of_the_go_driver_survives_it(rack: HarvesterRig) -> None:
-    made = born(rack)
-    a_claim(rack, "data", "c1")
-    volumes = rack.get(REF)["spec"]["template"]["spec"]["volumes"]
+def test_a_volume_that_was_plugged_into_a_machine_of_the_go_driver_survives_it(rig: HarvesterRig) -> None:
+    made = created_machine(rig)
+    a_claim(rig, "data", "c1")
+    volumes = rig.get(REF)["spec"]["template"]["spec"]["volumes"]
     plugged = {"name": "data", "persistentVolumeClaim": {"claimName": "data", "hotpluggable": True}}
-    rack.patch(
+    rig.patch(
         REF,
         {
             "metadata": {"annotations": {MACHINE_UID: None}},
             "spec": {"template": {"spec": {"volumes": [*volumes, plugged]}}},
         },
     )
-    rack.run(remove_and_wait(go_written(made)))
-    assert rack.leftovers() == ["data"]
+    rig.run(remove_and_wait(go_written(made)))
+    assert rig.orphans() == ["data"]
 
 
-def a_claim(rack: HarvesterRig, name: str, cluster: str) -> None:
-    rack.create(
+def a_claim(rig: HarvesterRig, name: str, cluster: str) -> None:
+    rig.create(
         PVC,
         {
             "apiVersion": "v1",
@@ -525,55 +525,55 @@ def a_claim(rack: HarvesterRig, name: str, cluster: str) -> None:
     )
 
 
-def test_the_volumes_of_a_cluster_that_goes_go_with_its_machines(rack: HarvesterRig) -> None:
-    made = born(rack)
-    a_claim(rack, "of-the-cluster", "c1")
-    a_claim(rack, "of-another", "c2")
-    rack.patch(REF, {"metadata": {"annotations": {REMOVE_ALL_CLAIMS: "true"}}})
-    _, calls = rack.run_logged(remove_and_wait(made))
+def test_the_volumes_of_a_cluster_that_goes_go_with_its_machines(rig: HarvesterRig) -> None:
+    made = created_machine(rig)
+    a_claim(rig, "of-the-cluster", "c1")
+    a_claim(rig, "of-another", "c2")
+    rig.patch(REF, {"metadata": {"annotations": {REMOVE_ALL_CLAIMS: "true"}}})
+    _, calls = rig.run_logged(remove_and_wait(made))
     assert len(calls) == 5
-    assert rack.leftovers() == ["of-another"]
+    assert rig.orphans() == ["of-another"]
 
 
-def test_without_a_cluster_name_no_volume_of_others_goes(rack: HarvesterRig) -> None:
-    made = born(rack, a_machine(cluster_name=""))
-    a_claim(rack, "of-nobody", "")
-    rack.patch(REF, {"metadata": {"annotations": {REMOVE_ALL_CLAIMS: "true"}}})
-    rack.run(remove_and_wait(made))
-    assert rack.leftovers() == ["of-nobody"]
+def test_without_a_cluster_name_no_volume_of_others_goes(rig: HarvesterRig) -> None:
+    made = created_machine(rig, a_machine(cluster_name=""))
+    a_claim(rig, "unmarked", "")
+    rig.patch(REF, {"metadata": {"annotations": {REMOVE_ALL_CLAIMS: "true"}}})
+    rig.run(remove_and_wait(made))
+    assert rig.orphans() == ["unmarked"]
 
 
 # --- names ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["m", "a-b", "c1"])
-def test_a_name_with_few_dashes_makes_a_machine_too(rack: HarvesterRig, name: str) -> None:
-    made = born(rack, a_machine(name))
-    labels = rack.get(made.ref)["metadata"]["labels"]
+def test_a_name_with_few_dashes_makes_a_machine_too(rig: HarvesterRig, name: str) -> None:
+    made = created_machine(rig, a_machine(name))
+    labels = rig.get(made.ref)["metadata"]["labels"]
     assert labels["harvesterhci.io/machineSetName"] == f"default-{name}"
-    assert rack.run(get_state(made)) == RUNNING
+    assert rig.run(get_state(made)) == RUNNING
 
 
 # --- checks --------------------------------------------------------------------------------------------------------
 
 
-def test_everything_that_is_wrong_is_told_at_once_the_taken_name_first(rack: HarvesterRig) -> None:
-    rack.create(VM, a_vm(NAME))
-    rack.delete(IMAGE.ref("jammy", "default"))
-    text = refusal(rack, pre_create_check(a_machine()))
+def test_everything_that_is_wrong_is_told_at_once_the_taken_name_first(rig: HarvesterRig) -> None:
+    rig.create(VM, a_vm(NAME))
+    rig.delete(IMAGE.ref("jammy", "default"))
+    text = refusal(rig, pre_create_check(a_machine()))
     assert text.startswith(f"machine {NAME} already exists in namespace default; image default/jammy ")
 
 
-def test_faults_in_user_data_and_bootstrap_are_told_before_anything_is_asked(rack: HarvesterRig) -> None:
-    text = refusal(rack, pre_create_check(a_machine(), "- a list\n"))
+def test_faults_in_user_data_and_bootstrap_are_told_before_anything_is_asked(rig: HarvesterRig) -> None:
+    text = refusal(rig, pre_create_check(a_machine(), "- a list\n"))
     assert "not found" not in text
-    assert rack.requests == []
+    assert rig.requests == []
 
 
-def test_a_machine_is_starting_until_it_runs(rack: HarvesterRig) -> None:
+def test_a_machine_is_starting_until_it_runs(rig: HarvesterRig) -> None:
     machine = a_machine()
-    interrupted(rack, create_and_wait(machine, BOOTSTRAP), 3, "before")
-    assert rack.run(get_state(machine)) == STARTING
+    interrupted(rig, create_and_wait(machine, BOOTSTRAP), 3, "before")
+    assert rig.run(get_state(machine)) == STARTING
 
 
 @pytest.mark.parametrize("status", [401, 403, 500])
@@ -625,9 +625,9 @@ def test_ipv4_comes_first_and_ipv6_will_do(status: Any, ip: str, url: str) -> No
     assert shelf.run(get_url(machine)) == url
 
 
-def test_a_machine_without_ipv6_says_so_in_go_s_words(rack: HarvesterRig) -> None:
-    made = born(rack)
-    assert refusal(rack, get_ipv6(made)) == "IPv6 address is not set"
+def test_a_machine_without_ipv6_says_so_in_go_s_words(rig: HarvesterRig) -> None:
+    made = created_machine(rig)
+    assert refusal(rig, get_ipv6(made)) == "IPv6 address is not set"
 
 
 def test_a_uid_is_given_once() -> None:

@@ -75,7 +75,7 @@ def test_a_sound_machine_of_the_older_form_has_none_either() -> None:
         (
             {"diskInfo": disks(*[{"imageName": "i", "size": 1, "bootOrder": 1}] * 2)},
             "diskInfo",
-            "bootOrder 1 stands at 2 disks",
+            "bootOrder 1 is given to 2 disks",
         ),
         (
             {"diskInfo": disks({"imageName": "i", "size": 1, "bootOrder": -1})},

@@ -232,7 +232,7 @@ def test_a_lost_answer_that_was_a_lost_request_comes_through(way: str) -> None:
         ordered(shelf, way)
 
 
-def test_somebody_elses_vm_is_not_taken(way: str) -> None:
+def test_the_vm_of_another_is_not_taken(way: str) -> None:
     shelf = a_shelf()
     shelf.put(REF, {"metadata": {"annotations": owner_annotations("c-1", "other")}})
     before = dict(shelf.objects)
@@ -241,14 +241,14 @@ def test_somebody_elses_vm_is_not_taken(way: str) -> None:
     assert shelf.objects == before
 
 
-def test_somebody_elses_secret_is_not_taken_and_the_vm_goes_again(way: str) -> None:
+def test_the_secret_of_another_is_not_taken_and_the_vm_goes_again(way: str) -> None:
     shelf = a_shelf()
     shelf.put(SECRET_REF, {"data": {}})
     before = dict(shelf.objects)
     with pytest.raises(Refused, match="a Secret ns/m-cloudinit exists"):
         ordered(shelf, way)
     assert shelf.objects == before
-    assert any("taking VM m back" in note for note in shelf.log_lines)
+    assert any("deleting VM m: its cloud-init Secret was refused" in note for note in shelf.log_lines)
 
 
 def test_a_secret_that_harvester_refuses_takes_the_vm_back(way: str) -> None:
@@ -344,7 +344,7 @@ def test_a_check_warns_where_nothing_tells_what_an_image_is(way: str) -> None:
     shelf.put(IMAGE.ref("image", "ns"), {**READY, "spec": {"displayName": "jammy"}})
     [problem] = shelf.run_both_ways(lambda: check([BASE]), way)
     assert problem.severity == "warning"
-    assert "nothing tells whether" in problem.message
+    assert "may be a cloud image or an installer disc" in problem.message
 
 
 def test_a_network_whose_hosts_are_not_ready_is_told(way: str) -> None:
@@ -433,13 +433,13 @@ def test_a_removal_that_is_under_way_is_left_alone(way: str) -> None:
     assert shelf.requests == ["GET virtualmachines/m"]
 
 
-def test_a_deletion_by_somebody_else_still_takes_the_disks_along(way: str) -> None:
+def test_a_deletion_by_another_user_still_takes_the_disks_along(way: str) -> None:
     shelf = ApiDouble((REF, a_vm("own", deletionTimestamp="x")))
     removed(shelf, way, replace(BASE, claims=("own",)))
     assert shelf.requests == ["GET virtualmachines/m", "PATCH virtualmachines/m"]
 
 
-def test_somebody_elses_vm_is_not_removed(way: str) -> None:
+def test_the_vm_of_another_is_not_removed(way: str) -> None:
     shelf = ApiDouble((REF, a_vm("own", annotations=owner_annotations("c-1", "other"))))
     before = dict(shelf.objects)
     assert removed(shelf, way, BASE) is True
@@ -675,7 +675,7 @@ def test_a_vm_of_another_is_seen_as_the_absence_of_this_machine_and_an_unmarked_
 ) -> None:
     shelf = ApiDouble((REF, {"spec": {}}))
     assert shelf.run_both_ways(lambda: get_status(BASE), way).presence == "missing"
-    with pytest.raises(Refused, match="do not say so any more"):
+    with pytest.raises(Refused, match="but not its owner annotations"):
         shelf.run_both_ways(lambda: get_status(replace(BASE, vm_uid="uid-1")), way)
 
 
@@ -695,7 +695,7 @@ def test_a_rewrite_replaces_the_document_and_keeps_network_data(way: str) -> Non
     assert [entry.partition(" ")[0] for entry in shelf.requests] == ["GET", "PATCH", "GET"]
 
 
-def test_a_rewrite_of_somebody_elses_secret_is_refused(way: str) -> None:
+def test_a_rewrite_of_the_secret_of_another_is_refused(way: str) -> None:
     shelf = ApiDouble((SECRET_REF, {"data": {"userdata": ""}}))
     with pytest.raises(Refused, match="no cloud-init Secret"):
         shelf.run_both_ways(lambda: replace_user_data(BASE, "#cloud-config\n"), way)
@@ -731,7 +731,7 @@ def test_a_vm_that_lost_its_marks_is_neither_removed_nor_taken_for_gone(way: str
     shelf = ApiDouble((REF, {}), (PVC.ref("own", "ns"), {"metadata": OURS}))
     own = replace(BASE, vm_uid=shelf.objects[REF.path]["metadata"]["uid"], claims=("own",))
     before = dict(shelf.objects)
-    with pytest.raises(Refused, match="annotations do not say so any more; set windrow"):
+    with pytest.raises(Refused, match="but not its owner annotations; set windrow"):
         removed(shelf, way, own)
     assert shelf.objects == before
 

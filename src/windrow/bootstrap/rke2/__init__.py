@@ -1,6 +1,6 @@
-"""RKE2: what a machine needs on its disk to become a server or an agent of its cluster.
+"""RKE2: the cloud-config that makes a machine a server or an agent of its cluster.
 
-Servers are all machines with etcd or control plane role. The first server brings the authorities and nothing to join;
+Servers are all machines with etcd or control plane role. The init server gets the authorities and no server to join;
 later servers fetch the authorities from it, encrypted with the server token, so no other machine ever gets their keys.
 """
 
@@ -53,7 +53,7 @@ _ETCD = {
     "snapshotScheduleCron": "etcd-snapshot-schedule-cron",
     "snapshotRetention": "etcd-snapshot-retention",
 }
-# S3's credential is in a Secret; whoever reads that puts accessKey and secretKey beside its name.
+# S3's credential is in a Secret; its reader puts accessKey and secretKey beside its name.
 _S3 = {
     "endpoint": "etcd-s3-endpoint",
     "skipSSLVerify": "etcd-s3-skip-ssl-verify",
@@ -67,7 +67,7 @@ _S3 = {
 
 
 def render(spec: BootstrapSpec) -> str:
-    """The cloud-config document that makes a machine what `intent` says. The same intent gives the same text.
+    """The cloud-config document of a machine. The same spec gives the same text.
 
     Raises InvalidBootstrapSpec for a machine that could never join.
     """
@@ -116,19 +116,19 @@ def check(spec: BootstrapSpec) -> list[str]:
     name = (given.get("cattle") or {}).get("clusterName")
     if name and name != spec.cluster:
         warnings.append(
-            f"the cloud provider is told that the cluster is {name!r}, but its machines are labelled {spec.cluster!r}, "
+            f"chartValues give the cloud provider the cluster name {name!r}, but its machines are labelled {spec.cluster!r}, "
             "so load balancers would stay behind when it is deleted; remove clusterName from chartValues"
         )
     return warnings
 
 
 def join_url(address: str) -> str:
-    """What joiners take as `server`, for a server's address or name."""
+    """The `server` of joining machines, for a server's address or name."""
     return f"https://{_bracketed(address)}:{SUPERVISOR_PORT}"
 
 
 def api_url(address: str) -> str:
-    """Where clients reach the cluster's API, on a server or an endpoint before them."""
+    """The URL of the cluster's API, on a server or a load balancer before them."""
     return f"https://{_bracketed(address)}:{API_PORT}"
 
 
@@ -137,7 +137,7 @@ def data_directory(spec: BootstrapSpec) -> str:
 
 
 def credential_file(spec: BootstrapSpec) -> str:
-    """Where the guest credential lies on every node."""
+    """The path of the guest credential on every node."""
     return f"{data_directory(spec)}/etc/config-files/cloud-provider-config"
 
 
@@ -178,7 +178,7 @@ def _is_server(spec: BootstrapSpec) -> bool:
 
 
 def _identity(spec: BootstrapSpec, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys that say which node this is. Lists of the user are kept and added to."""
+    """Keys of the node's identity. The user's lists are kept and extended."""
     identity: dict[str, Any] = {"node-name": spec.hostname}
     identity["node-label"] = keys.union(keys.list_of(config.get("node-label")), keys.kubelet_labels(spec))
     if taints := keys.union(keys.list_of(config.get("node-taint")), keys.node_taints(spec)):
@@ -200,7 +200,7 @@ def _credential_keys(spec: BootstrapSpec, user: Mapping[str, Any]) -> dict[str, 
 def _credential_text(spec: BootstrapSpec, user: Mapping[str, Any]) -> str:
     """The content of the credential file; "" where the user names a file that is already on the machine, or nothing.
 
-    `secret://namespace:name` stands for what the manager was told to deliver. Other text is the content itself.
+    `secret://namespace:name` stands for the credential that the cluster controller delivers. Other text is the content itself.
     """
     given = str(user.get(keys.CLOUD_PROVIDER_CONFIG) or "")
     if given.startswith("/"):
@@ -219,7 +219,7 @@ def _credential_text(spec: BootstrapSpec, user: Mapping[str, Any]) -> str:
 def _server_keys(spec: BootstrapSpec, config: Mapping[str, Any]) -> dict[str, Any]:
     server: dict[str, Any] = {
         "token": server_token(spec.secrets),
-        # Without its hash: here the password is being set, there is nobody to check it against.
+        # Without its hash: here the password is being set, and there is no server to check it against.
         "agent-token": spec.secrets.agent_password,
     }
     if not spec.init_server:
@@ -319,5 +319,5 @@ def _bracketed(address: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Mappings and sequences that `json` does not know as such."""
+    """Mappings and sequences as `json` can write them."""
     return dict(value) if isinstance(value, Mapping) else list(value)

@@ -1,8 +1,8 @@
-"""What a server hands to the cluster's Helm controller at birth: chart values, and the guest credential as a Secret.
+"""The manifests of a new server for the Helm controller: chart values, and the guest credential as a Secret.
 
 The credential is delivered twice. As a file it is where Rancher users expect it and where older charts look; as the
 Secret `CREDENTIAL_SECRET` in kube-system it can be renewed through the cluster's own API, without touching a node. The
-Secret has one key, named as the CSI driver's mount wants it; the cloud provider chart is told that name.
+Secret has one key, named as the CSI driver's mount needs it; the cloud provider chart gets that name as a value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The configuration keys that RKE2 takes, as of `AS_OF`, and what to say of those it does not.
+"""The configuration keys that RKE2 supports, as of `AS_OF`, and warnings about others.
 
-A key that RKE2 does not know stops the service at its start. We keep such a key all the same, since it may be newer
-than this list, and warn. From RKE2's own command-line definitions.
+An unknown key stops the service at its start. It is kept all the same, with a warning, since it may be newer than this
+list. From RKE2's own command-line definitions.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ SERVER_ONLY = frozenset(
     ]
 )
 
-# Keys that decide which machine is which; a user's value would break the join, so ours stands.
+# Keys of a machine's identity; a user's value would break the join, so it is ignored.
 MANAGED = frozenset(
     {"server", "token", "token-file", "agent-token", "agent-token-file", "node-name", "data-dir"}
 )
@@ -183,7 +183,7 @@ _K3S = frozenset(
 
 
 def check_config(config: Mapping[str, Any], version: Version) -> list[str]:
-    """What RKE2 `version` will make of the user's keys: one warning per doubt, each a fact and a cure."""
+    """Warnings about the user's keys for RKE2 `version`, each with a hint."""
     warnings = [_unknown(key, version) for key in config if key not in COMMON | SERVER_ONLY]
     warnings += [
         f"{key!r} is set by Windrow, the value given is not used; remove it"
@@ -209,6 +209,6 @@ def _unknown(key: str, version: Version) -> str:
         return f"{key!r} is a key of K3s, RKE2 will not start with it; remove it"
     if version.line > NEWEST_LINE:
         return (
-            f"{key!r} was no key of RKE2 {'.'.join(map(str, NEWEST_LINE))}; make sure that {version} knows it"
+            f"{key!r} was no key of RKE2 {'.'.join(map(str, NEWEST_LINE))}; check that {version} supports it"
         )
     return f"{key!r} is no key of RKE2, which will not start with it; remove it or correct its spelling"

@@ -21,12 +21,12 @@ class Charts:
 
     @property
     def cloud_provider_reads_secret(self) -> bool:
-        """Whether the cloud provider chart knows `cloudConfig.secretName`."""
+        """Whether the cloud provider chart supports `cloudConfig.secretName`."""
         return self.cloud_provider >= (0, 2, 12)
 
     @property
     def csi_driver_reads_secret(self) -> bool:
-        """Whether the CSI chart knows `cloudConfig.secretName`."""
+        """Whether the CSI chart supports `cloudConfig.secretName`."""
         return self.csi_driver >= (0, 1, 9)
 
 
@@ -64,7 +64,7 @@ BUNDLED = sorted(
 def find_charts(version: Version) -> Charts | None:
     """The charts that `version` of RKE2 bundles; None before the table begins.
 
-    A line newer than the table is taken to bundle what the newest known release does.
+    A line newer than the table is assumed to bundle what the newest known release does.
     """
     newest = BUNDLED[-1][0].line
     if version.line > newest:

@@ -283,8 +283,8 @@ class VmWatcher:
             if not is_not_found(error, configuration.machine_name):
                 raise self._connection.translate_error(error) from error
             raw = None
-        owner = "another's" if raw is None else owner_of(configuration, raw)
-        if owner == "mine":
+        owner = "another" if raw is None else owner_of(configuration, raw)
+        if owner == "this machine":
             vm = self._unlabelled[uid] = read_vm(raw)
             return self._present(uid, vm)
         if not machine.was_created:
@@ -292,7 +292,7 @@ class VmWatcher:
         await self._connection.verify_identity(configuration.harvester_uid)
         if raw is not None and is_synthetic_uid(configuration.vm_uid):
             raise foreign_driver_vm(configuration)
-        if owner == "unclear":
+        if owner == "unknown":
             problem = ownership_unknown(configuration, raw)
             raise InfrastructureUnknown(problem.message, problem.hint)
         where = f"{configuration.vm_namespace}/{configuration.machine_name}"

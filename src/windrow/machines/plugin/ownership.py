@@ -51,9 +51,9 @@ async def find_existence(resolver: CredentialResolver, machine: TrackedMachine) 
     )
     if raw_vm == "not_queried":
         return "not_queried", ""
-    if raw_vm is None or (owner := _find_owner(machine, configuration, raw_vm)) == "another's":
+    if raw_vm is None or (owner := _find_owner(machine, configuration, raw_vm)) == "another":
         return "absent", ""
-    if owner == "unclear":
+    if owner == "unknown":
         problem = ownership_unknown(
             configuration if configuration.vm_uid == uid_of(raw_vm) else _without_owner(configuration), raw_vm
         )
@@ -65,15 +65,15 @@ def _find_owner(machine: TrackedMachine, configuration: Configuration, raw_vm: M
     if configuration.vm_uid and not is_synthetic_uid(configuration.vm_uid):
         return owner_of(configuration, raw_vm)
     if is_owned_by(raw_vm, configuration.cluster_uid, configuration.machine_uid):
-        return "mine"
+        return "this machine"
     if MACHINE_UID in annotations_of(raw_vm):
-        return "another's"
+        return "another"
     seen = str(machine.config.get(SEEN_UID_KEY) or "")
     if seen:
-        return "mine" if seen == uid_of(raw_vm) else "another's"
+        return "this machine" if seen == uid_of(raw_vm) else "another"
     owner = owner_of(_without_owner(configuration), raw_vm)
     # The Go driver creates no VM without its labels; they can be missing only on one that it created before.
-    return "another's" if owner == "unclear" and not machine.was_created else owner
+    return "another" if owner == "unknown" and not machine.was_created else owner
 
 
 def _without_owner(configuration: Configuration) -> Configuration:

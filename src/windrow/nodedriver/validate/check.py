@@ -11,9 +11,9 @@ from windrow.nodedriver.validate.references import all_references, check_referen
 
 
 def check(configurations: Sequence[Configuration]) -> Operation[list[Problem]]:
-    """Look up what all configurations refer to, each thing once, and tell every problem once.
+    """Read every object that the configurations refer to, once each, and report every problem once.
 
-    What is wrong in a configuration itself is `rules.find_problems`; this adds what only Harvester knows.
+    `rules.find_problems` checks a configuration by itself; this checks it against Harvester.
     """
     found = yield from read_references([ref for each in configurations for ref in all_references(each)])
     problems = [problem for each in configurations for problem in check_references(each, found)]

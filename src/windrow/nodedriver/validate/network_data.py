@@ -1,7 +1,7 @@
-"""Network data as cloud-init takes it: checked so far that a machine without a way out is noticed early.
+"""Checks of cloud-init network data: a machine without gateway, DHCP or name server is reported before it is created.
 
-The driver's checks and texts, without its crashes: scalars where it wants lists, and the forms of version 1 that it
-does not know (dhcp4, bonds, name servers inside a subnet), are understood.
+The Go driver's checks and texts, without its crashes: scalars where it wants lists, and the forms of version 1 that it
+does not support (dhcp4, bonds, name servers inside a subnet), are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DEVICES = frozenset({"physical", "bond", "bridge", "vlan", "infiniband"})
 
 @dataclass(slots=True)
 class _Offers:
-    """What a version 1 document offers: ways out, and name servers."""
+    """What a version 1 document configures: default gateways, DHCP, and name servers."""
 
     gateways: int = 0
     dhcp: int = 0
@@ -28,7 +28,7 @@ class _Offers:
 
 
 def find_network_problems(text: str) -> list[Problem]:
-    """What is wrong with network data; nothing for empty text and for version 2, which is not looked into."""
+    """What is wrong with network data; nothing for empty text and for version 2, which is not checked."""
     if not text.strip():
         return []
     try:
@@ -110,5 +110,5 @@ def _missing(section: str) -> Problem:
 
 
 def _problem(message: str, hint: str) -> Problem:
-    """With a fact in the driver's own words."""
+    """A problem whose message is the Go driver's."""
     return Problem(message, hint, FIELD, go=message)

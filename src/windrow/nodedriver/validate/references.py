@@ -1,4 +1,4 @@
-"""What a configuration refers to on Harvester: asked for once each, judged with all problems at once."""
+"""The objects on Harvester that a configuration refers to: read once each, checked with all problems at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class ReferencedObjects:
-    """The readings of what exists, and the errors of what could not be read."""
+    """The readings of those that exist, and the errors of those that could not be read."""
 
     readings: Mapping[ObjectRef, object] = field(default_factory=dict)
     errors: Mapping[ObjectRef, KubeError] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class ReferencedObjects:
 
     @property
     def class_modes(self) -> Mapping[str, ClaimModes]:
-        """How disks are claimed, by storage class; those that were not looked up are left out."""
+        """Access and volume modes by storage class; classes that were not read are left out."""
         return {each.name: each.modes for each in self.readings.values() if isinstance(each, StorageClass)}
 
 
@@ -85,7 +85,7 @@ def all_references(configuration: Configuration) -> list[ObjectRef]:
 
 def read_references(refs: Sequence[ObjectRef]) -> Operation[ReferencedObjects]:
     """Read each of `refs` once, and the storage classes of images that are not Longhorn's. Absence and lack of rights
-    are findings; every other error is raised."""
+    are recorded; every other error is raised."""
     objects = yield from _read(refs)
     images = [each for each in objects.readings.values() if isinstance(each, Image)]
     classes = {
@@ -103,7 +103,7 @@ def _read(refs: Sequence[ObjectRef]) -> Operation[ReferencedObjects]:
     unique = tuple(dict.fromkeys(refs))
     if not unique:
         return ReferencedObjects()
-    answers = yield Gather(tuple(requests.get(ref) for ref in unique), "look up what the machine refers to")
+    answers = yield Gather(tuple(requests.get(ref) for ref in unique), "read what the machine refers to")
     readings: dict[ObjectRef, object] = {}
     errors: dict[ObjectRef, KubeError] = {}
     for ref, answer in zip(unique, answers, strict=True):
@@ -117,7 +117,7 @@ def _read(refs: Sequence[ObjectRef]) -> Operation[ReferencedObjects]:
 
 
 def check_references(configuration: Configuration, references: ReferencedObjects) -> Iterator[Problem]:
-    """What is wrong with the things found, or with their absence. Things not looked up are passed over."""
+    """What is wrong with the objects, or with their absence. Objects that were not read are skipped."""
     yield from _check_images(configuration, references)
     for ref in all_references(configuration):
         if ref in references.errors:
@@ -147,7 +147,7 @@ def _check_image(image: Image, disk_name: str, disk: DiskSpec) -> Iterator[Probl
     described = f"image {image.ref.namespace}/{image.ref.name} ({image.display_name})"
     if image.import_failed:
         yield Problem(
-            f"{described} failed to import: {image.failure or 'Harvester does not say why'}",
+            f"{described} failed to import: {image.failure or 'without a message from Harvester'}",
             "upload it again, or name another image",
             "diskInfo",
         )
@@ -163,7 +163,7 @@ def _check_image(image: Image, disk_name: str, disk: DiskSpec) -> Iterator[Probl
         )
     if image.is_iso is None:
         yield Problem(
-            f"nothing tells whether {described} is a cloud image or an installer disc",
+            f"{described} may be a cloud image or an installer disc (ISO): label, URL and name do not show which",
             "label it harvesterhci.io/image-type: raw_qcow2 if it is a cloud image",
             "diskInfo",
             "warning",

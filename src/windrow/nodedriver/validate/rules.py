@@ -1,6 +1,6 @@
-"""What can be said of a configuration before anybody is asked: one small rule each, all of them always applied.
+"""Checks of a configuration without a request: one small rule each, all of them always applied.
 
-Facts name the field as people write it. Where the Go driver has a text of its own, `Problem.go` keeps that.
+Messages name the field as people write it. Where the Go driver has a text of its own, `Problem.go` keeps that.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def find_problems(
     needs_private_key: bool = False,
     unreadable: Collection[str] = (),
 ) -> list[Problem]:
-    """Everything that is wrong in itself. `needs_private_key` where the driver logs in by SSH, as plugins do.
+    """Everything that is wrong without regard to Harvester. `needs_private_key` where the host logs in by SSH.
 
-    `unread` are the fields that could not be read; nothing more is said about what then stands in their place.
+    `unreadable` are fields that could not be parsed; problems of their default values are left out.
     """
     problems = [problem for rule in RULES for problem in rule(configuration)]
     if needs_private_key:
@@ -55,7 +55,7 @@ def _names(configuration: Configuration) -> Iterator[Problem]:
     name = configuration.machine_name
     if len(name) > 63:
         yield Problem(
-            f"the machine name {name} has {len(name)} characters; a VM, its labels and its host name take 63",
+            f"the machine name {name} has {len(name)} characters; a VM, its labels and its host name take at most 63",
             "shorten the cluster or pool name",
             "name",
         )
@@ -152,7 +152,9 @@ def _disks(configuration: Configuration) -> Iterator[Problem]:
     for order, count in orders.items():
         if count > 1:
             yield Problem(
-                f"bootOrder {order} stands at {count} disks", "number the disks 1, 2, … once each", "diskInfo"
+                f"bootOrder {order} is given to {count} disks",
+                "number the disks 1, 2, … once each",
+                "diskInfo",
             )
         if order < 0:
             yield Problem(f"bootOrder {order} is below 1", "number the disks 1, 2, … once each", "diskInfo")

@@ -1,7 +1,7 @@
-"""Waiting for what was ordered: what is looked at, when it is there, and when it will not come.
+"""The conditions that operations wait for: running with an address, stopped, removed; and when waiting is hopeless.
 
-Each wait watches one object. The instance tells most; the VM is looked at only where it alone knows why there is no
-instance, or none that runs. `stage` holds the words of the Go driver for the same wait.
+Each wait watches one object. The VMI has most of the status; the VM is read only where it alone explains why there is no
+VMI, or none that runs. `stage` is the Go driver's text for the same wait.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ STOPPED = "machine to be Stopped."
 RESTARTED = "machine restart."
 REMOVED = "machine removed."
 
-# How long there may be no instance, or none that is placed, before the VM is asked for the reason.
+# How long there may be no VMI, or none that is scheduled, before the VM is read for the reason.
 READ_AFTER_S = 15
-# How long the VM and its instance may disagree about the end of a stop.
+# How long VM and VMI may disagree about the end of a stop.
 SETTLE_S = 3
-# A crash, or a refusal of its pod, may heal by itself: KubeVirt tries again in between. A full Harvester seldom does.
+# KubeVirt retries after a crash or a refused pod, so these may pass; a Harvester without capacity seldom does.
 CRASH_TIMEOUT_S = 60
 UNSCHEDULABLE_TIMEOUT_S = 180
 _UP = ("running", "migrating")
@@ -57,18 +57,18 @@ def wait_for_address(
 
 
 def wait_for_stopped(ref: ObjectRef, within: timedelta = WITHIN) -> WaitingOperation[None]:
-    """Return when no guest runs in the VM. The VM is watched: its instance may be gone before anybody looks."""
+    """Return when no guest runs in the VM. The VM is watched: its VMI may be deleted before the first event."""
     vmi_ref = VMI.ref(ref.name, ref.namespace)
 
     def predicate(objects: Objects) -> bool | NotYet:
         vm: Vm | None = objects.get(ref)
         if vm is None:
             gone = ref in objects
-            return gone or NotYet("nothing is heard of it yet", STOPPED)
+            return gone or NotYet("no event has come yet", STOPPED)
         if vm.status == "Stopped" and not vm.is_created and not vm.start_requested:
             return True
         if vmi_ref not in objects and (vm.is_created or vm.status not in _STOPPED_STATUSES):
-            # An instance whose guest has powered off stays; only the instance tells that.
+            # A VMI whose guest has powered off stays; only the VMI shows that.
             read_after_s = SETTLE_S if vm.status in _STOPPED_STATUSES else READ_AFTER_S
             return NotYet("its instance is still there", STOPPED, read_after_s=read_after_s)
         vmi: Vmi | None = objects.get(vmi_ref)
@@ -83,14 +83,14 @@ def wait_for_stopped(ref: ObjectRef, within: timedelta = WITHIN) -> WaitingOpera
 def wait_for_removal(
     ref: ObjectRef, uid: str = "", resource_version: str = "", within: timedelta = WITHIN
 ) -> WaitingOperation[None]:
-    """Return when the VM (that `uid`) is gone. `after` is a version of it, from before it was deleted."""
+    """Return when the VM (that `uid`) is gone. `resource_version` is one of it, from before it was deleted."""
 
     def predicate(objects: Objects) -> bool | NotYet:
         vm: Vm | None = objects.get(ref)
         if vm is None and ref in objects:
             return True
         if vm is not None and uid and vm.uid != uid:
-            return True  # another has the name already
+            return True  # another VM has the name already
         return NotYet("Harvester is removing the VM", REMOVED)
 
     yield WaitFor((ref,), predicate, within, f"wait until {ref.name} is gone", resource_version)
@@ -111,13 +111,13 @@ def _running_condition(objects: Objects, ref: ObjectRef, vmi: Vmi | None, stage:
 
 
 def _instance_condition(vmi: Vmi | None, stage: str) -> NotYet | None:
-    """Without a look at the VM: the instance alone."""
+    """The condition as far as the VMI alone shows it."""
     if vmi is None:
         return NotYet("it has no instance yet", stage, read_after_s=READ_AFTER_S)
     state = read_instance_state(vmi)
     if state.state in _UP:
         return None
-    # Why an instance ended, and whether another comes, is for the VM to say; why it is not placed, too.
+    # Why a VMI ended, whether another follows, and why it is not scheduled is in the VM.
     read_after_s = (
         0
         if state.state in ("failed", "stopped", "stopping")

@@ -1,11 +1,11 @@
-"""Ordering a machine, so that a crash anywhere leaves something that the next order continues.
+"""Creating a machine so that a crash at any point leaves something that the next attempt continues.
 
     read images ──> POST VM ──> POST its Secret, owned by the VM
 
 The VM comes first. A VM that Harvester refuses then leaves nothing behind, the Secret with the tokens is never
-without an owner that takes it along, and no third write is needed. The guest cannot start too early: KubeVirt holds
+without an owner that garbage collection follows, and no third write is needed. The guest cannot start too early: KubeVirt holds
 the pod until the Secret is there. The names of all three (VM, Secret, claims) derive from the machine's record, so
-"already exists" is answered by the marks on what exists, and nothing can be made twice.
+"already exists" is decided by the owner annotations on what exists, and nothing can be created twice.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def ensure_created(
     agent: bool = True,
     references: ReferencedObjects | None = None,
 ) -> Operation[Configuration]:
-    """Make what is missing of the machine; return its configuration with VM uid, claims and public key.
+    """Create what is missing of the machine; return its configuration with VM uid, claims and public key.
 
-    `found` is what the check looked up a moment ago; without it, it is looked up here.
+    `references` are those that the pre-create check read; without them, they are read here.
 
     May be repeated at any time. Raises Refused (with nothing left behind), or the KubeError that stopped it, after
     which it may be repeated.
@@ -75,7 +75,7 @@ def ensure_created(
     references = references or (yield from read_references(references_to_build(configuration)))
     existing = None
     if problems := only_errors(list(check_references(configuration, references))):
-        # An image may vanish after its machine was made; that machine still wants its Secret.
+        # An image may be deleted after its machine was created; that machine still needs its Secret.
         existing = yield from _find_own_vm(configuration)
         if existing is None:
             raise Refused(*problems)
@@ -104,13 +104,13 @@ def _ensure_vm(configuration: Configuration, references: ReferencedObjects) -> O
     }
     vm = build_vm(plan_vm(configuration, classes, references.class_modes))
     try:
-        created = yield Call(requests.create(VM, vm), f"order VM {configuration.machine_name}")
+        created = yield Call(requests.create(VM, vm), f"create VM {configuration.machine_name}")
     except AlreadyExists:
         return uid_of((yield from _get_own_vm(configuration)))
     except (Unreachable, Unauthorized):
         raise
     except KubeError as error:
-        # Silence may hide a yes; and admission speaks before names are compared, so the machine may be there.
+        # An unknown outcome may be a success; and admission runs before names are compared, so the VM may exist.
         existing = yield from _find_own_vm(configuration)
         if existing is None:
             raise_if_rejected(error, f"VM {configuration.vm_namespace}/{configuration.machine_name}")
@@ -120,8 +120,8 @@ def _ensure_vm(configuration: Configuration, references: ReferencedObjects) -> O
 
 
 def _find_own_vm(configuration: Configuration) -> Operation[Any]:
-    """The machine's VM, None where there is none. Raises Refused where another has the name, or may have it."""
-    existing = yield from find_object(configuration.ref, "see whose VM stands under this name")
+    """The machine's VM, None where there is none. Raises Refused where another machine owns it, or may own it."""
+    existing = yield from find_object(configuration.ref, "check the owner of the VM of this name")
     if existing is not None:
         require_owner(configuration, existing, creating=True)
     return existing
@@ -131,7 +131,7 @@ def _get_own_vm(configuration: Configuration) -> Operation[Any]:
     existing = yield from _find_own_vm(configuration)
     if existing is None:
         raise NotFound(
-            f"VM {configuration.machine_name} was there and is gone; it is ordered again", status=404
+            f"VM {configuration.machine_name} was deleted meanwhile; it is created again", status=404
         )
     return existing
 
@@ -140,7 +140,7 @@ def _ensure_secret(configuration: Configuration, vm_uid: str, user_data: str) ->
     try:
         yield from _create_secret(configuration, vm_uid, user_data)
     except Refused:
-        yield Log(f"taking VM {configuration.machine_name} back: it would never get its cloud-init")
+        yield Log(f"deleting VM {configuration.machine_name}: its cloud-init Secret was refused")
         yield from remove(replace(configuration, vm_uid=vm_uid), frozenset())
         raise
 
@@ -155,7 +155,9 @@ def _create_secret(configuration: Configuration, vm_uid: str, user_data: str) ->
         network_data=configuration.network_data if long else "",
         owner_annotations=owner_annotations(configuration.cluster_uid, configuration.machine_uid),
     )
-    creation = Call(requests.create(SECRET, secret), f"give VM {configuration.machine_name} its cloud-init")
+    creation = Call(
+        requests.create(SECRET, secret), f"create the cloud-init Secret of VM {configuration.machine_name}"
+    )
     try:
         yield creation
     except AlreadyExists:
@@ -170,10 +172,10 @@ def _create_secret(configuration: Configuration, vm_uid: str, user_data: str) ->
 
 
 def _has_own_secret(configuration: Configuration, vm_uid: str) -> Operation[bool]:
-    """Whether the machine's Secret stands and belongs to this VM. One that belonged to an earlier VM of this
-    machine is about to be collected, so it is deleted to make room."""
+    """Whether the machine's Secret exists and is owned by this VM. One of an earlier VM of this machine is about to be
+    garbage-collected, so it is deleted here."""
     ref = secret_ref(configuration.vm_namespace, configuration.machine_name)
-    existing = yield from find_object(ref, "see whose Secret stands under this name")
+    existing = yield from find_object(ref, "check the owner of the Secret of this name")
     if existing is None:
         return False
     if not is_owned_by(existing, configuration.cluster_uid, configuration.machine_uid):
@@ -195,20 +197,20 @@ _FINAL = (AdmissionDenied, Invalid, BadRequest, NotFound)
 
 
 def raise_if_rejected(error: KubeError, what: str) -> None:
-    """Raise Refused where Harvester's answer is a no to this very object; return where it may change by itself.
+    """Raise Refused where Harvester rejected this object; return where repeating may succeed.
 
-    A 404 of the API server to a POST means that the namespace does not exist; a 403 that speaks of quota is about the object, any
-    other 403 about the credential.
+    A 404 of the API server to a POST means that the namespace does not exist; a 403 with "exceeded quota" is about the
+    object, any other 403 about the credential.
     """
     if (isinstance(error, _FINAL) and not _is_foreign_404(error)) or (
         isinstance(error, Forbidden) and "exceeded quota" in error.message
     ):
         text = error.message.partition("denied the request: ")[2] or error.message
         raise Refused(
-            Problem(f"Harvester refuses {what}: {text}", "change what it names, or make room for it")
+            Problem(f"Harvester refuses {what}: {text}", "correct the field it names, or raise the quota")
         ) from error
 
 
 def _is_foreign_404(error: KubeError) -> bool:
-    """A 404 page of something in between, which knows nothing of the object."""
+    """A 404 page of a proxy in between, which proves nothing about the object."""
     return isinstance(error, NotFound) and not error.reason

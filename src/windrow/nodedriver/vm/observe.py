@@ -1,4 +1,4 @@
-"""What there is at this moment: one look, no waiting."""
+"""The live state of a machine: reads without waiting."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class VmObservation:
 
 
 def find_object(ref: ObjectRef, because: str) -> Operation[Any]:
-    """The object as it is now, None where the server says that there is none."""
+    """The object as it is now, None where the API server answers that there is none."""
     try:
         return (yield Call(requests.get(ref), because))
     except NotFound as error:
@@ -41,9 +41,9 @@ def find_object(ref: ObjectRef, because: str) -> Operation[Any]:
 
 
 def observe_vm(ref: ObjectRef) -> Operation[VmObservation | None]:
-    """The VM as it is now, whosever it is; None where Harvester says that there is none. Raises every other answer."""
+    """The VM as it is now, whichever machine owns it; None where it does not exist. Raises every other error."""
     vmi_ref = VMI.ref(ref.name, ref.namespace)
-    answers = yield Gather((requests.get(ref), requests.get(vmi_ref)), f"look at {ref.name}")
+    answers = yield Gather((requests.get(ref), requests.get(vmi_ref)), f"read VM and VMI {ref.name}")
     vm, vmi = (_object_or_none(answer, ref.name) for answer in answers)
     if vm is None:
         return None
@@ -54,28 +54,27 @@ def observe_vm(ref: ObjectRef) -> Operation[VmObservation | None]:
 
 
 def get_status(configuration: Configuration) -> Operation[MachineStatus]:
-    """All that is to be seen of the machine. Raises Refused where nothing tells whose the VM is, and every answer that
-    says nothing of it."""
+    """The machine's status. Raises Refused where the owner of the VM is unknown, and every inconclusive error."""
     name, namespace = configuration.machine_name, configuration.vm_namespace
     secret = secret_ref(namespace, name)
     wanted = [configuration.ref, VMI.ref(name, namespace)]
-    if not configuration.vm_uid:  # it is just being made, and may lack its document still
+    if not configuration.vm_uid:  # creation is not finished, and the Secret may be missing
         wanted.append(secret)
-    raw, raw_vmi, *raw_secret = yield Gather(tuple(map(requests.get, wanted)), f"look at {name}")
+    raw, raw_vmi, *raw_secret = yield Gather(tuple(map(requests.get, wanted)), f"read the status of {name}")
     vm = _object_or_none(raw, name)
     if vm is None:
         return MachineStatus(
             configuration.machine_uid, name, "missing", because=f"VirtualMachine {namespace}/{name} not found"
         )
     match owner_of(configuration, vm):
-        case "another's":
+        case "another":
             return MachineStatus(
                 configuration.machine_uid,
                 name,
                 "missing",
                 because=f"VirtualMachine {namespace}/{name} has another owner now",
             )
-        case "unclear":
+        case "unknown":
             raise Refused(ownership_unknown(configuration, vm))
     instance = _instance(_object_or_none(raw_vmi, name))
     host = yield from _host(instance)
@@ -84,7 +83,7 @@ def get_status(configuration: Configuration) -> Operation[MachineStatus]:
 
 
 def _object_or_none(answer: Any, name: str) -> Any:
-    """The object, None where there is none by the server's own word."""
+    """The object, None where the API server answered that there is none."""
     if is_not_found(answer, name):
         return None
     if isinstance(answer, KubeError):
@@ -100,5 +99,5 @@ def _host(vmi: Vmi | None) -> Operation[Host | None]:
     """The host, where the credential may see hosts."""
     if vmi is None or not vmi.host:
         return None
-    (raw,) = yield Gather((requests.get(NODE.ref(vmi.host)),), f"see how host {vmi.host} is")
+    (raw,) = yield Gather((requests.get(NODE.ref(vmi.host)),), f"read host {vmi.host}")
     return None if isinstance(raw, KubeError) else read_host(raw)

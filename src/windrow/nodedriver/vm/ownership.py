@@ -1,7 +1,7 @@
-"""Whose VM it is that stands under a machine's name.
+"""The owner of the VM that has a machine's name.
 
-A machine of ours carries its uid on everything it made. The Go driver marks nothing: for a configuration that it
-wrote, the labels it gives every VM have to do, and a VM with marks of ours is left alone.
+This driver annotates everything it creates with the machine's uid. The Go driver annotates nothing: for a configuration
+that it wrote, the labels it gives every VM must do, and a VM with owner annotations is not touched.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from windrow.kubernetes.objects import annotations_of, labels_of, name_of, uid_o
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.errors import Refused
 
-Owner = Literal["mine", "another's", "unclear"]
+Owner = Literal["this machine", "another", "unknown"]
 
 
 def owner_of(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Owner:
-    """ "another's" is a proof that this machine's own VM does not exist: a name belongs to one VM only.
+    """Who owns the VM. "another" proves that this machine's own VM does not exist: a name belongs to one VM only.
 
-    Without a uid on record there is no such proof: the Go driver also drops our keys from a record of ours.
+    Without a recorded machine uid there is no such proof: the Go driver drops the `Windrow` keys from config.json.
     """
     if configuration.machine_uid:
         if is_owned_by(raw_vm, configuration.cluster_uid, configuration.machine_uid):
-            return "mine"
-        return "unclear" if uid_of(raw_vm) == configuration.vm_uid else "another's"
+            return "this machine"
+        return "unknown" if uid_of(raw_vm) == configuration.vm_uid else "another"
     labels = labels_of(raw_vm)
     has_driver_labels = (
         labels.get(CREATOR) == CREATOR_NODE_DRIVER and labels.get(VM_NAME) == configuration.machine_name
     )
-    return "mine" if has_driver_labels and not _owner_annotations(raw_vm) else "unclear"
+    return "this machine" if has_driver_labels and not _owner_annotations(raw_vm) else "unknown"
 
 
 def require_owner(configuration: Configuration, raw_vm: Mapping[str, Any], *, creating: bool = False) -> None:
-    """Return where the VM is this machine's. Raises Refused where it is not, or where nothing tells.
+    """Return where the VM is this machine's. Raises Refused where it is not, or where its owner is unknown.
 
-    `making` says that the machine is only to be made, under this name.
+    `creating`: the machine is to be created under this name.
     """
     if problem := ownership_problem(configuration, raw_vm, creating=creating):
         raise Refused(problem)
@@ -51,32 +51,32 @@ def ownership_problem(
 ) -> Problem | None:
     """Why the VM may not be touched for this machine; None where it is its own."""
     match owner_of(configuration, raw_vm):
-        case "unclear":
+        case "unknown":
             return ownership_unknown(configuration, raw_vm)
-        case "another's":
+        case "another":
             return name_taken(configuration, raw_vm) if creating else owned_by_other(configuration, raw_vm)
-        case "mine":
+        case "this machine":
             return None
 
 
 def ownership_unknown(configuration: Configuration, raw_vm: Mapping[str, Any] | None = None) -> Problem:
-    """Nothing proves the VM to be this machine's, and nothing that it is not; so it is left alone."""
+    """The problem of a VM that may be this machine's and may not; it is not touched."""
     described = f"VM {configuration.vm_namespace}/{configuration.machine_name}"
     forget = "delete this machine from its host's records"
     if configuration.machine_uid:
         return Problem(
-            f"{described} is the one that was made for this machine, but its annotations do not say so any more",
+            f"{described} has the uid recorded for this machine, but not its owner annotations",
             f"set {MACHINE_UID} to {configuration.machine_uid} and {CLUSTER_UID} to {configuration.cluster_uid} "
             "on it, or delete it by hand",
         )
     if found := _owner_annotations(raw_vm or {}):
         uid = found.get(MACHINE_UID, "")
         return Problem(
-            f"{described} was made for the machine with the uid {uid}, and this machine's record names no uid",
-            f'put "WindrowMachineUID": "{uid}" into the record if it is the same machine, else {forget}',
+            f"{described} was created for the machine with uid {uid}, and this machine's config.json has no uid",
+            f'put "WindrowMachineUID": "{uid}" into config.json if it is the same machine, else {forget}',
         )
     return Problem(
-        f"{described} does not bear the label {CREATOR}: {CREATOR_NODE_DRIVER} that this machine's VM was given",
+        f"{described} lacks the label {CREATOR}: {CREATOR_NODE_DRIVER}, which this machine's VM was given",
         f"put the label back if it is this machine's VM, else {forget}",
     )
 
@@ -87,12 +87,12 @@ def _owner_annotations(raw_vm: Mapping[str, Any]) -> dict[str, str]:
 
 
 def owned_by_other(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Problem:
-    """Another has the name of a machine that was made, so its own VM is gone."""
+    """Another machine's VM has the name of this machine, so its own VM is gone."""
     return Problem(_describe_owner(configuration, raw_vm), "replace this machine: its own VM is gone", "name")
 
 
 def name_taken(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Problem:
-    """Another has the name that a new machine is to get."""
+    """Another VM has the name of the machine to be created."""
     return Problem(
         _describe_owner(configuration, raw_vm),
         "choose another name, or remove that VM",
@@ -102,20 +102,19 @@ def name_taken(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Probl
 
 
 def _describe_owner(configuration: Configuration, raw_vm: Mapping[str, Any]) -> str:
-    creator = labels_of(raw_vm).get(CREATOR) or "somebody unknown"
+    creator = labels_of(raw_vm).get(CREATOR) or "an unknown program"
     uid = annotations_of(raw_vm).get(MACHINE_UID)
     machine = f", for machine {uid}" if uid else ""
     return (
         f"a VM {configuration.vm_namespace}/{configuration.machine_name} exists and is not this machine's: "
-        f"it was made by {creator}{machine}"
+        f"it was created by {creator}{machine}"
     )
 
 
 def claims_to_delete(configuration: Configuration, raw_vm: Mapping[str, Any]) -> frozenset[str]:
-    """The claims that its VM takes along when it goes: those it was made with, and that are still in it.
+    """The claims to delete with the VM: those it was created with, and that are still in it.
 
-    The Go driver does not record what it made; for its VMs these are all disks but the hot-pluggable ones, as it
-    does itself.
+    The Go driver records none; for its VMs these are all disks but the hot-pluggable ones, as it does itself.
     """
     vm = read_vm(raw_vm)
     if not configuration.machine_uid:
@@ -127,7 +126,7 @@ def claims_to_delete(configuration: Configuration, raw_vm: Mapping[str, Any]) ->
 def claims_owned_by_others(
     configuration: Configuration, raw_claims: Iterable[Mapping[str, Any]]
 ) -> frozenset[str]:
-    """Those of the claims that another machine or cluster has marked, or that stand in another VM.
+    """Those of the claims that carry the owner annotations of another machine or cluster, or that are in another VM.
 
     The label with a cluster's name proves little: two managers may have a cluster of one name in one namespace. A
     volume in another VM of the same cluster goes with that one.

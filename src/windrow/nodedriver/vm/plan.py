@@ -1,4 +1,4 @@
-"""From a configuration to the VM that stands for it. Pure; the lookups are handed in."""
+"""From a configuration to the VmSpec of its VM. Pure; what was read from Harvester is passed in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plan_vm(
     """The VM. `image_classes` gives the storage class that clones each image named by a disk, `class_modes` how
     disks are claimed from the classes that need not be as Longhorn's.
 
-    User data is never inline, whatever its length: it carries tokens, and a VM is read by more people than a Secret.
+    User data is never inline, whatever its length: it carries tokens, and more users may read VMs than Secrets.
     """
     return VmSpec(
         name=configuration.machine_name,
@@ -49,7 +49,7 @@ def plan_vm(
         secure_boot=configuration.enable_secure_boot,
         tpm=configuration.enable_tpm,
         devices=tuple(
-            # Two devices without a name would collide, so a name is made where none is given.
+            # Two devices without a name would collide, so one is generated.
             HostDevice(wish.name or f"vgpu-{place}", wish.device_name)
             for place, wish in enumerate(configuration.vgpu_info or ())
         ),
@@ -62,7 +62,7 @@ def _disks(
     configuration: Configuration, image_classes: Mapping[str, str], class_modes: Mapping[str, ClaimModes]
 ) -> tuple[Disk, ...]:
     specs = configuration.disks
-    # Without any boot order the cloud-init disk, which stands first, would be booted.
+    # Without any boot order the VM would boot from the cloud-init disk, which comes first.
     nothing_boots = not any(spec.boot_order for spec in specs)
     return tuple(
         _disk(

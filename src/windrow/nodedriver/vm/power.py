@@ -1,4 +1,4 @@
-"""Starting and stopping, by KubeVirt's verbs. A refusal that means "it is so already" is a success."""
+"""Start, stop, kill and restart by KubeVirt's subresources. A refusal that means "already so" is a success."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ NOTHING_TO_RESTART = ("VM is not running", "does not support manual restart requ
 
 
 def start(ref: ObjectRef) -> Operation[None]:
-    """Order the VM to run; it may already."""
+    """Request that the VM runs; it may already."""
     yield from _call_verb(ref, "start")
 
 
 def stop(ref: ObjectRef) -> Operation[None]:
-    """Order the guest to shut down; it has the VM's grace period for it."""
+    """Request a shutdown of the guest, within the VM's grace period."""
     yield from _call_verb(ref, "stop")
 
 
 def kill(ref: ObjectRef) -> Operation[None]:
-    """Switch the VM off, whatever its guest does."""
+    """Stop the VM without grace period."""
     yield from _call_verb(ref, "stop", {"gracePeriod": 0})
 
 
 def restart(ref: ObjectRef) -> Operation[None]:
-    """Order a new start of a running VM, or the first one of a VM that is down."""
+    """Request a restart of a running VM, or a start of a stopped one."""
     try:
         yield _call(ref, "restart", None)
     except Conflict as error:
@@ -68,8 +68,8 @@ def _call_verb(ref: ObjectRef, verb: str, options: Mapping[str, Any] | None = No
 def _raise_explained(error: KubeError, ref: ObjectRef, verb: str) -> None:
     if UNDERWAY in error.message:
         raise Busy(
-            f"{ref} is just being started or stopped, so the order to {verb} it has to wait",
-            "nothing to do; the order is given again",
+            f"{ref} is being started or stopped, so the {verb} has to wait",
+            "nothing to do; the request is repeated",
         ) from error
     raise_if_rejected(error, f"the {verb} of {ref}")
 

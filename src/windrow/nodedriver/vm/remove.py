@@ -1,11 +1,10 @@
-"""Ordering the removal of a machine: of what it made, and nothing else. `waiting_removal` is for hosts that wait.
+"""Removing a machine: what it created, and nothing else. `remove_operation` is for hosts that wait.
 
-    GET VM ──> mark the claims that go along ──> DELETE VM
+    GET VM ──> PATCH the claims to delete into it ──> DELETE VM
 
 Harvester deletes the claims named in an annotation when the VM is gone; claims that are not named survive. Named are
-those this machine made itself (recorded at birth, or bearing its marks in the VM's claim templates) and that are
-still in the VM, and those that the order names. A volume that was hot-plugged by a CSI driver, a screen or a person
-is neither. A disk that was moved to another VM is no longer in this one, and survives too.
+those this machine created (recorded at creation, or with its owner annotations in the VM's claim templates) and that are
+still in the VM, and those that the caller names. A volume that was hot-plugged by a CSI driver or a user is neither. A disk that was moved to another VM is no longer in this one, and survives too.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from windrow.nodedriver.vm.plan import planned_claims
 
 
 def remove(configuration: Configuration, volumes: frozenset[str], known: Vm | None = None) -> Operation[bool]:
-    """Order the removal; return whether the VM is gone already. May be repeated at any time, and continues.
+    """Request the removal; return whether the VM is gone already. May be repeated at any time, and continues.
 
-    At most three calls while the VM is there. `known` is a reading of a current cache that may stand for the first:
-    both writes carry the VM's uid, so they cannot hit another. A VM of this name that is not this machine's is not
-    touched: then the machine is gone. Raises Refused for its VM without its marks, and the KubeError that stopped it.
+    At most three calls while the VM exists. `known` is a reading from a current cache in place of the first: both writes
+    carry the VM's uid, so they cannot hit another. A VM of this name that another machine owns is not touched: then this
+    machine is gone. Raises Refused where the owner is unknown, and the KubeError that stopped it.
     """
     if known is None or not configuration.claims:
-        raw = yield from find_object(configuration.ref, "see what is to be removed")
-        owner = "another's" if raw is None else owner_of(configuration, raw)
-        if owner == "unclear":
+        raw = yield from find_object(configuration.ref, "read what is to be removed")
+        owner = "another" if raw is None else owner_of(configuration, raw)
+        if owner == "unknown":
             raise Refused(ownership_unknown(configuration, raw))
-        if raw is None or owner == "another's":
+        if raw is None or owner == "another":
             yield from delete_orphans(configuration, volumes)
             return True
         known = read_vm(raw)
@@ -48,7 +47,7 @@ def remove(configuration: Configuration, volumes: frozenset[str], known: Vm | No
     try:
         yield from _delete_vm(known, ",".join(sorted(own_claims | volumes)))
     except (NotFound, Conflict, Invalid):
-        # Since the reading it went, perhaps without its disks, or another took the name and was not touched.
+        # The VM was deleted since it was read, perhaps without its disks, or another has its name and was not touched.
         return (yield from remove(configuration, volumes))
     return False
 
@@ -56,24 +55,23 @@ def remove(configuration: Configuration, volumes: frozenset[str], known: Vm | No
 def _delete_vm(vm: Vm, claims: str) -> Operation[None]:
     if claims and vm.removed_claims != claims:
         change = {"metadata": {"uid": vm.uid, "annotations": {REMOVED_CLAIMS: claims}}}
-        yield Call(requests.merge_patch(vm.ref, change), f"its own disks go along: {claims}")
+        yield Call(requests.merge_patch(vm.ref, change), f"delete its own claims with it: {claims}")
     if not vm.is_deleting:
         yield Call(requests.delete(vm.ref, propagation="Foreground", uid=vm.uid), f"remove VM {vm.ref.name}")
 
 
 def delete_orphans(configuration: Configuration, volumes: frozenset[str]) -> Operation[None]:
-    """What a VM that is gone left behind: its Secret and its disks, if they bear its marks, and named volumes.
+    """Delete the orphans of a VM that is gone: its Secret and claims by their owner annotations, and named claims.
 
-    Of a VM that the Go driver made nothing bears marks, and Harvester took its Secret along.
-
-    A disk that Harvester does not give up (it is in another VM, or we may not delete it) stays, and is named.
+    Nothing of a VM of the Go driver has annotations, and its Secret was garbage-collected. A claim that Harvester does
+    not delete (it is in another VM, or the credential lacks the right) stays, and is logged.
     """
     if not configuration.machine_uid and not volumes:
         return
     claims = configuration.claims or planned_claims(configuration)
     refs = [secret_ref(configuration.vm_namespace, configuration.machine_name)]
     refs += [PVC.ref(claim, configuration.vm_namespace) for claim in sorted({*claims, *volumes})]
-    answers = yield Gather(tuple(requests.get(ref) for ref in refs), "see what the VM left behind")
+    answers = yield Gather(tuple(requests.get(ref) for ref in refs), "read the orphans of the VM")
     for ref, answer in zip(refs, answers, strict=True):
         if is_not_found(answer, ref.name):
             continue
@@ -90,7 +88,7 @@ def _delete(ref: ObjectRef, uid: str) -> Operation[None]:
     except NotFound:
         return
     except Conflict:
-        raise  # it changed since it was read: the next attempt reads it anew
+        raise  # it changed since it was read: the next attempt reads it again
     except KubeError as error:
         if error.status not in (403, 409, 422):
             raise

@@ -1,10 +1,10 @@
-"""Removing a machine to the end, for a host that waits for it.
+"""Removing a machine for a host that waits until it is gone.
 
-    PATCH VM: these claims go along ──> DELETE VM ──> watch until it is gone
+    PATCH VM: claims to delete ──> DELETE VM ──> watch until it is gone
 
-Where the VM's uid is on record the PATCH needs no look before it: it carries its own proofs, and the VM in its answer
-shows whether the record of claims is still right, and whether a cluster manager wants every volume of the cluster gone.
-Nothing is deleted before that is settled.
+Where the VM's uid is recorded the PATCH needs no GET before it: it tests uid and annotations, and the VM in its answer
+shows whether the recorded claims are still right, and whether a cluster manager wants every volume of the cluster deleted.
+Nothing is deleted before that is decided.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def remove_and_wait(
 ) -> WaitingOperation[None]:
     """Return when the machine is gone; it may be so already. Raises Refused where nothing tells whose the VM is.
 
-    A VM of this name that is provably another's is not touched: then this machine has none. `astray` says why that
-    would prove nothing here; then it is refused.
+    A VM of this name that another machine owns is not touched: then this machine has none. `wrong_harvester` says why a
+    404 proves nothing here; then the removal is refused.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
@@ -67,31 +67,31 @@ def remove_and_wait(
                 return (yield from _delete_orphans(configuration))
             return (yield from _delete(configuration, raw))
         except (Conflict, Invalid):
-            # It changed hands or was changed since it was read.
+            # It was changed or replaced since it was read.
             if attempt == _ATTEMPTS:
                 raise
 
 
 def _delete_orphans(configuration: Configuration) -> Operation[None]:
-    """The VM is gone, which is what counts; what it left behind is removed as far as the credential may."""
+    """The VM is gone, which is what counts; its orphans are deleted as far as the credential allows."""
     try:
         yield from delete_orphans(configuration, frozenset(configuration.volumes))
     except Forbidden as error:
-        yield Log(f"what {configuration.machine_name} left behind may not be looked at: {error.message}")
+        yield Log(f"orphans of {configuration.machine_name} may not be read: {error.message}")
 
 
 def _find_annotated(configuration: Configuration) -> Operation[Any]:
-    """The machine's VM, with the claims on it that go along; None where it has none."""
+    """The machine's VM, annotated with the claims to delete; None where it has none."""
     raw = yield from _patch_recorded(configuration)
     if raw is None:
-        raw = yield from find_object(configuration.ref, "see what is to be removed")
+        raw = yield from find_object(configuration.ref, "read what is to be removed")
     if raw is None:
         return None
     match owner_of(configuration, raw):
-        case "another's":
-            yield Log(f"VM {configuration.machine_name} is another machine's; it stays")
+        case "another":
+            yield Log(f"VM {configuration.machine_name} belongs to another machine; it stays")
             return None
-        case "unclear":
+        case "unknown":
             raise Refused(ownership_unknown(configuration, raw))
     claims = yield from _claims_to_delete(configuration, raw)
     if annotations_of(raw).get(REMOVED_CLAIMS, "") == claims:
@@ -99,7 +99,7 @@ def _find_annotated(configuration: Configuration) -> Operation[Any]:
     change = {"metadata": {"uid": uid_of(raw), "annotations": {REMOVED_CLAIMS: claims or None}}}
     try:
         return (
-            yield Call(requests.merge_patch(configuration.ref, change), f"these disks go along: {claims}")
+            yield Call(requests.merge_patch(configuration.ref, change), f"claims to delete with it: {claims}")
         )
     except NotFound as error:
         if not is_not_found(error, configuration.machine_name):
@@ -108,7 +108,7 @@ def _find_annotated(configuration: Configuration) -> Operation[Any]:
 
 
 def _patch_recorded(configuration: Configuration) -> Operation[Any]:
-    """Name the recorded claims on the recorded VM, if it still is that one; None where a look has to come first."""
+    """Annotate the recorded VM with the recorded claims, if it is still that one; None where it has to be read first."""
     if not (configuration.vm_uid and configuration.machine_uid and configuration.claims):
         return None
     claims = ",".join(sorted({*configuration.claims, *configuration.volumes}))
@@ -123,7 +123,9 @@ def _patch_recorded(configuration: Configuration) -> Operation[Any]:
         )
     try:
         return (
-            yield Call(requests.json_patch(configuration.ref, operations), f"these disks go along: {claims}")
+            yield Call(
+                requests.json_patch(configuration.ref, operations), f"claims to delete with it: {claims}"
+            )
         )
     except (Conflict, Invalid, BadRequest, UnsupportedMediaType):
         return None
@@ -134,22 +136,22 @@ def _patch_recorded(configuration: Configuration) -> Operation[Any]:
 
 
 def _claims_to_delete(configuration: Configuration, raw: Raw) -> Operation[str]:
-    """The value of the annotation: the machine's own claims, those that the order names, and all of its cluster where
-    the VM says so."""
+    """The annotation's value: the machine's own claims, those that config.json names, and all of its cluster where the VM
+    has removeAllPersistentVolumeClaims."""
     claims = claims_to_delete(configuration, raw) | frozenset(configuration.volumes)
     if annotations_of(raw).get(REMOVE_ALL_CLAIMS) == "true":
         claims |= frozenset(read_vm(raw).claims)
-        # Without a cluster's name the label would be the empty one, which may be anybody's.
+        # Without a cluster's name the label would be empty, which any cluster may have.
         if configuration.cluster_name:
             labels = f"{GUEST_CLUSTER}={label_value(configuration.cluster_name)}"
             listed = yield Call(
                 requests.list_(PVC, configuration.vm_namespace, labels=labels),
-                "its cluster goes, with all of its volumes",
+                "its cluster is deleted with all of its volumes",
             )
             listed_claims = listed.get("items") or ()
             others = claims_owned_by_others(configuration, listed_claims)
             if others - claims:
-                yield Log(f"these are another's, and stay: {', '.join(sorted(others - claims))}")
+                yield Log(f"claims of other owners stay: {', '.join(sorted(others - claims))}")
             claims |= frozenset(map(name_of, listed_claims)) - others
     return ",".join(sorted(claims))
 
@@ -167,7 +169,7 @@ def _delete(configuration: Configuration, raw: Raw) -> WaitingOperation[None]:
                 raise
             return
         if reply.get("kind") == "Status":
-            return  # it went at once
+            return  # it was deleted at once
     yield from wait_for_removal(configuration.ref, uid, version)
 
 

@@ -1,4 +1,4 @@
-"""Replacing what a machine reads at its next start, above all to scrub secrets from it."""
+"""Replacing a machine's cloud-init user data, which it reads at its next boot; above all to scrub secrets."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from windrow.nodedriver.vm.observe import find_object
 
 
 def replace_user_data(configuration: Configuration, bootstrap: str, *, agent: bool = True) -> Operation[None]:
-    """Merge the user's document with `bootstrap` anew and put it into the machine's Secret.
+    """Merge the user's document with `bootstrap` again and put it into the machine's Secret.
 
     Network data, password and keys stay as they were. May be repeated; writes only where something differs.
     """
     ref = secret_ref(configuration.vm_namespace, configuration.machine_name)
-    existing = yield from find_object(ref, "see what the machine reads at its next start")
+    existing = yield from find_object(ref, "read the cloud-init Secret")
     if existing is None or not is_owned_by(existing, configuration.cluster_uid, configuration.machine_uid):
         raise Refused(
             Problem(

@@ -57,7 +57,7 @@ USER_AGENT = "docker-machine-driver-harvester (windrow)"
 RESPONSE_TIMEOUT_S = 60.0
 # How much longer than it asked to live a watch may be silent.
 WATCH_GRACE_S = 30.0
-# How often whoever reads a silent watch gets to look at the clock.
+# How often the reader of a silent watch may check its deadline.
 READ_TICK_S = 5.0
 
 ATTEMPTS = 4
@@ -102,7 +102,7 @@ class HttpClient:
         )
 
     def close(self) -> None:
-        """Let go of the connections that nobody uses."""
+        """Close the idle connections."""
         self._pool.close()
 
     # --- attempts
@@ -159,7 +159,7 @@ class HttpClient:
             except TimeoutError:
                 raise
             except OSError:
-                # Servers say why they hang up, before they do: a TLS alert, or an answer to half of a request.
+                # Servers send the reason before they close: a TLS alert, or an answer to half of a request.
                 with suppress(ConnectionClosed, InvalidResponse):
                     return connection, read_head(connection.source)
                 raise
@@ -231,7 +231,7 @@ class HttpClient:
         return token
 
     def _read_token(self, path: str) -> str:
-        # Read each time: somebody renews it, and requests are few.
+        # Read each time: the kubelet renews it, and requests are few.
         if self._env.read_file is None:
             raise self._pool.unreachable(
                 f"the token file {path} may not be read", "put the token into the kubeconfig"
@@ -263,7 +263,7 @@ class HttpClient:
 
 
 class _CloseOnError:
-    """Closes the connection when the block fails, and tells the failure in the family's words."""
+    """Closes the connection when the block fails, and raises the failure as a KubeError."""
 
     def __init__(self, client: HttpClient, request: Request, connection: Connection) -> None:
         self._client, self._request, self._connection = client, request, connection

@@ -1,4 +1,4 @@
-"""Connections to one API server: dialled, tunnelled through a proxy, secured, and kept for the next request.
+"""Connections to one API server: dialled, tunnelled through a proxy, with TLS, and pooled for the next request.
 
 Until a request is written nothing can have happened, so all that goes wrong here is Unreachable (or CertificateError, or
 Unauthorized where the server refuses our certificate), with the server's name and the next move.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import ssl
 
 CONNECT_S = 10.0
-# Go's servers keep idle connections for longer; what lies between may not.
+# Go's servers keep idle connections for longer; proxies in between may not.
 IDLE_S = 30.0
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -34,19 +34,19 @@ _CHECK_SERVER = "is the API server running, and are address and port right?"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEnv:
-    """What connections are handed of the process they run in."""
+    """What connections need of their process: clock, randomness, environment, files."""
 
     monotonic: Callable[[], float]
     sleep: Callable[[float], None]
     rng: Rng
     env: Mapping[str, str] = field(default_factory=dict)
     read_file: ReadFile | None = None
-    # Where a file with the client key may stand for a moment, if memory cannot hold it.
+    # Where the client key may be written for a moment, if there is no memory file.
     folders: Sequence[str] = ()
 
 
 class Connection:
-    """One connection. Whoever took it closes it or gives it back; `deadline` is the end of all patience with it."""
+    """One connection. The acquirer closes or releases it; reads and writes fail at `deadline`."""
 
     def __init__(self, connected: socket.socket, monotonic: Callable[[], float]) -> None:
         self.socket = connected
@@ -98,7 +98,7 @@ class ConnectionPool:
         try:
             self._proxy = find_proxy(access.server, access.proxy_url, env.env)
         except BadProxy as bad:
-            raise self.unreachable(str(bad), "or take the proxy away") from bad
+            raise self.unreachable(str(bad), "or remove the proxy") from bad
 
     @property
     def plain_proxy(self) -> Proxy | None:
@@ -110,13 +110,13 @@ class ConnectionPool:
         return self._acquire_idle() or self._connect()
 
     def release(self, connection: Connection) -> None:
-        """The answer was read to its end, and another may follow."""
+        """Keep it for another request: its answer was read to the end."""
         connection.idle_since = self._env.monotonic()
         with self._lock:
             self.idle.append(connection)
 
     def close(self) -> None:
-        """Let go of the connections that nobody uses."""
+        """Close the idle connections."""
         with self._lock:
             idle, self.idle = self.idle, []
         for connection in idle:
@@ -187,7 +187,7 @@ class ConnectionPool:
                 f"{prefix}no connection within {CONNECT_S:.0f} s",
                 "is the address right, and does a firewall block it?",
             ) from last
-        hint = "check the proxy, or take it away" if proxy else _CHECK_SERVER
+        hint = "check the proxy, or remove it" if proxy else _CHECK_SERVER
         raise self.unreachable(f"{prefix}{error_reason(last)}", hint) from last
 
     def _tunnel(self, tcp: socket.socket, proxy: Proxy, deadline: float) -> None:
@@ -198,7 +198,7 @@ class ConnectionPool:
         try:
             tcp.settimeout(self._left(deadline))
             tcp.sendall(render_request("CONNECT", target, headers))
-            # One byte at a time, so that nothing is taken from what follows the head.
+            # One byte at a time, so that nothing behind the head is read.
             head = read_head(Source(lambda count: tcp.recv(1)))
         except (OSError, InvalidResponse, ConnectionClosed) as error:
             raise self.unreachable(
@@ -270,7 +270,7 @@ class ConnectionPool:
 
 
 def error_reason(error: BaseException) -> str:
-    """What the operating system or OpenSSL says, in words."""
+    """The operating system's or OpenSSL's reason as text."""
     said = getattr(error, "reason", None)
     if isinstance(said, str) and said:  # OpenSSL's
         return said.replace("_", " ").lower()
@@ -284,8 +284,8 @@ def error_reason(error: BaseException) -> str:
 
 
 def certificate_alert(error: BaseException) -> str:
-    """What a TLS alert from the server says about our certificate, or ""."""
-    # With TLS 1.3 it comes after the request was written, but before anybody read it.
+    """The server's TLS alert about the client certificate, or ""."""
+    # With TLS 1.3 it comes after the request was written, but before the server read it.
     said = str(getattr(error, "reason", "") or "")
     return error_reason(error) if "ALERT" in said and ("CERT" in said or "UNKNOWN_CA" in said) else ""
 
@@ -304,7 +304,7 @@ def _has_no_pending_input(used: socket.socket) -> bool:
 
 
 def _enable_keepalive(made: socket.socket) -> None:
-    """Within a minute, so that a watch that has nothing to tell differs from one whose server lost power."""
+    """TCP keepalive: a peer that lost power is noticed within a minute, so a watch may be silent for longer."""
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):

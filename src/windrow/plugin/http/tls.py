@@ -1,4 +1,4 @@
-"""TLS contexts for one API server: what is trusted, and what we show. Loads `ssl`, so it is imported late.
+"""TLS contexts for one API server: trusted CAs and client certificate. Loads `ssl`, so it is imported late.
 
 Where the kubeconfig names no CA, authorities are found as Go's programs find them: SSL_CERT_FILE or the first of the
 usual bundles, and every file in SSL_CERT_DIR whatever it is called (OpenSSL wants hashed names there; Rancher's
@@ -38,7 +38,7 @@ def new_context(
 ) -> ssl.SSLContext:
     """A context that trusts `ca` (PEM; the machine's authorities when "") and shows `certificate`.
 
-    `folders` are places where a file with the key may stand for a moment, if the system has no better; `name` gives
+    `folders` are where the key may be written for a moment, if there is no memory file; `name` gives
     names for it. Raises ssl.SSLError, ValueError or TypeError for bad certificates, NoPlaceForKey.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
