@@ -54,8 +54,8 @@ class Balancing:
             if raw["metadata"]["name"] in served:
                 self.api.install_crd(raw)
         pace, self.faults, self.rack = ScaledClock(clock), Faults(), Network()
-        self.door = FaultInjector(self.api, self.faults, pace, rng)
-        self.rack.listen(VIP, PORT, self.door)
+        self.handler = FaultInjector(self.api, self.faults, pace, rng)
+        self.rack.listen(VIP, PORT, self.handler)
         self.log: deque[str] = deque(maxlen=100)
         hand = AdminClient(self.api.local("harvester", ("system:masters",)))
         self._mirrors = {"vms": Informer(hand, kinds.VM, 3600), "instances": Informer(hand, kinds.VMI, 3600)}

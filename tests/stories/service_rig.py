@@ -89,7 +89,7 @@ class Host(Protocol):
     """What a story needs of either Harvester."""
 
     api: ApiServer
-    door: FaultInjector
+    handler: FaultInjector
     faults: Faults
     rack: Network
     balancers: LoadBalancerControllers
@@ -183,7 +183,7 @@ class Room:
         self.api.tokens["guest-token"] = (US, ("system:serviceaccounts",), None)
         self.faults = Faults()
         self.gates = {
-            "host": Gate(host.door),
+            "host": Gate(host.handler),
             "guest": Gate(FaultInjector(self.api, self.faults, ScaledClock(clock), rng)),
         }
         self.guest, self.at_host = self.api.local("user"), host.api.local("administrator")

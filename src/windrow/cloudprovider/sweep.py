@@ -35,12 +35,12 @@ from datetime import datetime, timedelta
 from windrow.client.client import Client
 from windrow.client.informer import Cache
 from windrow.cloudprovider import names
-from windrow.cloudprovider.logs import ObjectLog
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.names import is_load_balancer_name, load_balancer_name
 from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.readings import LoadBalancer, Service, load_balancer_reader, read_service
 from windrow.core.clock import Clock, sleep
+from windrow.core.logs import FieldLogger, with_values
 from windrow.kubernetes.errors import KubeError, NotFound
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import SERVICE
@@ -205,9 +205,9 @@ class Sweep:
         log.info("orphan deleted: %s", orphan.because)
         self._metrics.orphans_deleted.inc()
 
-    def _log_of(self, orphan: Orphan) -> ObjectLog:
+    def _log_of(self, orphan: Orphan) -> FieldLogger:
         balancer = orphan.balancer
-        return ObjectLog(self._log, "LoadBalancer", f"{balancer.namespace}/{balancer.name}")
+        return with_values(self._log, loadbalancer=f"{balancer.namespace}/{balancer.name}")
 
     async def _recheck(self, orphan: Orphan) -> str:
         """Why it must not be deleted, after a live read of both clusters; "" when it may be."""

@@ -481,6 +481,6 @@ def test_harvester_that_is_away_is_told_once_and_not_for_each_node():
         for name in ("w1", "w2", "w3"):
             await world.be_ready(name, False)
         await asyncio.sleep(600)
-        return [line for line in world.lines if "watch" in line and "Node " in line]
+        return [line for line in world.lines if "watch" in line and 'node="' in line]
 
     assert tell(story) == []

@@ -53,15 +53,15 @@ def test_a_node_is_initialised_once_its_address_is_confirmed():
 def test_the_log_tells_in_plain_words_what_was_done_to_a_node_and_why():
     async def story(world):
         await settled(world, "w1")
-        return world.said("Node w1: ")
+        return world.said('node="w1"')
 
     said = tell(story)
 
     assert (
-        "Node w1: taint node.cloudprovider.kubernetes.io/uninitialized removed because it runs in VM w1"
+        'info: taint node.cloudprovider.kubernetes.io/uninitialized removed because it runs in VM w1 node="w1"'
         in said
     )
-    assert "Node w1: addresses set to 192.168.1.0, w1 because VM w1 reports them" in said
+    assert 'info: addresses set to 192.168.1.0, w1 because VM w1 reports them node="w1"' in said
     assert not [line for line in said if "EmitEvent" in line or "SetLabels" in line]
 
 
@@ -293,7 +293,9 @@ def test_a_renewed_credential_is_used_without_a_restart_and_watches_go_on():
     assert tell(story) == (
         [],
         [],
-        ["reloaded the credential for Harvester: https://10.0.0.1:6443 (the token of user 'harvester')"],
+        [
+            "info: reloaded the credential for Harvester: https://10.0.0.1:6443 (the token of user 'harvester')"
+        ],
     )
 
 
@@ -327,7 +329,7 @@ def test_whoever_was_refused_does_not_wait_on_once_there_is_a_new_credential():
         [UNINITIALISED],
         [],
         False,
-        ["restarting the controllers: Harvester has a new credential after one that was rejected"],
+        ["info: restarting the controllers: Harvester has a new credential after one that was rejected"],
     )
 
 
@@ -536,7 +538,7 @@ async def test_a_bad_start_ends_with_one_and_says_why(argv, words):
     code = await run(argv, {}, read, lambda access: None, LoopClock(), Rng(1), line_logger(lines.append))
 
     assert code == 1
-    assert lines[0] == "FATAL: cloudprovider.harvesterhci.io failed to start"
+    assert lines[0] == "error: FATAL: cloudprovider.harvesterhci.io failed to start"
     assert words in lines[1]
 
 
@@ -546,7 +548,7 @@ async def test_whoever_gets_the_flags_wrong_is_shown_the_way_to_the_help(argv):
 
     await run(argv, {}, None, None, LoopClock(), Rng(1), line_logger(lines.append))
 
-    assert lines[-1] == "Hint: every flag: harvester-cloud-provider --help"
+    assert lines[-1] == "error: Hint: every flag: harvester-cloud-provider --help"
 
 
 @pytest.mark.parametrize(("namespace", "warnings"), [("", 1), ("default", 0)])

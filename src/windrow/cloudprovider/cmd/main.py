@@ -62,7 +62,7 @@ async def run(
 
     Without `serve` no port is opened, whatever the flags say. `is_replaced` is explained in `cluster_connection`.
     """
-    options = parse_arguments(argv, log.critical, log.info)
+    options = parse_arguments(argv, log.error, log.info)
     if isinstance(options, int):
         return options
     metrics = metrics or Metrics()
@@ -74,7 +74,7 @@ async def run(
             "guest", guest_source(options, env), connect, read_file, clock, log, metrics, is_replaced
         )
     except BadKubeconfig as error:
-        print_failure(error, log.critical)
+        print_failure(error, log.error)
         return 1
     program = Program(options, env, host, guest, clock, rng, log, metrics)
     program.log_configuration()
@@ -82,7 +82,7 @@ async def run(
         async with program.serving(serve):
             return await program.run()
     except CannotServe as error:
-        print_failure(error, log.critical)
+        print_failure(error, log.error)
         return 1
 
 

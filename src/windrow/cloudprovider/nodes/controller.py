@@ -18,7 +18,6 @@ from windrow.client.events import EventRecorder
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport
 from windrow.cloudprovider import names
-from windrow.cloudprovider.logs import ObjectLog
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.nodes.describe import describe_change
 from windrow.cloudprovider.nodes.execute import execute
@@ -47,6 +46,7 @@ from windrow.cloudprovider.options import Options
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Failed, Outcome, Waiting
 from windrow.core.clock import Clock
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.harvester.resources import VM, VMI
 from windrow.kubernetes.errors import Conflict, Forbidden, KubeError
@@ -256,7 +256,7 @@ class NodeController:
     def _log_changes(self, node: GuestNode, plan: Plan) -> None:
         for change in plan.changes:
             if text := describe_change(change):
-                ObjectLog(self._log, "Node", node.name).info("%s", text)
+                with_values(self._log, node=node.name).info("%s", text)
             if isinstance(change, RemoveTaint) and change.key == names.UNINITIALISED and node.created:
                 self._metrics.taint_removal_delay.observe((self._clock.now() - node.created).total_seconds())
 
@@ -287,7 +287,7 @@ class NodeController:
         if sentence != waits_for:
             since = now
             if log:
-                ObjectLog(self._log, "Node", name).info("waiting: %s", waits_for)
+                with_values(self._log, node=name).info("waiting: %s", waits_for)
         self._waiting[name] = (waits_for, since)
         return Waiting(waits_for, since, "reconcile again", now + retry_after if retry_after else None)
 

@@ -14,7 +14,6 @@ from typing import Any
 from windrow.client.client import Client
 from windrow.client.informer import Cache
 from windrow.cloudprovider import names
-from windrow.cloudprovider.logs import ObjectLog
 from windrow.cloudprovider.nodes.readings import Instance
 from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.readings import Interfaces
@@ -108,7 +107,7 @@ class NetworkMap:
         wanted = network_map(self._instances.values(), self._options)
         if wanted != self._written or self._is_overwritten(wanted):
             if await ensure_network_map(self._guest, wanted):
-                ObjectLog(self._log, "ConfigMap", f"{REF.namespace}/{REF.name}").info("network map written")
+                self._log.info("network map written to ConfigMap %s/%s", REF.namespace, REF.name)
             self._written = wanted
         return SETTLED
 

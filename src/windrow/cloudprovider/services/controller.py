@@ -23,14 +23,12 @@ from windrow.client.events import EventRecorder
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport
 from windrow.cloudprovider import names
-from windrow.cloudprovider.logs import ObjectLog
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.actions import ENSURED, ENSURING, HARVESTER, EmitEvent, Plan
 from windrow.cloudprovider.services.describe import describe_action, explain_error
-from windrow.cloudprovider.services.event_queue import EventQueue
 from windrow.cloudprovider.services.execute import FAILED, Executor, HostFailed, Stale
-from windrow.cloudprovider.services.index import ServiceIndex
+from windrow.cloudprovider.services.index import ServiceIndex, ServiceRecord
 from windrow.cloudprovider.services.own_address import ORPHANS
 from windrow.cloudprovider.services.planning import apply_namespace_gate, needs_removal, plan_service
 from windrow.cloudprovider.services.readings import (
@@ -45,16 +43,17 @@ from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, 
 from windrow.controller.controller import Backoff, Controller
 from windrow.controller.outcomes import SETTLED, Failed, Outcome, Waiting
 from windrow.core.clock import Clock
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import CONFIG_MAP, SERVICE, ObjectRef
 
-# Soon after somebody else's write: by then the watch has brought it.
+# After a write of another client: by then the watch has brought it.
 STALE_RETRY = timedelta(milliseconds=200)
 # As the cloud framework has it.
 BACK_OFF = Backoff(timedelta(seconds=5), timedelta(seconds=300))
-# Servers keep events for an hour; a problem that lasts is told again before its event is gone.
+# Servers keep events for an hour; the event of a problem that lasts is renewed before.
 EVENT_PERIOD = timedelta(minutes=50)
 MAX_PROBLEMS = 20
 QUEUE = "service"
@@ -63,8 +62,8 @@ QUEUE = "service"
 class ServiceController:
     """Keeps the load balancers of one guest cluster in step with its services, while it runs.
 
-    `services`, `balancers` and `interfaces` (the map of networks) are its caches; others may read them, and say by
-    `find_doubt` that nothing is to be done yet for services without a load balancer here.
+    `services`, `load_balancers` and `interfaces` (the network map) are its informers; others may read them.
+    `find_namespace_problem` says why services without a load balancer in this namespace are held back.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class ServiceController:
         metrics: Metrics,
     ) -> None:
         settings = ClusterSettings(options.cluster_name, namespace, options.management_network)
-        # Why `namespace` may be none of ours; None when it is.
+        # Why `namespace` may not be that of this cluster; None once it is verified.
         self.find_namespace_problem: Callable[[], Unavailable | None] = lambda: None
         self.services: Informer[Service] = Informer(
             guest, SERVICE, "", read_service, clock, rng, on_error=self._watch_error_handler("services")
@@ -106,16 +105,8 @@ class ServiceController:
         self._index = ServiceIndex(
             self.services, self.load_balancers, self.interfaces, settings, options.has_cluster_name, clock
         )
-        self._event_queue = EventQueue(EventRecorder(Client(guest), names.SERVICE_EVENTS, clock, rng))
-        self._executor = Executor(
-            Client(guest),
-            Client(host),
-            self._event_queue,
-            settings,
-            self._index.service_answers,
-            self._index.balancer_answers,
-            lambda: self._index.guest_uid,
-        )
+        self._recorder = EventRecorder(Client(guest), names.SERVICE_EVENTS, clock, rng)
+        self._executor = Executor(Client(guest), Client(host), self._recorder, settings, self._index)
         self._metrics = metrics
         self._controller: Controller[ObjectRef] = Controller(
             "services",
@@ -132,14 +123,9 @@ class ServiceController:
         self.settings = settings
         self._clock = clock
         self._log = log
-        self._waits: dict[ObjectRef, WaitState] = {}
-        # Problems told of a service (by UID), with the instant.
-        self._reported: dict[ObjectRef, dict[tuple[str, str], datetime]] = {}
-        self._states: dict[ObjectRef, str] = {}
-        self._stale: dict[ObjectRef, int] = {}  # plans in a row that came too late
 
     async def run(self) -> None:
-        """Work until cancelled. Harvester may be out of reach: then services that need it are told so."""
+        """Run until cancelled. While Harvester is unreachable, services that need it get an event."""
         caches = (self.services, self.load_balancers, self.interfaces)
         async with asyncio.TaskGroup() as group:
             for cache in caches:
@@ -150,10 +136,10 @@ class ServiceController:
             group.create_task(self._follow_interfaces())
             for cache in (self.load_balancers, self.interfaces):
                 group.create_task(self._enqueue_all_when_listed(cache))
-            group.create_task(self._event_queue.run())
+            group.create_task(self._recorder.run())
             group.create_task(self._controller.run())
 
-    # --- who is looked at, and when -----------------------------------------------------------------------------------
+    # --- changes -> work queue ------------------------------------------------------------------------------------
 
     def _watch_error_handler(self, what: str) -> Callable[[KubeError | None], None]:
         def on_error(problem: KubeError | None) -> None:
@@ -162,8 +148,9 @@ class ServiceController:
                 self.enqueue_all()
                 return
             self._log.warning("cannot watch %s: %s", what, problem)
-            for ref in [ref for ref, pause in self._waits.items() if pause.what == HARVESTER]:
-                self._enqueue(ref)
+            for ref, record in list(self._index.records.items()):
+                if record.wait.what == HARVESTER:
+                    self._enqueue(ref)
 
         return on_error
 
@@ -199,125 +186,120 @@ class ServiceController:
                 if service.network:
                     self._enqueue(ref)
 
-    def _log_of(self, service: Service) -> ObjectLog:
-        return ObjectLog(self._log, "Service", service.title)
-
-    # --- one service ----------------------------------------------------------------------------------------------------
+    # --- one service ----------------------------------------------------------------------------------------------
 
     async def _reconcile(self, ref: ObjectRef) -> Outcome:
-        state = self._index.observe(ref, self._waits.get(ref, WaitState()))
+        state = self._index.observe(ref)
         if state is None:
             self._forget(ref)
             return SETTLED
+        record, log = self._index.record(ref), with_values(self._log, service=state.service.title)
         plan = apply_namespace_gate(state, plan_service(state, self.settings), self.find_namespace_problem)
         if plan.actions:
             self._metrics.service_syncs.inc()
         try:
             await self._executor.execute(state, plan.actions)
         except Stale:
-            return self._retry_stale(ref)
+            return self._retry_stale(record)
         except HostFailed as failed:
             verb = "delete" if needs_removal(state, self.settings) else "ensure"
-            words = explain_error(failed.error, self.settings.namespace)
+            why = explain_error(failed.error, self.settings.namespace)
             if failed.orphan:
-                words = (
-                    f"{failed.orphan}, which an earlier service of this name left, cannot be deleted: {words}"
+                why = (
+                    f"failed to delete LoadBalancer {failed.orphan} of an earlier service of this name: {why}"
                 )
-                self._index.mark_executed(state)  # it goes last: all else of the plan is done
-            self._report_problem(state, f"failed to {verb} load balancer: {words}")
+                self._index.mark_executed(
+                    state
+                )  # orphans are deleted last, so the rest of the plan is executed
+            self._report_problem(record, state, f"failed to {verb} load balancer: {why}")
             if plan.waits_for == ORPHANS:
-                self._update_wait(ref, state, plan)  # it is not waited for without end
+                _update_wait(record, state, plan)  # whose timeout goes on
             return Failed(failed.error)
         except KubeError as error:
-            self._log_of(state.service).warning("%s", error)
+            log.warning("%s", error)
             self._metrics.service_failures.labels(type(error).__name__).inc()
             return Failed(error)
-        self._stale.pop(ref, None)
+        record.stale = 0
         self._index.mark_executed(state)
-        self._log_actions(state, plan)
-        return self._conclude(ref, state, plan)
-
-    def _retry_stale(self, ref: ObjectRef) -> Outcome:
-        """The watch brings the newer object; where it does not, look later and later."""
-        now, count = self._clock.now(), self._stale.get(ref, 0)
-        self._stale[ref] = count + 1
-        wait = min(STALE_RETRY * 2 ** min(count, 16), BACK_OFF.maximum)
-        return Waiting("the newer object", now, "look again", now + wait)
-
-    def _log_actions(self, state: ServiceState, plan: Plan) -> None:
         for action in plan.actions:
-            if told := describe_action(action):
-                self._log_of(state.service).info("%s", told)
+            if text := describe_action(action):
+                log.info("%s", text)
+        return self._conclude(ref, record, state, plan)
 
-    def _conclude(self, ref: ObjectRef, state: ServiceState, plan: Plan) -> Outcome:
-        pause = self._update_wait(ref, state, plan)
-        until = [plan.until, self._index.service_answers.until(ref)]
+    def _retry_stale(self, record: ServiceRecord) -> Outcome:
+        """The watch brings the newer object; where it does not, retry with a backoff."""
+        now, count = self._clock.now(), record.stale
+        record.stale = count + 1
+        delay = min(STALE_RETRY * 2 ** min(count, 16), BACK_OFF.maximum)
+        return Waiting("the newer object", now, "reconcile again", now + delay)
+
+    def _conclude(self, ref: ObjectRef, record: ServiceRecord, state: ServiceState, plan: Plan) -> Outcome:
+        _update_wait(record, state, plan)
+        until = [plan.until, self._index.services.expires(ref)]
         if state.load_balancer is not None:
-            until.append(self._index.balancer_answers.until(state.load_balancer.ref))
+            until.append(self._index.load_balancers.expires(state.load_balancer.ref))
+        record.state = _name_state(state, plan)
         if plan.problem:
-            until.append(self._report_problem(state, plan.problem))
+            until.append(self._report_problem(record, state, plan.problem))
         elif not plan.waits_for and all(isinstance(action, EmitEvent) for action in plan.actions):
-            self._reported.pop(ref, None)
-            self._emit_recovered(state)
+            record.reported.clear()
+            self._emit_recovered(record, state)
             if state.is_gone and state.host is None:
                 self._forget(ref)
-        self._count_states(ref, state, plan)
+        self._count_states()
         soonest = min((one for one in until if one is not None), default=None)
         if not plan.waits_for and soonest is None:
             return SETTLED
-        return Waiting(plan.waits_for or "the watch", pause.since or state.now, "look again", soonest)
+        since = record.wait.since or state.now
+        return Waiting(plan.waits_for or "the watch", since, "reconcile again", soonest)
 
-    def _emit_recovered(self, state: ServiceState) -> None:
-        """A problem that was told is over: without a word the last one read would be that it fails."""
+    def _emit_recovered(self, record: ServiceRecord, state: ServiceState) -> None:
+        """After a problem: without this event the last one would be a failure."""
         service = state.service
         lives = service.wants_load_balancer and not service.is_deleting and not state.is_gone
-        if lives and self._executor.last_event.get(service.ref) in (
-            (service.uid, FAILED),
-            (service.uid, ENSURING.reason),
-        ):
+        if lives and record.last_event in ((service.uid, FAILED), (service.uid, ENSURING.reason)):
             self._executor.emit_event(service, ENSURED)
 
-    def _update_wait(self, ref: ObjectRef, state: ServiceState, plan: Plan) -> WaitState:
-        if not plan.waits_for:
-            self._waits.pop(ref, None)
-            return WaitState()
-        pause = state.wait if state.wait.what == plan.waits_for else WaitState(plan.waits_for, state.now)
-        self._waits[ref] = pause
-        return pause
-
-    def _report_problem(self, state: ServiceState, problem: str) -> datetime:
-        """Tell the problem on the service, unless that was done not long ago; when to tell it again."""
+    def _report_problem(self, record: ServiceRecord, state: ServiceState, problem: str) -> datetime:
+        """Emit the problem as an event, unless that was done not long ago; when it is to be emitted again."""
         now = self._clock.now()
-        told = self._reported.setdefault(state.service.ref, {})
         key = (state.service.uid, problem)
-        last = told.get(key)
+        last = record.reported.get(key)
         if last is not None and now - last < EVENT_PERIOD:
             return last + EVENT_PERIOD
-        told[key] = now
-        while len(told) > MAX_PROBLEMS:
-            del told[next(iter(told))]
-        self._log_of(state.service).warning("%s", problem)
+        record.reported[key] = now
+        while len(record.reported) > MAX_PROBLEMS:
+            del record.reported[next(iter(record.reported))]
+        with_values(self._log, service=state.service.title).warning("%s", problem)
         self._metrics.service_failures.labels(FAILED).inc()
-        tell = EmitEvent(FAILED, f"Error syncing load balancer: {problem}", "Warning")
-        self._executor.emit_event(state.service, tell)
+        event = EmitEvent(FAILED, f"Error syncing load balancer: {problem}", "Warning")
+        self._executor.emit_event(state.service, event)
         return now + EVENT_PERIOD
 
-    def _count_states(self, ref: ObjectRef, state: ServiceState, plan: Plan) -> None:
-        if not state.service.wants_load_balancer and not state.service.has_finalizer:
-            self._states.pop(ref, None)
-        elif plan.problem:
-            self._states[ref] = "refused"
-        else:
-            self._states[ref] = "waiting" if plan.waits_for or plan.actions else "ready"
-        self._metrics.set_service_states(Counter(self._states.values()))
+    def _count_states(self) -> None:
+        states = (record.state for record in self._index.records.values() if record.state)
+        self._metrics.set_service_states(Counter(states))
 
     def _forget(self, ref: ObjectRef) -> None:
         if self.services.get(ref) is not None:
             return
         self._index.forget(ref)
-        for memory in (self._waits, self._reported, self._states, self._stale, self._executor.last_event):
-            memory.pop(ref, None)
-        self._metrics.set_service_states(Counter(self._states.values()))
+        self._count_states()
+
+
+def _name_state(state: ServiceState, plan: Plan) -> str:
+    if not state.service.wants_load_balancer and not state.service.has_finalizer:
+        return ""
+    if plan.problem:
+        return "refused"
+    return "waiting" if plan.waits_for or plan.actions else "ready"
+
+
+def _update_wait(record: ServiceRecord, state: ServiceState, plan: Plan) -> None:
+    if not plan.waits_for:
+        record.wait = WaitState()
+    elif state.wait.what != plan.waits_for:
+        record.wait = WaitState(plan.waits_for, state.now)
 
 
 def unique(refs: Iterable[ObjectRef]) -> dict[ObjectRef, None]:

@@ -1,18 +1,19 @@
-"""What is known of services and load balancers at this instant, put together for one service's plan.
+"""The observed state of each service, from the informers, our own writes, and what this process remembers.
 
-Caches hold what watches brought; in front of them stands what our own writes answered. Beside them is the memory of
-this process: of services that went without waiting for us, and of the UIDs that a name had before.
+The informers are overlaid with the answers of our own writes. A ServiceRecord holds what else one reconcile leaves for
+the next: of services that were deleted before their load balancer, of the uids that a name had before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from windrow.client.informer import Informer
+from windrow.client.mutation_cache import MutationCache
 from windrow.cloudprovider import names
 from windrow.cloudprovider.names import is_load_balancer_name, sharing_label
-from windrow.cloudprovider.services.ahead import Ahead
 from windrow.cloudprovider.services.describe import explain_error
 from windrow.cloudprovider.services.readings import Interfaces, LoadBalancer, Owner, Service
 from windrow.cloudprovider.services.sharing import (
@@ -28,54 +29,79 @@ from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import Forbidden, Unauthorized
 from windrow.kubernetes.resources import CONFIG_MAP, SERVICE, ObjectRef
 
-# A broken watch is mostly back in a moment, and no news.
+# A broken watch mostly resumes soon, and is not reported before.
 WATCH_GRACE = timedelta(seconds=5)
-# A watch that was too old to go on is no problem, and nobody tells the end of the list that follows.
+# While an informer lists again there is no error, and no event when the list is complete.
 RELIST_WAIT = timedelta(seconds=1)
 INTERFACES = CONFIG_MAP.ref(names.NETWORK_MAP_NAME, names.NETWORK_MAP_NAMESPACE)
 
 
+# A write that the watch has not delivered by then is not trusted any more.
+MUTATION_TTL = timedelta(seconds=5)
+
+
+@dataclass(slots=True)
+class ServiceRecord:
+    """What one reconcile of a service leaves for the next; lost at a restart."""
+
+    wait: WaitState = field(default_factory=WaitState)
+    # The service as it was last observed with something to clean up, and the load balancer names of earlier uids.
+    last: Service | None = None
+    former: dict[ObjectRef, None] = field(default_factory=dict)
+    # Annotations without effect and requests for an address that it had at its last reconcile.
+    removed_keys: tuple[str, ...] | None = None
+    requested: tuple[str, str] | None = None
+    # Problems that were reported, by uid and text, and when; the last event (with the uid) that tells its state.
+    reported: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    last_event: tuple[str, str] = ("", "")
+    # `ready`, `waiting` or `refused`; plans in a row that were stale; an update that Harvester ignored.
+    state: str = ""
+    stale: int = 0
+    ineffective: tuple[object, ...] = ()
+
+
 class ServiceIndex:
-    """Three caches, two sets of answers, and a memory."""
+    """The services and load balancers of one cluster, and the records of this process about them."""
 
     def __init__(
         self,
         services: Informer[Service],
-        balancers: Informer[LoadBalancer],
+        load_balancers: Informer[LoadBalancer],
         interfaces: Informer[Interfaces],
         settings: ClusterSettings,
         names_cluster: bool,
         clock: Clock,
     ) -> None:
-        self.services = services
-        self.balancers = balancers
-        self.interfaces = interfaces
-        self.service_answers: Ahead[Service] = Ahead(clock)
-        self.balancer_answers: Ahead[LoadBalancer] = Ahead(clock)
+        self.services = MutationCache(services, lambda one: one.version, clock, MUTATION_TTL)
+        self.load_balancers = MutationCache(load_balancers, lambda one: one.version, clock, MUTATION_TTL)
+        self.records: dict[ObjectRef, ServiceRecord] = {}
+        self._service_informer, self._informer, self._interface_informer = (
+            services,
+            load_balancers,
+            interfaces,
+        )
         self._settings = settings
         self._names_cluster = names_cluster
         self._clock = clock
         self._sharing = SharingIndex()
         # Load balancers of our cluster by the service that their labels name.
         self._owned: dict[ObjectRef, dict[ObjectRef, None]] = {}
-        # Who looks at a load balancer of this name.
+        # The service that a load balancer name is derived from.
         self._service_of: dict[ObjectRef, ObjectRef] = {}
-        # Services as they were last seen with something to clean up, and names of load balancers of earlier UIDs.
-        self._known: dict[ObjectRef, Service] = {}
-        self._former_names: dict[ObjectRef, dict[ObjectRef, None]] = {}
-        self._removed_keys: dict[ObjectRef, tuple[str, ...]] = {}
-        self._requests: dict[ObjectRef, tuple[str, str]] = {}
 
     @property
     def guest_uid(self) -> str:
-        """What tells this guest cluster from others of its name; "" while its own service is not seen."""
-        own = self.services.get(SERVICE.ref(*names.GUEST_SERVICE))
+        """The uid that tells this guest cluster from others of its name; "" while its service is not known."""
+        own = self._service_informer.get(SERVICE.ref(*names.GUEST_SERVICE))
         return own.uid if own is not None else ""
 
-    # --- news -------------------------------------------------------------------------------------------------------
+    def record(self, ref: ObjectRef) -> ServiceRecord:
+        return self.records.setdefault(ref, ServiceRecord())
+
+    # --- changes -> services to reconcile -------------------------------------------------------------------------------------------------------
 
     def on_service_change(self, before: Service | None, after: Service | None) -> Iterator[ObjectRef]:
-        """Take in the change; the services that it is news for."""
+        """Update the index; the services that the change concerns."""
         self._sharing.update(before, after)
         for service in (before, after):
             if service is None or not self._is_relevant(service):
@@ -90,26 +116,26 @@ class ServiceIndex:
             service.is_load_balancer
             or service.has_finalizer
             or bool(service.primary_label)
-            or service.ref in self._known
+            or self._last(service.ref) is not None
             or service.ref in self._owned
         )
 
     def _primaries_of(self, service: Service) -> Iterator[ObjectRef]:
-        """Whose address it has, or wants."""
+        """The services whose address it has, or wants."""
         named = primary_of(service) if service.primary else None
         if named is not None:
             yield SERVICE.ref(named[1], named[0])
         if service.primary_label:
             namespace, _, name = service.primary_label.partition(".")
             yield SERVICE.ref(name, namespace)
-            # A label that was too long does not give the name away: everyone who waits for its users is asked.
+            # A label that was cut does not name the primary: every service that may wait for its users is concerned.
             if "_" in service.primary_label:
-                yield from self._known
+                yield from (ref for ref, record in self.records.items() if record.last is not None)
 
     def on_load_balancer_change(
         self, before: LoadBalancer | None, after: LoadBalancer | None
     ) -> Iterator[ObjectRef]:
-        """Take in the change; the services that it is news for."""
+        """Update the index; the services that the change concerns."""
         for balancer in (before, after):
             if balancer is None:
                 continue
@@ -131,94 +157,99 @@ class ServiceIndex:
                 del self._owned[_owner_of(balancer)]
 
     def relevant_services(self) -> Iterator[ObjectRef]:
-        """Everyone whom it may concern that a side is known again."""
-        for ref, service in self.services.items():
+        """All services that have, want or had a load balancer."""
+        for ref, service in self._service_informer.items():
             if self._is_relevant(service):
                 yield ref
-        yield from [ref for ref in self._known if self.services.get(ref) is None]
+        yield from [
+            ref for ref, one in self.records.items() if one.last and self._service_informer.get(ref) is None
+        ]
 
     # --- one service --------------------------------------------------------------------------------------------------
 
-    def observe(self, ref: ObjectRef, pause: WaitState) -> ServiceState | None:
-        """All that the plan for this service needs; None when there is nobody to plan for."""
+    def observe(self, ref: ObjectRef) -> ServiceState | None:
+        """The state that the plan for this service needs; None when there is nothing to plan for."""
         now = self._clock.now()
         service = self.find_service(ref)
-        is_over = service is None
+        is_gone = service is None
         if service is None:
-            service = self._known.get(ref)
+            service = self._last(ref)
             if service is None:
                 return None
-        self._remember(ref, service)
+        record = self.record(ref)
+        self._remember(record, ref, service)
         own = LOAD_BALANCER.ref(self._settings.name_for(service), self._settings.namespace)
         self._service_of[own] = ref
         sharing = find_sharing(service, self._find, self._find_same_name)
         primary = sharing.primary if isinstance(sharing, SharedAddress) else None
         holder = self._holder_of(service, primary)
-        balancer, strays = self.find_load_balancer(own), self._find_orphans(ref, own)
-        held = {address for one in (balancer, *strays) if one is not None for address in one.reserved}
+        balancer, orphans = self.find_load_balancer(own), self._find_orphans(record, ref, own)
+        reserved = {address for one in (balancer, *orphans) if one is not None for address in one.reserved}
         return ServiceState(
             service=service,
             now=now,
             load_balancer=balancer,
-            orphans=strays,
+            orphans=orphans,
             sharing=sharing,
             sharers=self._sharers_of(primary) if primary is not None else (),
-            users=users_of(service, self._sharers_of(service), held),
+            users=users_of(service, self._sharers_of(service), reserved),
             primary_network=self._network_of(primary) if primary is not None else "",
             holder=holder,
             is_reserved=holder is None or bool(holder.ingress) or self._is_reserved(service),
             host=self._host_availability(now),
             interfaces=self._read_interfaces(now) if service.network else None,
-            wait=pause,
-            is_gone=is_over,
-            new_removed_keys=self._find_new_removed_keys(ref, service),
-            has_new_request=self._requests.get(ref, service.requested) != service.requested,
+            wait=record.wait,
+            is_gone=is_gone,
+            new_removed_keys=_find_new_removed_keys(record, service),
+            has_new_request=record.requested not in (None, service.requested),
         )
 
     def mark_executed(self, state: ServiceState) -> None:
-        """What was wished is told by now, where it is to be told at all."""
-        self._requests[state.service.ref] = state.service.requested
+        """The plan for what the service requests was executed."""
+        self.record(state.service.ref).requested = state.service.requested
 
     def forget(self, ref: ObjectRef) -> None:
-        """The service is gone, and nothing is left of it."""
-        for memory in (self._known, self._former_names, self._removed_keys, self._requests):
-            memory.pop(ref, None)
-        self._service_of = {own: home for own, home in self._service_of.items() if home != ref}
+        """Drop the record of a service that is deleted, with its load balancer."""
+        self.records.pop(ref, None)
+        self._service_of = {name: service for name, service in self._service_of.items() if service != ref}
 
     def find_service(self, ref: ObjectRef) -> Service | None:
-        return self.service_answers.latest(ref, self.services.get(ref))
+        return self.services.get(ref)
 
     def find_load_balancer(self, ref: ObjectRef) -> LoadBalancer | None:
-        return self.balancer_answers.latest(ref, self.balancers.get(ref))
+        return self.load_balancers.get(ref)
 
     def _find(self, namespace: str, name: str) -> Service | None:
         return self.find_service(SERVICE.ref(name, namespace))
 
     def _find_same_name(self, name: str) -> list[str]:
-        return sorted(
-            one.title for one in self.services.values() if one.name == name and one.wants_load_balancer
-        )
+        services = self._service_informer.values()
+        return sorted(one.title for one in services if one.name == name and one.wants_load_balancer)
 
-    def _remember(self, ref: ObjectRef, service: Service) -> None:
-        before = self._known.get(ref)
+    def _last(self, ref: ObjectRef) -> Service | None:
+        record = self.records.get(ref)
+        return None if record is None else record.last
+
+    def _remember(self, record: ServiceRecord, ref: ObjectRef, service: Service) -> None:
+        before = record.last
         if before is not None and before.uid != service.uid:
             former = LOAD_BALANCER.ref(self._settings.name_for(before), self._settings.namespace)
-            self._former_names.setdefault(ref, {})[former] = None
+            record.former[former] = None
             self._service_of[former] = ref
-        if service.has_finalizer or (before is not None and before.uid == service.uid):
-            self._known[ref] = service
-        elif before is not None:
-            del self._known[ref]
+        keeps = service.has_finalizer or (before is not None and before.uid == service.uid)
+        record.last = service if keeps else None
 
-    def _find_orphans(self, ref: ObjectRef, own: ObjectRef) -> tuple[LoadBalancer, ...]:
-        """Load balancers of services that had this name before.
+    def _find_orphans(
+        self, record: ServiceRecord, ref: ObjectRef, own: ObjectRef
+    ) -> tuple[LoadBalancer, ...]:
+        """Load balancers of earlier services of this name.
 
-        Those whose UIDs this process has seen; and those with the mark of this guest that are labelled for a service
-        of this name and are called so. Labels alone prove nothing: another cluster of our name may share the
-        namespace, and have a service of the same name.
+        Those whose uids this process has observed; and those with the uid of this guest in an annotation, which are
+        labelled for a service of this name and have the name for one. Labels alone prove nothing: another cluster of
+        our name may share the namespace, and have a service of the same name.
         """
         owner, found = Owner(self._settings.cluster, ref.namespace, ref.name), []
-        former = self._former_names.get(ref, {})
+        former = record.former
         for one in {**former, **self._owned.get(ref, {})}:
             balancer = self.find_load_balancer(one) if one != own else None
             if balancer is None or balancer.owner != owner:
@@ -229,8 +260,8 @@ class ServiceIndex:
 
     def _is_marked_orphan(self, balancer: LoadBalancer) -> bool:
         owner, mark = balancer.owner, balancer.annotations.get(names.GUEST_MARK)
-        is_called_so = is_load_balancer_name(balancer.name, owner.cluster, owner.namespace, owner.service)
-        return self._names_cluster and is_called_so and bool(mark) and mark == self.guest_uid
+        has_name = is_load_balancer_name(balancer.name, owner.cluster, owner.namespace, owner.service)
+        return self._names_cluster and has_name and bool(mark) and mark == self.guest_uid
 
     def _sharers_of(self, primary: Service) -> tuple[Service, ...]:
         found = (self.find_service(ref) for ref in self._sharing.members(primary.namespace, primary.name))
@@ -241,19 +272,18 @@ class ServiceIndex:
             return None
         if primary is not None and service.primary_label == sharing_label(primary.namespace, primary.name):
             return primary
-        namespace, _, name = service.primary_label.partition(".")  # one that was cut finds nobody
+        namespace, _, name = service.primary_label.partition(".")  # one that was cut finds none
         return self._find(namespace, name)
 
     def _is_reserved(self, service: Service) -> bool:
-        """Whether a load balancer, of whatever service, keeps what it shows. Asked of few services, seldom."""
+        """Whether a load balancer, of any service, reserves an address that the service shows."""
         shown = service.shown
-        if not shown or not self.balancers.is_watching:
+        if not shown or not self._informer.is_watching:
             return True
-        balancers = (self.find_load_balancer(ref) for ref, _ in self.balancers.items())
         return any(
             shown & set(one.reserved)
-            for one in balancers
-            if one is not None and not (one.changes_pool or one.has_released_address)
+            for one in self.load_balancers.values()
+            if not (one.changes_pool or one.has_released_address)
         )
 
     def _network_of(self, primary: Service) -> str:
@@ -262,19 +292,12 @@ class ServiceIndex:
         made_for = balancer.annotations.get(names.FIXED_NETWORK) if balancer is not None else None
         return primary.network if made_for is None else made_for
 
-    def _find_new_removed_keys(self, ref: ObjectRef, service: Service) -> tuple[str, ...]:
-        known = self._removed_keys.get(ref)
-        if known == service.removed_keys or (known is None and not service.removed_keys):
-            return ()
-        self._removed_keys[ref] = service.removed_keys
-        return tuple(key for key in service.removed_keys if key not in known) if known is not None else ()
-
-    # --- what is not known --------------------------------------------------------------------------------------------
+    # --- informers that are not watching --------------------------------------------------------------------------------------------
 
     def _host_availability(self, now: datetime) -> Unavailable | None:
-        if self.balancers.is_watching:
+        if self._informer.is_watching:
             return None
-        problem, since = self.balancers.error, self.balancers.error_since
+        problem, since = self._informer.error, self._informer.error_since
         if problem is None or since is None:
             return Unavailable(until=now + RELIST_WAIT)
         if isinstance(problem, (Unauthorized, Forbidden)) or now - since >= WATCH_GRACE:
@@ -282,9 +305,9 @@ class ServiceIndex:
         return Unavailable(until=since + WATCH_GRACE)
 
     def _read_interfaces(self, now: datetime) -> Interfaces | Unavailable | None:
-        if self.interfaces.is_watching:
-            return self.interfaces.get(INTERFACES)
-        problem, since = self.interfaces.error, self.interfaces.error_since
+        if self._interface_informer.is_watching:
+            return self._interface_informer.get(INTERFACES)
+        problem, since = self._interface_informer.error, self._interface_informer.error_since
         if problem is None or since is None or now - since < WATCH_GRACE:
             return Unavailable(until=now + RELIST_WAIT)
         return Unavailable(
@@ -294,3 +317,12 @@ class ServiceIndex:
 
 def _owner_of(balancer: LoadBalancer) -> ObjectRef:
     return SERVICE.ref(balancer.owner.service, balancer.owner.namespace)
+
+
+def _find_new_removed_keys(record: ServiceRecord, service: Service) -> tuple[str, ...]:
+    """Annotations without effect that were added since the last reconcile; none at the first one."""
+    known, keys = record.removed_keys, service.removed_keys
+    if known == keys or (known is None and not keys):
+        return ()
+    record.removed_keys = keys
+    return tuple(key for key in keys if key not in known) if known is not None else ()

@@ -59,7 +59,7 @@ def test_the_log_tells_the_life_of_a_service_in_plain_words():
     name, lines = tell(story)
 
     assert lines == [
-        f"Service default/web: {deed}"
+        f'info: {deed} service="default/web"'
         for deed in (
             "finalizer added because it is about to have a load balancer on Harvester",
             f"load balancer {name} created because it has none",
