@@ -502,7 +502,7 @@ def test_flags_without_effect_are_named():
         await asyncio.sleep(1)
         return world.said("without effect")
 
-    assert tell(story) == ["accepted without effect: --cluster-cidr, --profiling"]
+    assert tell(story) == ["info: accepted without effect: --cluster-cidr, --profiling"]
 
 
 def test_the_address_of_the_guest_can_be_said_by_itself():
