@@ -21,12 +21,13 @@ from typing import Any, Literal
 
 from windrow.client.client import Client
 from windrow.core.clock import Clock, format_time
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError, NotFound
 from windrow.kubernetes.objects import new_object, uid_of
 from windrow.kubernetes.resources import EVENT, ApiResource, ObjectRef, ref_of
 
-log = logging.getLogger(__name__)
+log = with_values(logging.getLogger(__name__))
 
 SPAM_BURST = 25
 SPAM_REFILL = timedelta(minutes=5)
@@ -126,7 +127,7 @@ class EventRecorder:
         try:
             await self._create_or_count(key, message)
         except KubeError as error:
-            log.warning("Event %s about %s was not written: %s", note.reason, note.involved_object, error)
+            log.warning("Event %s not written: %s", note.reason, error, object=note.involved_object)
 
     def _aggregate(self, note: EventNote) -> tuple[EventNote, str]:
         """What identifies the Event to count on, and the message to write."""

@@ -28,6 +28,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from windrow.client.client import PAGE_SIZE, Client
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock, sleep
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import Expired, KubeError, ServerError, error_from_status
@@ -38,7 +39,7 @@ from windrow.kubernetes.resources import ApiResource, ObjectRef, ref_of
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 INITIAL_BACKOFF_S = 0.8
 MAX_BACKOFF_S = 30.0
@@ -101,6 +102,7 @@ class Informer(Generic[V]):
     ) -> None:
         self.kind = kind
         self.namespace = namespace
+        self._log = with_values(_log, resource=kind.group_resource, namespace=namespace or "*")
         self.error: KubeError | None = None
         self.error_since: datetime | None = None
         self._transport = transport
@@ -169,7 +171,7 @@ class Informer(Generic[V]):
                     await self._watch_from_version()
                 except Expired:
                     self._watching = False
-                    log.info("%s: the watch is too old to go on; listing again", self._scope)
+                    self._log.info("watch expired (410 Gone); listing again")
                     await self._wait_backoff()
                     self._failures += 1
                 except KubeError as error:
@@ -249,7 +251,7 @@ class Informer(Generic[V]):
             return self.read(raw)
         except Exception:
             # One malformed object must not hide the others, nor look like a deletion.
-            log.exception("%s cannot be read; its last known state is kept", ref)
+            self._log.exception("object cannot be read; its last known state is kept", object=ref)
             return self._values.get(ref)
 
     def _store(self, ref: ObjectRef, after: V | None) -> None:
@@ -276,7 +278,7 @@ class Informer(Generic[V]):
         if self.error is None:
             self.error_since = self._clock.now()
         if self.error is None or self.error.message != error.message:
-            log.warning("%s: %s", self._scope, error)
+            self._log.warning("list or watch failed: %s; trying again", error)
             if self._on_error is not None:
                 self._on_error(error)
         self.error = error
@@ -293,7 +295,7 @@ class Informer(Generic[V]):
     def _clear_error(self) -> None:
         self._watching = True
         if self.error is not None:
-            log.info("%s: watching again", self._scope)
+            self._log.info("watching again")
             if self._on_error is not None:
                 self._on_error(None)
         self.error = None

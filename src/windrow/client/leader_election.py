@@ -20,12 +20,13 @@ from typing import Any
 from windrow.client.client import Client
 from windrow.core.clock import Clock, format_micro_time, sleep
 from windrow.core.duration import render_duration
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, OutcomeUnknown
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import LEASE, ObjectRef
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 RELEASE_TIMEOUT_S = 5.0
 
@@ -58,6 +59,7 @@ class LeaderElector:
     ) -> None:
         self.ref: ObjectRef = LEASE.ref(name, namespace)
         self.identity = identity
+        self._log = with_values(_log, lease=f"{namespace}/{name}", identity=identity)
         self.is_leader = False
         # A claim was sent: its answer says whether the Lease is ours, and a cancellation does not wait for that answer.
         self._is_claiming = False
@@ -87,7 +89,7 @@ class LeaderElector:
         """
         try:
             await self._acquire()
-            log.info("%s: became leader as %s", self.ref, self.identity)
+            self._log.info("became leader")
             await self._run_while_leading(work)
         finally:
             await self._release()
@@ -151,7 +153,7 @@ class LeaderElector:
             return False  # another candidate was first
         except KubeError as error:
             self._is_claiming = self._is_claiming and isinstance(error, OutcomeUnknown)
-            log.warning("%s: %s", self.ref, error)
+            self._log.warning("Lease not acquired or renewed: %s; trying again", error)
             return False
 
     async def _acquire_or_renew(self) -> bool:
@@ -212,7 +214,9 @@ class LeaderElector:
                 while not await self._try_release():
                     pass  # a renewal that was sent before has arrived now
         except (KubeError, TimeoutError) as error:
-            log.info("%s could not be released: %s", self.ref, error or "no answer")
+            self._log.info(
+                "Lease not released: %s; the next leader waits until it expires", error or "no answer"
+            )
 
     async def _try_release(self) -> bool:
         """Whether the Lease is not ours now."""

@@ -16,12 +16,13 @@ from typing import Generic, TypeVar
 from windrow.controller.outcomes import Changed, Failed, Outcome, Refused, Settled, Waiting
 from windrow.controller.queue import WorkQueue
 from windrow.core.clock import Clock
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError
 
 K = TypeVar("K", bound=Hashable)
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Controller(Generic[K]):
         on_added: Callable[[K], None] | None = None,
     ) -> None:
         self.name = name
+        self._log = with_values(_log, controller=name)
         self.queue: WorkQueue[K] = WorkQueue(clock, on_added)
         self._reconcile = reconcile
         self._clock = clock
@@ -94,10 +96,10 @@ class Controller(Generic[K]):
         try:
             return await self._reconcile(key)
         except KubeError as error:
-            log.warning("%s: %s: %s", self.name, key, error)
+            self._log.warning("reconcile failed: %s; trying again", error, key=key)
             return Failed(error)
         except Exception as error:
-            log.exception("%s: %s: unexpected error", self.name, key)
+            self._log.exception("reconcile failed with an unexpected error; trying again", key=key)
             return Failed(error)
 
     def _requeue(self, key: K, outcome: Outcome) -> None:

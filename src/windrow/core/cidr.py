@@ -84,8 +84,3 @@ class Range:
         if self.first == self.last:
             return str(self.first)
         return f"{self.first}-{self.last}"
-
-
-def parse_ranges(text: str) -> tuple[Range, ...]:
-    """The ranges in a comma list; empty for empty text. Raises NotAddress."""
-    return tuple(Range.parse(part) for part in text.split(",") if part.strip())

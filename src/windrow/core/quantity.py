@@ -58,11 +58,6 @@ class Quantity:
         nanos = _divide(int(f"{whole}{fraction}") * times * NANO, by * 10 ** len(fraction))
         return cls(max(-LARGEST, min(LARGEST, nanos)), form)
 
-    @classmethod
-    def of_bytes(cls, count: int) -> Quantity:
-        """`count` bytes, printed as `2Gi`, `512Mi`, …"""
-        return cls(count * NANO, Form.BINARY)
-
     @property
     def value(self) -> int:
         """The amount as a whole number, rounded away from zero (Go's `Value()`)."""

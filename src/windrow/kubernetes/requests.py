@@ -6,7 +6,7 @@ Every function here returns a `Request` and does nothing else. Bodies are JSON u
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -176,8 +176,3 @@ def delete(
 def delete_collection(kind: ApiResource, namespace: str = "", *, labels: str = "") -> Request:
     query = (("labelSelector", labels),) if labels else ()
     return Request("DELETE", kind.path(namespace), query)
-
-
-def with_user_agent(request: Request, user_agent: str) -> Request:
-    """The same request with a User-Agent, which API servers take as the default field manager."""
-    return replace(request, headers=(*request.headers, ("User-Agent", user_agent)))

@@ -5,6 +5,7 @@ import logging
 import socket
 import ssl
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -168,9 +169,9 @@ async def test_redirects_are_not_followed():
 
 
 async def test_request_headers_are_those_of_the_request():
-    request = requests.merge_patch(NODE.ref("a"), {})
+    request = replace(requests.merge_patch(NODE.ref("a"), {}), headers=(("User-Agent", "me"),))
     async with connected_to(OK, token="t") as (server, transport):
-        await transport.send(requests.with_user_agent(request, "me"))
+        await transport.send(request)
 
     head = server.heads[0]
     for line in (

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.cidr import NotAddress, Range, is_address, parse_address, parse_ranges
+from windrow.core.cidr import NotAddress, Range, is_address, parse_address
 
 addresses = st.ip_addresses(v=4)
 ranges = st.builds(lambda one, other: Range(min(one, other), max(one, other)), addresses, addresses)
@@ -55,14 +55,6 @@ def test_a_range_gives_each_of_its_addresses_once() -> None:
         "10.0.1.0",
         "10.0.1.1",
     ]
-
-
-def test_a_list_of_ranges_is_separated_by_commas() -> None:
-    assert [str(found) for found in parse_ranges("10.0.0.1, 10.0.1.0/31,")] == [
-        "10.0.0.1",
-        "10.0.1.0-10.0.1.1",
-    ]
-    assert parse_ranges("") == ()
 
 
 def test_a_name_is_not_an_address() -> None:

@@ -74,7 +74,7 @@ def test_values_are_rounded_away_from_zero() -> None:
 
 def test_bytes_count() -> None:
     assert Quantity.parse("40Gi").bytes == 40 * 2**30
-    assert str(Quantity.of_bytes(3 * 2**29)) == "1536Mi"
+    assert str(Quantity.parse("1.5Gi")) == "1536Mi"
 
 
 def test_a_sum_keeps_the_suffixes_of_its_first_part_that_is_not_zero() -> None:
