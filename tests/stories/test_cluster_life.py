@@ -171,7 +171,7 @@ async def set_heartbeats(room: Simulation, names: set[str], *, beating: bool) ->
             await Client(cluster.local("system:admin", ("system:masters",))).strategic_patch(
                 NODE.ref(name), change, "status"
             )
-    cluster.pulse.tell()
+    cluster.changed.notify()
 
 
 def test_a_revoked_credential_replaces_nothing_because_unknown_is_not_gone() -> None:

@@ -1,4 +1,4 @@
-"""From a record to what the bootstrap and the node driver need to know."""
+"""From a Machine to the specs that the bootstrap and the node driver take."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def build_bootstrap_spec(
     secrets: ClusterSecrets,
     credential: GuestCredential | None,
 ) -> BootstrapSpec:
-    """What this machine shall become."""
+    """The bootstrap spec of this machine."""
     return replace(
         sample_bootstrap_spec(cluster, pool, machine.version),
         hostname=machine.name,
@@ -115,7 +115,7 @@ def sample_machine_spec(cluster: Cluster, pool: Pool, number: int = 0) -> Machin
 
 
 def find_config_hash(cluster: Cluster, pool: Pool, version: str) -> str:
-    """A digest of the configuration that the pool's machines would be born with now; "" where there is none."""
+    """A digest of the configuration that the pool's machines would be created with now; "" where there is none."""
     try:
         return find_distribution(version).config_hash(sample_bootstrap_spec(cluster, pool, version))
     except InvalidBootstrapSpec:

@@ -1,4 +1,4 @@
-"""Whether somebody else manages the same kinds: two managers of one Cluster would make its machines twice."""
+"""Whether a Rancher manages the same kinds: two controllers of one Cluster would create its machines twice."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from windrow.client.client import Client
+from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine, with_status
 from windrow.clusters.api.secrets import SecretData
-from windrow.clusters.mutation_cache import MutationCache
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import Clock

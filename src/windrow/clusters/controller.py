@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.middleware.retry import RetryingTransport
+from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
 from windrow.clusters.api.cluster import ResolveDriver, harvester_only
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.api.machine import Machine, read_machine
-from windrow.clusters.api.secrets import SecretData, read_any_secret_data, read_secret_data
+from windrow.clusters.api.secrets import SecretData, read_secret_data
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.executor import Executor, keep_since
 from windrow.clusters.execute.machine_actions import MachineActions
-from windrow.clusters.mutation_cache import MutationCache
 from windrow.clusters.observer import Observer, clusters_using_config, credentials_of, guest_endpoints
 from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine
 from windrow.clusters.plan.diagnosis import diagnose
@@ -90,18 +90,16 @@ class ClusterController:
             return RetryingTransport(connect(access), clock, rng)
 
         self._clusters: MutationCache[Raw] = MutationCache(
-            new_informer(CLUSTER, _unread), _unread, resource_version_of
+            new_informer(CLUSTER, _unread), resource_version_of, clock
         )
         self._machines: MutationCache[Machine] = MutationCache(
-            new_informer(MACHINE, read_machine), read_machine, lambda machine: machine.resource_version
+            new_informer(MACHINE, read_machine), lambda machine: machine.resource_version, clock
         )
         self._configs = MachineConfigs(
             api, lambda kind: new_informer(kind, _unread), self._on_configs, resolve_driver
         )
         self._secrets: MutationCache[SecretData] = MutationCache(
-            new_informer(SECRET, read_secret_data),
-            read_any_secret_data,
-            lambda secret: secret.resource_version,
+            new_informer(SECRET, read_secret_data), lambda secret: secret.resource_version, clock
         )
         self._guest_clusters = GuestClusterCache(connect, clock, rng)
         self._credentials: dict[str, str] = {}  # machine uid -> its credential
@@ -131,11 +129,11 @@ class ClusterController:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            caches = (self._clusters.cache, self._machines.cache, self._secrets.cache)
-            for cache in caches:
-                group.create_task(cache.run(), name=f"watch {cache.kind.plural}")
-            for cache in caches:
-                await cache.wait_for_sync()
+            informers = (self._clusters.informer, self._machines.informer, self._secrets.informer)
+            for informer in informers:
+                group.create_task(informer.run(), name=f"watch {informer.kind.plural}")
+            for informer in informers:
+                await informer.wait_for_sync()
             for configs in self._configs.watch(group, [HARVESTER_CONFIG.kind]):
                 await configs.wait_for_sync()
             for machine in self._machines.values():
@@ -149,21 +147,19 @@ class ClusterController:
     # -- event handlers -------------------------------------------------------------------------------------------
 
     async def _on_clusters(self) -> None:
-        async for before, after in self._clusters.cache.changes():
+        async for before, after in self._clusters.informer.changes():
             raw = after or before
             if raw is None:
                 continue
             ref = CLUSTER.ref(name_of(raw), namespace_of(raw))
-            self._clusters.on_watch_event(ref, after)
             self._secret_users.update(ref, after)
             self.controller.queue.add(ref)
 
     async def _on_machines(self) -> None:
-        async for before, after in self._machines.cache.changes():
+        async for before, after in self._machines.informer.changes():
             machine = after or before
             if machine is None:
                 continue
-            self._machines.on_watch_event(machine.ref, after)
             if after is not None:
                 self._track(after)
             else:
@@ -181,11 +177,10 @@ class ClusterController:
                     self.controller.queue.add(ref)
 
     async def _on_secrets(self) -> None:
-        async for before, after in self._secrets.cache.changes():
+        async for before, after in self._secrets.informer.changes():
             secret = after or before
             if secret is None:
                 continue
-            self._secrets.on_watch_event(SECRET.ref(secret.name, secret.namespace), after)
             if before != after:
                 self._prober.probe_again(f"{secret.namespace}:{secret.name}")
             self._enqueue_users(f"{secret.namespace}:{secret.name}", secret.cluster_uid)
@@ -227,7 +222,7 @@ class ClusterController:
     # -- reconcile -----------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: ObjectRef) -> Outcome:
-        if not (self._clusters.cache.is_watching and self._machines.cache.is_watching):
+        if not (self._clusters.informer.is_watching and self._machines.informer.is_watching):
             now = self._clock.now()
             return Waiting("the management API", now, "reconciliation resumes", now + SYNC_RETRY)
         if self._group is not None and (raw := self._clusters.get(key)) is not None:

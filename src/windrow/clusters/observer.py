@@ -1,8 +1,8 @@
-"""One look at one Cluster: everything the plan needs, read once, before anything is decided.
+"""Observation of one Cluster: everything the plan needs, read once, before anything is decided.
 
-What changes often comes from caches that watches keep. Asked for each time are only: the preflight, until it has
-passed; whether the account that is to be made for the guest is free; the pods of a node that is being emptied; and
-what a deleted cluster's services have on Harvester, once its machines are gone.
+What changes often comes from informers. Read each time are only: what the preflight checks, until it has passed;
+whether the name of the guest's ServiceAccount is free; the pods of a Node that is being drained; and the LoadBalancers
+of a deleted cluster, once its machines are gone.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of
 from windrow.kubernetes.resources import POD, SECRET, ApiResource, ObjectRef
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, Machines, MachineStatus, Problem
 
-# A guest that answers and does not tell its uid is asked again, with the next look that comes after this.
+# How long after an attempt the uid of a guest that did not report it is read again.
 GUEST_UID_RETRY = timedelta(minutes=10)
 
 
@@ -289,7 +289,7 @@ class Observer:
         ]
         if not taken:
             return []
-        message = f"{taken[0]} on Harvester belongs to somebody else, perhaps to another cluster called {cluster.name}"
+        message = f"{taken[0]} on Harvester is not this cluster's, perhaps that of another cluster called {cluster.name}"
         hint = (
             "rename the cluster, choose another vmNamespace, or name a Secret with the guest's credential in "
             "cloud-provider-config"

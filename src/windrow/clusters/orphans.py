@@ -1,6 +1,6 @@
 """What the guest itself had made on Harvester: the load balancers of its services, as they are found there.
 
-A guest that is deleted as a whole deletes no service, so nobody tells Harvester to give their addresses back. What
+A guest that is deleted as a whole deletes no service, so Harvester keeps their addresses. What
 its cloud provider made bears the cluster's name as a label, in the namespace of the guest's account.
 """
 

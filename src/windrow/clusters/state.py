@@ -1,4 +1,4 @@
-"""Everything the manager looked at before it decides: one frozen snapshot per Cluster, with its own `now`."""
+"""The observed state of one Cluster, with its own `now`: a frozen snapshot from which the plan is made."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Node:
     uid: str = ""
     machine_uid: str = ""
     ready: bool = False
-    ready_message: str = ""  # kubelet's words, or the node controller's
+    ready_message: str = ""  # of the condition, by kubelet or the node controller
     since: datetime | None = None
     provider_id: str = ""
     addresses: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class GuestState:
     because: str = ""
     nodes: tuple[Node, ...] = ()
     published_server: str = ""  # the server in the kubeconfig for people, "" when there is none yet
-    probed_since: datetime | None = None  # by this process; what happened before it began, nobody saw
+    probed_since: datetime | None = None  # by this process; what happened before is unknown
 
     @property
     def is_reachable(self) -> bool:
@@ -87,7 +87,7 @@ class GuestState:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod that stands in the way of emptying a node."""
+    """A pod that has to leave a Node that is drained."""
 
     namespace: str
     name: str
@@ -97,13 +97,13 @@ class Pod:
 # States of a VM that does not run and will not by itself.
 STOPPED_STATES = frozenset({"stopped", "failed"})
 
-# The phase of a machine whose node is Ready, but not yet whole.
+# The phase of a machine whose Node is Ready, but not initialized yet.
 INITIALIZING = "Initializing"
 
 
 @dataclass(frozen=True, slots=True)
 class ActionFailure:
-    """Why the last attempt for a machine, or for the cluster, broke."""
+    """Why the last action on a machine, or on the cluster, failed."""
 
     message: str
     hint: str
@@ -112,7 +112,7 @@ class ActionFailure:
 
 @dataclass(frozen=True, slots=True)
 class CredentialProblem:
-    """Why a credential opens no Harvester now. `certain`: the credential is wrong, not only the way to Harvester."""
+    """Why a credential does not work now. `is_rejected`: the credential is wrong, not only Harvester unreachable."""
 
     message: str
     hint: str
@@ -124,7 +124,7 @@ class CredentialProblem:
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """One machine from all sides: its record, what Harvester shows, what the guest shows."""
+    """One machine: its record, its VM on Harvester, its Node in the guest."""
 
     record: Machine
     vm: MachineStatus | None = None
@@ -191,7 +191,7 @@ class GuestCredentialState:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """One look at one Cluster."""
+    """The observed state of one Cluster."""
 
     now: datetime
     cluster: Cluster
@@ -200,14 +200,14 @@ class ClusterState:
     guest: GuestState = field(default_factory=GuestState)
     secrets: ClusterSecrets | None = field(default=None, repr=False)
     guest_credential: GuestCredentialState = field(default_factory=GuestCredentialState)
-    # None: not asked, because it passed before. Empty: all well.
+    # None: not run, because it passed before. Empty: no problems.
     preflight: tuple[Problem, ...] | None = None
     config_hashes: Mapping[str, str] = field(default_factory=dict)  # of the configuration, by pool
-    # Of its credentials that open nothing. None: not all of them were tried yet.
+    # Of its credentials. None: not all of them were probed yet.
     credential_problems: tuple[CredentialProblem, ...] | None = None
-    # Whether the uid of the guest is not recorded, and it is time to ask for it.
+    # Whether the uid of the guest is not recorded, and is due to be read.
     needs_guest_uid: bool = False
-    # On Harvester, of a cluster whose machines are all gone. None: there can be none, or it is too early to ask.
+    # On Harvester, of a deleted cluster without machines. None: there can be none, or it is too early to list them.
     orphans: Orphans | None = None
 
     @property
@@ -220,7 +220,7 @@ class ClusterState:
 
     @property
     def has_lost_secrets(self) -> bool:
-        """Whether the Secret is gone by which its machines were made."""
+        """Whether the Secret that its machines were made with does not exist any more."""
         return self.secrets is None and bool(self.recorded.init_server_uid or self.recorded.initialized)
 
     @cached_property
@@ -239,14 +239,14 @@ class ClusterState:
 
     @cached_property
     def etcd_members(self) -> tuple[MachineState, ...]:
-        """The machines that are, as far as is known, members of etcd, leaving ones included until they have left."""
+        """The machines that are etcd members as far as is known, those being removed included."""
         return tuple(machine for machine in self.machines if self.is_etcd_member(machine))
 
     def is_etcd_member(self, machine: MachineState) -> bool:
         if not machine.is_etcd or (not machine.record.has_joined and machine.node is None):
             return False
         if machine.node is None:
-            # RKE2 drops the member of a Node that is deleted; silence proves nothing.
+            # RKE2 removes the member of a Node that is deleted; an unreachable API proves nothing.
             return not self.guest.is_reachable
         return not machine.node.etcd_removed
 
@@ -282,9 +282,9 @@ class ClusterState:
         return since is not None and self.now < since + timeout
 
     def is_initialized(self, machine: MachineState) -> bool:
-        """Ready, and everything that makes a node whole has been done.
+        """Whether its Node is Ready and initialized by the cloud provider, and has its role label.
 
-        A node is shown as Ready for a while after its VM is gone or stands still; Harvester knows at once.
+        A node is shown as Ready for a while after its VM is deleted or stopped; Harvester reports it at once.
         """
         node = machine.node
         if node is None or not node.ready or machine.is_down:

@@ -150,7 +150,7 @@ class ClusterReading:
 
 # -- HarvesterConfig ---------------------------------------------------------------------------------------------
 
-# Filled in by whoever creates the machine, never by the user (reference/04 §1.6).
+# Set by the node driver's caller, never by the user (reference/04 §1.6).
 _NOT_USER_FIELDS = (
     frozenset({"cloudConfig", "clusterId", "clusterName", "clusterType", "kubeconfigContent"}) | NOT_OPTIONS
 )

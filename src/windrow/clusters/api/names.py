@@ -47,12 +47,12 @@ KUBECONFIG_KEY = "value"
 
 
 def secrets_name(cluster: str) -> str:
-    """The Secret with everything secret that a cluster is born with."""
+    """The Secret with the certificate authorities and tokens of a cluster."""
     return f"{cluster}-windrow-secrets"
 
 
 def kubeconfig_name(cluster: str) -> str:
-    """The Secret with the kubeconfig for people, where Rancher and Cluster API put it too."""
+    """The Secret with the admin kubeconfig, where Rancher and Cluster API put it too."""
     return f"{cluster}-kubeconfig"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from windrow.kubernetes.objects import Raw, flatten_list
 
-# Written by the server, or by whoever stored the object there; none of it is asked for by the user.
+# Written by the server or by controllers there, not by the user.
 _SERVER_FIELDS = (
     "uid",
     "resourceVersion",

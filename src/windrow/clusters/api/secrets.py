@@ -1,4 +1,4 @@
-"""The Secrets of the management API that the manager reads and writes: credentials, and what a cluster is born with."""
+"""The Secrets of the management API that the controller reads and writes: credentials, and those of a cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SecretData:
 
 
 def read_secret_data(raw: Raw) -> SecretData | None:
-    """The reading of a Secret; None for Secrets that are none of our business."""
+    """The reading of a Secret; None for Secrets that do not concern clusters."""
     data = raw.get("data") or {}
     cluster_uid = annotations_of(raw).get(CLUSTER_UID, "")
     if not cluster_uid and not _KEPT_KEYS & data.keys():
@@ -48,10 +48,6 @@ def read_secret_data(raw: Raw) -> SecretData | None:
         metadata.get("resourceVersion", ""),
         {key: _decode(text) for key, text in data.items()},
     )
-
-
-def read_any_secret_data(raw: Raw) -> SecretData:
-    return read_secret_data(raw) or SecretData(raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
 
 
 def _decode(text: str) -> str:
@@ -86,7 +82,7 @@ def read_credential(name: str, secret: SecretData | None) -> ClientConfig:
         ) from error
 
 
-# -- what a cluster is born with ---------------------------------------------------------------------------------
+# -- certificate authorities and tokens of a cluster --------------------------------------------------------------
 
 _CERTIFICATES = ("server_ca", "client_ca", "request_header_ca", "etcd_peer_ca", "etcd_server_ca")
 _TEXTS = ("service_key", "server_password", "agent_password")

@@ -1,8 +1,8 @@
-"""Where a cluster stands: what the manager itself recorded in the status of a Cluster, read back.
+"""What the controller itself recorded in the status of a Cluster, read back.
 
-The ledger fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `version`) have one writer each: the action that
-records them. (`guestUID` has a second one, should it not be known when the cluster starts.) The rest of the status is
-derived anew after every look (`status.py`).
+The recorded fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `version`) have one writer each: the
+action that records them. (`guestUID` has a second one, should it not be known when the cluster starts.) The rest of the
+status is derived anew by each reconcile (`status.py`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from windrow.kubernetes.objects import nested
 
 @dataclass(frozen=True, slots=True)
 class GuestServiceAccount:
-    """The account on Harvester made for the guest: where it is, and which credential may remove it again."""
+    """The ServiceAccount on Harvester for the guest cluster, and the credential that may delete it."""
 
     namespace: str
     name: str
     credential: str
-    harvester: str = ""  # identity of the Harvester it is on, "" where nobody may read it
+    harvester: str = ""  # identity of the Harvester it is on, "" where it may not be read
 
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """A pool's breaker that has tripped: `released` is when it let go again, None while it holds."""
+    """A pool's breaker that has tripped: `released` is since when replacements are allowed again, else None."""
 
     released: datetime | None = None
 
@@ -53,7 +53,7 @@ class RecordedStatus:
 
 
 def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
-    """The ledger in a Cluster's status. A status pasted from Rancher reads as that of a new cluster."""
+    """What is recorded in a Cluster's status. A status pasted from Rancher reads as that of a new cluster."""
     account = status.get("guestServiceAccount")
     return RecordedStatus(
         init_server_name=nested(status, "initServer", "name", default=""),

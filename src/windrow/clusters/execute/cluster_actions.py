@@ -85,7 +85,8 @@ class ClusterActions:
                 return
             if not owner:
                 raise CredentialError(
-                    f"a Secret {ref.namespace}/{ref.name} exists that is not ours", "rename or remove it"
+                    f"Secret {ref.namespace}/{ref.name} exists and is not this cluster's",
+                    "rename or remove it",
                 ) from None
             await self._context.api.delete(ref, uid=uid_of(found))
             self._context.secrets.mutated(await self._context.api.create(SECRET, raw))
@@ -229,7 +230,8 @@ class ClusterActions:
             found = await self._context.api.get(ref)
             if not annotations_of(found).get(CLUSTER_UID):
                 raise CredentialError(
-                    f"a Secret {ref.namespace}/{ref.name} exists that is not ours", "rename or remove it"
+                    f"Secret {ref.namespace}/{ref.name} exists and is not this cluster's",
+                    "rename or remove it",
                 ) from None
             change = {"metadata": {"annotations": raw["metadata"]["annotations"]}, "data": raw["data"]}
             self._context.secrets.mutated(await self._context.api.patch(ref, change))
@@ -288,6 +290,6 @@ async def _create_account_objects(client: Client, account: GuestAccount) -> None
             found = await client.get(kind.ref(raw["metadata"]["name"], raw["metadata"].get("namespace", "")))
             if not account.is_owned(found):
                 raise CredentialError(
-                    f"{kind.kind} {raw['metadata']['name']} on Harvester belongs to somebody else",
+                    f"{kind.kind} {raw['metadata']['name']} on Harvester is not this cluster's",
                     "rename the cluster, or choose another vmNamespace",
                 ) from None

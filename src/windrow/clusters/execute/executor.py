@@ -36,7 +36,7 @@ MAX_PER_RECONCILE = 64
 
 
 class Executor:
-    """Executes plans, and records an event for each action that somebody may want to read about."""
+    """Executes plans, and records events for the actions that have one."""
 
     def __init__(
         self, context: ReconcileContext, cluster_actions: ClusterActions, machine_actions: MachineActions

@@ -1,9 +1,9 @@
-"""Birth: from a Cluster that was only asked for to one whose machines are all nodes.
+"""Bootstrap: from a new Cluster to one whose machines are all Nodes.
 
-The order matters in three places only: nothing is made before the preflight passed; exactly one machine may start the
-cluster, and it is elected before its VM is ordered; the others need its address. All else happens side by side.
+The order matters in three places only: nothing is created before the preflight passed; exactly one machine may start
+the cluster, and it is elected before its VM is provisioned; the others need its address. All else happens side by side.
 
-Until the guest API has answered once (`initialized`), a lost first server is made anew from nothing, with the same
+Until the guest API server has answered once (`initialized`), a lost init server is replaced, with the same certificate
 authorities. Afterwards that would make a second, empty cluster, so it never happens again.
 """
 

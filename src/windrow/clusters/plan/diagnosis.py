@@ -85,7 +85,7 @@ def find_rule(node: NodeReadiness, vm: VmCondition, host: HostCondition) -> Rule
     )
 
 
-class Stage(IntEnum):
+class Progress(IntEnum):
     """How far a machine has come; surplus machines are deleted in this order."""
 
     STOPPED = 0
@@ -105,7 +105,7 @@ class Diagnosis:
     """
 
     phase: str
-    stage: Stage
+    progress: Progress
     health: Literal["healthy", "waiting", "stopped", "unhealthy"] = "waiting"
     waiting_for: str = ""
     next: str = ""
@@ -118,7 +118,7 @@ Diagnoses = Mapping[str, Diagnosis]  # by the name of the machine
 
 def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
     """The diagnosis of a machine, whether it is being deleted, not created yet, booting or running."""
-    stage = _find_stage(machine, state)
+    progress = _find_progress(machine, state)
     pool = state.cluster.find_pool(machine.pool) or Pool(machine.pool)
     if machine.is_deleting:
         found = _waiting("Deleting", f"Machine {machine.name} to be deleted", "its finalizer is removed")
@@ -135,7 +135,7 @@ def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
                 next="remediation resumes once that is changed",
                 until=None,
             )
-    return replace(found, stage=stage)
+    return replace(found, progress=progress)
 
 
 def _remediation_disabled(pool: Pool, state: ClusterState) -> str:
@@ -145,12 +145,12 @@ def _remediation_disabled(pool: Pool, state: ClusterState) -> str:
 
 
 def _waiting(phase: str, waiting_for: str, next: str, until: datetime | None = None) -> Diagnosis:
-    return Diagnosis(phase, Stage.NOT_JOINED, "waiting", waiting_for, next, until=until)
+    return Diagnosis(phase, Progress.NOT_JOINED, "waiting", waiting_for, next, until=until)
 
 
 def _unhealthy(phase: str, because: str, waiting_for: str = "") -> Diagnosis:
     return Diagnosis(
-        phase, Stage.NOT_JOINED, "unhealthy", waiting_for or because, "the machine is replaced", because
+        phase, Progress.NOT_JOINED, "unhealthy", waiting_for or because, "the machine is replaced", because
     )
 
 
@@ -177,16 +177,16 @@ def _host_condition(machine: MachineState) -> HostCondition:
     return "failed" if machine.vm is not None and machine.vm.host_ready is False else "ok"
 
 
-def _find_stage(machine: MachineState, state: ClusterState) -> Stage:
+def _find_progress(machine: MachineState, state: ClusterState) -> Progress:
     if machine.is_down:
-        return Stage.STOPPED
+        return Progress.STOPPED
     if machine.is_ready:
-        return Stage.INITIALIZED if state.is_initialized(machine) else Stage.NOT_INITIALIZED
+        return Progress.INITIALIZED if state.is_initialized(machine) else Progress.NOT_INITIALIZED
     if not state.guest.is_reachable and machine.node is not None:
         as_last_known = replace(machine, node=replace(machine.node, ready=machine.record.was_ready))
         if state.is_initialized(as_last_known):
-            return Stage.LAST_KNOWN_READY
-    return Stage.NOT_READY if machine.node is not None or machine.record.was_ready else Stage.NOT_JOINED
+            return Progress.LAST_KNOWN_READY
+    return Progress.NOT_READY if machine.node is not None or machine.record.was_ready else Progress.NOT_JOINED
 
 
 # -- the table's findings ----------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def _apply(finding: Finding, machine: MachineState, pool: Pool, state: ClusterSt
 
 def _healthy(machine: MachineState, state: ClusterState) -> Diagnosis:
     if state.is_initialized(machine):
-        found = Diagnosis("Ready", Stage.INITIALIZED, "healthy")
+        found = Diagnosis("Ready", Progress.INITIALIZED, "healthy")
     elif machine.node is not None and state.lacks_cloud_provider(machine.node):
         found = replace(
             _waiting(
@@ -263,7 +263,7 @@ def _missing(machine: MachineState, state: ClusterState) -> Diagnosis:
 def _stopped(machine: MachineState, state: ClusterState) -> Diagnosis:
     record, phase = machine.record, _phase_of_vm(machine)
     vm_state = machine.vm.state if machine.vm else ""
-    start = Diagnosis(phase, Stage.STOPPED, "stopped", _vm_to_run(machine), "its Node becomes Ready again")
+    start = Diagnosis(phase, Progress.STOPPED, "stopped", _vm_to_run(machine), "its Node becomes Ready again")
     if record.last_restart is None or record.restart_count == 0:
         return replace(
             start, because=f"{machine.vm_ref} is {vm_state}; a restart is quicker than a replacement"

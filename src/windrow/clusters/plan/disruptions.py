@@ -1,7 +1,7 @@
-"""Who may be taken away, and when: the only place that knows of quorum, breaker and budgets.
+"""Admission of disruptions: the only place where etcd quorum, the breaker and budgets count.
 
-Rooms ask for disruptions without regard to each other; `admit` lets through what the cluster can bear now and says of
-the rest why it is held. Nothing remembers: the next look asks again.
+Sub-planners propose disruptions without regard to each other; `admit` admits what the cluster can bear now and gives the
+reason why the rest is held. Nothing is remembered: the next reconcile proposes again.
 """
 
 from __future__ import annotations

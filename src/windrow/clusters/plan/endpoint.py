@@ -1,6 +1,6 @@
-"""Where machines join and where the API is, in endpoint mode `firstServer`.
+"""Where machines join and where the API server is, in endpoint mode `firstServer`.
 
-There is no stable endpoint in this mode: during birth everybody joins through the first server, later through any
+There is no stable endpoint in this mode: during bootstrap all machines join through the init server, later through any
 server that is Ready. Each Machine records which one it was.
 """
 

@@ -53,7 +53,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
 
 
 def plan_kept(state: ClusterState) -> list[KeepLoadBalancers]:
-    """Say what stays on Harvester although the cluster goes, and why."""
+    """Report what stays on Harvester although the Cluster is deleted, and why."""
     found = state.orphans.load_balancers if state.orphans else ()
     by_reason: dict[str, list[OrphanLoadBalancer]] = {}
     for one in found:

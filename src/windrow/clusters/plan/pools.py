@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.plan.actions import CreateMachine, DeleteMachine, Disruption, PartialPlan, Wait
-from windrow.clusters.plan.diagnosis import Diagnoses, Stage
+from windrow.clusters.plan.diagnosis import Diagnoses, Progress
 from windrow.clusters.plan.endpoint import find_join_server
 from windrow.clusters.state import ClusterState, MachineState
 
@@ -67,7 +67,7 @@ def _scale_down(
     active: tuple[MachineState, ...], surplus: int, pool: Pool, diagnoses: Diagnoses, partial: PartialPlan
 ) -> None:
     for machine in choose_machines_to_delete(active, surplus, diagnoses):
-        reason = _deletion_reason(machine, diagnoses[machine.name].stage)
+        reason = _deletion_reason(machine, diagnoses[machine.name].progress)
         why = f"pool {pool.name} asks for {pool.quantity}, {len(active)} exist; {reason}"
         partial.disruptions.append(Disruption("scale-down", machine.name, DeleteMachine(why, machine.name)))
 
@@ -80,26 +80,26 @@ def choose_machines_to_delete(
         machines,
         key=lambda machine: (
             not machine.record.delete_first,
-            diagnoses[machine.name].stage,
+            diagnoses[machine.name].progress,
             machine.record.created,
             machine.name,
         ),
     )[:count]
 
 
-def _deletion_reason(machine: MachineState, stage: Stage) -> str:
+def _deletion_reason(machine: MachineState, progress: Progress) -> str:
     if machine.record.delete_first:
         return "this one is annotated to be deleted first"
-    return _REASONS[stage]
+    return _REASONS[progress]
 
 
 _REASONS = {
-    Stage.STOPPED: "the VM of this one is not running",
-    Stage.NOT_JOINED: "this one has not joined yet",
-    Stage.NOT_READY: "this one is not Ready",
-    Stage.NOT_INITIALIZED: "this one is not initialized yet",
-    Stage.LAST_KNOWN_READY: "this one is the oldest",
-    Stage.INITIALIZED: "this one is the oldest",
+    Progress.STOPPED: "the VM of this one is not running",
+    Progress.NOT_JOINED: "this one has not joined yet",
+    Progress.NOT_READY: "this one is not Ready",
+    Progress.NOT_INITIALIZED: "this one is not initialized yet",
+    Progress.LAST_KNOWN_READY: "this one is the oldest",
+    Progress.INITIALIZED: "this one is the oldest",
 }
 
 

@@ -1,7 +1,7 @@
-"""What was changed after birth and is not acted on in this release: said, never silently dropped.
+"""Changes of the spec that this release does not apply to existing machines: reported, never silently dropped.
 
 A change is found by comparing the user's fields then and now, not rendered objects, so an upgrade of Windrow changes
-nothing. New machines are made from what is asked now, except for the version: it stays that of the cluster.
+nothing. New machines are created from the present spec, except for the version: it stays that of the cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The manager's way into its guest clusters: one link per cluster, kept open, with the Nodes it shows.
+"""Connections to guest clusters: one per cluster, kept open, with the Nodes of its API.
 
-A link asks the API once a second until it answers, then follows the Nodes by a watch. When no server answers any more
-it asks again; what it knew until then is kept, but called silent after a moment.
+A connection probes /readyz each second until the API server answers, then watches the Nodes. When no server answers
+any more it probes again; the Nodes read until then are kept, and the guest is reported as unreachable after a grace
+period.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from windrow.bootstrap.client_cert import issue_client_config
 from windrow.bootstrap.spec import ClusterSecrets
 from windrow.client.client import Client
 from windrow.client.informer import Informer
+from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
-from windrow.clusters.mutation_cache import MutationCache
 from windrow.clusters.state import GuestState, Node, read_node
 from windrow.core.clock import Clock, sleep
 from windrow.core.rng import Rng
@@ -32,9 +33,9 @@ CERTIFICATE_LIFETIME = timedelta(hours=24)
 CERTIFICATE_RENEWAL = timedelta(hours=12)
 PROBE_INTERVAL = timedelta(seconds=1)
 SLOW_PROBE_INTERVAL = timedelta(seconds=10)
-FAST_PROBE_PERIOD = timedelta(minutes=10)  # how long it is asked each second before it is asked seldom
+FAST_PROBE_PERIOD = timedelta(minutes=10)  # how long it is probed each second before it is probed slowly
 PROBE_TIMEOUT_S = 5.0
-# A watch that breaks is usually back at once. Only after this long the guest counts as silent.
+# A watch that breaks is usually back at once. Only after this long the guest counts as unreachable.
 UNREACHABLE_GRACE = timedelta(seconds=4)
 
 Connect = Callable[[ClientConfig], Transport]
@@ -121,7 +122,7 @@ class FailoverTransport:
             await transport.aclose()
 
     def _on_reply(self, request: Request, reply: Reply) -> None:
-        """A server that cannot even be read from (etcd without quorum) is as good as silent."""
+        """A server that cannot even be read from (etcd without quorum) counts as unreachable."""
         refusal = error_for(reply) if request.is_read and reply.status >= 500 else None
         if refusal is None:
             self.problem = ""
@@ -134,7 +135,7 @@ class FailoverTransport:
 
 
 class GuestConnection:
-    """One guest cluster, as far as it can be reached. `run` is its owner's task; `changed` is told of news."""
+    """The connection to one guest cluster. `run` is its owner's task; `changed` is called at each change."""
 
     def __init__(
         self,
@@ -151,15 +152,15 @@ class GuestConnection:
         self._proxy = proxy
         self._transport = FailoverTransport(self._client_config, connect, clock)
         self._reason = "it has not been asked yet"
-        # None while it answers. The grace is for those that did answer, never for one that has yet to begin.
+        # None while it is reachable. The grace is for guests that were reachable, never for one that has yet to start.
         self._unreachable_since: datetime | None = clock.now() - UNREACHABLE_GRACE
         self._probed = False
         self._opened_at = clock.now()
         self._probe_now = asyncio.Event()
         self._disconnected = False
-        self._cache: Informer[Node] = Informer(self._transport, NODE, "", read_node, clock, rng)
+        self._informer: Informer[Node] = Informer(self._transport, NODE, "", read_node, clock, rng)
         self.nodes: MutationCache[Node] = MutationCache(
-            self._cache, read_node, lambda node: node.resource_version
+            self._informer, lambda node: node.resource_version, clock
         )
         self.client = Client(self._transport)
 
@@ -167,13 +168,13 @@ class GuestConnection:
         return issue_client_config(self._secrets, url, self._clock.now(), CERTIFICATE_LIFETIME, self._proxy)
 
     def set_endpoints(self, urls: Sequence[str]) -> None:
-        """The addresses have changed: ask at once."""
+        """The addresses have changed: probe at once."""
         if tuple(urls) == self._transport.urls:
             return
         in_use = self._transport.last_used
         self._transport.set_endpoints(urls)
         if in_use and in_use not in urls:
-            # Its watch may hang for minutes without saying so.
+            # Its watch may hang for minutes without an error.
             self._disconnect()
         self._probe_now.set()
 
@@ -193,7 +194,7 @@ class GuestConnection:
 
     @property
     def grace_deadline(self) -> datetime | None:
-        """When a short silence becomes a real one."""
+        """When the guest counts as unreachable if it stays so."""
         since = self._unreachable_since
         if since is None or not self._probed or self._clock.now() >= since + UNREACHABLE_GRACE:
             return None
@@ -205,7 +206,7 @@ class GuestConnection:
     # -- the work ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep the link open until cancelled."""
+        """Keep the connection open until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._forward_changes())
             while True:
@@ -213,10 +214,7 @@ class GuestConnection:
                 await self._watch_nodes()
 
     async def _forward_changes(self) -> None:
-        async for before, after in self._cache.changes():
-            node = after or before
-            if node is not None:
-                self.nodes.on_watch_event(NODE.ref(node.name), after)
+        async for _ in self._informer.changes():
             self._changed()
 
     async def _probe_until_ready(self) -> None:
@@ -264,9 +262,9 @@ class GuestConnection:
             self._changed()
 
     async def _watch_nodes(self) -> None:
-        """Follow the nodes until no server answers any more."""
+        """Watch the Nodes until no server answers any more."""
         self._disconnected = False
-        watch = asyncio.ensure_future(self._cache.run())
+        watch = asyncio.ensure_future(self._informer.run())
         watch.add_done_callback(lambda _: self._transport.changed.set())
         try:
             while True:
@@ -291,7 +289,7 @@ class GuestConnection:
 
 
 class GuestClusterCache:
-    """All links. They live in the task group of whoever runs the manager."""
+    """All connections; their tasks live in the task group of the controller."""
 
     def __init__(self, connect: Connect, clock: Clock, rng: Rng) -> None:
         self._connect = connect
@@ -311,7 +309,7 @@ class GuestClusterCache:
         proxy: str,
         changed: Callable[[], None],
     ) -> GuestConnection:
-        """The link of this cluster, opened where there is none."""
+        """The connection of this cluster, opened where there is none."""
         if connection := self.find(cluster_uid):
             return connection
         connection = GuestConnection(secrets, self._connect, self._clock, self._rng, changed, proxy)
@@ -319,9 +317,9 @@ class GuestClusterCache:
         try:
             task = group.create_task(keeping, name=f"guest {cluster_uid}")
         except RuntimeError:
-            # A group that ends takes no more tasks, and whoever asks is about to be cancelled with it.
+            # A group that ends takes no more tasks; the caller is about to be cancelled with it.
             keeping.close()
-            raise asyncio.CancelledError("the manager is ending") from None
+            raise asyncio.CancelledError("the controller is stopping") from None
         self._connections[cluster_uid] = (connection, task)
         return connection
 
@@ -330,10 +328,10 @@ class GuestClusterCache:
             entry[1].cancel()
 
     async def _keep_alive(self, connection: GuestConnection) -> None:
-        """A defect in one link must not end the manager."""
+        """A defect in one connection must not end the controller."""
         while True:
             try:
                 await connection.run()
             except Exception:
-                log.exception("a link to a guest broke; it is opened anew")
+                log.exception("the connection to a guest cluster failed; it is opened again")
             await sleep(self._clock, SLOW_PROBE_INTERVAL)

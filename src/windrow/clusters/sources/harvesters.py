@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from windrow.client.client import Client
+from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
 from windrow.clusters.api.secrets import CredentialError, SecretData, read_credential
 from windrow.clusters.api.status import GuestServiceAccount
-from windrow.clusters.mutation_cache import MutationCache
 from windrow.clusters.sources.guest_api import Connect
 from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.kubernetes.kubeconfig import ClientConfig

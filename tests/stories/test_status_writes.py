@@ -1,0 +1,20 @@
+"""How much a cluster writes to the management API: bounds on a driven clock."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from benchmarks.status_writes import run
+
+from windrow.testing.clock import run_driven
+
+
+def test_a_machine_costs_eight_writes_from_creation_to_ready_and_none_afterwards() -> None:
+    writes = run_driven(run(servers=3, workers=17))
+
+    assert median(writes.machine_statuses.values()) <= 4
+    # The init server is given more time to boot, and has a phase more.
+    assert max(writes.machine_statuses.values()) <= 6
+    assert writes.per_machine("Event of Machine") <= 2.1
+    assert sum(writes.counts[kind] for kind in ("Machine", "Machine status", "Event of Machine")) <= 8 * 20
+    assert writes.idle_writes == 0
