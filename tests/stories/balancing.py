@@ -53,9 +53,9 @@ class Balancing:
         for raw in _definitions():
             if raw["metadata"]["name"] in served:
                 self.api.install_crd(raw)
-        pace, self.faults, self.rack = ScaledClock(clock), Faults(), Network()
+        pace, self.faults, self.network = ScaledClock(clock), Faults(), Network()
         self.handler = FaultInjector(self.api, self.faults, pace, rng)
-        self.rack.listen(VIP, PORT, self.handler)
+        self.network.listen(VIP, PORT, self.handler)
         self.log: deque[str] = deque(maxlen=100)
         hand = AdminClient(self.api.local("harvester", ("system:masters",)))
         self._mirrors = {"vms": Informer(hand, kinds.VM, 3600), "instances": Informer(hand, kinds.VMI, 3600)}
@@ -63,7 +63,7 @@ class Balancing:
             hand,
             Listers(**self._mirrors),
             self._mirrors["instances"],
-            self.rack,
+            self.network,
             Vlans({}),
             pace,
             Delays(),

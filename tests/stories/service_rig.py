@@ -91,7 +91,7 @@ class Host(Protocol):
     api: ApiServer
     handler: FaultInjector
     faults: Faults
-    rack: Network
+    network: Network
     balancers: LoadBalancerControllers
 
 

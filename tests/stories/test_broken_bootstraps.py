@@ -35,14 +35,14 @@ Damage = Callable[[str], str]
 
 
 @dataclass
-class Wiring:
-    """The wires of one machine: a fixed lease, and a console that is kept."""
+class ConsoleHost:
+    """Host interface of one machine: a fixed lease, and a recorded console."""
 
     name: str
     clock: LoopClock
-    rack: Network
+    network: Network
     rng: Rng = field(default_factory=lambda: Rng(7))
-    speed: float = 1.0
+    time_scale: float = 1.0
     lines: list[str] = field(default_factory=list)
 
     async def lease(self, nic: Nic, hostname: str) -> DhcpLease | None:
@@ -51,7 +51,7 @@ class Wiring:
     def console(self, line: str) -> None:
         self.lines.append(line)
 
-    def agent(self, report: AgentReport | None) -> None:
+    def report_agent(self, report: AgentReport | None) -> None:
         return None
 
 
@@ -79,18 +79,18 @@ def boot(damaged: str = "", damage: Damage = str) -> dict[str, str]:
     async def story() -> dict[str, str]:
         clock, rack = LoopClock(START), Network()
         power_on = machine_factory()
-        wirings = {name: Wiring(name, clock, rack) for name in ADDRESSES}
+        hosts = {name: ConsoleHost(name, clock, rack) for name in ADDRESSES}
         async with asyncio.TaskGroup() as rackside:
             tasks = []
-            for place, (name, wires) in enumerate(wirings.items()):
+            for place, (name, host) in enumerate(hosts.items()):
                 text = damage(user_data(name)) if name == damaged else user_data(name)
                 nic = Nic("nic-0", f"02:00:00:00:00:0{place}", "default/vlan")
                 hardware = Hardware("default", name, f"vm-{name}", f"vmi-{name}", text, "", (nic,), Disk())
-                tasks.append(rackside.create_task(power_on(hardware, wires).run()))
+                tasks.append(rackside.create_task(power_on(hardware, host).run()))
             await sleep(clock, LONG_ENOUGH)
             for task in tasks:
                 task.cancel()
-        return {name: "\n".join(wires.lines) for name, wires in wirings.items()}
+        return {name: "\n".join(host.lines) for name, host in hosts.items()}
 
     return run_driven(story())
 

@@ -168,7 +168,7 @@ async def set_heartbeats(room: Simulation, names: set[str], *, beating: bool) ->
                 "message": "kubelet is posting ready status",
             }
             change = {"status": {"conditions": [ready]}}
-            await Client(cluster.local("system:admin", ("system:masters",))).strategic_patch(
+            await Client(cluster.client("system:admin", ("system:masters",))).strategic_patch(
                 NODE.ref(name), change, "status"
             )
     cluster.changed.notify()
