@@ -241,7 +241,7 @@ def pack(program: Path, epoch: int) -> bytes:
 
 
 def build_info(interpreter: Interpreter, program: Path, modules: str) -> str:
-    """What is inside, for whoever must know whether an advisory concerns it."""
+    """What is inside, to decide whether an advisory concerns it."""
     lines = [
         f"program: {NAME}",
         f"sha256: {_digest(program)}",

@@ -94,16 +94,16 @@ class SmallHarvester:
 apiVersion: v1
 kind: Config
 clusters:
-- name: rack
+- name: harvester
   cluster:
     server: https://{self.address}
     certificate-authority-data: {_base64(self.authority)}
 contexts:
-- name: rack
-  context: {{cluster: rack, user: somebody}}
-current-context: rack
+- name: harvester
+  context: {{cluster: harvester, user: admin}}
+current-context: harvester
 users:
-- name: somebody
+- name: admin
   user: {user}
 """
 
@@ -115,7 +115,7 @@ users:
 
 
 NAME = "m-1"
-USER = "somebody"
+USER = "admin"
 _MARKS = {"harvesterhci.io/creator": "docker-machine-driver-harvester", "harvesterhci.io/vmName": NAME}
 _META = {
     "name": NAME,
@@ -144,7 +144,7 @@ def a_harvester(host: str = "127.0.0.1") -> Iterator[SmallHarvester]:
     """A TLS server with a certificate of a private authority; it knows one running VM."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     now, hour = datetime.datetime.now(datetime.UTC), datetime.timedelta(hours=1)
-    authority, authority_key = pki.new_ca("rack", now, 1)
+    authority, authority_key = pki.new_ca("harvester", now, 1)
     issue = functools.partial(pki.issue_certificate, authority, authority_key, now=now, lifetime=hour)
     user, user_key = issue(common_name=USER, client=True)
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -153,7 +153,7 @@ def a_harvester(host: str = "127.0.0.1") -> Iterator[SmallHarvester]:
     port = listener.getsockname()[1]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     small = SmallHarvester(address, authority, user, user_key)
-    context = _context(*issue(common_name="rack", ips=(host,), server=True), authority)
+    context = _context(*issue(common_name="harvester", ips=(host,), server=True), authority)
     threading.Thread(target=_accept, args=(listener, context, small), daemon=True).start()
     try:
         yield small

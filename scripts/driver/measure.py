@@ -5,7 +5,7 @@
 
 Several programs are measured in turn, so that what else the machine does falls on all alike; the first round does not
 count, and the median is reported. A small static launcher starts them, because a child's peak memory includes that of
-whoever forked it. With --at-once, that many are started together, and it is told when the last one had answered.
+the process that forked it. With --at-once, that many are started together, and it is told when the last one had answered.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ What is pinned is what is built. Debian drops a version from its index when a fi
 * pinned and served: built; a newer version is named, with what to do;
 * pinned and no longer in the index: asked for by its path in the pool, where files outlive the index for a while;
 * not to be had at all: with `strict`, the end. Without, the newest version that the signed index offers, and a loud
-  word about it: an old pin must not stop the work of somebody who came to change something else.
+  word about it: an old pin must not stop a build for another change.
 """
 
 from __future__ import annotations

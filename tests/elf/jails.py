@@ -64,14 +64,14 @@ def why_not() -> str:
 
 
 def furnish(jail: Jail, program: Path, folder: Path) -> None:
-    """Put into the folder what the jail has: the program, a static busybox as a witness, libraries."""
+    """Put into the folder what the jail has: the program, a static busybox, libraries."""
     for name in ("bin", "lib64", "lib/x86_64-linux-gnu", "proc", "tmp"):
         (folder / name).mkdir(parents=True)
     (folder / "tmp").chmod(0o755)
     shutil.copy(program, folder / program.name)
     (folder / program.name).chmod(0o755)
     shutil.copy(shutil.which("busybox") or BUSYBOX, folder / "bin" / "busybox")
-    # A witness linked with the host's C library: it starts where there is one.
+    # A busybox linked with the host's C library: it starts where there is one.
     shutil.copy("/bin/true", folder / "bin" / "dynamic")
     for library in LIBRARIES[jail.libraries]:
         found = next((path for parent in FOLDERS if (path := Path(parent) / library).exists()), None)

@@ -1,4 +1,4 @@
-"""The same sources give the same file, whoever builds it, where and when.
+"""The same sources give the same file, on any machine, in any folder, at any time.
 
 The libraries are taken as `make driver` left them; `scripts/driver/build.py --verify` compiles those twice, too.
 """

@@ -39,6 +39,6 @@ def test_credentials_and_authorities_are_written_where_the_runtime_looks_for_the
 
 
 @pytest.mark.parametrize("field", ["authConfigSecretName", "tlsSecretName"])
-def test_a_secret_that_nobody_read_is_refused_by_name(field: str) -> None:
+def test_a_secret_that_was_not_read_is_refused_by_name(field: str) -> None:
     with pytest.raises(InvalidBootstrapSpec, match="'missing', which was not read"):
         render_registries({"configs": {"reg.example": {field: "missing"}}}, HERE)

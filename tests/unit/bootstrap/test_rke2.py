@@ -231,7 +231,7 @@ def test_a_credential_that_is_a_file_of_the_image_stays_one(an_intent: Make) -> 
     assert CREDENTIAL not in files(intent)
 
 
-def test_a_secret_that_nobody_read_is_refused(an_intent: Make) -> None:
+def test_a_secret_that_was_not_read_is_refused(an_intent: Make) -> None:
     given = {"cloud-provider-name": "harvester", "cloud-provider-config": "secret://a:b"}
 
     with pytest.raises(InvalidBootstrapSpec, match="secret://a:b was not read"):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from windrow.cloudinit.document import BadUserData, Document, emit, parse
 from windrow.core.yaml import load
 
-# PyYAML loses U+0085 and its like in plain keys; nobody writes them, and cloud-init loses them too.
+# PyYAML loses U+0085 and its like in plain keys; they are not used, and cloud-init loses them too.
 texts = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")) | st.sampled_from("\n\t:#-'\""))
 scalars = st.none() | st.booleans() | st.integers() | texts
 values = st.recursive(
@@ -37,7 +37,7 @@ def test_the_jinja_header_stays_in_front() -> None:
         ("#include\nhttps://example.org/a\n", "an include list"),
         ("#cloud-config-archive\n- type: text/plain\n", "a cloud-config archive"),
         ("## template: jinja\n#!/bin/sh\n", "a script"),
-        ("From nobody Thu Jan  1 00:00:00 1970\n", "a MIME archive"),
+        ("From MAILER Thu Jan  1 00:00:00 1970\n", "a MIME archive"),
         ("#cloud-boothook\n#!/bin/sh\n", "a boothook"),
         ("#part-handler\n", "a part handler"),
         ("#upstart-job\n", "an upstart job"),

@@ -89,9 +89,9 @@ def test_a_cloud_init_secret_is_read_back() -> None:
     ],
 )
 def test_a_failure_names_server_credential_and_cure(error: KubeError, word: str) -> None:
-    message, hint = connection_problem(error, "https://rack:6443", "ns:cc")
+    message, hint = connection_problem(error, "https://harvester:6443", "ns:cc")
     assert word in message
-    assert "https://rack:6443" in message
+    assert "https://harvester:6443" in message
     assert "ns:cc" in message
     assert error.message in message
     assert hint

@@ -1,6 +1,6 @@
 """A whole emulated Harvester behind blocking calls: what the plugin's runner sees, on a clock that jumps.
 
-Each call drives the emulator's event loop until it is answered; between calls its time stands still.
+Each call drives the emulator's event loop until it is answered; between calls its clock is stopped.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def test_a_machine_without_a_cluster_uid_takes_no_volume_that_bears_one() -> Non
     assert went == {"own", *GOES} - {"ours", "our-own"}
 
 
-def test_a_volume_in_the_vm_goes_with_it_whoever_marked_it() -> None:
+def test_a_volume_in_the_vm_goes_with_it_whatever_its_annotations() -> None:
     went, said = taken(MACHINE, a_vm("own", "of-another-cluster", **{REMOVE_ALL_CLAIMS: "true"}))
     assert "of-another-cluster" in went
     assert "of-another-cluster" not in said

@@ -20,12 +20,12 @@ def problems_of(name: str = "c1-pool1-abcde-fghij", **fields: Any) -> list[Probl
     return [*unread, *find_problems(replace(configuration, machine_name=name))]
 
 
-def disks(*wishes: dict[str, Any]) -> dict[str, Any]:
-    return {"disks": list(wishes)}
+def disks(*specs: dict[str, Any]) -> dict[str, Any]:
+    return {"disks": list(specs)}
 
 
-def cards(*wishes: dict[str, Any]) -> dict[str, Any]:
-    return {"interfaces": list(wishes)}
+def cards(*specs: dict[str, Any]) -> dict[str, Any]:
+    return {"interfaces": list(specs)}
 
 
 def test_a_sound_machine_has_no_problems() -> None:

@@ -167,8 +167,8 @@ def test_only_what_cannot_have_happened_twice_is_repeated(
 
 
 def test_a_server_that_refuses_the_connection_is_tried_again_also_for_a_write():
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
     client = an_http(port)
 
     with pytest.raises(Unreachable, match=f"cannot reach http://127.0.0.1:{port} .*connection refused"):
@@ -436,7 +436,7 @@ def test_a_key_that_can_be_put_nowhere_is_told(monkeypatch: pytest.MonkeyPatch):
         an_http(f"https://127.0.0.1:{server.port}", access, folders=("/nonexistent",)).send(GET)
 
 
-def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it():
+def test_a_key_with_a_password_is_refused_without_a_prompt():
     certificate, key = pki.issue_certificate(
         CA, CA_KEY, common_name="ada", server=False, client=True, now=NOW, lifetime=DAY
     )

@@ -41,7 +41,7 @@ def test_a_reader_that_stopped_does_not_stop_the_speaker():
     except BlockingIOError:
         os.set_blocking(writer, True)
 
-    LineWriter(writer).write("nobody hears this")
+    LineWriter(writer).write("without a reader")
 
     os.close(reader)
     LineWriter(writer).write("nor this")

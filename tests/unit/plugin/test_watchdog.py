@@ -7,7 +7,7 @@ from windrow.plugin.watchdog import GRACE_S, Watchdog
 
 @dataclass
 class Watch:
-    """A clock that stands still until it is moved, so nothing here waits."""
+    """A clock that a test advances, so nothing here waits."""
 
     now: float = 0.0
 

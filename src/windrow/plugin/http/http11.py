@@ -1,7 +1,7 @@
 """HTTP/1.1 as the client of one API server needs it: requests to bytes, bytes to answers. Knows no sockets.
 
 `Source` reads heads, by lines; a `Body` is fed with what comes behind them, in pieces of any size. Everything that the
-server says is bounded. A connection may be used again only when the answer was read to its end and nobody said `close`.
+server says is bounded. A connection may be used again only when the answer was read to its end and neither side sent `Connection: close`.
 """
 
 from __future__ import annotations
