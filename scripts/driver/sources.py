@@ -43,7 +43,7 @@ KEYRINGS = (
 
 
 class CannotBuild(Exception):
-    """One sentence of fact and one of cure; `code` is the exit code it means."""
+    """A message and what to do; `code` is the exit code."""
 
     code = 1
 

@@ -77,8 +77,8 @@ class GuestAccount:
         return annotations_of(raw).get(CLUSTER_UID) == self.cluster_uid
 
     def _object(self, ref: ObjectRef, annotations: Mapping[str, str] | None = None, **rest: Any) -> Raw:
-        marks = {**(annotations or {}), CLUSTER_UID: self.cluster_uid}
-        return new_object(ref.kind, ref.name, ref.namespace, annotations=marks, **rest)
+        merged = {**(annotations or {}), CLUSTER_UID: self.cluster_uid}
+        return new_object(ref.kind, ref.name, ref.namespace, annotations=merged, **rest)
 
     def _bind(self, role: str) -> dict[str, Any]:
         return {

@@ -63,13 +63,13 @@ def usable_addresses(raw: Mapping[str, Any]) -> tuple[str, ...]:
     The agent also reports the guest's bridges and tunnels; those have no `name` and do not count. Link-local
     addresses are not routed. A card without an address counts as none, not as an error.
     """
-    cards = [card.get("name") for card in nested(raw, "spec", "domain", "devices", "interfaces", default=[])]
-    reported = [card for card in nested(raw, "status", "interfaces", default=[]) if card.get("name")]
-    if cards:
-        reported.sort(key=lambda card: cards.index(card["name"]) if card["name"] in cards else len(cards))
+    names = [nic.get("name") for nic in nested(raw, "spec", "domain", "devices", "interfaces", default=[])]
+    reported = [nic for nic in nested(raw, "status", "interfaces", default=[]) if nic.get("name")]
+    if names:
+        reported.sort(key=lambda nic: names.index(nic["name"]) if nic["name"] in names else len(names))
     found: list[tuple[int, str]] = []
-    for card in reported:
-        for text in (card.get("ipAddress"), *(card.get("ipAddresses") or ())):
+    for nic in reported:
+        for text in (nic.get("ipAddress"), *(nic.get("ipAddresses") or ())):
             usable = _usable(text)
             if usable is not None and usable not in found:
                 found.append(usable)

@@ -272,7 +272,7 @@ def _cloud_init(spec: VmSpec) -> Raw:
 
 
 def _affinity(spec: VmSpec) -> Raw:
-    """The user's affinity with one more wish per pod term, or the wish to spread over hosts."""
+    """The user's affinity with one more preferred term each, or a preference to spread over hosts."""
     if spec.affinity is None:
         return {
             "podAntiAffinity": _preferred_term(
@@ -283,8 +283,8 @@ def _affinity(spec: VmSpec) -> Raw:
     labels = {names.MACHINE_SET: names.machine_set_label(spec.namespace, spec.name)}
     for block in ("podAffinity", "podAntiAffinity"):
         if isinstance(affinity.get(block), dict):
-            wishes = affinity[block].get(_PREFERRED) or []
-            affinity[block][_PREFERRED] = [*wishes, *_preferred_term(1, {"matchLabels": labels})[_PREFERRED]]
+            terms = affinity[block].get(_PREFERRED) or []
+            affinity[block][_PREFERRED] = [*terms, *_preferred_term(1, {"matchLabels": labels})[_PREFERRED]]
     return affinity
 
 

@@ -1,4 +1,4 @@
-"""A machine's configuration: what the driver persists as config.json, and what our adapters call Memory.
+"""A machine's configuration: what the driver persists as config.json, the DriverConfig of the port Machines.
 
 The keys, their order and their types are those of the Go driver, every key always present, so a machine may change
 between drivers. Our own keys start with `Windrow`; Go ignores them. A bootstrap document is never part of it:

@@ -1,4 +1,4 @@
-"""Disks, network cards and devices as a user wishes for them, in Go's JSON shapes.
+"""Disks, network cards and devices as a user specifies them, in the Go driver's JSON shapes.
 
 Go matches keys without regard to case and ignores unknown ones; so do we. A list may stand for the object around it.
 """

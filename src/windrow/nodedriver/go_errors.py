@@ -30,7 +30,7 @@ _EXPECTED = (InvalidDriverConfig, BadKubeconfig, BadUserData, Busy, KubeError, N
 def error_text(error: BaseException, method: str, secrets: Iterable[str] = ()) -> str:
     """`error` for the host: one line, never empty, below 2000 characters, without any of `secrets`.
 
-    Holds "not found" for Gone only.
+    Holds "not found" for MachineNotFound only.
     """
     if isinstance(error, MachineNotFound):
         return one_line(str(error))

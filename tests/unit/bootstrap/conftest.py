@@ -23,11 +23,11 @@ def cluster_secrets() -> ClusterSecrets:
 
 
 @pytest.fixture
-def an_intent(cluster_secrets: ClusterSecrets) -> Callable[..., BootstrapSpec]:
+def a_spec(cluster_secrets: ClusterSecrets) -> Callable[..., BootstrapSpec]:
     """Makes the first server of a cluster with Harvester's cloud provider; a test names what differs."""
 
     def make(**changes: Any) -> BootstrapSpec:
-        intent: dict[str, Any] = {
+        spec: dict[str, Any] = {
             "cluster": "prod",
             "hostname": "prod-pool1-abcde-fghij",
             "machine_uid": "5d0c1a6e-machine",
@@ -38,15 +38,15 @@ def an_intent(cluster_secrets: ClusterSecrets) -> Callable[..., BootstrapSpec]:
             "global_config": {"cloud-provider-name": "harvester"},
             "guest_credential": GuestCredential("apiVersion: v1\nkind: Config\ntoken: hunter2hunter2\n"),
         }
-        return BootstrapSpec(**(intent | changes))
+        return BootstrapSpec(**(spec | changes))
 
     return make
 
 
 @pytest.fixture
-def a_joiner(an_intent: Callable[..., BootstrapSpec]) -> Callable[..., BootstrapSpec]:
+def a_joiner(a_spec: Callable[..., BootstrapSpec]) -> Callable[..., BootstrapSpec]:
     def make(*roles: Role, **changes: Any) -> BootstrapSpec:
         joining = {"init_server": False, "join_server": "https://10.0.0.5:9345", "roles": frozenset(roles)}
-        return an_intent(**(joining | changes))
+        return a_spec(**(joining | changes))
 
     return make

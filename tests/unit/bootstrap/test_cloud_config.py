@@ -46,9 +46,9 @@ runcmd: [[systemctl, enable, --now, qemu-guest-agent.service]]
 """
 
 
-def merged(intent: BootstrapSpec) -> str:
+def merged(spec: BootstrapSpec) -> str:
     """As the driver leaves it: the user's part first, then ours."""
-    return emit(merge(parse(USERS_PART), parse(rke2.render(intent))))
+    return emit(merge(parse(USERS_PART), parse(rke2.render(spec))))
 
 
 def written(document: str) -> dict[str, tuple[str, str]]:
@@ -57,23 +57,23 @@ def written(document: str) -> dict[str, tuple[str, str]]:
     }
 
 
-def test_files_pass_through_the_drivers_merge_byte_for_byte(an_intent: Make) -> None:
-    ours, all_of_them = written(rke2.render(an_intent())), written(merged(an_intent()))
+def test_files_pass_through_the_drivers_merge_byte_for_byte(a_spec: Make) -> None:
+    ours, all_of_them = written(rke2.render(a_spec())), written(merged(a_spec()))
 
     assert {path: all_of_them[path] for path in ours} == ours
     assert set(all_of_them) - set(ours) == {"/etc/mine"}
 
 
-def test_our_commands_run_after_the_users(an_intent: Make) -> None:
-    commands = yaml.load(merged(an_intent()))["runcmd"]
+def test_our_commands_run_after_the_users(a_spec: Make) -> None:
+    commands = yaml.load(merged(a_spec()))["runcmd"]
 
     assert commands[0] == ["systemctl", "enable", "--now", "qemu-guest-agent.service"]
     assert ["systemctl", "start", "--no-block", "windrow-install.service"] in commands[1:]
 
 
-def list_secrets(intent: BootstrapSpec) -> list[str]:
+def list_secrets(spec: BootstrapSpec) -> list[str]:
     """Every line that must not be read twice: key material line by line, passwords, the credential."""
-    kept = intent.secrets
+    kept = spec.secrets
     signers = (kept.server_ca, kept.client_ca, kept.request_header_ca, kept.etcd_peer_ca, kept.etcd_server_ca)
     pems = [line for pem in (*(ca.key for ca in signers), kept.service_key) for line in pem.splitlines()]
     return [line for line in pems if "-----" not in line] + [
@@ -84,20 +84,20 @@ def list_secrets(intent: BootstrapSpec) -> list[str]:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_no_secret_is_left_after_scrubbing(an_intent: Make, a_joiner: Make, first: bool) -> None:
-    intent = an_intent() if first else a_joiner(Role.WORKER)
-    document = merged(intent)
+def test_no_secret_is_left_after_scrubbing(a_spec: Make, a_joiner: Make, first: bool) -> None:
+    spec = a_spec() if first else a_joiner(Role.WORKER)
+    document = merged(spec)
 
     left = scrub(document)
 
-    assert [secret for secret in list_secrets(intent) if secret in left] == []
-    assert [secret for secret in list_secrets(intent) if secret in document] != []
+    assert [secret for secret in list_secrets(spec) if secret in left] == []
+    assert [secret for secret in list_secrets(spec) if secret in document] != []
     assert "K10" not in left
     assert "PRIVATE KEY" not in left
 
 
-def test_what_a_restart_needs_is_left_after_scrubbing(an_intent: Make) -> None:
-    left = yaml.load(scrub(merged(an_intent())))
+def test_what_a_restart_needs_is_left_after_scrubbing(a_spec: Make) -> None:
+    left = yaml.load(scrub(merged(a_spec())))
     users = yaml.load(USERS_PART)
 
     assert left.pop("hostname") == "prod-pool1-abcde-fghij"
@@ -107,8 +107,8 @@ def test_what_a_restart_needs_is_left_after_scrubbing(an_intent: Make) -> None:
     }
 
 
-def test_scrubbing_twice_is_scrubbing_once(an_intent: Make) -> None:
-    once = scrub(merged(an_intent()))
+def test_scrubbing_twice_is_scrubbing_once(a_spec: Make) -> None:
+    once = scrub(merged(a_spec()))
 
     assert scrub(once) == once
 
@@ -136,9 +136,9 @@ CLOUD_INIT = shutil.which("cloud-init")
 @pytest.mark.parametrize("scrubbed", [False, True])
 @pytest.mark.parametrize("role", [None, *Role])
 def test_cloud_init_itself_finds_the_document_valid(
-    an_intent: Make, a_joiner: Make, tmp_path: Path, role: Role | None, scrubbed: bool
+    a_spec: Make, a_joiner: Make, tmp_path: Path, role: Role | None, scrubbed: bool
 ) -> None:
-    text = merged(an_intent() if role is None else a_joiner(role))
+    text = merged(a_spec() if role is None else a_joiner(role))
     path = tmp_path / "user-data"
     path.write_text(scrub(text) if scrubbed else text)
 

@@ -10,8 +10,8 @@ from windrow.bootstrap.spec import BootstrapSpec, Role
 Make = Callable[..., BootstrapSpec]
 
 
-def test_entries_that_select_the_machine_are_merged_over_the_global_ones_in_order(an_intent: Make) -> None:
-    intent = an_intent(
+def test_entries_that_select_the_machine_are_merged_over_the_global_ones_in_order(a_spec: Make) -> None:
+    spec = a_spec(
         global_config={"a": 1, "b": 1, "c": 1},
         selector_config=[
             {"config": {"b": 2}},
@@ -25,13 +25,13 @@ def test_entries_that_select_the_machine_are_merged_over_the_global_ones_in_orde
         machine_labels={"pool": "one"},
     )
 
-    assert node_config.merge_config(intent) == {"a": 1, "b": 2, "c": [3]}
+    assert node_config.merge_config(spec) == {"a": 1, "b": 2, "c": [3]}
 
 
-def test_merging_leaves_what_it_was_given_as_it_was(an_intent: Make) -> None:
+def test_merging_leaves_what_it_was_given_as_it_was(a_spec: Make) -> None:
     given = {"a": 1}
 
-    node_config.merge_config(an_intent(global_config=given, selector_config=[{"config": {"a": 2}}]))
+    node_config.merge_config(a_spec(global_config=given, selector_config=[{"config": {"a": 2}}]))
 
     assert given == {"a": 1}
 
@@ -63,29 +63,27 @@ def test_a_kubelet_sets_only_labels_that_it_is_allowed_to(label: str, allowed: b
 )
 def test_every_label_is_set_by_exactly_one_of_kubelet_and_manager(labels: dict[str, str]) -> None:
     by_kubelet = {label for label in labels if node_config.kubelet_may_set(label)}
-    intent = BootstrapSpec(
-        "c", "h", "uid", "v1.35.1+rke2r1", frozenset({Role.ETCD}), None, True, labels=labels
-    )  # type: ignore[arg-type]
+    spec = BootstrapSpec("c", "h", "uid", "v1.35.1+rke2r1", frozenset({Role.ETCD}), None, True, labels=labels)  # type: ignore[arg-type]
 
-    set_by_itself = {text.partition("=")[0] for text in node_config.kubelet_labels(intent)}
+    set_by_itself = {text.partition("=")[0] for text in node_config.kubelet_labels(spec)}
 
     assert set_by_itself - {node_config.MACHINE_LABEL, node_config.OS_LABEL} == by_kubelet
-    assert set(node_config.manager_labels(intent)) == set(labels) - by_kubelet
+    assert set(node_config.manager_labels(spec)) == set(labels) - by_kubelet
 
 
-def test_a_node_says_which_machine_it_is_whatever_its_pool_says(an_intent: Make) -> None:
-    intent = an_intent(labels={"rke.cattle.io/machine": "another", "tier": "db"})
+def test_a_node_says_which_machine_it_is_whatever_its_pool_says(a_spec: Make) -> None:
+    spec = a_spec(labels={"rke.cattle.io/machine": "another", "tier": "db"})
 
-    assert node_config.kubelet_labels(intent) == [
+    assert node_config.kubelet_labels(spec) == [
         "rke.cattle.io/machine=5d0c1a6e-machine",
         "tier=db",
         "cattle.io/os=linux",
     ]
 
 
-def test_the_worker_label_is_left_to_the_manager(an_intent: Make) -> None:
-    assert node_config.manager_labels(an_intent()) == {"node-role.kubernetes.io/worker": "true"}
-    assert node_config.manager_labels(an_intent(roles=frozenset({Role.ETCD}))) == {}
+def test_the_worker_label_is_left_to_the_manager(a_spec: Make) -> None:
+    assert node_config.manager_labels(a_spec()) == {"node-role.kubernetes.io/worker": "true"}
+    assert node_config.manager_labels(a_spec(roles=frozenset({Role.ETCD}))) == {}
 
 
 ETCD, CONTROL = "node-role.kubernetes.io/etcd:NoExecute", "node-role.kubernetes.io/control-plane:NoSchedule"
@@ -102,16 +100,14 @@ ETCD, CONTROL = "node-role.kubernetes.io/etcd:NoExecute", "node-role.kubernetes.
         ({Role.WORKER}, []),
     ],
 )
-def test_only_servers_without_workload_are_tainted(
-    an_intent: Make, roles: set[Role], taints: list[str]
-) -> None:
-    assert node_config.node_taints(an_intent(roles=frozenset(roles))) == taints
+def test_only_servers_without_workload_are_tainted(a_spec: Make, roles: set[Role], taints: list[str]) -> None:
+    assert node_config.node_taints(a_spec(roles=frozenset(roles))) == taints
 
 
-def test_the_pools_taints_come_first(an_intent: Make) -> None:
-    intent = an_intent(roles=frozenset({Role.ETCD}), taints=("gpu=yes:NoSchedule", ETCD))
+def test_the_pools_taints_come_first(a_spec: Make) -> None:
+    spec = a_spec(roles=frozenset({Role.ETCD}), taints=("gpu=yes:NoSchedule", ETCD))
 
-    assert node_config.node_taints(intent) == ["gpu=yes:NoSchedule", ETCD]
+    assert node_config.node_taints(spec) == ["gpu=yes:NoSchedule", ETCD]
 
 
 @pytest.mark.parametrize(

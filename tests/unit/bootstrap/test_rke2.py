@@ -19,19 +19,19 @@ MANIFESTS = "/var/lib/rancher/rke2/server/manifests/rancher"
 ETCD, CONTROL, WORKER = Role.ETCD, Role.CONTROL_PLANE, Role.WORKER
 
 
-def files(intent: BootstrapSpec) -> dict[str, str]:
-    document = yaml.load(rke2.render(intent))
+def files(spec: BootstrapSpec) -> dict[str, str]:
+    document = yaml.load(rke2.render(spec))
     return {file["path"]: file["content"] for file in document["write_files"]}
 
 
-def config(intent: BootstrapSpec) -> dict[str, Any]:
-    found = yaml.load(files(intent)[CONFIG])
+def config(spec: BootstrapSpec) -> dict[str, Any]:
+    found = yaml.load(files(spec)[CONFIG])
     assert isinstance(found, dict)
     return found
 
 
-def chart_values(intent: BootstrapSpec) -> dict[str, Any]:
-    documents = yaml.load_all(files(intent)[f"{MANIFESTS}/managed-chart-config.yaml"])
+def chart_values(spec: BootstrapSpec) -> dict[str, Any]:
+    documents = yaml.load_all(files(spec)[f"{MANIFESTS}/managed-chart-config.yaml"])
     return {chart["metadata"]["name"]: yaml.load(chart["spec"]["valuesContent"]) for chart in documents}
 
 
@@ -42,8 +42,8 @@ def test_rke2_is_a_distribution_and_k3s_is_not_yet() -> None:
 # --- roles ---
 
 
-def test_the_first_server_starts_its_cluster(an_intent: Make) -> None:
-    found = config(an_intent())
+def test_the_first_server_starts_its_cluster(a_spec: Make) -> None:
+    found = config(a_spec())
 
     assert "server" not in found
     assert found["token"].startswith("K10")
@@ -51,26 +51,26 @@ def test_the_first_server_starts_its_cluster(an_intent: Make) -> None:
     assert found["node-name"] == "prod-pool1-abcde-fghij"
 
 
-def test_a_later_server_joins_with_the_same_tokens(an_intent: Make, a_joiner: Make) -> None:
-    first, later = config(an_intent()), config(a_joiner(*Role))
+def test_a_later_server_joins_with_the_same_tokens(a_spec: Make, a_joiner: Make) -> None:
+    first, later = config(a_spec()), config(a_joiner(*Role))
 
     assert later == first | {"server": "https://10.0.0.5:9345"}
 
 
 def test_a_worker_joins_with_the_agent_password_and_knows_no_other(a_joiner: Make) -> None:
-    intent = a_joiner(WORKER)
-    found = config(intent)
+    spec = a_joiner(WORKER)
+    found = config(spec)
 
     assert found["server"] == "https://10.0.0.5:9345"
-    assert found["token"].endswith(f"::node:{intent.secrets.agent_password}")
+    assert found["token"].endswith(f"::node:{spec.secrets.agent_password}")
     assert "agent-token" not in found
-    assert intent.secrets.server_password not in rke2.render(intent)
+    assert spec.secrets.server_password not in rke2.render(spec)
 
 
-def test_the_password_workers_join_with_is_the_one_servers_are_given(an_intent: Make, a_joiner: Make) -> None:
+def test_the_password_workers_join_with_is_the_one_servers_are_given(a_spec: Make, a_joiner: Make) -> None:
     password = config(a_joiner(WORKER))["token"].rpartition(":")[2]
 
-    assert config(an_intent())["agent-token"] == password
+    assert config(a_spec())["agent-token"] == password
 
 
 @pytest.mark.parametrize(
@@ -99,35 +99,35 @@ def test_keys_of_the_authorities_go_to_no_machine_that_joins(a_joiner: Make, rol
     assert "server/tls" not in text
 
 
-def test_the_first_server_gets_the_authorities_byte_for_byte(an_intent: Make) -> None:
-    intent = an_intent()
+def test_the_first_server_gets_the_authorities_byte_for_byte(a_spec: Make) -> None:
+    spec = a_spec()
 
-    found = files(intent)["/var/lib/rancher/rke2/server/tls/server-ca.crt"]
+    found = files(spec)["/var/lib/rancher/rke2/server/tls/server-ca.crt"]
 
-    assert found == intent.secrets.server_ca.certificate
+    assert found == spec.secrets.server_ca.certificate
 
 
 @pytest.mark.parametrize(
     ("roles", "kind"), [({ETCD}, "server"), ({CONTROL, WORKER}, "server"), ({WORKER}, "agent")]
 )
 def test_the_install_unit_is_told_version_and_role(a_joiner: Make, roles: set[Role], kind: str) -> None:
-    intent = a_joiner(*roles)
+    spec = a_joiner(*roles)
 
-    assert files(intent)["/etc/windrow/rke2.env"].splitlines() == [
+    assert files(spec)["/etc/windrow/rke2.env"].splitlines() == [
         "INSTALL_RKE2_VERSION=v1.35.1+rke2r1",
         f"INSTALL_RKE2_TYPE={kind}",
         f"RKE2_SERVICE=rke2-{kind}.service",
-        f"WINDROW_REVISION={rke2.config_hash(intent)}",
+        f"WINDROW_REVISION={rke2.config_hash(spec)}",
     ]
 
 
 # --- the user's keys ---
 
 
-def test_keys_for_servers_are_kept_from_workers(an_intent: Make, a_joiner: Make) -> None:
+def test_keys_for_servers_are_kept_from_workers(a_spec: Make, a_joiner: Make) -> None:
     given = {"cni": "cilium", "disable-kube-proxy": False, "kubelet-arg": ["x=1"], "unheard-of": True}
 
-    server, worker = config(an_intent(global_config=given)), config(a_joiner(WORKER, global_config=given))
+    server, worker = config(a_spec(global_config=given)), config(a_joiner(WORKER, global_config=given))
 
     assert {key: server[key] for key in given} == given
     assert {key: worker[key] for key in given if key in worker} == {
@@ -136,15 +136,15 @@ def test_keys_for_servers_are_kept_from_workers(an_intent: Make, a_joiner: Make)
     }
 
 
-def test_calico_is_the_network_unless_another_is_named(an_intent: Make) -> None:
-    assert config(an_intent())["cni"] == "calico"
-    assert config(an_intent(global_config={"cni": ["multus", "canal"]}))["cni"] == ["multus", "canal"]
+def test_calico_is_the_network_unless_another_is_named(a_spec: Make) -> None:
+    assert config(a_spec())["cni"] == "calico"
+    assert config(a_spec(global_config={"cni": ["multus", "canal"]}))["cni"] == ["multus", "canal"]
 
 
-def test_what_makes_a_machine_itself_is_not_the_users_to_set(an_intent: Make) -> None:
+def test_what_makes_a_machine_itself_is_not_the_users_to_set(a_spec: Make) -> None:
     given = {"token": "mine", "server": "https://elsewhere:9345", "node-name": "x", "agent-token-file": "/x"}
 
-    found = config(an_intent(global_config=given))
+    found = config(a_spec(global_config=given))
 
     assert "server" not in found
     assert "agent-token-file" not in found
@@ -152,30 +152,28 @@ def test_what_makes_a_machine_itself_is_not_the_users_to_set(an_intent: Make) ->
     assert found["token"] != "mine"
 
 
-def test_lists_of_the_user_are_added_to(an_intent: Make) -> None:
+def test_lists_of_the_user_are_added_to(a_spec: Make) -> None:
     given = {"node-label": "a=b", "node-taint": ["c=d:NoSchedule"], "tls-san": "api.example.org"}
-    intent = an_intent(
-        global_config=given, taints=("e=f:NoExecute",), tls_san=("10.0.0.9", "api.example.org")
-    )
+    spec = a_spec(global_config=given, taints=("e=f:NoExecute",), tls_san=("10.0.0.9", "api.example.org"))
 
-    found = config(intent)
+    found = config(spec)
 
     assert found["node-label"] == ["a=b", "rke.cattle.io/machine=5d0c1a6e-machine", "cattle.io/os=linux"]
     assert found["node-taint"] == ["c=d:NoSchedule", "e=f:NoExecute"]
     assert found["tls-san"] == ["api.example.org", "10.0.0.9"]
 
 
-def test_labels_that_a_kubelet_may_not_set_are_not_in_its_configuration(an_intent: Make) -> None:
-    intent = an_intent(labels={"node-role.kubernetes.io/db": "true", "tier": "db"})
+def test_labels_that_a_kubelet_may_not_set_are_not_in_its_configuration(a_spec: Make) -> None:
+    spec = a_spec(labels={"node-role.kubernetes.io/db": "true", "tier": "db"})
 
-    assert "node-role" not in files(intent)[CONFIG]
-    assert "tier=db" in config(intent)["node-label"]
+    assert "node-role" not in files(spec)[CONFIG]
+    assert "tier=db" in config(spec)["node-label"]
 
 
-def test_snapshots_are_made_as_asked_and_only_where_etcd_is(an_intent: Make, a_joiner: Make) -> None:
+def test_snapshots_are_made_as_asked_and_only_where_etcd_is(a_spec: Make, a_joiner: Make) -> None:
     etcd = {"disableSnapshots": False, "snapshotRetention": 5, "snapshotScheduleCron": "0 */5 * * *"}
 
-    found = config(an_intent(etcd=etcd))
+    found = config(a_spec(etcd=etcd))
 
     assert found["etcd-snapshot-retention"] == 5
     assert found["etcd-snapshot-schedule-cron"] == "0 */5 * * *"
@@ -183,12 +181,12 @@ def test_snapshots_are_made_as_asked_and_only_where_etcd_is(an_intent: Make, a_j
     assert not [key for key in config(a_joiner(CONTROL, etcd=etcd)) if key.startswith("etcd-")]
 
 
-def test_snapshots_to_s3_need_their_credential_read(an_intent: Make) -> None:
+def test_snapshots_to_s3_need_their_credential_read(a_spec: Make) -> None:
     s3 = {"bucket": "b", "cloudCredentialName": "cattle-global-data:cc-1", "endpointCA": "PEM"}
 
     with pytest.raises(InvalidBootstrapSpec, match="which was not read"):
-        rke2.render(an_intent(etcd={"s3": s3}))
-    whole = an_intent(etcd={"s3": s3 | {"accessKey": "a", "secretKey": "k"}})
+        rke2.render(a_spec(etcd={"s3": s3}))
+    whole = a_spec(etcd={"s3": s3 | {"accessKey": "a", "secretKey": "k"}})
 
     assert config(whole)["etcd-s3"] is True
     assert config(whole)["etcd-s3-secret-key"] == "k"
@@ -203,65 +201,65 @@ def test_snapshots_to_s3_need_their_credential_read(an_intent: Make) -> None:
 def test_every_node_gets_the_credential_as_a_file(
     a_joiner: Make, roles: set[Role], given: str | None
 ) -> None:
-    intent = a_joiner(
+    spec = a_joiner(
         *roles, global_config={"cloud-provider-name": "harvester"}, selector_config=[{"config": {}}]
     )
     if given:
-        intent = replace(intent, selector_config=[{"config": {"cloud-provider-config": given}}])
+        spec = replace(spec, selector_config=[{"config": {"cloud-provider-config": given}}])
 
-    assert config(intent)["cloud-provider-config"] == CREDENTIAL
-    assert "hunter2" in files(intent)[CREDENTIAL]
+    assert config(spec)["cloud-provider-config"] == CREDENTIAL
+    assert "hunter2" in files(spec)[CREDENTIAL]
 
 
-def test_a_credential_written_into_the_manifest_is_delivered_as_it_is(an_intent: Make) -> None:
+def test_a_credential_written_into_the_manifest_is_delivered_as_it_is(a_spec: Make) -> None:
     given = {"cloud-provider-name": "harvester", "cloud-provider-config": "kind: Config\n"}
 
-    intent = an_intent(global_config=given)
+    spec = a_spec(global_config=given)
 
-    assert files(intent)[CREDENTIAL] == "kind: Config\n"
-    assert config(intent)["cloud-provider-config"] == CREDENTIAL
+    assert files(spec)[CREDENTIAL] == "kind: Config\n"
+    assert config(spec)["cloud-provider-config"] == CREDENTIAL
 
 
-def test_a_credential_that_is_a_file_of_the_image_stays_one(an_intent: Make) -> None:
+def test_a_credential_that_is_a_file_of_the_image_stays_one(a_spec: Make) -> None:
     given = {"cloud-provider-name": "harvester", "cloud-provider-config": "/etc/mine"}
 
-    intent = an_intent(global_config=given)
+    spec = a_spec(global_config=given)
 
-    assert config(intent)["cloud-provider-config"] == "/etc/mine"
-    assert CREDENTIAL not in files(intent)
+    assert config(spec)["cloud-provider-config"] == "/etc/mine"
+    assert CREDENTIAL not in files(spec)
 
 
-def test_a_secret_that_was_not_read_is_refused(an_intent: Make) -> None:
+def test_a_secret_that_was_not_read_is_refused(a_spec: Make) -> None:
     given = {"cloud-provider-name": "harvester", "cloud-provider-config": "secret://a:b"}
 
     with pytest.raises(InvalidBootstrapSpec, match="secret://a:b was not read"):
-        rke2.render(an_intent(global_config=given, guest_credential=None))
+        rke2.render(a_spec(global_config=given, guest_credential=None))
 
 
-def test_without_harvesters_provider_nothing_of_it_is_delivered(an_intent: Make) -> None:
-    text = rke2.render(an_intent(global_config={}))
+def test_without_harvesters_provider_nothing_of_it_is_delivered(a_spec: Make) -> None:
+    text = rke2.render(a_spec(global_config={}))
 
     assert "hunter2" not in text
     assert "harvester" not in text
 
 
 def test_the_credential_is_a_secret_of_the_cluster_brought_by_its_first_server(
-    an_intent: Make, a_joiner: Make
+    a_spec: Make, a_joiner: Make
 ) -> None:
     path = f"{MANIFESTS}/harvester-credential.yaml"
 
-    secret = yaml.load(files(an_intent())[path])
+    secret = yaml.load(files(a_spec())[path])
 
     assert secret["metadata"] == {"name": "harvester-cloud-provider-config", "namespace": "kube-system"}
     assert "hunter2" in secret["stringData"]["cloud-provider-config"]
     assert path not in files(a_joiner(*Role))
-    assert path not in files(an_intent(roles=frozenset({ETCD})))
+    assert path not in files(a_spec(roles=frozenset({ETCD})))
     assert path in files(a_joiner(CONTROL))
 
 
-def test_the_cloud_provider_reads_the_secret_where_its_chart_can(an_intent: Make) -> None:
-    old = chart_values(an_intent(version="v1.35.1+rke2r1"))["harvester-cloud-provider"]
-    new = chart_values(an_intent(version="v1.35.7+rke2r1"))["harvester-cloud-provider"]
+def test_the_cloud_provider_reads_the_secret_where_its_chart_can(a_spec: Make) -> None:
+    old = chart_values(a_spec(version="v1.35.1+rke2r1"))["harvester-cloud-provider"]
+    new = chart_values(a_spec(version="v1.35.7+rke2r1"))["harvester-cloud-provider"]
 
     assert old == {"global": {"cattle": {"clusterName": "prod"}}, "cloudConfigPath": CREDENTIAL}
     assert new["cloudConfig"] == {
@@ -270,14 +268,14 @@ def test_the_cloud_provider_reads_the_secret_where_its_chart_can(an_intent: Make
     }
 
 
-def test_the_csi_driver_reads_the_secret_where_its_chart_can(an_intent: Make) -> None:
-    assert chart_values(an_intent())["harvester-csi-driver"] == {
+def test_the_csi_driver_reads_the_secret_where_its_chart_can(a_spec: Make) -> None:
+    assert chart_values(a_spec())["harvester-csi-driver"] == {
         "cloudConfig": {"secretName": "harvester-cloud-provider-config"}
     }
-    assert "harvester-csi-driver" not in chart_values(an_intent(version="v1.21.7+rke2r1"))
+    assert "harvester-csi-driver" not in chart_values(a_spec(version="v1.21.7+rke2r1"))
 
 
-def test_chart_values_of_the_user_win(an_intent: Make) -> None:
+def test_chart_values_of_the_user_win(a_spec: Make) -> None:
     given = {
         "harvester-cloud-provider": {
             "cloudConfigPath": "/etc/mine",
@@ -287,36 +285,36 @@ def test_chart_values_of_the_user_win(an_intent: Make) -> None:
         "rke2-calico": {},
     }
 
-    assert chart_values(an_intent(version="v1.35.7+rke2r1", chart_values=given)) == given
+    assert chart_values(a_spec(version="v1.35.7+rke2r1", chart_values=given)) == given
 
 
-def test_a_cluster_name_that_differs_from_the_machines_label_is_warned_about(an_intent: Make) -> None:
+def test_a_cluster_name_that_differs_from_the_machines_label_is_warned_about(a_spec: Make) -> None:
     given = {"harvester-cloud-provider": {"global": {"cattle": {"clusterName": "other"}}}}
 
-    (warning,) = rke2.check(an_intent(chart_values=given))
+    (warning,) = rke2.check(a_spec(chart_values=given))
 
     assert "'other'" in warning
     assert "'prod'" in warning
-    assert rke2.check(an_intent()) == []
+    assert rke2.check(a_spec()) == []
 
 
-def test_manifests_are_for_servers_with_an_api(an_intent: Make, a_joiner: Make) -> None:
+def test_manifests_are_for_servers_with_an_api(a_spec: Make, a_joiner: Make) -> None:
     changes = {"additional_manifest": "kind: ConfigMap\n", "chart_values": {"rke2-calico": {"a": 1}}}
 
-    assert files(an_intent(**changes))[f"{MANIFESTS}/addons.yaml"] == "kind: ConfigMap\n"
-    assert chart_values(an_intent(**changes))["rke2-calico"] == {"a": 1}
+    assert files(a_spec(**changes))[f"{MANIFESTS}/addons.yaml"] == "kind: ConfigMap\n"
+    assert chart_values(a_spec(**changes))["rke2-calico"] == {"a": 1}
     assert not [path for path in files(a_joiner(WORKER, **changes)) if path.startswith(MANIFESTS)]
     assert not [
-        path for path in files(an_intent(roles=frozenset({ETCD}), **changes)) if path.startswith(MANIFESTS)
+        path for path in files(a_spec(roles=frozenset({ETCD}), **changes)) if path.startswith(MANIFESTS)
     ]
 
 
-def test_another_data_directory_moves_all_that_lies_in_it(an_intent: Make) -> None:
-    intent = an_intent(data_directory="/data/rke2")
+def test_another_data_directory_moves_all_that_lies_in_it(a_spec: Make) -> None:
+    spec = a_spec(data_directory="/data/rke2")
 
-    assert config(intent)["data-dir"] == "/data/rke2"
-    assert "INSTALL_RKE2_AGENT_IMAGES_DIR=/data/rke2/agent/images\n" in files(intent)["/etc/windrow/rke2.env"]
-    assert "/var/lib/rancher" not in rke2.render(intent)
+    assert config(spec)["data-dir"] == "/data/rke2"
+    assert "INSTALL_RKE2_AGENT_IMAGES_DIR=/data/rke2/agent/images\n" in files(spec)["/etc/windrow/rke2.env"]
+    assert "/var/lib/rancher" not in rke2.render(spec)
 
 
 # --- refusals ---
@@ -335,10 +333,10 @@ def test_another_data_directory_moves_all_that_lies_in_it(an_intent: Make) -> No
     ],
 )
 def test_a_machine_that_could_never_join_is_refused(
-    an_intent: Make, changes: dict[str, Any], message: str
+    a_spec: Make, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidBootstrapSpec) as caught:
-        rke2.render(an_intent(**changes))
+        rke2.render(a_spec(**changes))
 
     assert message in caught.value.message
     assert caught.value.hint
@@ -360,8 +358,8 @@ def test_a_machine_that_could_never_join_is_refused(
         {"tls_san": ("api.example.org",)},
     ],
 )
-def test_a_change_that_must_be_applied_is_another_revision(an_intent: Make, changes: dict[str, Any]) -> None:
-    assert rke2.config_hash(an_intent(**changes)) != rke2.config_hash(an_intent())
+def test_a_change_that_must_be_applied_is_another_revision(a_spec: Make, changes: dict[str, Any]) -> None:
+    assert rke2.config_hash(a_spec(**changes)) != rke2.config_hash(a_spec())
 
 
 @pytest.mark.parametrize(
@@ -373,8 +371,8 @@ def test_a_change_that_must_be_applied_is_another_revision(an_intent: Make, chan
         {"init_server": False, "join_server": "https://10.0.0.6:9345"},
     ],
 )
-def test_what_is_renewed_by_other_ways_is_no_other_revision(an_intent: Make, changes: dict[str, Any]) -> None:
-    assert rke2.config_hash(an_intent(**changes)) == rke2.config_hash(an_intent())
+def test_what_is_renewed_by_other_ways_is_no_other_revision(a_spec: Make, changes: dict[str, Any]) -> None:
+    assert rke2.config_hash(a_spec(**changes)) == rke2.config_hash(a_spec())
 
 
 # --- the whole ---
@@ -390,18 +388,16 @@ VALUES = st.recursive(
 @given(
     given=st.dictionaries(st.text(min_size=1).filter(lambda key: key not in rke2.MANAGED), VALUES, max_size=4)
 )
-def test_whatever_the_user_writes_reaches_the_machine_unchanged(
-    an_intent: Make, given: dict[str, Any]
-) -> None:
-    found = config(an_intent(global_config=given))
+def test_whatever_the_user_writes_reaches_the_machine_unchanged(a_spec: Make, given: dict[str, Any]) -> None:
+    found = config(a_spec(global_config=given))
 
     assert {key: found[key] for key in given if key not in {"node-label", "node-taint", "tls-san"}} == {
         key: value for key, value in given.items() if key not in {"node-label", "node-taint", "tls-san"}
     }
 
 
-def test_the_same_intent_gives_the_same_text(an_intent: Make) -> None:
-    assert rke2.render(an_intent()) == rke2.render(an_intent())
+def test_the_same_intent_gives_the_same_text(a_spec: Make) -> None:
+    assert rke2.render(a_spec()) == rke2.render(a_spec())
 
 
 @pytest.mark.parametrize(
@@ -416,10 +412,10 @@ HELM_SCHEMA = SHARED / "crds/helm.cattle.io_helmchartconfigs.yaml"
 
 
 @pytest.mark.skipif(not HELM_SCHEMA.exists(), reason="the real schemas are not beside this clone")
-def test_chart_values_fit_the_real_schema_of_the_helm_controller(an_intent: Make) -> None:
+def test_chart_values_fit_the_real_schema_of_the_helm_controller(a_spec: Make) -> None:
     crd = yaml.load(HELM_SCHEMA.read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    documents = yaml.load_all(files(an_intent())[f"{MANIFESTS}/managed-chart-config.yaml"])
+    documents = yaml.load_all(files(a_spec())[f"{MANIFESTS}/managed-chart-config.yaml"])
 
     assert documents
     for document in documents:
@@ -432,10 +428,10 @@ MANIFEST = SHARED / "manifests/rancher-rke2-one-node.yaml"
 
 
 @pytest.mark.skipif(not MANIFEST.exists(), reason="the real Rancher manifest is not beside this clone")
-def test_what_rancher_stored_becomes_a_server_without_a_warning(an_intent: Make) -> None:
+def test_what_rancher_stored_becomes_a_server_without_a_warning(a_spec: Make) -> None:
     spec = yaml.load_all(MANIFEST.read_text())[0]["spec"]
     rancher = spec["rkeConfig"]
-    intent = an_intent(
+    spec = a_spec(
         cluster="51",
         version=spec["kubernetesVersion"],
         global_config=rancher["machineGlobalConfig"],
@@ -445,11 +441,11 @@ def test_what_rancher_stored_becomes_a_server_without_a_warning(an_intent: Make)
         registries=rancher["registries"],
     )
 
-    found = config(intent)
+    found = config(spec)
 
-    assert rke2.check(intent) == []
+    assert rke2.check(spec) == []
     assert found["ingress-controller"] == "ingress-nginx"
     assert found["cloud-provider-name"] == "harvester"
     assert found["cloud-provider-config"] == CREDENTIAL
     assert found["etcd-snapshot-retention"] == 5
-    assert chart_values(intent)["harvester-cloud-provider"]["global"] == {"cattle": {"clusterName": "51"}}
+    assert chart_values(spec)["harvester-cloud-provider"]["global"] == {"cattle": {"clusterName": "51"}}

@@ -44,9 +44,14 @@ def a_vmi(phase: str = "Running", **metadata: Any) -> Any:
 
 
 def test_a_running_machine_has_addresses_and_an_agent() -> None:
-    sight = read_vm_status(a_vm(), a_vmi(), HOST)
-    assert (sight.state, sight.addresses, sight.agent_connected) == ("running", ("10.0.0.5",), True)
-    assert (sight.host, sight.host_ready, sight.zone, sight.region) == ("host-1", True, "zone-1", "region-1")
+    status = read_vm_status(a_vm(), a_vmi(), HOST)
+    assert (status.state, status.addresses, status.agent_connected) == ("running", ("10.0.0.5",), True)
+    assert (status.host, status.host_ready, status.zone, status.region) == (
+        "host-1",
+        True,
+        "zone-1",
+        "region-1",
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,8 +64,8 @@ def test_a_running_machine_has_addresses_and_an_agent() -> None:
     ],
 )
 def test_a_machine_that_is_not_up_has_neither(status: str, vmi: Any) -> None:
-    sight = read_vm_status(a_vm(status), vmi, HOST)
-    assert (sight.addresses, sight.agent_connected, sight.host) == ((), None, "host-1")
+    status = read_vm_status(a_vm(status), vmi, HOST)
+    assert (status.addresses, status.agent_connected, status.host) == ((), None, "host-1")
 
 
 def test_a_host_that_cannot_be_seen_is_neither_ready_nor_unready() -> None:

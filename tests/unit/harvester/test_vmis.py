@@ -28,8 +28,8 @@ def test_interfaces_of_the_guest_alone_do_not_count() -> None:
 
 
 def test_a_virtual_address_comes_after_the_cards_own() -> None:
-    card = {"name": "nic-0", "ipAddress": "10.0.0.5", "ipAddresses": ["10.0.0.5", "10.0.0.200"]}
-    assert read_vmi(a_raw_vmi(card)).addresses == ("10.0.0.5", "10.0.0.200")
+    nic = {"name": "nic-0", "ipAddress": "10.0.0.5", "ipAddresses": ["10.0.0.5", "10.0.0.200"]}
+    assert read_vmi(a_raw_vmi(nic)).addresses == ("10.0.0.5", "10.0.0.200")
 
 
 def test_host_and_topology_are_read() -> None:

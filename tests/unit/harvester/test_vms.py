@@ -208,8 +208,8 @@ def test_the_users_affinity_gets_one_more_wish_per_pod_term() -> None:
     made = template(build_vm(a_plan(affinity=affinity)))["affinity"]
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"
     assert made["nodeAffinity"] == {"x": 1}
-    assert [wish["weight"] for wish in made["podAffinity"][preferred]] == [1]
-    assert [wish["weight"] for wish in made["podAntiAffinity"][preferred]] == [5, 1]
+    assert [spec["weight"] for spec in made["podAffinity"][preferred]] == [1]
+    assert [spec["weight"] for spec in made["podAntiAffinity"][preferred]] == [5, 1]
     assert affinity["podAffinity"] == {}
 
 

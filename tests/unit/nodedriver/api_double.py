@@ -1,4 +1,4 @@
-"""A Harvester small enough for a talk: objects on a shelf, requests answered as an API server would, time by hand.
+"""A Harvester small enough for a operation: objects on a api, requests answered as an API server would, time by hand.
 
 Both runners use it: the blocking one calls `send` and `watch`, the asyncio one, which does not wait, a transport.
 """
@@ -69,16 +69,16 @@ class ApiDouble:
         """What happens, one change at a time, while an operation waits."""
         self.scheduled.extend(changes)
 
-    # How talks are run.
+    # How operations are run.
 
-    def run_both_ways(self, talk: Callable[[], Operation[Any]], way: str) -> Any:
+    def run_both_ways(self, operation: Callable[[], Operation[Any]], way: str) -> Any:
         if way == "blocking":
-            return self.run(talk())
-        return asyncio.run(run_async(talk(), _Transport(self), self.log_lines.append))
+            return self.run(operation())
+        return asyncio.run(run_async(operation(), _Transport(self), self.log_lines.append))
 
-    def run(self, talk: WaitingOperation[Any]) -> Any:
+    def run(self, operation: WaitingOperation[Any]) -> Any:
         return run_blocking(
-            talk, self.send, self.watch, lambda: self.now, self.log_lines.append, sleep=self.pause
+            operation, self.send, self.watch, lambda: self.now, self.log_lines.append, sleep=self.pause
         )
 
     def pause(self, seconds: float) -> None:
@@ -170,15 +170,15 @@ class ApiDouble:
 
 
 class _Transport:
-    def __init__(self, shelf: ApiDouble) -> None:
-        self._shelf = shelf
+    def __init__(self, api: ApiDouble) -> None:
+        self._api = api
 
     async def send(self, request: Request) -> Reply:
-        return self._shelf.send(request)
+        return self._api.send(request)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        raise AssertionError(f"a talk does not watch by itself: {request}")
+        raise AssertionError(f"a operation does not watch by itself: {request}")
         yield
 
     async def aclose(self) -> None:

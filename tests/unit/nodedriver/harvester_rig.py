@@ -46,8 +46,8 @@ FLAGS: dict[str, Any] = {
 def a_machine(name: str = NAME, seed: int = 1, **flags: Any) -> Configuration:
     """A machine as a host configures it; flags are given with underscores and without their prefix."""
     given = {f"harvester-{key.replace('_', '-')}": value for key, value in flags.items()}
-    onto = replace(UNSET, machine_name=name, store_path="/store")
-    return with_machine_uid(read_flags(FLAGS | given, onto), Rng(seed))
+    base = replace(UNSET, machine_name=name, store_path="/store")
+    return with_machine_uid(read_flags(FLAGS | given, base), Rng(seed))
 
 
 class Crash(BaseException):
@@ -69,7 +69,7 @@ class HarvesterRig:
         return run(operation, self.send, self.watch, self.now, self.log_lines.append, sleep=self.pause)
 
     def run_logged(self, operation: Operation[Any]) -> tuple[Any, list[str]]:
-        """The talk's result, and what it asked."""
+        """The operation's result, and what it asked."""
         begun = len(self.requests)
         return self.run(operation), self.requests[begun:]
 

@@ -1,4 +1,4 @@
-"""What the blocking runner does beyond the talks: one watch where all goes well, and every way a watch can end."""
+"""What the blocking runner does beyond the operations: one watch where all goes well, and every way a watch can end."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ UP = {"phase": "Running", "interfaces": [{"name": "nic-0", "ipAddress": "10.0.0.
 
 
 def instance(phase: str, **status: Any) -> Any:
-    return lambda shelf: shelf.put(VMI_REF, {"status": {"phase": phase, **status}})
+    return lambda api: api.put(VMI_REF, {"status": {"phase": phase, **status}})
 
 
 running = instance(**UP)
 
 
 class Scripted(ApiDouble):
-    """A shelf whose first watches follow a script: each entry is the events of one watch, or how it fails."""
+    """A api whose first watches follow a script: each entry is the events of one watch, or how it fails."""
 
     def __init__(self, *watches: list[WatchEvent] | Exception) -> None:
         super().__init__((REF, {"spec": SPEC, "status": {"runStrategy": "RerunOnFailure"}}))
@@ -59,8 +59,8 @@ class Scripted(ApiDouble):
         self.now += timedelta(seconds=int(request.query_parameter("timeoutSeconds") or 0))
 
 
-def wait(shelf: ApiDouble, within: timedelta = timedelta(minutes=10)) -> Any:
-    return shelf.run(conditions.wait_for_address(REF, within))
+def wait(api: ApiDouble, within: timedelta = timedelta(minutes=10)) -> Any:
+    return api.run(conditions.wait_for_address(REF, within))
 
 
 def a_vm(status: str, **more: Any) -> Any:
@@ -68,56 +68,56 @@ def a_vm(status: str, **more: Any) -> Any:
 
 
 def test_a_wait_costs_one_watch_and_nothing_else() -> None:
-    shelf = ApiDouble((REF, {"spec": SPEC}))
-    shelf.then(instance("Pending"), instance("Scheduled"), instance("Running"), running)
+    api = ApiDouble((REF, {"spec": SPEC}))
+    api.then(instance("Pending"), instance("Scheduled"), instance("Running"), running)
 
-    assert wait(shelf) == ("10.0.0.5",)
-    assert shelf.requests == ["WATCH virtualmachineinstances/m"]
+    assert wait(api) == ("10.0.0.5",)
+    assert api.requests == ["WATCH virtualmachineinstances/m"]
 
 
 def test_what_is_there_already_is_told_by_the_watch_itself() -> None:
-    shelf = ApiDouble((REF, {"spec": SPEC}), (VMI_REF, {"status": UP}))
-    before = shelf.now
+    api = ApiDouble((REF, {"spec": SPEC}), (VMI_REF, {"status": UP}))
+    before = api.now
 
-    assert wait(shelf) == ("10.0.0.5",)
-    assert (shelf.requests, shelf.now) == (["WATCH virtualmachineinstances/m"], before)
+    assert wait(api) == ("10.0.0.5",)
+    assert (api.requests, api.now) == (["WATCH virtualmachineinstances/m"], before)
 
 
 def test_a_stop_is_watched_at_the_vm_whose_instance_may_be_gone_before_anybody_looks() -> None:
     for strategy in ("RerunOnFailure", ""):  # KubeVirt before 1.3 does not tell it
-        shelf = ApiDouble((REF, a_vm("Stopped", runStrategy=strategy)))
+        api = ApiDouble((REF, a_vm("Stopped", runStrategy=strategy)))
 
-        shelf.run(conditions.wait_for_stopped(REF))
-        assert shelf.requests == ["WATCH virtualmachines/m"]
+        api.run(conditions.wait_for_stopped(REF))
+        assert api.requests == ["WATCH virtualmachines/m"]
 
 
 def test_a_guest_that_powered_itself_off_counts_as_stopped_although_its_instance_stays() -> None:
-    shelf = ApiDouble((REF, a_vm("Stopped", created=True)), (VMI_REF, {"status": {"phase": "Succeeded"}}))
+    api = ApiDouble((REF, a_vm("Stopped", created=True)), (VMI_REF, {"status": {"phase": "Succeeded"}}))
 
-    shelf.run(conditions.wait_for_stopped(REF))
-    assert shelf.requests == ["WATCH virtualmachines/m", "GET virtualmachineinstances/m"]
+    api.run(conditions.wait_for_stopped(REF))
+    assert api.requests == ["WATCH virtualmachines/m", "GET virtualmachineinstances/m"]
 
 
 def test_no_event_is_lost_between_an_order_and_its_watch() -> None:
-    shelf = ApiDouble((REF, {"spec": SPEC}))
-    version = shelf.objects[REF.path]["metadata"]["resourceVersion"]
-    shelf.drop(REF)
+    api = ApiDouble((REF, {"spec": SPEC}))
+    version = api.objects[REF.path]["metadata"]["resourceVersion"]
+    api.drop(REF)
 
-    shelf.run(conditions.wait_for_removal(REF, "uid-1", version))
-    assert shelf.requests == ["WATCH virtualmachines/m"]
+    api.run(conditions.wait_for_removal(REF, "uid-1", version))
+    assert api.requests == ["WATCH virtualmachines/m"]
 
 
 def test_another_vm_under_the_name_is_the_end_of_the_first() -> None:
-    shelf = ApiDouble((REF, {"spec": SPEC}))
+    api = ApiDouble((REF, {"spec": SPEC}))
 
-    shelf.run(conditions.wait_for_removal(REF, "uid-of-the-first"))
-    assert REF.path in shelf.objects
+    api.run(conditions.wait_for_removal(REF, "uid-of-the-first"))
+    assert REF.path in api.objects
 
 
 def test_a_watch_that_ends_is_followed_by_a_look_and_another() -> None:
-    shelf = Scripted([], [])
-    assert wait(shelf) == ("10.0.0.5",)
-    assert shelf.requests.count("GET virtualmachineinstances/m") == 2
+    api = Scripted([], [])
+    assert wait(api) == ("10.0.0.5",)
+    assert api.requests.count("GET virtualmachineinstances/m") == 2
 
 
 @pytest.mark.parametrize(
@@ -135,21 +135,21 @@ def test_a_failure_that_passes_costs_a_look_and_another_watch(failure: KubeError
 
 def test_a_watch_that_is_too_old_is_begun_anew() -> None:
     error = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
-    shelf = Scripted([WatchEvent("ERROR", error)])
-    assert wait(shelf) == ("10.0.0.5",)
+    api = Scripted([WatchEvent("ERROR", error)])
+    assert wait(api) == ("10.0.0.5",)
 
 
 def test_a_bookmark_is_no_news() -> None:
-    shelf = Scripted([WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "9"}})])
-    before = shelf.now
-    wait(shelf)
-    assert shelf.now - before == timedelta(seconds=MAX_WATCH_S)
+    api = Scripted([WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "9"}})])
+    before = api.now
+    wait(api)
+    assert api.now - before == timedelta(seconds=MAX_WATCH_S)
 
 
 def test_a_watch_is_for_one_object_and_never_longer_than_the_wait() -> None:
-    shelf = Scripted()
-    wait(shelf, timedelta(seconds=7))
-    [request] = shelf.asked
+    api = Scripted()
+    wait(api, timedelta(seconds=7))
+    [request] = api.asked
     assert request.path.endswith("/namespaces/ns/virtualmachineinstances")
     assert request.query_parameter("fieldSelector") == "metadata.name=m"
     assert request.query_parameter("timeoutSeconds") == "7"
@@ -157,115 +157,115 @@ def test_a_watch_is_for_one_object_and_never_longer_than_the_wait() -> None:
 
 
 def test_a_wait_ends_when_its_time_is_over_and_tells_the_last_reason() -> None:
-    shelf = ApiDouble((REF, {"spec": SPEC}))
-    shelf.then(
+    api = ApiDouble((REF, {"spec": SPEC}))
+    api.then(
         instance("Scheduling", conditions=[{"type": "PodScheduled", "status": "False", "message": "full"}])
     )
     with pytest.raises(WaitTimeout, match="full") as late:
-        wait(shelf, timedelta(seconds=90))
+        wait(api, timedelta(seconds=90))
     assert late.value.stage == "machine to be Running."
 
 
 def test_each_stage_has_the_whole_time() -> None:
-    shelf = ApiDouble((REF, {"spec": SPEC}))
-    shelf.then(*[instance("Scheduling")] * 80, *[instance("Running")] * 80, running)
-    assert wait(shelf, timedelta(seconds=90)) == ("10.0.0.5",)
+    api = ApiDouble((REF, {"spec": SPEC}))
+    api.then(*[instance("Scheduling")] * 80, *[instance("Running")] * 80, running)
+    assert wait(api, timedelta(seconds=90)) == ("10.0.0.5",)
 
 
 def test_a_stage_that_comes_back_has_no_new_time() -> None:
-    shelf = ApiDouble((REF, {"spec": SPEC}))
-    shelf.then(*[instance("Scheduling"), instance("Running")] * 200)
-    before = shelf.now
+    api = ApiDouble((REF, {"spec": SPEC}))
+    api.then(*[instance("Scheduling"), instance("Running")] * 200)
+    before = api.now
     with pytest.raises(WaitTimeout):
-        wait(shelf, timedelta(seconds=90))
-    assert shelf.now - before <= timedelta(seconds=92)
+        wait(api, timedelta(seconds=90))
+    assert api.now - before <= timedelta(seconds=92)
 
 
 def test_the_vm_is_asked_only_when_there_is_no_instance_for_a_while() -> None:
-    shelf = ApiDouble((REF, a_vm("WaitingForVolumeBinding")))
+    api = ApiDouble((REF, a_vm("WaitingForVolumeBinding")))
     with pytest.raises(WaitTimeout, match="provisioning: its disks are not bound yet"):
-        wait(shelf, timedelta(seconds=60))
-    assert shelf.requests.count("GET virtualmachines/m") == 3
+        wait(api, timedelta(seconds=60))
+    assert api.requests.count("GET virtualmachines/m") == 3
 
 
 def test_a_vm_that_is_removed_meanwhile_is_not_waited_for() -> None:
-    shelf = ApiDouble((REF, {"metadata": {"deletionTimestamp": "x"}, "spec": SPEC}))
-    before = shelf.now
+    api = ApiDouble((REF, {"metadata": {"deletionTimestamp": "x"}, "spec": SPEC}))
+    before = api.now
     with pytest.raises(WaitHopeless, match="Harvester is removing the VM"):
-        wait(shelf)
-    assert shelf.now - before < timedelta(seconds=30)
+        wait(api)
+    assert api.now - before < timedelta(seconds=30)
 
 
 def test_a_vm_that_is_not_there_any_more_is_not_waited_for() -> None:
-    shelf = ApiDouble()
-    before = shelf.now
+    api = ApiDouble()
+    before = api.now
     with pytest.raises(WaitHopeless, match="the VM is gone"):
-        wait(shelf)
-    assert shelf.now - before < timedelta(seconds=30)
+        wait(api)
+    assert api.now - before < timedelta(seconds=30)
 
 
 def test_a_vm_that_crashes_at_every_start_is_given_up_with_the_cause() -> None:
-    shelf = ApiDouble((REF, a_vm("CrashLoopBackOff")))
-    shelf.then(instance("Failed", reason="GuestPanicked"), lambda found: found.drop(VMI_REF))
-    before = shelf.now
+    api = ApiDouble((REF, a_vm("CrashLoopBackOff")))
+    api.then(instance("Failed", reason="GuestPanicked"), lambda found: found.drop(VMI_REF))
+    before = api.now
     with pytest.raises(WaitHopeless, match="crashes at every start"):
-        wait(shelf)
-    assert timedelta(seconds=60) <= shelf.now - before < timedelta(seconds=120)
+        wait(api)
+    assert timedelta(seconds=60) <= api.now - before < timedelta(seconds=120)
 
 
 def test_a_crash_that_heals_is_forgiven() -> None:
-    shelf = ApiDouble((REF, a_vm("CrashLoopBackOff")))
-    shelf.then(instance("Failed"), lambda found: found.drop(VMI_REF), running)
-    assert wait(shelf) == ("10.0.0.5",)
+    api = ApiDouble((REF, a_vm("CrashLoopBackOff")))
+    api.then(instance("Failed"), lambda found: found.drop(VMI_REF), running)
+    assert wait(api) == ("10.0.0.5",)
 
 
 def test_a_vm_for_which_there_is_no_room_is_given_up_after_some_minutes() -> None:
-    shelf = ApiDouble((REF, a_vm("ErrorUnschedulable")))
+    api = ApiDouble((REF, a_vm("ErrorUnschedulable")))
     said = "0/3 nodes are available: 3 Insufficient memory"
-    shelf.then(
+    api.then(
         instance("Scheduling", conditions=[{"type": "PodScheduled", "status": "False", "message": said}])
     )
-    before = shelf.now
+    before = api.now
     with pytest.raises(WaitHopeless, match="Insufficient memory"):
-        wait(shelf)
-    assert shelf.now - before < timedelta(minutes=5)
+        wait(api)
+    assert api.now - before < timedelta(minutes=5)
 
 
 @pytest.mark.parametrize("refusal_", [Unauthorized("who?", status=401), CertificateError("not that CA")])
 def test_a_refusal_that_stays_ends_the_wait_at_once(refusal_: KubeError) -> None:
-    shelf = Scripted(refusal_)
-    before = shelf.now
+    api = Scripted(refusal_)
+    before = api.now
     with pytest.raises(type(refusal_)):
-        wait(shelf)
-    assert shelf.now == before
+        wait(api)
+    assert api.now == before
 
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_who_may_not_watch_looks_every_few_seconds(at_once: bool) -> None:
-    shelf = Scripted(Forbidden("may not watch", status=403))
+    api = Scripted(Forbidden("may not watch", status=403))
     if at_once:
-        refused = shelf.watch
-        shelf.watch = lambda request: iter(list(refused(request)))  # type: ignore[method-assign]
-    shelf.then(running)
-    shelf.pause = lambda seconds: (
-        ApiDouble.pause(shelf, seconds),
-        shelf.scheduled and shelf.scheduled.pop(0)(shelf),
+        refused = api.watch
+        api.watch = lambda request: iter(list(refused(request)))  # type: ignore[method-assign]
+    api.then(running)
+    api.pause = lambda seconds: (
+        ApiDouble.pause(api, seconds),
+        api.scheduled and api.scheduled.pop(0)(api),
     )  # type: ignore[method-assign,assign]
-    before = shelf.now
-    assert wait(shelf) == ("10.0.0.5",)
-    assert shelf.now - before <= timedelta(seconds=2 * RETRY_DELAY_S)
+    before = api.now
+    assert wait(api) == ("10.0.0.5",)
+    assert api.now - before <= timedelta(seconds=2 * RETRY_DELAY_S)
 
 
 def test_an_unreachable_harvester_is_the_reason_when_time_is_over() -> None:
-    shelf = Scripted(*[Unreachable("no route to host")] * 100)
-    shelf.answer("GET", "virtualmachineinstances/m", *[Unreachable("no route to host")] * 100)
+    api = Scripted(*[Unreachable("no route to host")] * 100)
+    api.answer("GET", "virtualmachineinstances/m", *[Unreachable("no route to host")] * 100)
     with pytest.raises(WaitTimeout, match="no route to host"):
-        wait(shelf, timedelta(seconds=90))
+        wait(api, timedelta(seconds=90))
 
 
 def test_a_page_of_a_proxy_is_not_taken_for_the_absence_of_the_vm() -> None:
-    shelf = Scripted([])
-    shelf.answer("GET", "virtualmachines/m", Reply(404, b"default backend - 404", "text/plain"))
-    shelf.then(lambda found: found.drop(REF))
-    shelf.run(conditions.wait_for_removal(REF))
-    assert len(shelf.asked) == 2  # it went on watching, and heard of the end
+    api = Scripted([])
+    api.answer("GET", "virtualmachines/m", Reply(404, b"default backend - 404", "text/plain"))
+    api.then(lambda found: found.drop(REF))
+    api.run(conditions.wait_for_removal(REF))
+    assert len(api.asked) == 2  # it went on watching, and heard of the end

@@ -24,8 +24,8 @@ FLAG = "--harvester-kubeconfig-content"
 ENV = "HARVESTER_KUBECONFIG_CONTENT"
 
 
-def loaded(raw: Any, onto: Configuration = UNSET) -> Configuration:
-    return load(dumps(raw), onto)
+def loaded(raw: Any, base: Configuration = UNSET) -> Configuration:
+    return load(dumps(raw), base)
 
 
 def renewed(*argv: str, env: dict[str, str] | None = None) -> str:

@@ -79,10 +79,10 @@ def test_a_place_is_recorded_once_and_without_secrets() -> None:
 
 
 def test_a_harvester_that_is_another_does_not_end_a_machine() -> None:
-    shelf = ApiDouble()
-    astray = find_wrong_harvester(MADE, ClientConfig("https://10.0.0.2:6443", ca="CA 2"))
+    api = ApiDouble()
+    wrong = find_wrong_harvester(MADE, ClientConfig("https://10.0.0.2:6443", ca="CA 2"))
     with pytest.raises(Refused) as refused:
-        shelf.run(remove_and_wait(MADE, astray))
+        api.run(remove_and_wait(MADE, wrong))
     text = error_text(refused.value, "Remove")
     assert "its VM may still run there" in text
     assert "not found" not in text
@@ -90,19 +90,19 @@ def test_a_harvester_that_is_another_does_not_end_a_machine() -> None:
 
 def test_a_vm_that_is_there_proves_the_place_whatever_was_recorded() -> None:
     mine = {"metadata": {"annotations": owner_annotations("", MADE.machine_uid)}}
-    shelf = ApiDouble((MADE.ref, mine))
-    shelf.run(
+    api = ApiDouble((MADE.ref, mine))
+    api.run(
         remove_and_wait(MADE, find_wrong_harvester(MADE, ClientConfig("https://10.0.0.2:6443", ca="CA 2")))
     )
-    assert shelf.objects == {}
+    assert api.objects == {}
 
 
 def test_a_stranger_under_the_name_at_another_harvester_does_not_end_it_either() -> None:
-    shelf = ApiDouble((MADE.ref, {"metadata": {"annotations": owner_annotations("", "another")}}))
+    api = ApiDouble((MADE.ref, {"metadata": {"annotations": owner_annotations("", "another")}}))
     with pytest.raises(Refused, match=f"no VM default/{NAME}"):
-        shelf.run(
+        api.run(
             remove_and_wait(
                 MADE, find_wrong_harvester(MADE, ClientConfig("https://10.0.0.2:6443", ca="CA 2"))
             )
         )
-    assert len(shelf.objects) == 1
+    assert len(api.objects) == 1

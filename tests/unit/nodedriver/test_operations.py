@@ -61,9 +61,9 @@ def created_machine(rig: HarvesterRig, configuration: Configuration | None = Non
     return made
 
 
-def refusal(rig: HarvesterRig, talk: Any) -> str:
+def refusal(rig: HarvesterRig, operation: Any) -> str:
     with pytest.raises(Refused) as refused:
-        rig.run(talk)
+        rig.run(operation)
     return error_text(refused.value, "X")
 
 
@@ -93,9 +93,9 @@ def test_each_further_object_is_asked_for_once(rig: HarvesterRig) -> None:
         {"imageName": "default/jammy", "size": 50},
         {"storageClassName": "harvester-longhorn", "size": 10},
     ]
-    cards = [{"networkName": "default/vlan50"}, {"networkName": "vlan50"}]
+    nics = [{"networkName": "default/vlan50"}, {"networkName": "vlan50"}]
     machine = a_machine(
-        disk_info=dumps({"disks": disks}).decode(), network_info=dumps({"interfaces": cards}).decode()
+        disk_info=dumps({"disks": disks}).decode(), network_info=dumps({"interfaces": nics}).decode()
     )
     checked, calls = rig.run_logged(pre_create_check(machine))
     _, more = rig.run_logged(create_and_wait(machine, BOOTSTRAP, checked))
@@ -128,8 +128,8 @@ def test_a_question_asks_twice(rig: HarvesterRig, ask: Any) -> None:
 def test_starts_and_stops_ask_three_times_and_a_restart_four(rig: HarvesterRig) -> None:
     made = created_machine(rig)
     asked = [
-        len(rig.run_logged(talk(made))[1])
-        for talk in (stop_and_wait, start_and_wait, restart_and_wait, kill_and_wait, start_and_wait)
+        len(rig.run_logged(operation(made))[1])
+        for operation in (stop_and_wait, start_and_wait, restart_and_wait, kill_and_wait, start_and_wait)
     ]
     assert asked == [3, 3, 4, 3, 3]
 
@@ -254,13 +254,13 @@ def test_user_data_carries_no_agent_and_the_key_that_the_plugin_made(rig: Harves
 # --- interruptions -------------------------------------------------------------------------------------------------
 
 
-def interrupted(rig: HarvesterRig, talk: Any, step: int, when: str) -> None:
+def interrupted(rig: HarvesterRig, operation: Any, step: int, when: str) -> None:
     def die() -> None:
         raise Crash
 
     getattr(rig, when)[len(rig.requests) + step] = die
     with pytest.raises(Crash):
-        rig.run(talk)
+        rig.run(operation)
 
 
 def checked_creation(machine: Configuration) -> Any:
@@ -395,11 +395,11 @@ def test_a_check_goes_on_where_this_very_machine_was_begun(rig: HarvesterRig) ->
     assert "already exists" in refusal(rig, pre_create_check(a_machine(seed=2)))
 
 
-@pytest.mark.parametrize("talk", OWN_OR_NOT)
-def test_no_order_touches_the_vm_of_another_machine(rig: HarvesterRig, talk: Any) -> None:
+@pytest.mark.parametrize("operation", OWN_OR_NOT)
+def test_no_order_touches_the_vm_of_another_machine(rig: HarvesterRig, operation: Any) -> None:
     created_machine(rig)
     begun = len(rig.requests)
-    text = refusal(rig, talk(a_machine(seed=2)))
+    text = refusal(rig, operation(a_machine(seed=2)))
     assert "is not this machine's" in text
     assert "not found" not in text
     assert all(call.startswith("GET") for call in rig.requests[begun:])
@@ -418,10 +418,10 @@ def test_a_removal_leaves_the_vm_of_another_alone_and_is_done(rig: HarvesterRig,
 
 
 def test_a_machine_that_is_gone_is_removed_also_where_nothing_else_may_be_read() -> None:
-    shelf = ApiDouble()
-    shelf.answer("GET", f"{NAME}-cloudinit", answer(403, "Forbidden", "may not"))
-    shelf.run(remove_and_wait(a_machine()))
-    assert any("may not be read" in note for note in shelf.log_lines)
+    api = ApiDouble()
+    api.answer("GET", f"{NAME}-cloudinit", answer(403, "Forbidden", "may not"))
+    api.run(remove_and_wait(a_machine()))
+    assert any("may not be read" in note for note in api.log_lines)
 
 
 def test_a_vm_that_lost_its_marks_is_not_removed_and_the_cure_told(rig: HarvesterRig) -> None:
@@ -578,10 +578,10 @@ def test_a_machine_is_starting_until_it_runs(rig: HarvesterRig) -> None:
 
 @pytest.mark.parametrize("status", [401, 403, 500])
 def test_an_unclear_answer_is_not_taken_for_a_free_name(status: int) -> None:
-    shelf = ApiDouble()
-    shelf.answer("GET", f"virtualmachines/{NAME}", answer(status, "", "no"))
+    api = ApiDouble()
+    api.answer("GET", f"virtualmachines/{NAME}", answer(status, "", "no"))
     with pytest.raises(KubeError):
-        shelf.run(pre_create_check(a_machine()))
+        api.run(pre_create_check(a_machine()))
 
 
 @pytest.mark.parametrize(
@@ -602,10 +602,10 @@ def test_every_state_has_docker_machine_s_number(vm: Any, vmi: Any, number: int)
     machine = a_machine()
     mark = {"annotations": {MACHINE_UID: machine.machine_uid}}
     status = {"runStrategy": "RerunOnFailure", **vm}
-    shelf = ApiDouble((REF, {"metadata": mark, "spec": {"runStrategy": "RerunOnFailure"}, "status": status}))
+    api = ApiDouble((REF, {"metadata": mark, "spec": {"runStrategy": "RerunOnFailure"}, "status": status}))
     if vmi:
-        shelf.put(VMI_REF, {"status": vmi})
-    assert shelf.run(get_state(machine)) == number
+        api.put(VMI_REF, {"status": vmi})
+    assert api.run(get_state(machine)) == number
 
 
 SIX = {"phase": "Running", "interfaces": [{"name": "nic-0", "ipAddresses": ["fe80::1", "fd00::5"]}]}
@@ -619,10 +619,10 @@ BOTH = {"phase": "Running", "interfaces": [{"name": "nic-0", "ipAddresses": ["fd
 def test_ipv4_comes_first_and_ipv6_will_do(status: Any, ip: str, url: str) -> None:
     machine = a_machine()
     mark = {"annotations": {MACHINE_UID: machine.machine_uid}}
-    shelf = ApiDouble((REF, {"metadata": mark}), (VMI_REF, {"status": status}))
-    assert shelf.run(get_ip(machine)) == ip
-    assert shelf.run(get_ipv6(machine)) == "fd00::5"
-    assert shelf.run(get_url(machine)) == url
+    api = ApiDouble((REF, {"metadata": mark}), (VMI_REF, {"status": status}))
+    assert api.run(get_ip(machine)) == ip
+    assert api.run(get_ipv6(machine)) == "fd00::5"
+    assert api.run(get_url(machine)) == url
 
 
 def test_a_machine_without_ipv6_says_so_in_go_s_words(rig: HarvesterRig) -> None:

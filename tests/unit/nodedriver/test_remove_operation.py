@@ -64,19 +64,19 @@ class Watched(ApiDouble):
 
 def test_named_volumes_go_along_though_they_are_not_in_the_vm() -> None:
     for uid in ("vm-1", ""):  # with the first write, and after a look
-        shelf = Watched(a_vm("own"))
-        shelf.run(remove_and_wait(replace(MACHINE, vm_uid=uid, volumes=("data",))))
-        assert shelf.removed == ["data,own"]
+        api = Watched(a_vm("own"))
+        api.run(remove_and_wait(replace(MACHINE, vm_uid=uid, volumes=("data",))))
+        assert api.removed == ["data,own"]
 
 
 # --- proofs --------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_write_changes_the_recorded_vm() -> None:
-    shelf = Watched(a_vm("own"))
-    shelf.run(remove_and_wait(MACHINE))
-    assert shelf.patches == [("unseen", 200)]
-    assert shelf.removed == ["own"]
+    api = Watched(a_vm("own"))
+    api.run(remove_and_wait(MACHINE))
+    assert api.patches == [("unseen", 200)]
+    assert api.removed == ["own"]
 
 
 @pytest.mark.parametrize(
@@ -90,37 +90,37 @@ def test_the_first_write_changes_the_recorded_vm() -> None:
     ids=["another uid", "another machine", "another cluster", "no marks"],
 )
 def test_the_first_write_changes_no_vm_that_differs_in_any_proof(raw_vm: dict[str, Any]) -> None:
-    shelf = Watched(raw_vm)
-    before = loads(dumps(shelf.objects[REF.path]))
+    api = Watched(raw_vm)
+    before = loads(dumps(api.objects[REF.path]))
     seen: list[dict[str, Any]] = []
-    get = shelf.serve
+    get = api.serve
 
     def serve(request: Request) -> Reply:
         if request.method == "GET" and not seen:
-            seen.append(loads(dumps(shelf.objects[REF.path])))
+            seen.append(loads(dumps(api.objects[REF.path])))
         return get(request)
 
-    shelf.serve = serve  # type: ignore[method-assign]
+    api.serve = serve  # type: ignore[method-assign]
     try:
-        shelf.run(remove_and_wait(MACHINE))
+        api.run(remove_and_wait(MACHINE))
     except Refused:
-        assert shelf.objects[REF.path] == before
-    assert shelf.patches[0] == ("unseen", 422)
+        assert api.objects[REF.path] == before
+    assert api.patches[0] == ("unseen", 422)
     assert seen == [before]
 
 
 def test_a_vm_that_changes_hands_before_the_second_write_is_not_hit() -> None:
-    shelf = Watched(a_vm("own"))
+    api = Watched(a_vm("own"))
     another = a_vm("own", uid="vm-2", **{MACHINE_UID: "m-2"})
 
     def swap() -> None:
-        shelf.before_patch = lambda: None
-        shelf.put(REF, another)
+        api.before_patch = lambda: None
+        api.put(REF, another)
 
-    shelf.before_patch = swap
-    shelf.run(remove_and_wait(replace(MACHINE, vm_uid="")))
-    assert shelf.patches == [("seen", 409)]
-    assert annotations_of(shelf.objects[REF.path]) == another["metadata"]["annotations"]
+    api.before_patch = swap
+    api.run(remove_and_wait(replace(MACHINE, vm_uid="")))
+    assert api.patches == [("seen", 409)]
+    assert annotations_of(api.objects[REF.path]) == another["metadata"]["annotations"]
 
 
 # --- the volumes of a cluster that goes ----------------------------------------------------------------------------
@@ -157,10 +157,10 @@ STAYS: dict[str, dict[str, str]] = {
 def taken(machine: Configuration, raw_vm: dict[str, Any]) -> tuple[set[str], str]:
     """The claims that go along, and what is said."""
     claims = [a_claim(name, **annotations) for name, annotations in {**GOES, **STAYS}.items()]
-    shelf = Watched(raw_vm, *claims)
-    shelf.run(remove_and_wait(machine))
-    assert PVC.ref("x", "ns").path not in shelf.objects
-    return set(shelf.removed[0].split(",")), "\n".join(shelf.log_lines)
+    api = Watched(raw_vm, *claims)
+    api.run(remove_and_wait(machine))
+    assert PVC.ref("x", "ns").path not in api.objects
+    return set(api.removed[0].split(",")), "\n".join(api.log_lines)
 
 
 def test_of_the_volumes_under_a_cluster_s_name_those_of_others_stay() -> None:

@@ -24,7 +24,7 @@ def disks(*specs: dict[str, Any]) -> dict[str, Any]:
     return {"disks": list(specs)}
 
 
-def cards(*specs: dict[str, Any]) -> dict[str, Any]:
+def nics(*specs: dict[str, Any]) -> dict[str, Any]:
     return {"interfaces": list(specs)}
 
 
@@ -86,25 +86,25 @@ def test_a_sound_machine_of_the_older_form_has_none_either() -> None:
         ({"diskInfo": "", "imageName": "i"}, "diskInfo", "diskInfo and diskSize are not set"),
         ({"diskInfo": "", "imageName": "i", "diskSize": "-5"}, "diskSize", "the disk size is -5 GiB"),
         ({"networkInfo": ""}, "networkInfo", "networkInfo is not set"),
-        ({"networkInfo": cards()}, "networkInfo", "lists no interface"),
-        ({"networkInfo": cards({})}, "networkInfo", "interface 0 in networkInfo has no networkName"),
+        ({"networkInfo": nics()}, "networkInfo", "lists no interface"),
+        ({"networkInfo": nics({})}, "networkInfo", "interface 0 in networkInfo has no networkName"),
         (
-            {"networkInfo": cards({"networkName": "n", "macAddress": "xx"})},
+            {"networkInfo": nics({"networkName": "n", "macAddress": "xx"})},
             "networkInfo",
             "not a MAC address",
         ),
         (
-            {"networkInfo": cards({"networkName": "n", "type": "sriov"})},
+            {"networkInfo": nics({"networkName": "n", "type": "sriov"})},
             "networkInfo",
             "the type of interface 0",
         ),
         (
-            {"networkInfo": cards({"networkName": "n", "model": "fast"})},
+            {"networkInfo": nics({"networkName": "n", "model": "fast"})},
             "networkInfo",
             "the model of interface 0",
         ),
         (
-            {"networkInfo": cards({"networkName": "a/b/c"})},
+            {"networkInfo": nics({"networkName": "a/b/c"})},
             "networkInfo",
             "networkInfo has the name 'a/b/c'",
         ),

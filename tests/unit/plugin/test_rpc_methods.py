@@ -74,35 +74,35 @@ def test_what_is_not_there_is_refused_in_go_s_words(called: str, said: str):
 
 
 def test_getters_answer_before_anything_is_set():
-    desk = ReconcileContext()
+    host = ReconcileContext()
 
-    assert desk.call("DriverName") == "harvester"
-    assert desk.call("GetMachineName") == "machine"
-    assert desk.call("GetSSHPort") == 22
-    assert desk.call("GetSSHUsername") == "root"
-    assert [flag.name for flag in wire.read_flags(desk.call("GetCreateFlags"))] == [
+    assert host.call("DriverName") == "harvester"
+    assert host.call("GetMachineName") == "machine"
+    assert host.call("GetSSHPort") == 22
+    assert host.call("GetSSHUsername") == "root"
+    assert [flag.name for flag in wire.read_flags(host.call("GetCreateFlags"))] == [
         each.flag for each in OPTIONS
     ]
 
 
 def test_what_getters_fill_in_is_part_of_the_saved_configuration():
-    desk = ReconcileContext()
-    desk.call("SetConfigRaw", dumps({"MachineName": "m", "StorePath": "/store"}))
-    assert loads(desk.call("GetConfigRaw"))["SSHKeyPath"] == ""
+    host = ReconcileContext()
+    host.call("SetConfigRaw", dumps({"MachineName": "m", "StorePath": "/store"}))
+    assert loads(host.call("GetConfigRaw"))["SSHKeyPath"] == ""
 
-    assert desk.call("GetSSHKeyPath") == "/store/machines/m/id_rsa"
-    assert loads(desk.call("GetConfigRaw"))["SSHKeyPath"] == "/store/machines/m/id_rsa"
+    assert host.call("GetSSHKeyPath") == "/store/machines/m/id_rsa"
+    assert loads(host.call("GetConfigRaw"))["SSHKeyPath"] == "/store/machines/m/id_rsa"
 
 
 def test_a_configuration_that_cannot_be_read_changes_nothing():
-    desk = ReconcileContext()
-    desk.call("SetConfigRaw", dumps({"MachineName": "m"}))
-    before = desk.call("GetConfigRaw")
+    host = ReconcileContext()
+    host.call("SetConfigRaw", dumps({"MachineName": "m"}))
+    before = host.call("GetConfigRaw")
 
-    assert desk.refusal("SetConfigRaw", b'{"CPU": "x"}').startswith(
+    assert host.refusal("SetConfigRaw", b'{"CPU": "x"}').startswith(
         "error unmarshalling driver config JSON: "
     )
-    assert desk.call("GetConfigRaw") == before
+    assert host.call("GetConfigRaw") == before
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_a_configuration_that_cannot_be_read_changes_nothing():
 def test_a_renewed_kubeconfig_takes_the_place_of_the_stored_one(
     argv: tuple[str, ...], env: dict[str, str], kubeconfig: str
 ):
-    desk = ReconcileContext(*argv, **env)
-    desk.call("SetConfigRaw", dumps({"KubeConfigContent": "stored"}))
+    host = ReconcileContext(*argv, **env)
+    host.call("SetConfigRaw", dumps({"KubeConfigContent": "stored"}))
 
-    assert loads(desk.call("GetConfigRaw"))["KubeConfigContent"] == kubeconfig
+    assert loads(host.call("GetConfigRaw"))["KubeConfigContent"] == kubeconfig
 
 
 def test_a_machine_gets_its_uid_with_its_flags_and_keeps_it():
-    desk = ReconcileContext()
+    host = ReconcileContext()
     options = wire.write_options(
         {
             "harvester-image-name": "jammy",
@@ -143,33 +143,33 @@ def test_a_machine_gets_its_uid_with_its_flags_and_keeps_it():
             "harvester-reserved-memory-size": -1,
         }
     )
-    desk.call("SetConfigRaw", dumps({"MachineName": "m-1"}))
+    host.call("SetConfigRaw", dumps({"MachineName": "m-1"}))
 
-    desk.call("SetConfigFromFlags", options)
-    uid = loads(desk.call("GetConfigRaw"))["WindrowMachineUID"]
-    desk.call("SetConfigFromFlags", options)
+    host.call("SetConfigFromFlags", options)
+    uid = loads(host.call("GetConfigRaw"))["WindrowMachineUID"]
+    host.call("SetConfigFromFlags", options)
 
     assert uid
-    assert loads(desk.call("GetConfigRaw"))["WindrowMachineUID"] == uid
+    assert loads(host.call("GetConfigRaw"))["WindrowMachineUID"] == uid
 
 
 @pytest.mark.parametrize(
     "method", ["GetState", "GetIP", "GetURL", "PreCreateCheck", "Create", "Remove", "Start"]
 )
 def test_without_a_kubeconfig_nothing_is_done_and_no_machine_is_gone(method: str):
-    desk = ReconcileContext(KUBECONFIG="/etc/kubeconfig")
-    said = desk.refusal(method)
+    host = ReconcileContext(KUBECONFIG="/etc/kubeconfig")
+    said = host.refusal(method)
 
     assert "WINDROW_DRIVER_KUBECONFIG" in said
     assert "not found" not in said
-    assert desk.confessed == []
+    assert host.confessed == []
 
 
 def test_a_fault_of_ours_is_told_shortly_and_confessed(monkeypatch: pytest.MonkeyPatch):
-    desk = ReconcileContext()
+    host = ReconcileContext()
     monkeypatch.setattr(Driver, "_run", lambda driver, machine, start: 1 / 0)
 
-    said = desk.refusal("GetState")
+    said = host.refusal("GetState")
 
     assert said.startswith("an error in the driver itself, in GetState: ZeroDivisionError at ")
-    assert desk.confessed == [said]
+    assert host.confessed == [said]

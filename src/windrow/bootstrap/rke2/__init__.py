@@ -110,7 +110,7 @@ def config_hash(spec: BootstrapSpec) -> str:
 
 
 def check(spec: BootstrapSpec) -> list[str]:
-    """Warnings about what will be rendered, each a fact and a cure; what is refused is in `render`."""
+    """Warnings about what will be rendered, each with a hint; what is refused is in `render`."""
     warnings = check_config(keys.merge_config(spec), Version.parse(spec.version))
     given = (spec.chart_values.get("harvester-cloud-provider") or {}).get("global") or {}
     name = (given.get("cattle") or {}).get("clusterName")

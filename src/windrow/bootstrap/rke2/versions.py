@@ -75,7 +75,7 @@ def find_charts(version: Version) -> Charts | None:
 
 
 def list_version_conflicts(rke2: Version, harvester: Version) -> list[str]:
-    """What is known not to work between the two, one sentence of fact and cure each; empty when all is well."""
+    """What is known not to work between the two, with a hint each; empty when all is well."""
     charts = find_charts(rke2)
     if charts is None:
         return [

@@ -229,7 +229,7 @@ def _affinity(configuration: Configuration) -> Iterator[Problem]:
 def _references(configuration: Configuration) -> Iterator[Problem]:
     """Names of images, networks and the key pair: `namespace/name` or `name`."""
     wanted = [(disk.image, "diskInfo") for disk in configuration.disks]
-    wanted += [(card.network, "networkInfo") for card in configuration.nics]
+    wanted += [(nic.network, "networkInfo") for nic in configuration.nics]
     wanted.append((configuration.key_pair_name, "keyPairName"))
     for name, field in wanted:
         if name.count("/") > 1 or name.startswith("/") or name.endswith("/"):

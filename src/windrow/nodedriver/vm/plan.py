@@ -37,7 +37,7 @@ def plan_vm(
         guest_cluster=configuration.cluster_name,
         owner_annotations=owner_annotations(configuration.cluster_uid, configuration.machine_uid),
         disks=_disks(configuration, image_classes, class_modes or {}),
-        nics=tuple(_nic(place, card) for place, card in enumerate(configuration.nics)),
+        nics=tuple(_nic(place, nic) for place, nic in enumerate(configuration.nics)),
         cloud_init=_cloud_init(configuration.network_data),
         cores=configuration.cpu,
         memory=configuration.memory_size,
@@ -50,8 +50,8 @@ def plan_vm(
         tpm=configuration.enable_tpm,
         devices=tuple(
             # Two devices without a name would collide, so one is generated.
-            HostDevice(wish.name or f"vgpu-{place}", wish.device_name)
-            for place, wish in enumerate(configuration.vgpu_info or ())
+            HostDevice(spec.name or f"vgpu-{place}", spec.device_name)
+            for place, spec in enumerate(configuration.vgpu_info or ())
         ),
         affinity=read_affinity(configuration),
         ssh_names=(configuration.key_pair_name,) if configuration.key_pair_name else (),
@@ -66,9 +66,9 @@ def _disks(
     nothing_boots = not any(spec.boot_order for spec in specs)
     return tuple(
         _disk(
-            configuration, name, claim, wish, image_classes, class_modes, boots=nothing_boots and place == 0
+            configuration, name, claim, spec, image_classes, class_modes, boots=nothing_boots and place == 0
         )
-        for place, (name, claim, wish) in enumerate(
+        for place, (name, claim, spec) in enumerate(
             zip(configuration.disk_names, planned_claims(configuration), specs, strict=True)
         )
     )
