@@ -204,6 +204,11 @@ def status_of(error: KubeError) -> Raw:
     return status
 
 
+def created_status() -> Raw:
+    """The Status of an eviction or a binding."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
 def success_status(kind: ApiResource, name: str, uid: str) -> Raw:
     """The Status of a completed delete."""
     return {

@@ -151,7 +151,7 @@ class RbacAuthorizer:
         namespace = raw["metadata"].get("namespace", "")
         name = raw["metadata"].get("name", "")
         if kind in (ROLE, CLUSTER_ROLE):
-            verb, info = "escalate", RequestInfo("", kind.group, kind.version, kind.plural, namespace, name)
+            verb, info = "escalate", RequestInfo.of(kind, namespace, name)
             wanted = list(raw.get("rules") or ())
         else:
             role = raw.get("roleRef") or {}

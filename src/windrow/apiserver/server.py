@@ -230,9 +230,7 @@ class ApiServer:
             await self._create_system_object(type, raw)
 
     async def _create_system_object(self, type: ResourceType, raw: Raw) -> None:
-        info = RequestInfo(
-            "", type.kind.group, type.kind.version, type.kind.plural, namespace=namespace_of(raw)
-        )
+        info = RequestInfo.of(type.kind, namespace_of(raw))
         # Bootstrap objects pass no admission hook.
         await create(
             replace(self.context, admission_hooks=[], validating_hooks=[]),

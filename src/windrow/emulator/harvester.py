@@ -258,7 +258,7 @@ class Harvester:
         return self.load_balancers.is_in_pool(address)
 
     async def _may_read(self, caller: UserInfo, kind: ApiResource, key: Key) -> bool:
-        target = RequestInfo(kind.path(*key), kind.group, kind.version, kind.plural, key[0], key[1])
+        target = RequestInfo.of(kind, key[0], key[1])
         return await self.api.allows(caller, "get", target)
 
     def _make_controllers(self) -> dict[str, Controller]:

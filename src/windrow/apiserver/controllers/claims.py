@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from windrow.apiserver.context import ServerContext
-from windrow.apiserver.controllers.gc import split_key
-from windrow.apiserver.controllers.loop import Key, Worker
-from windrow.apiserver.storage.port import Change, Raw, RevisionMismatch
+from windrow.apiserver.controllers.loop import Key, StoreController, split_key
+from windrow.apiserver.storage.port import Change, Raw
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import POD, PVC
 
@@ -23,23 +21,11 @@ def claims_of(pod: Raw) -> set[str]:
     return {str(name) for name in names if name}
 
 
-class PvcProtectionController:
-    def __init__(self, context: ServerContext) -> None:
-        self._context = context
-        self.worker = Worker(
-            context, list_keys=self._list_keys, keys_of_change=self._keys_of_change, reconcile=self._reconcile
-        )
+class PvcProtectionController(StoreController):
+    async def list_keys(self) -> Iterable[Key]:
+        return [(entry.key,) for entry in await self.entries(PVC)]
 
-    async def run(self) -> None:
-        await self.worker.run()
-
-    async def _list_keys(self) -> Iterable[Key]:
-        type = self._context.registry.find_kind(PVC)
-        if type is None:
-            return []
-        return [(entry.key,) for entry in (await self._context.store.range(type.prefix())).entries]
-
-    def _keys_of_change(self, change: Change) -> Iterable[Key]:
+    def keys_of_change(self, change: Change) -> Iterable[Key]:
         group, plural, namespace, _ = split_key(change.key)
         type = self._context.registry.find_kind(PVC)
         if type is None or group:
@@ -50,7 +36,7 @@ class PvcProtectionController:
             return [(type.key(namespace, name),) for name in sorted(claims_of(change.last.raw))]
         return []
 
-    async def _reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: Key) -> None:
         entry = await self._context.store.find(key[0])
         if entry is None:
             return
@@ -58,18 +44,10 @@ class PvcProtectionController:
         finalizers = head.get("finalizers") or []
         if not head.get("deletionTimestamp") or PROTECTION not in finalizers or await self._is_used(head):
             return
-        rest = [one for one in finalizers if one != PROTECTION]
-        new = {**entry.raw, "metadata": {**head, "finalizers": rest}} if rest else None
-        try:
-            await self._context.store.commit(entry.key, new, entry.rev)
-        except RevisionMismatch:
-            self.worker.requeue(key)
+        await self.remove_finalizer(entry, PROTECTION)
 
     async def _is_used(self, claim: Raw) -> bool:
-        pods = self._context.registry.find_kind(POD)
-        if pods is None:
-            return False
-        for entry in (await self._context.store.range(pods.prefix(claim["namespace"]))).entries:
+        for entry in await self.entries(POD, claim["namespace"]):
             is_over = nested(entry.raw, "status", "phase") in ("Succeeded", "Failed")
             if claim["name"] in claims_of(entry.raw) and not is_over:
                 return True

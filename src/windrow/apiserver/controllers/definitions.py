@@ -5,37 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from windrow.apiserver.context import ServerContext
-from windrow.apiserver.controllers.gc import split_key
-from windrow.apiserver.controllers.loop import Key, Worker
-from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
-from windrow.apiserver.storage.port import Change, Entry, RevisionMismatch
+from windrow.apiserver.controllers.loop import Key, StoreController, split_key
+from windrow.apiserver.request.info import UserInfo
+from windrow.apiserver.storage.port import Change, Entry
 from windrow.apiserver.types.crds import CLEANUP_FINALIZER
 from windrow.apiserver.types.registry import ResourceType
-from windrow.apiserver.verbs.delete import delete
-from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.resources import CRD
 
-USER = UserInfo("system:apiserver", ("system:masters", "system:authenticated"))
 
+class CrdFinalizer(StoreController):
+    user = UserInfo("system:apiserver", ("system:masters", "system:authenticated"))
 
-class CrdFinalizer:
     def __init__(self, context: ServerContext) -> None:
-        self._context = context
+        super().__init__(context)
         self._deleting: dict[tuple[str, str], str] = {}  # (group, plural) -> key of its definition
-        self.worker = Worker(
-            context, list_keys=self._list_keys, keys_of_change=self._keys_of_change, reconcile=self._reconcile
-        )
 
-    async def run(self) -> None:
-        await self.worker.run()
+    async def list_keys(self) -> Iterable[Key]:
+        return [(entry.key,) for entry in await self.entries(CRD)]
 
-    async def _list_keys(self) -> Iterable[Key]:
-        home = self._context.registry.find_kind(CRD)
-        if home is None:
-            return []
-        return [(entry.key,) for entry in (await self._context.store.range(home.prefix())).entries]
-
-    def _keys_of_change(self, change: Change) -> Iterable[Key]:
+    def keys_of_change(self, change: Change) -> Iterable[Key]:
         group, plural, _, _ = split_key(change.key)
         if (group, plural) == (CRD.group, CRD.plural):
             if change.after is None:
@@ -54,7 +42,7 @@ class CrdFinalizer:
             if type.custom and (type.kind.group, type.kind.plural) == place:
                 self._context.registry.remove(type)
 
-    async def _reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: Key) -> None:
         entry = await self._context.store.find(key[0])
         if entry is None or not entry.raw["metadata"].get("deletionTimestamp"):
             return
@@ -66,30 +54,12 @@ class CrdFinalizer:
         finalizers = entry.raw["metadata"].get("finalizers") or []
         if left or CLEANUP_FINALIZER not in finalizers:
             return
-        rest = [one for one in finalizers if one != CLEANUP_FINALIZER]
-        head = {**entry.raw["metadata"], "finalizers": rest}
-        try:
-            await self._context.store.commit(
-                entry.key, {**entry.raw, "metadata": head} if rest else None, entry.rev
-            )
-        except RevisionMismatch:
-            self.worker.requeue(key)
-            return
-        if not rest:
+        if await self.remove_finalizer(entry, CLEANUP_FINALIZER):
             self._unregister(entry)
 
     async def _empty(self, type: ResourceType) -> int:
         """Delete every object; the number of those that finalizers keep."""
         for entry in (await self._context.store.range(type.prefix())).entries:
-            head = entry.raw["metadata"]
-            if head.get("deletionTimestamp"):
-                continue
-            kind = type.kind
-            info = RequestInfo(
-                "", kind.group, kind.version, kind.plural, head.get("namespace", ""), head["name"]
-            )
-            try:
-                await delete(self._context, type, ApiCall("delete", info, USER))
-            except NotFound:
-                continue
+            if not entry.raw["metadata"].get("deletionTimestamp"):
+                await self.delete(type, entry)
         return len((await self._context.store.range(type.prefix(), limit=1)).entries)

@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from windrow.apiserver.context import ServerContext
-from windrow.apiserver.controllers.loop import Key, Worker
-from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
-from windrow.apiserver.storage.port import Change, Entry, Raw, RevisionMismatch
+from windrow.apiserver.controllers.loop import Key, StoreController, controller_user, split_key
+from windrow.apiserver.storage.port import Change, Entry, Raw
 from windrow.apiserver.types.registry import ResourceType
-from windrow.apiserver.verbs.delete import FOREGROUND, ORPHAN, delete
-from windrow.kubernetes.errors import NotFound
-
-USER = UserInfo(
-    "system:serviceaccount:kube-system:generic-garbage-collector",
-    (
-        "system:serviceaccounts",
-        "system:serviceaccounts:kube-system",
-        "system:authenticated",
-        "system:masters",
-    ),
-)
+from windrow.apiserver.verbs.delete import FOREGROUND, ORPHAN
 
 
-def split_key(key: str) -> tuple[str, str, str, str]:
-    """Group, plural, namespace ("" for none), name of a store key."""
-    group, plural, *place = key.split("/")
-    return group, plural, "/".join(place[:-1]), place[-1]
+class GarbageCollector(StoreController):
+    user = controller_user("generic-garbage-collector")
 
-
-class GarbageCollector:
     def __init__(self, context: ServerContext) -> None:
-        self._context = context
+        super().__init__(context)
         self._dependents: dict[str, set[str]] = {}  # owner uid -> keys that name it
-        self.worker = Worker(
-            context, list_keys=self._list_keys, keys_of_change=self._keys_of_change, reconcile=self._reconcile
-        )
 
-    async def run(self) -> None:
-        await self.worker.run()
-
-    async def _list_keys(self) -> Iterable[Key]:
+    async def list_keys(self) -> Iterable[Key]:
         self._dependents.clear()
         found = []
         for type in self._context.registry.storage_types():
@@ -59,7 +36,7 @@ class GarbageCollector:
         head = raw["metadata"]
         return bool(head.get("ownerReferences") or (head.get("deletionTimestamp") and head.get("finalizers")))
 
-    def _keys_of_change(self, change: Change) -> Iterable[Key]:
+    def keys_of_change(self, change: Change) -> Iterable[Key]:
         if change.after is not None:
             self._index(change.after)
             return [(change.key,)] if self._is_relevant(change.after.raw) else []
@@ -79,7 +56,7 @@ class GarbageCollector:
         type = self._owner_type(owner)
         return type.key(namespace, owner.get("name", "")) if type else None
 
-    async def _reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: Key) -> None:
         entry = await self._context.store.find(key[0])
         if entry is None:
             return
@@ -105,7 +82,7 @@ class GarbageCollector:
         if not absent:
             return
         if len(absent) == len(owners):
-            await self._delete(type, entry, None)
+            await self.delete(type, entry)
             return
         await self._set_owners(entry, [owner for owner in owners if owner not in absent])
 
@@ -119,28 +96,11 @@ class GarbageCollector:
         found = await self._context.store.find(type.key(namespace, owner["name"]))
         return found is None or found.raw["metadata"]["uid"] != owner["uid"]
 
-    async def _delete(self, type: ResourceType, entry: Entry, policy: str | None) -> None:
-        _, _, namespace, name = split_key(entry.key)
-        info = RequestInfo("", type.kind.group, type.kind.version, type.kind.plural, namespace, name)
-        options: dict[str, Any] = {"preconditions": {"uid": entry.raw["metadata"]["uid"]}}
-        if policy:
-            options["propagationPolicy"] = policy
-        try:
-            await delete(self._context, type, ApiCall("delete", info, USER, delete_options=options))
-        except NotFound:
-            return
-
     async def _set_owners(self, entry: Entry, owners: list[Raw]) -> None:
         head = {name: value for name, value in entry.raw["metadata"].items() if name != "ownerReferences"}
         if owners:
             head["ownerReferences"] = owners
-        await self._write(entry, {**entry.raw, "metadata": head})
-
-    async def _write(self, entry: Entry, raw: Raw | None) -> None:
-        try:
-            await self._context.store.commit(entry.key, raw, entry.rev)
-        except RevisionMismatch:
-            self.worker.requeue((entry.key,))
+        await self.commit(entry, {**entry.raw, "metadata": head})
 
     async def _dependents_of(self, entry: Entry) -> list[Entry]:
         uid = entry.raw["metadata"]["uid"]
@@ -158,9 +118,9 @@ class GarbageCollector:
             owners = dependent.raw["metadata"]["ownerReferences"]
             await self._set_owners(dependent, [owner for owner in owners if owner["uid"] != uid])
         if await self._dependents_of(entry):
-            self.worker.requeue((entry.key,))
+            self._queue.add((entry.key,))
             return
-        await self._remove_finalizer(entry, ORPHAN)
+        await self.remove_finalizer(entry, ORPHAN)
 
     async def _foreground(self, entry: Entry) -> None:
         """Delete dependents first; the owner is kept until those with `blockOwnerDeletion` are deleted."""
@@ -171,19 +131,11 @@ class GarbageCollector:
             group, plural, _, _ = split_key(dependent.key)
             type = self._context.registry.find_resource(group, plural)
             if type is not None:
-                await self._delete(type, dependent, "Foreground" if self._blocks(dependent, uid) else None)
+                await self.delete(type, dependent, "Foreground" if self._blocks(dependent, uid) else "")
         if not any(self._blocks(one, uid) for one in await self._dependents_of(entry)):
-            await self._remove_finalizer(entry, FOREGROUND)
+            await self.remove_finalizer(entry, FOREGROUND)
 
     @staticmethod
     def _blocks(dependent: Entry, uid: str) -> bool:
         owners = dependent.raw["metadata"].get("ownerReferences") or ()
         return any(owner["uid"] == uid and owner.get("blockOwnerDeletion") for owner in owners)
-
-    async def _remove_finalizer(self, entry: Entry, finalizer: str) -> None:
-        head = entry.raw["metadata"]
-        rest = [one for one in head.get("finalizers") or () if one != finalizer]
-        if not rest:
-            await self._write(entry, None)
-            return
-        await self._write(entry, {**entry.raw, "metadata": {**head, "finalizers": rest}})

@@ -1,39 +1,50 @@
-"""The worker of the server's own controllers: maps changes of the store to keys, reconciles them, retries failures."""
+"""StoreController: the base of the server's own controllers, level-triggered by changes of the store."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 from windrow.apiserver.context import ServerContext
-from windrow.apiserver.storage.port import Change, Compacted, Overflow
+from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
+from windrow.apiserver.storage.port import Change, Compacted, Entry, Overflow, RevisionMismatch
+from windrow.apiserver.types.registry import ResourceType
+from windrow.apiserver.verbs.delete import delete
 from windrow.apiserver.work_queue import WorkQueue
-from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.errors import KubeError, NotFound
+from windrow.kubernetes.resources import ApiResource
+
+Raw = dict[str, Any]
 
 RETRY_AFTER = timedelta(seconds=1)
 
 Key = tuple[str, ...]
 
 
-class Worker:
+class StoreController(ABC):
     """Reconciles the keys of `list_keys` and of each change; a KubeError is retried after a second.
 
-    `list_keys` runs at the start, and again whenever changes were missed. `requeue` may be called from `reconcile`.
+    `list_keys` runs at the start, and again whenever changes were missed.
     """
 
-    def __init__(
-        self,
-        context: ServerContext,
-        *,
-        list_keys: Callable[[], Awaitable[Iterable[Key]]],
-        keys_of_change: Callable[[Change], Iterable[Key]],
-        reconcile: Callable[[Key], Awaitable[None]],
-    ) -> None:
+    user: UserInfo  # of the deletes
+
+    def __init__(self, context: ServerContext) -> None:
         self._context = context
-        self._list_keys, self._keys_of_change, self._reconcile = list_keys, keys_of_change, reconcile
         self._queue: WorkQueue[Key] = WorkQueue(context.clock)
-        self.requeue = self._queue.add
+
+    @abstractmethod
+    async def list_keys(self) -> Iterable[Key]: ...
+
+    @abstractmethod
+    def keys_of_change(self, change: Change) -> Iterable[Key]: ...
+
+    @abstractmethod
+    async def reconcile(self, key: Key) -> None: ...
 
     async def run(self) -> None:
         """Until cancelled or the store closes."""
@@ -43,6 +54,37 @@ class Worker:
                 pass
             reconciling.cancel()
 
+    async def entries(self, kind: ApiResource, namespace: str = "") -> list[Entry]:
+        """All objects of a kind; none when it is not served."""
+        type = self._context.registry.find_kind(kind)
+        return (await self._context.store.range(type.prefix(namespace))).entries if type else []
+
+    async def delete(self, type: ResourceType, entry: Entry, policy: str = "") -> None:
+        """Delete exactly this object, by uid. May be repeated."""
+        head = entry.raw["metadata"]
+        info = RequestInfo.of(type.kind, head.get("namespace", ""), head["name"])
+        options: Raw = {"preconditions": {"uid": head["uid"]}}
+        if policy:
+            options["propagationPolicy"] = policy
+        with suppress(NotFound):
+            await delete(self._context, type, ApiCall("delete", info, self.user, delete_options=options))
+
+    async def commit(self, entry: Entry, raw: Raw | None, key: Key | None = None) -> bool:
+        """Write `raw`, None to remove; requeues `key` (default: the entry's) and returns False after another write."""
+        try:
+            await self._context.store.commit(entry.key, raw, entry.rev)
+        except RevisionMismatch:
+            self._queue.add(key or (entry.key,))
+            return False
+        return True
+
+    async def remove_finalizer(self, entry: Entry, finalizer: str) -> bool:
+        """Remove the finalizer, and with the last one the object. Whether the object is removed."""
+        head = entry.raw["metadata"]
+        rest = [one for one in head.get("finalizers") or () if one != finalizer]
+        raw = {**entry.raw, "metadata": {**head, "finalizers": rest}} if rest else None
+        return await self.commit(entry, raw) and raw is None
+
     async def _follow_store(self) -> bool:
         """Queue the keys of all objects, then those of each change. True when changes were missed."""
         try:
@@ -50,10 +92,10 @@ class Worker:
         except Compacted:
             return True
         try:
-            for key in await self._list_keys():
+            for key in await self.list_keys():
                 self._queue.add(key)
             async for change in stream:
-                for key in self._keys_of_change(change):
+                for key in self.keys_of_change(change):
                     self._queue.add(key)
         except Overflow:
             return True
@@ -65,6 +107,18 @@ class Worker:
         while True:
             key = await self._queue.get()
             try:
-                await self._reconcile(key)
+                await self.reconcile(key)
             except KubeError:
                 self._queue.add_at(key, self._context.clock.now() + RETRY_AFTER)
+
+
+def split_key(key: str) -> tuple[str, str, str, str]:
+    """Group, plural, namespace ("" for none), name of a store key."""
+    group, plural, *place = key.split("/")
+    return group, plural, "/".join(place[:-1]), place[-1]
+
+
+def controller_user(name: str) -> UserInfo:
+    """The service account of a controller of kube-controller-manager."""
+    groups = ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
+    return UserInfo(f"system:serviceaccount:kube-system:{name}", (*groups, "system:masters"))

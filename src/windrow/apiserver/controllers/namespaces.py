@@ -5,50 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from windrow.apiserver.context import ServerContext
-from windrow.apiserver.controllers.gc import split_key
-from windrow.apiserver.controllers.loop import Key, Worker
-from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
+from windrow.apiserver.controllers.loop import Key, StoreController, controller_user, split_key
+from windrow.apiserver.request.info import ApiCall, RequestInfo
 from windrow.apiserver.storage.port import Change, Entry, Raw, RevisionMismatch
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.create import create
-from windrow.apiserver.verbs.delete import delete
 from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError, NotFound
 from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT, ApiResource
 
-USER = UserInfo(
-    "system:serviceaccount:kube-system:namespace-controller",
-    (
-        "system:serviceaccounts",
-        "system:serviceaccounts:kube-system",
-        "system:authenticated",
-        "system:masters",
-    ),
-)
 ROOT_CA = "kube-root-ca.crt"
 
 
-class NamespaceController:
+class NamespaceController(StoreController):
     """Keeps ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in every namespace; empties deleted ones."""
 
+    user = controller_user("namespace-controller")
+
     def __init__(self, context: ServerContext, root_ca: Callable[[], str]) -> None:
-        self._context, self._root_ca = context, root_ca
+        super().__init__(context)
+        self._root_ca = root_ca
         self._deleting: set[str] = set()
-        self.worker = Worker(
-            context, list_keys=self._list_keys, keys_of_change=self._keys_of_change, reconcile=self._reconcile
-        )
 
-    async def run(self) -> None:
-        await self.worker.run()
+    async def list_keys(self) -> Iterable[Key]:
+        return [(split_key(entry.key)[3],) for entry in await self.entries(NAMESPACE)]
 
-    async def _list_keys(self) -> Iterable[Key]:
-        type = self._context.registry.find_kind(NAMESPACE)
-        if type is None:
-            return []
-        page = await self._context.store.range(type.prefix())
-        return [(split_key(entry.key)[3],) for entry in page.entries]
-
-    def _keys_of_change(self, change: Change) -> Iterable[Key]:
+    def keys_of_change(self, change: Change) -> Iterable[Key]:
         group, plural, namespace, name = split_key(change.key)
         if (group, plural) == ("", "namespaces"):
             return [(name,)]
@@ -56,7 +38,7 @@ class NamespaceController:
             return [(namespace,)]
         return []
 
-    async def _reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: Key) -> None:
         name = key[0]
         home = self._context.registry.find_kind(NAMESPACE)
         entry = await self._context.store.find(home.key("", name)) if home else None
@@ -81,9 +63,9 @@ class NamespaceController:
         type = self._context.registry.find_kind(kind)
         if type is None or await self._context.store.find(type.key(namespace, raw["metadata"]["name"])):
             return
-        info = RequestInfo("", kind.group, kind.version, kind.plural, namespace)
+        info = RequestInfo.of(kind, namespace)
         try:
-            await create(self._context, type, ApiCall("create", info, USER, body=raw))
+            await create(self._context, type, ApiCall("create", info, self.user, body=raw))
         except (AlreadyExists, NotFound, Forbidden):
             return
 
@@ -96,7 +78,8 @@ class NamespaceController:
             for one in (await self._context.store.range(type.prefix(namespace))).entries:
                 left += 1
                 try:
-                    await self._delete(type, one, namespace)
+                    if not one.raw["metadata"].get("deletionTimestamp"):
+                        await self.delete(type, one, "Background")
                 except KubeError as error:
                     refusal = error  # a webhook may require another object to be deleted first
         if left:
@@ -105,7 +88,7 @@ class NamespaceController:
         try:
             await self._finish(entry, left)
         except RevisionMismatch:
-            self.worker.requeue((namespace,))
+            self._queue.add((namespace,))
         if refusal is not None:
             raise refusal
 
@@ -115,17 +98,6 @@ class NamespaceController:
             if type.kind.namespaced:
                 left += len((await self._context.store.range(type.prefix(namespace), limit=1)).entries)
         return left
-
-    async def _delete(self, type: ResourceType, entry: Entry, namespace: str) -> None:
-        if entry.raw["metadata"].get("deletionTimestamp"):
-            return
-        name = entry.raw["metadata"]["name"]
-        info = RequestInfo("", type.kind.group, type.kind.version, type.kind.plural, namespace, name)
-        options = {"propagationPolicy": "Background"}
-        try:
-            await delete(self._context, type, ApiCall("delete", info, USER, delete_options=options))
-        except NotFound:
-            return
 
     async def _finish(self, entry: Entry, left: int) -> None:
         raw = entry.raw

@@ -7,19 +7,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from windrow.apiserver.context import ServerContext
-from windrow.apiserver.controllers.gc import split_key
-from windrow.apiserver.controllers.loop import Key, Worker
-from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
+from windrow.apiserver.controllers.loop import Key, StoreController, split_key
+from windrow.apiserver.request.info import UserInfo
 from windrow.apiserver.service_account_tokens import ServiceAccountTokens
-from windrow.apiserver.storage.port import Change, Entry, RevisionMismatch
+from windrow.apiserver.storage.port import Change, Entry
 from windrow.apiserver.types.registry import ResourceType
-from windrow.apiserver.verbs.delete import delete
-from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.resources import SECRET, SERVICE_ACCOUNT
 
 Raw = dict[str, Any]
 
-USER = UserInfo("system:kube-controller-manager", ("system:masters", "system:authenticated"))
 TYPE = "kubernetes.io/service-account-token"
 NAME = "kubernetes.io/service-account.name"
 UID = "kubernetes.io/service-account.uid"
@@ -29,26 +25,19 @@ def _text(text: str) -> str:
     return b64encode(text.encode()).decode()
 
 
-class TokenSecretController:
+class TokenSecretController(StoreController):
+    user = UserInfo("system:kube-controller-manager", ("system:masters", "system:authenticated"))
+
     def __init__(
         self, context: ServerContext, tokens: ServiceAccountTokens, root_ca: Callable[[], str]
     ) -> None:
-        self._context, self._tokens, self._root_ca = context, tokens, root_ca
-        self.worker = Worker(
-            context, list_keys=self._list_keys, keys_of_change=self._keys_of_change, reconcile=self._reconcile
-        )
+        super().__init__(context)
+        self._tokens, self._root_ca = tokens, root_ca
 
-    async def run(self) -> None:
-        await self.worker.run()
+    async def list_keys(self) -> Iterable[Key]:
+        return [(entry.key,) for entry in await self.entries(SECRET) if entry.raw.get("type") == TYPE]
 
-    async def _list_keys(self) -> Iterable[Key]:
-        type = self._context.registry.find_kind(SECRET)
-        if type is None:
-            return []
-        page = await self._context.store.range(type.prefix())
-        return [(entry.key,) for entry in page.entries if entry.raw.get("type") == TYPE]
-
-    def _keys_of_change(self, change: Change) -> Iterable[Key]:
+    def keys_of_change(self, change: Change) -> Iterable[Key]:
         group, plural, namespace, name = split_key(change.key)
         if (group, plural) == ("", "secrets") and change.after and change.after.raw.get("type") == TYPE:
             return [(change.key,)]
@@ -56,12 +45,12 @@ class TokenSecretController:
             return [("account", namespace, name)]
         return []
 
-    async def _reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: Key) -> None:
         type = self._context.registry.find_kind(SECRET)
         if type is None:
             return
         if key[0] == "account":
-            for entry in (await self._context.store.range(type.prefix(key[1]))).entries:
+            for entry in await self.entries(SECRET, key[1]):
                 annotations = entry.raw["metadata"].get("annotations") or {}
                 if entry.raw.get("type") == TYPE and annotations.get(NAME) == key[2]:
                     await self._fill(type, entry)
@@ -79,7 +68,7 @@ class TokenSecretController:
         account = await self._context.store.find(accounts.key(head["namespace"], annotations[NAME]))
         uid = account.raw["metadata"]["uid"] if account else ""
         if account is None or annotations.get(UID, uid) != uid:
-            await self._remove(type, entry)
+            await self.delete(type, entry)
             return
         data = entry.raw.get("data") or {}
         wanted = {"namespace": _text(head["namespace"])}
@@ -94,16 +83,4 @@ class TokenSecretController:
             "metadata": {**head, "annotations": {**annotations, UID: uid}},
             "data": {**data, **wanted},
         }
-        try:
-            await self._context.store.commit(entry.key, filled, entry.rev)
-        except RevisionMismatch:
-            self.worker.requeue((entry.key,))
-
-    async def _remove(self, type: ResourceType, entry: Entry) -> None:
-        head = entry.raw["metadata"]
-        info = RequestInfo("", "", "v1", "secrets", head["namespace"], head["name"])
-        options = {"preconditions": {"uid": head["uid"]}}
-        try:
-            await delete(self._context, type, ApiCall("delete", info, USER, delete_options=options))
-        except NotFound:
-            return
+        await self.commit(entry, filled)

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from windrow.kubernetes.requests import JSON, Request
+from windrow.kubernetes.resources import ApiResource
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,10 @@ class RequestInfo:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+
+    @classmethod
+    def of(cls, resource: ApiResource, namespace: str = "", name: str = "") -> RequestInfo:
+        return cls("", resource.group, resource.version, resource.plural, namespace, name)
 
     @property
     def is_resource(self) -> bool:

@@ -14,15 +14,14 @@ from windrow.apiserver.context import (
     ObjectResult,
     ServerContext,
     check_dry_run,
-    get_entry,
     to_served_version,
     to_storage_version,
 )
 from windrow.apiserver.request.info import ApiCall, RequestInfo, is_truthy
 from windrow.apiserver.request.selection import read_selection
-from windrow.apiserver.storage.port import Entry, Raw, RevisionMismatch
+from windrow.apiserver.storage.port import Entry, Raw
 from windrow.apiserver.types.registry import ResourceType
-from windrow.apiserver.verbs.rest_storage import MAX_ATTEMPTS, run_admission
+from windrow.apiserver.verbs.rest_storage import retry_on_conflict, run_admission
 from windrow.core.clock import format_time
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import nested
@@ -86,13 +85,9 @@ async def delete(context: ServerContext, type: ResourceType, call: ApiCall) -> O
     """Delete the object, or set its deletionTimestamp while it has finalizers."""
     check_dry_run(call)
     options = read_delete_options(call)
-    for _ in range(MAX_ATTEMPTS):
-        was = await get_entry(context, type, call.info)
-        try:
-            return await _attempt(context, type, call, was, options)
-        except RevisionMismatch:
-            continue
-    raise apierrors.modified(type.kind, call.info.name)
+    return await retry_on_conflict(
+        context, type, call.info, lambda was: _attempt(context, type, call, was, options)
+    )
 
 
 async def _attempt(
@@ -166,22 +161,8 @@ async def delete_collection(context: ServerContext, type: ResourceType, call: Ap
     ]
     for entry in chosen:
         head = entry.raw["metadata"]
-        info = RequestInfo(
-            call.info.path,
-            type.kind.group,
-            type.kind.version,
-            type.kind.plural,
-            head.get("namespace", ""),
-            head["name"],
-        )
-        one = ApiCall(
-            "delete",
-            info,
-            call.user,
-            call.options,
-            delete_options=call.delete_options,
-            user_agent=call.user_agent,
-        )
+        info = RequestInfo.of(type.kind, head.get("namespace", ""), head["name"])
+        one = replace(call, verb="delete", info=info, warnings=[])
         try:
             await delete(context, type, one)
         except KubeError as error:

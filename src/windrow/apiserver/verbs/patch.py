@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from windrow.apiserver import apierrors
-from windrow.apiserver.context import ObjectResult, ServerContext, check_dry_run, get_entry, to_served_version
+from windrow.apiserver.context import ObjectResult, ServerContext, check_dry_run, to_served_version
 from windrow.apiserver.fieldmanager.strategic import apply_strategic_patch
 from windrow.apiserver.request.info import ApiCall
-from windrow.apiserver.storage.port import Raw, RevisionMismatch
+from windrow.apiserver.storage.port import Entry, Raw
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.apply import apply
-from windrow.apiserver.verbs.rest_storage import MAX_ATTEMPTS, update_entry
+from windrow.apiserver.verbs.rest_storage import retry_on_conflict, update_entry
 from windrow.core.fastjson import dumps, loads
 from windrow.kubernetes.patches import PatchFailed, apply_json_patch, apply_merge_patch
 from windrow.kubernetes.requests import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
@@ -64,17 +64,15 @@ async def patch(context: ServerContext, type: ResourceType, call: ApiCall) -> Ob
     change = PATCHES.get(call.media_type)
     if change is None:
         raise apierrors.unsupported_media(tuple(PATCHES))
-    for _ in range(MAX_ATTEMPTS):
-        was = await get_entry(context, type, call.info)
+
+    async def write(was: Entry) -> ObjectResult:
         old = to_served_version(type, was)
         new = change(type, old.copy(), loads(dumps(call.body)))
         _check_identity(type, call, new, str(was.rev))
-        try:
-            changed = await update_entry(context, type, call, old, was, new)
-        except RevisionMismatch:
-            continue
+        changed = await update_entry(context, type, call, old, was, new)
         return ObjectResult(type, to_served_version(type, changed))
-    raise apierrors.modified(type.kind, call.info.name)
+
+    return await retry_on_conflict(context, type, call.info, write)
 
 
 def _check_identity(type: ResourceType, call: ApiCall, new: Any, version: str) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Literal, TypeVar
 
 from windrow.apiserver import apierrors
 from windrow.apiserver.admission import AdmissionRequest, admit
-from windrow.apiserver.context import ServerContext, to_storage_version
+from windrow.apiserver.context import ServerContext, get_entry, to_storage_version
 from windrow.apiserver.fieldmanager.managed_fields import Manager, record_update
-from windrow.apiserver.request.info import ApiCall
+from windrow.apiserver.request.info import ApiCall, RequestInfo
 from windrow.apiserver.storage.port import Entry, Raw, RevisionMismatch
 from windrow.apiserver.types import schema
 from windrow.apiserver.types.builtins import fold_string_data
@@ -18,6 +20,8 @@ from windrow.apiserver.types.validation import find_bad_base64
 from windrow.apiserver.verbs import metadata
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import POD, SECRET
+
+T = TypeVar("T")
 
 _MODES = ("Ignore", "Strict", "Warn")
 _OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions"}
@@ -86,6 +90,17 @@ def _decode_error(type: ResourceType, cause: apierrors.Cause) -> KubeError:
         f'{type.kind.kind} in version "{type.kind.version}" cannot be handled as a {type.kind.kind}: json: cannot '
         f"unmarshal {_GO_TYPES.get(found, found)} into Go struct field {field} of type {wanted}"
     )
+
+
+async def retry_on_conflict(
+    context: ServerContext, type: ResourceType, info: RequestInfo, write: Callable[[Entry], Awaitable[T]]
+) -> T:
+    """`write` with the stored entry, again with the latest one after a RevisionMismatch. Raises 404 and 409."""
+    for _ in range(MAX_ATTEMPTS):
+        entry = await get_entry(context, type, info)
+        with suppress(RevisionMismatch):
+            return await write(entry)
+    raise apierrors.modified(type.kind, info.name)
 
 
 async def run_admission(
@@ -217,13 +232,3 @@ def _blocks_removal(type: ResourceType, raw: Raw) -> bool:
     if type.kind == POD and raw["metadata"].get("deletionGracePeriodSeconds"):
         return True
     return type.kind.plural == "namespaces" and bool((raw.get("spec") or {}).get("finalizers"))
-
-
-__all__ = [
-    "MAX_ATTEMPTS",
-    "RevisionMismatch",
-    "prune_and_default",
-    "run_admission",
-    "update_entry",
-    "validate_object",
-]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from windrow.apiserver import apierrors
-from windrow.apiserver.context import JsonResult, ServerContext, get_entry, to_served_version
+from windrow.apiserver.context import JsonResult, ServerContext, to_served_version
 from windrow.apiserver.request.info import ApiCall
-from windrow.apiserver.storage.port import Entry, Raw, RevisionMismatch
+from windrow.apiserver.storage.port import Entry, Raw
 from windrow.apiserver.types.registry import ResourceType, ScalePaths
 from windrow.apiserver.verbs.patch import PATCHES
-from windrow.apiserver.verbs.rest_storage import MAX_ATTEMPTS, update_entry
+from windrow.apiserver.verbs.rest_storage import retry_on_conflict, update_entry
 from windrow.core.fastjson import dumps, loads
 from windrow.kubernetes.objects import nested
 
@@ -46,17 +46,15 @@ async def scale(context: ServerContext, type: ResourceType, call: ApiCall) -> Js
     scaling = type.scale
     if scaling is None or call.verb not in ("get", "update", "patch"):
         raise apierrors.method_not_allowed()
-    for _ in range(MAX_ATTEMPTS):
-        was = await get_entry(context, type, call.info)
+
+    async def write(was: Entry) -> JsonResult:
         old = to_served_version(type, was)
-        if call.verb == "get":
-            return JsonResult(scale_of(scaling, old.raw))
-        try:
-            changed = await _change(context, type, call, scaling, old, was)
-        except RevisionMismatch:
-            continue
-        return JsonResult(scale_of(scaling, to_served_version(type, changed).raw))
-    raise apierrors.modified(type.kind, call.info.name)
+        changed = old
+        if call.verb != "get":
+            changed = to_served_version(type, await _change(context, type, call, scaling, old, was))
+        return JsonResult(scale_of(scaling, changed.raw))
+
+    return await retry_on_conflict(context, type, call.info, write)
 
 
 async def _change(

@@ -10,10 +10,10 @@ from windrow.apiserver import apierrors
 from windrow.apiserver.context import JsonResult, ObjectResult, Result, ServerContext, get_entry
 from windrow.apiserver.request.info import ApiCall
 from windrow.apiserver.service_account_tokens import DEFAULT_LIFETIME, MIN_LIFETIME, ServiceAccountTokens
-from windrow.apiserver.storage.port import RevisionMismatch
+from windrow.apiserver.storage.port import Entry
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import delete
-from windrow.apiserver.verbs.rest_storage import MAX_ATTEMPTS
+from windrow.apiserver.verbs.rest_storage import retry_on_conflict
 from windrow.core.clock import format_time
 from windrow.kubernetes.resources import ApiResource
 from windrow.kubernetes.selectors import read_label_selector
@@ -58,8 +58,7 @@ async def eviction(context: ServerContext, type: ResourceType, call: ApiCall) ->
     options = (call.body or {}).get("deleteOptions") or {}
     call.delete_options = {**options, **({"dryRun": "All"} if call.dry_run else {})}
     await delete(context, type, call)
-    success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-    return JsonResult(success, 201)
+    return JsonResult(apierrors.created_status(), 201)
 
 
 async def _check_budgets(context: ServerContext, pod: Raw) -> None:
@@ -86,21 +85,17 @@ async def _check_budgets(context: ServerContext, pod: Raw) -> None:
 async def binding(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
     """POST pods/<n>/binding: sets the node of a pod."""
     node = ((call.body or {}).get("target") or {}).get("name", "")
-    for _ in range(MAX_ATTEMPTS):
-        pod = await get_entry(context, type, call.info)
+
+    async def write(pod: Entry) -> JsonResult:
         spec = pod.raw.get("spec") or {}
         if spec.get("nodeName"):
             why = f'pod {call.info.name} is already assigned to node "{spec["nodeName"]}"'
             raise apierrors.conflict(type.kind, call.info.name, why)
         placed = {**pod.raw, "spec": {**spec, "nodeName": node}, "status": _scheduled(context, pod.raw)}
-        try:
-            await context.store.commit(pod.key, placed, pod.rev)
-        except RevisionMismatch:
-            continue
-        return JsonResult(
-            {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
-        )
-    raise apierrors.modified(type.kind, call.info.name)
+        await context.store.commit(pod.key, placed, pod.rev)
+        return JsonResult(apierrors.created_status(), 201)
+
+    return await retry_on_conflict(context, type, call.info, write)
 
 
 def _scheduled(context: ServerContext, pod: Raw) -> Raw:
@@ -118,19 +113,17 @@ def _scheduled(context: ServerContext, pod: Raw) -> Raw:
 async def finalize(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
     """PUT namespaces/<n>/finalize: only `spec.finalizers`; a deleted namespace without finalizers is removed."""
     wanted = ((call.body or {}).get("spec") or {}).get("finalizers") or []
-    for _ in range(MAX_ATTEMPTS):
-        entry = await get_entry(context, type, call.info)
+
+    async def write(entry: Entry) -> ObjectResult:
         spec = {**(entry.raw.get("spec") or {}), "finalizers": wanted}
         if not wanted:
             del spec["finalizers"]
         raw = {**entry.raw, "spec": spec}
         head = raw["metadata"]
-        gone = head.get("deletionTimestamp") and not wanted and not head.get("finalizers")
-        try:
-            return ObjectResult(type, await context.store.commit(entry.key, None if gone else raw, entry.rev))
-        except RevisionMismatch:
-            continue
-    raise apierrors.modified(type.kind, call.info.name)
+        remove = head.get("deletionTimestamp") and not wanted and not head.get("finalizers")
+        return ObjectResult(type, await context.store.commit(entry.key, None if remove else raw, entry.rev))
+
+    return await retry_on_conflict(context, type, call.info, write)
 
 
 SubresourceVerb = Callable[[ServerContext, ResourceType, ApiCall], Awaitable[Result]]

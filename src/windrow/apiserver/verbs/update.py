@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from windrow.apiserver import apierrors
 from windrow.apiserver.apierrors import Cause
-from windrow.apiserver.context import ObjectResult, ServerContext, check_dry_run, get_entry, to_served_version
+from windrow.apiserver.context import ObjectResult, ServerContext, check_dry_run, to_served_version
 from windrow.apiserver.request.info import ApiCall
-from windrow.apiserver.storage.port import RevisionMismatch
+from windrow.apiserver.storage.port import Entry
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs import metadata
-from windrow.apiserver.verbs.rest_storage import MAX_ATTEMPTS, update_entry
+from windrow.apiserver.verbs.rest_storage import retry_on_conflict, update_entry
 from windrow.core.fastjson import dumps, loads
 
 
@@ -32,12 +32,11 @@ async def update(context: ServerContext, type: ResourceType, call: ApiCall) -> O
         metadata.set_namespace(body, type, call.info.namespace)
     sent = str(body["metadata"].get("resourceVersion") or "")
     encoded = dumps(body)
-    for _ in range(MAX_ATTEMPTS):
-        was = await get_entry(context, type, call.info)
-        if sent:
-            if sent != str(was.rev):
-                raise apierrors.modified(type.kind, name)
-        elif type.custom:
+
+    async def write(was: Entry) -> ObjectResult:
+        if sent and sent != str(was.rev):
+            raise apierrors.modified(type.kind, name)
+        if not sent and type.custom:
             cause = Cause(
                 "metadata.resourceVersion",
                 "FieldValueInvalid",
@@ -45,11 +44,8 @@ async def update(context: ServerContext, type: ResourceType, call: ApiCall) -> O
             )
             # Here, and only here, kube-apiserver's message has the resource instead of the kind.
             raise apierrors.invalid(replace(type.kind, kind=type.kind.plural), name, [cause])
-        try:
-            changed = await update_entry(
-                context, type, call, to_served_version(type, was), was, loads(encoded)
-            )
-        except RevisionMismatch:
-            continue  # a resourceVersion in the body is compared again
+        old = to_served_version(type, was)
+        changed = await update_entry(context, type, call, old, was, loads(encoded))
         return ObjectResult(type, to_served_version(type, changed))
-    raise apierrors.modified(type.kind, name)
+
+    return await retry_on_conflict(context, type, call.info, write)
