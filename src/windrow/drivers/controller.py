@@ -15,6 +15,7 @@ from windrow.client.informer import Informer
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Changed, Outcome, Refused, Waiting
 from windrow.core.clock import Clock
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.drivers.api import (
     CLUSTER,
@@ -55,7 +56,7 @@ from windrow.kubernetes.errors import AlreadyExists, NotFound
 from windrow.kubernetes.objects import Raw, name_of, namespace_of
 from windrow.kubernetes.resources import CRD, ApiResource
 
-log = logging.getLogger(__name__)
+log = with_values(logging.getLogger(__name__))
 
 # The queue key of resetting the built-in drivers; no object can have this name.
 START = ""
@@ -197,7 +198,7 @@ class NodeDriverController:
                     return Changed("it was created meanwhile")
             elif changes := find_changes(driver, raw):
                 reset = ResetBuiltIn(driver.name, changes, "built-in drivers are reset at every start")
-                log.warning("NodeDriver %s: reset %s: %s", reset.name, ", ".join(reset.fields), reset.because)
+                log.warning("reset %s: %s", ", ".join(reset.fields), reset.because, nodedriver=reset.name)
                 await self._api.patch(ref, {"spec": fixed_fields(driver)})
         await self._installer.sweep()  # the process before may have ended before its sweep
         self._built_ins_reset = True
@@ -281,7 +282,7 @@ class NodeDriverController:
             case Uninstall():
                 await self._installer.uninstall(raw, driver, action)
             case Download() | Install() | DefineKind():
-                log.info("NodeDriver %s: %s: %s", driver.name, type(action).__name__.lower(), action.because)
+                log.info("%s, because %s", action.verb, action.because, nodedriver=driver.name)
                 try:
                     await self._installer.execute(state, action)
                 except DownloadCancelled:
@@ -295,4 +296,4 @@ class NodeDriverController:
                     return Changed(str(fault))
                 if not isinstance(action, Download):
                     self._failures.pop(driver.name, None)
-        return Changed(type(action).__name__)
+        return Changed(action.because)

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from windrow.client.client import Client
 from windrow.client.downloads import DEFAULT_LIMITS, MIB, DownloadFailed
 from windrow.core.clock import Clock, sleep
+from windrow.core.logs import with_values
 from windrow.drivers.api import FINALIZER, NODE_DRIVER, Fault, NodeDriver, Reason, machine_config
 from windrow.drivers.archive import find_loader
 from windrow.drivers.plan import DefineKind, Download, Install, NodeDriverState, Uninstall
@@ -123,7 +124,7 @@ def _errno(error: BaseException | None) -> int | None:
     return error.errno if isinstance(error, OSError) else None
 
 
-log = logging.getLogger(__name__)
+log = with_values(logging.getLogger(__name__))
 
 
 FIELD_MANAGER = "windrow-drivers"
@@ -260,7 +261,7 @@ class Installer:
             if crd is not None and is_generated(crd):
                 await self._api.delete(ref, uid=uid_of(crd))
         await self.sweep(excluded=driver.name)
-        log.info("NodeDriver %s: removed: %s", driver.name, action.because)
+        log.info("uninstalled, because %s", action.because, nodedriver=driver.name)
         try:
             await self._set_finalizers(raw, [one for one in finalizers_of(raw) if one != FINALIZER])
         except (Conflict, NotFound):
@@ -293,7 +294,7 @@ class Installer:
                 continue
             if not await self._api.list(machine_config(crd["spec"]["names"]["kind"])):
                 await self._delete_kind(crd)
-                log.info("deleted CustomResourceDefinition %s of no NodeDriver", name_of(crd))
+                log.info("deleted an orphaned CRD", customresourcedefinition=name_of(crd))
 
     async def _delete_kind(self, crd: Raw) -> None:
         with suppress(NotFound, Conflict):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from windrow.drivers.api import DELETED_MESSAGE, Fault, NodeDriver, redact_url
 from windrow.drivers.schema import is_current, is_generated, machine_config_kind, schema_source
@@ -69,6 +69,7 @@ class AddFinalizer:
 
 @dataclass(frozen=True, slots=True)
 class Download:
+    verb: ClassVar[str] = "downloading"
     url: str
     checksum: str
     because: str
@@ -78,6 +79,7 @@ class Download:
 class Install:
     """Unpack the download and install the binary."""
 
+    verb: ClassVar[str] = "installing"
     url: str
     checksum: str
     because: str
@@ -87,6 +89,7 @@ class Install:
 class DefineKind:
     """Read the create flags of the binary, apply the kind's CRD, and make it the driver in use."""
 
+    verb: ClassVar[str] = "reading its create flags"
     installed: InstalledDriver
     because: str
 

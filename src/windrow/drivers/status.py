@@ -8,6 +8,7 @@ from typing import Any
 from windrow.client.client import Client
 from windrow.client.events import EventNote, EventRecorder
 from windrow.core.clock import Clock, format_time
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.drivers.api import DELETED_MESSAGE, NODE_DRIVER, Fault, NodeDriver, Reason, redact_url
 from windrow.drivers.plan import (
@@ -163,7 +164,7 @@ def _download_reason(state: NodeDriverState, plan: Plan) -> str:
     return plan.action.because if isinstance(plan.action, Download) else "it is not installed"
 
 
-log = logging.getLogger(__name__)
+log = with_values(logging.getLogger(__name__))
 
 
 class StatusWriter:
@@ -200,11 +201,9 @@ class StatusWriter:
             return
         self._recorded[state.driver.name] = content
         is_fault = plan.fault is not None
-        log.log(
-            logging.WARNING if is_fault else logging.INFO, "NodeDriver %s: %s", state.driver.name, message
-        )
+        log.log(logging.WARNING if is_fault else logging.INFO, "%s", message, nodedriver=state.driver.name)
         ref = NODE_DRIVER.ref(state.driver.name)
-        told = EventNote(
+        note = EventNote(
             ref, state.driver.uid, condition.reason, message, "Warning" if is_fault else "Normal"
         )
-        await self._recorder.write(told)
+        await self._recorder.write(note)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from windrow.client.transport import Transport
+from windrow.core.logs import with_values
 from windrow.harvester.connection import connection_problem
 from windrow.harvester.identity import CA_PREFIX, ca_fingerprint, identity_request, read_identity
 from windrow.kubernetes.errors import Forbidden, KubeError
@@ -26,7 +27,7 @@ R = TypeVar("R")
 ReadKubeconfig = Callable[[str], Awaitable[str]]  # "namespace:name" -> kubeconfig text
 Connect = Callable[[ClientConfig], Transport]
 
-log = logging.getLogger(__name__)
+log = with_values(logging.getLogger(__name__))
 
 
 class Connection:
@@ -142,7 +143,7 @@ class Connections:
         connection = Connection(credential, kubeconfig, client_config, transport)
         self._connections[credential] = connection
         if current is not None:
-            log.info("Secret %s has a new kubeconfig; closing the old connection", credential)
+            log.info("the credential has a new kubeconfig; closing the old connection", secret=credential)
             await current.close()
         return connection
 

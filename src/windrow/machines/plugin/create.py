@@ -22,6 +22,7 @@ from typing import Any
 
 from windrow.cloudinit.guest_agent import add_guest_agent
 from windrow.core.json import dumps
+from windrow.core.logs import with_values
 from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
 from windrow.machines.plugin.error_text import is_inconclusive, says_already_exists
 from windrow.machines.plugin.flags import plan_flags
@@ -45,7 +46,7 @@ from windrow.nodedriver.vm.plan import planned_claims
 
 _LAST_SAVE_S = 1.0
 
-log = logging.getLogger(__name__)
+log = with_values(logging.getLogger(__name__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class CreateOperation:
                 raise
             result = None
         if result is not None and result.is_accepted:
-            log.info("VM of machine %s exists, adopting it", machine.name)
+            log.info("its VM exists, adopting it", machine=machine.name)
             await self._save(create_started=True, vm_uid=machine.vm_uid)
             operation.accept(machine.config)
             self.poller.put_result(machine, result)
@@ -149,9 +150,7 @@ class CreateOperation:
                 existence = "absent"
         except (DriverError, PluginError, InfrastructureUnknown) as error:
             log.info(
-                "cannot determine whether the refused Create of machine %s left anything: %s",
-                machine.name,
-                error,
+                "cannot determine whether the refused Create left anything: %s", error, machine=machine.name
             )
             return
         if existence == "absent":
@@ -194,7 +193,7 @@ class CreateOperation:
                 await self._save()
         except (TimeoutError, DriverError, PluginError) as error:
             name = self.machine.name
-            log.warning("machine %s was being created, and the config of its driver is lost: %s", name, error)
+            log.warning("it was being created, and the config of its driver is lost: %s", error, machine=name)
 
     async def _save(self, *, create_started: bool | None = None, vm_uid: str = "") -> None:
         """Save the driver's config, before and after each change."""
@@ -224,7 +223,7 @@ class CreateOperation:
         try:
             return (await find_existence(self.resolver, self.machine))[1]
         except InfrastructureUnknown as error:
-            log.info("VirtualMachine %s cannot be read, so its uid is unknown: %s", self.machine.name, error)
+            log.info("its VM cannot be read, so its uid is unknown: %s", error, machine=self.machine.name)
             return ""
 
 

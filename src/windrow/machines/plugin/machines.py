@@ -17,6 +17,7 @@ from typing import TypeVar
 from windrow.client.informer import Cache
 from windrow.cloudinit.guest_agent import add_guest_agent
 from windrow.core.clock import Clock
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.machines.harvester.connections import Connect, ReadKubeconfig
 from windrow.machines.plugin.create import CreateOperation
@@ -59,7 +60,7 @@ from windrow.nodedriver.vm.plan import planned_claims
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
+log = with_values(logging.getLogger(__name__))
 
 __all__ = ["FindBinary", "PluginMachines", "PollIntervals"]
 
@@ -363,7 +364,9 @@ class PluginMachines:
             return
         machine.last_error = str(error)
         expected = isinstance(error, MachineRefused | InfrastructureUnknown)
-        log.warning("%s of %s: %s", operation.verb, machine.name, error, exc_info=None if expected else error)
+        log.warning(
+            "%s: %s", operation.verb, error, exc_info=None if expected else error, machine=machine.name
+        )
 
 
 def _busy(machine: TrackedMachine, operation: PendingOperation) -> InfrastructureUnknown:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.core.json import dumps
+from windrow.core.logs import with_values
 from windrow.machines.plugin.credentials import ResolvedCredential
 from windrow.machines.plugin.error_text import says_not_found
 from windrow.machines.plugin.launcher import PluginLauncher, is_windrow_plugin
@@ -27,7 +28,7 @@ _ALREADY_IN_STATE: Mapping[Power, frozenset[str]] = {
     Power.RESTART: frozenset(),
 }
 
-log = logging.getLogger(__name__)
+log = with_values(logging.getLogger(__name__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +134,10 @@ def _with_volumes(machine: TrackedMachine, volumes: frozenset[str], *, is_windro
         config["WindrowVolumes"] = sorted(volumes)
     elif volumes:
         log.warning(
-            "driver %s removes only what it created for machine %s; these volumes stay: %s",
+            "driver %s removes only what it created; these volumes stay: %s",
             machine.driver,
-            machine.name,
             ", ".join(sorted(volumes)),
+            machine=machine.name,
         )
     return config
 

@@ -16,6 +16,7 @@ from datetime import timedelta
 
 from windrow.controller.wait import wait_first
 from windrow.core.clock import Clock
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.machines.plugin.launcher import PluginLauncher, translate_plugin_error
 from windrow.machines.plugin.ownership import account_changed, state_lost
@@ -40,7 +41,7 @@ POLL_BACKOFF_S = (
 
 OnPoll = Callable[[PollResult], Awaitable[None]]
 
-log = logging.getLogger(__name__)
+log = with_values(logging.getLogger(__name__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class StatusPoller:
                 try:
                     await self._poll(machine)
                 except Exception as error:
-                    log.exception("poll of machine %s failed", machine.name)
+                    log.exception("poll failed", machine=machine.name)
                     self.put_unknown(machine, f"polling its driver failed: {type(error).__name__}: {error}")
             await wait_first(self._clock, self._poll_interval(machine), machine.wake)
         if not any(other.credential == machine.credential for other in self.machines.values()):
@@ -158,7 +159,7 @@ class StatusPoller:
             result = await poll(plugin, machine)
             await on_poll(result)
         except (DriverError, PluginError) as error:
-            log.debug("poll of machine %s during its operation failed: %s", machine.name, error)
+            log.debug("poll during the operation failed: %s", error, machine=machine.name)
             if machine.polled_by_operation:
                 # That plugin has the credential it was started with, which may have changed since.
                 machine.polled_by_operation = False

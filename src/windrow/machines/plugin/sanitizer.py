@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import gzip
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,13 +31,12 @@ _VM_UID_KEY = "WindrowVMUID"
 # Shorter documents cannot hold a secret, and could be part of any text.
 _MIN_DOCUMENT = 40
 _UNPACK_LIMIT = 4 * 2**20
-_MAX_LAYERS = 3  # base64 of gzip of base64
 
 
 @dataclass(frozen=True)
 class SecretSanitizer:
-    """What is taken out of one machine's configuration and put back: credential fields, its bootstrap document where
-    that is at hand, and its store on this host."""
+    """Sanitizes and restores the config of one machine: credential fields, paths of this host, and the bootstrap
+    document where it is given."""
 
     driver: str
     credential: Mapping[str, str]
@@ -47,7 +45,7 @@ class SecretSanitizer:
     document: str = ""
 
     def sanitize(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The configuration as it may be written down."""
+        """The config as it may be recorded."""
         sanitized = {key: _map_strings(value, self._sanitize_text) for key, value in config.items()}
         for key in (_STORE_KEY, _SSH_KEY_KEY):
             if isinstance(sanitized.get(key), str) and str(sanitized[key]).startswith(str(self.store)):
@@ -57,12 +55,12 @@ class SecretSanitizer:
         return sanitized
 
     def restore(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The configuration as the driver takes it."""
+        """The config as the driver gets it."""
         restored = {key: _map_strings(value, self._restore_text) for key, value in config.items()}
         if self.driver == HARVESTER:
             restored[_KUBECONFIG_KEY] = self.credential.get("kubeconfigContent", "")
             if is_synthetic_uid(str(restored.get(_VM_UID_KEY, ""))):
-                # The Go driver made it: it bears no marks, and must not be looked for by them.
+                # The Go driver created it, without owner annotations; it must not be identified by them.
                 restored |= dict.fromkeys((_VM_UID_KEY, "WindrowMachineUID", "WindrowClusterUID"), "")
         else:
             restored = {key: value for key, value in restored.items() if not key.startswith(_WINDROW_PREFIX)}
@@ -96,31 +94,24 @@ class SecretSanitizer:
         return text
 
     def _without_document(self, text: str) -> str:
-        for form, mark in self._document_forms:
-            text = text.replace(form, mark)
-        return self._placeholder_for(text) if self._document_forms else text
+        for form, placeholder in self._document_forms:
+            text = text.replace(form, placeholder)
+        return _UNRESTORABLE_DOCUMENT if self._document_forms and self._holds_document(text) else text
 
-    def _placeholder_for(self, text: str) -> str:
-        """What stands for a text that holds the document in a way that cannot be cut out."""
-        document = self.document.strip()
-        needles = [form.encode() for form in (document, *base64_forms(document))]
-        layers = list(_layers(text.encode(errors="replace")))
-        if not any(needle in layer for layer in layers for needle in needles):
-            return text
-        match [layer.strip() == document.encode() for layer in layers]:
-            case [_, True, *_]:
-                return _ENCODED_DOCUMENT
-            case [_, _, True, *_] if layers[1].startswith(_GZIP_MAGIC):
-                return _PACKED_DOCUMENT
-        return _UNRESTORABLE_DOCUMENT
+    def _holds_document(self, text: str) -> bool:
+        """Whether the text holds the document in a form that cannot be restored: within other base64, or gzipped."""
+        document, joined = self.document.strip(), "".join(text.split())
+        if joined.startswith(_GZIP_BASE64) and document.encode() in _gunzip(joined):
+            return True
+        return any(form in joined for form in base64_forms(document))
 
     @cached_property
     def _document_forms(self) -> Sequence[tuple[str, str]]:
-        """The document as it may stand in a configuration, and what stands for it; the longest first."""
+        """The forms of the document that can be restored, each with its placeholder; the longest first."""
         stripped = self.document.strip()
         if len(stripped) < _MIN_DOCUMENT:
             return ()
-        forms = [(_packed(self.document), _PACKED_DOCUMENT)]
+        forms = []
         for name, document in (("trimmed", stripped), ("whole", self.document)):
             encoded = _encoded(document)
             for how, form in (
@@ -133,39 +124,14 @@ class SecretSanitizer:
         return sorted(forms, key=lambda each: len(each[0]), reverse=True)
 
 
-# The document in base64, and packed before that. Where it was within something else it cannot be put back.
-_ENCODED_DOCUMENT = "${windrow:document:whole:base64}"
-_PACKED_DOCUMENT = "${windrow:document:gzip}"
 _UNRESTORABLE_DOCUMENT = "${windrow:document:lost}"
-_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_BASE64 = "H4sI"
 
 
-def _packed(document: str) -> str:
-    return base64.b64encode(gzip.compress(document.encode(), mtime=0)).decode()
-
-
-def _layers(data: bytes) -> Iterator[bytes]:
-    """The data itself, and one by one what is encoded or packed in it."""
-    for _ in range(_MAX_LAYERS):
-        yield data
-        if not (data := _unpacked(data) if data.startswith(_GZIP_MAGIC) else _decoded(data)):
-            return
-    yield data
-
-
-def _unpacked(data: bytes) -> bytes:
+def _gunzip(text: str) -> bytes:
     try:
-        return zlib.decompressobj(31).decompress(data, _UNPACK_LIMIT)
-    except zlib.error:
-        return b""
-
-
-def _decoded(data: bytes) -> bytes:
-    """What it is base64 of, whichever and however folded; nothing where it is none."""
-    plain = b"".join(data.split()).translate(bytes.maketrans(b"-_", b"+/")).rstrip(b"=")
-    try:
-        return base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
-    except binascii.Error:
+        return zlib.decompressobj(31).decompress(base64.b64decode(text), _UNPACK_LIMIT)
+    except (zlib.error, binascii.Error, ValueError):
         return b""
 
 

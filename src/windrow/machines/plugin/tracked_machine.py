@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from windrow.core.json import NotJson, dumps, loads
+from windrow.core.logs import with_values
 from windrow.machines.plugin.process.client import Plugin
 from windrow.machines.plugin.sanitizer import SecretSanitizer
 from windrow.machines.port import DriverConfig, driver_of, synthetic_uid
@@ -33,7 +34,7 @@ PLANNED, ACCOUNT = "WindrowPlanned", "WindrowAccount"
 _USER_DATA_FILE = "user-data"
 _STATE_FILE = "machine.json"
 
-log = logging.getLogger(__name__)
+log = with_values(logging.getLogger(__name__))
 
 
 class PendingOperation:
@@ -169,10 +170,10 @@ def load_tracked_machine(state_dir: Path, config: DriverConfig) -> TrackedMachin
         saved = _read_state(folder / _STATE_FILE)
     except (OSError, ValueError) as error:
         log.error(
-            "%s cannot be read: %s; whether Create of machine %s was started is uncertain",
+            "%s cannot be read: %s; whether its Create was started is uncertain",
             folder / _STATE_FILE,
             error,
-            machine.name,
+            machine=machine.name,
         )
         machine.create_uncertain = not machine.was_created
         return machine
