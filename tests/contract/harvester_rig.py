@@ -41,7 +41,7 @@ class Counting:
         pass
 
 
-class RackWorld:
+class HarvesterRig:
     def __init__(self, harvester: Harvester) -> None:
         self.harvester = harvester
         self.line = harvester.api.local()
@@ -76,7 +76,7 @@ class RackWorld:
     async def boot(self, name: str) -> None:
         """Machines boot by themselves here."""
 
-    async def lose(self, name: str) -> None:
+    async def delete_vm(self, name: str) -> None:
         await self.line.delete(kinds.VM.ref(name, "default"))
 
     async def put_foreign(self, name: str) -> None:
@@ -86,10 +86,10 @@ class RackWorld:
         spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
         await self.line.create(PVC, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
-    async def take_marks(self, name: str) -> None:
+    async def remove_owner_annotations(self, name: str) -> None:
         await self._mark(name, None, None)
 
-    async def put_marks_back(self, name: str) -> None:
+    async def restore_owner_annotations(self, name: str) -> None:
         await self._mark(name, "m-1", "cluster-1")
 
     async def _mark(self, name: str, machine: str | None, cluster: str | None) -> None:
@@ -117,7 +117,7 @@ class RackWorld:
 
 
 @asynccontextmanager
-async def rack_world() -> AsyncIterator[RackWorld]:
+async def harvester_rig() -> AsyncIterator[HarvesterRig]:
     guests: list[BlankMachine] = []
 
     def guest(hardware: Hardware, wires: HostInterface) -> BlankMachine:
@@ -125,9 +125,9 @@ async def rack_world() -> AsyncIterator[RackWorld]:
         return guests[-1]
 
     async with a_harvester(machine=guest) as harvester:
-        world = RackWorld(harvester)
-        world.guests = guests
+        rig = HarvesterRig(harvester)
+        rig.guests = guests
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(world.machines.run())
-            yield world
+            running = tasks.create_task(rig.machines.run())
+            yield rig
             running.cancel()

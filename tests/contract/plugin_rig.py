@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from tests.contract.harvester_rig import RackWorld
+from tests.contract.harvester_rig import HarvesterRig
 from tests.stories.rackside import a_harvester
 from tests.unit.machines.binaries import living, our_driver
 
@@ -31,8 +31,8 @@ QUICKLY = PollIntervals(
 )
 
 
-class PluginWorld(RackWorld):
-    """As the rack's world, with the orders going through a plugin process."""
+class PluginRig(HarvesterRig):
+    """A HarvesterRig whose requests go through a plugin process."""
 
     def __init__(self, harvester: Harvester, url: str, folder: Path, binary: Path) -> None:
         super().__init__(harvester)
@@ -66,28 +66,28 @@ async def _no_fields(driver: str, credential: str) -> Mapping[str, str]:
 
 
 @asynccontextmanager
-async def _plugin_world(binary: Path | None) -> AsyncIterator[PluginWorld]:
+async def _plugin_world(binary: Path | None) -> AsyncIterator[PluginRig]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with a_harvester(time_scale=SPEED) as harvester, serve(harvester) as served:
-            world = PluginWorld(harvester, served.url, folder, binary or our_driver(folder))
+            rig = PluginRig(harvester, served.url, folder, binary or our_driver(folder))
             async with asyncio.TaskGroup() as tasks:
-                running = tasks.create_task(world.machines.run())
-                yield world
+                running = tasks.create_task(rig.machines.run())
+                yield rig
                 running.cancel()
             assert living(folder) == set()
 
 
 @asynccontextmanager
-async def plugin_world() -> AsyncIterator[PluginWorld]:
+async def plugin_rig() -> AsyncIterator[PluginRig]:
     """Our own plugin: the ELF that the environment names, else run from the sources."""
     named = os.environ.get(OUR_DRIVER)
-    async with _plugin_world(Path(named) if named else None) as world:
-        yield world
+    async with _plugin_world(Path(named) if named else None) as rig:
+        yield rig
 
 
 @asynccontextmanager
-async def go_world() -> AsyncIterator[PluginWorld]:
+async def go_plugin_rig() -> AsyncIterator[PluginRig]:
     """The Go driver that the environment names."""
-    async with _plugin_world(Path(os.environ[GO_DRIVER])) as world:
-        yield world
+    async with _plugin_world(Path(os.environ[GO_DRIVER])) as rig:
+        yield rig

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.contract.plugin_rig import GO_DRIVER, PluginWorld, go_world, plugin_world
+from tests.contract.plugin_rig import GO_DRIVER, PluginRig, go_plugin_rig, plugin_rig
 from tests.contract.test_machines import DOCUMENT, a_spec, seen
 from tests.unit.machines.binaries import living, our_driver
 
@@ -47,7 +47,7 @@ def documents_in(folder: Path) -> list[Path]:
     return list(folder.glob("other/*/user-data"))
 
 
-async def leftovers(world: PluginWorld) -> list[str]:
+async def leftovers(world: PluginRig) -> list[str]:
     secrets = await world.line.list(SECRET, "default")
     named = [secret["metadata"]["name"] for secret in secrets if "cloudinit" in secret["metadata"]["name"]]
     return [*await world.vms(), *await world.claims(), *named]
@@ -58,7 +58,7 @@ async def leftovers(world: PluginWorld) -> list[str]:
 async def test_a_host_that_is_stopped_while_it_makes_a_machine_makes_it_once(
     moment: float, keeps_state: bool
 ) -> None:
-    async with plugin_world() as world:
+    async with plugin_rig() as world:
         planned = await world.machines.plan(a_spec())
         memory = await begin(world.another(), planned, moment)
         if not keeps_state:
@@ -69,9 +69,9 @@ async def test_a_host_that_is_stopped_while_it_makes_a_machine_makes_it_once(
             running = tasks.create_task(again.run())
             made = await again.ensure(a_spec(), memory or planned)
             world.machines = again
-            sighting = await seen(world, "m-1", lambda s: s.state == "running" and bool(s.addresses))
+            status = await seen(world, "m-1", lambda s: s.state == "running" and bool(s.addresses))
             assert await world.vms() == ["c1-pool1-abcde-fghij"]
-            assert sighting.vm_uid == made["WindrowVMUID"]
+            assert status.vm_uid == made["WindrowVMUID"]
             assert DOCUMENT.splitlines()[1] in await world.document("c1-pool1-abcde-fghij")
 
             await again.remove(made, frozenset())
@@ -83,7 +83,7 @@ async def test_a_host_that_is_stopped_while_it_makes_a_machine_makes_it_once(
 
 @pytest.mark.parametrize("moment", [0.1, 0.3, 0.5, 0.8])
 async def test_a_removal_that_is_broken_off_is_finished_by_the_next_one(moment: float) -> None:
-    async with plugin_world() as world:
+    async with plugin_rig() as world:
         memory = await world.machines.ensure(a_spec(), None)
         await seen(world, "m-1", lambda s: bool(s.addresses))
         other = world.another()
@@ -101,7 +101,7 @@ async def test_a_removal_that_is_broken_off_is_finished_by_the_next_one(moment: 
 
 
 async def test_steady_machines_are_polled_through_one_process_that_follows_the_credential() -> None:
-    async with plugin_world() as world:
+    async with plugin_rig() as world:
         specs = [a_spec(f"c1-pool1-abcde-m{place:04d}", f"m-{place}") for place in range(3)]
         memories = [await world.machines.ensure(spec, None) for spec in specs]
         for spec in specs:
@@ -121,7 +121,7 @@ async def test_steady_machines_are_polled_through_one_process_that_follows_the_c
         await settled(world, 0)
 
 
-async def settled(world: PluginWorld, count: int) -> set[int]:
+async def settled(world: PluginRig, count: int) -> set[int]:
     """The plugin processes, once they have been the same `count` for longer than any machine is left unlooked at."""
     async with asyncio.timeout(60):
         while True:
@@ -134,7 +134,7 @@ async def settled(world: PluginWorld, count: int) -> set[int]:
 
 
 async def test_a_key_pair_needs_no_private_key_without_ssh_access() -> None:
-    async with plugin_world() as world:
+    async with plugin_rig() as world:
         await world.harvester.preload(key_pairs=["default/keys"])
         assert await world.machines.check([a_spec(keyPairName="default/keys")]) == []
         (problem,) = await world.machines.check([a_spec(keyPairName="default/absent")])
@@ -142,7 +142,7 @@ async def test_a_key_pair_needs_no_private_key_without_ssh_access() -> None:
 
 
 async def test_six_machines_are_created_and_removed_concurrently() -> None:
-    async with plugin_world() as world:
+    async with plugin_rig() as world:
         specs = [a_spec(f"c1-pool1-abcde-m{place:04d}", f"m-{place}") for place in range(6)]
         async with asyncio.TaskGroup() as tasks:
             orders = [tasks.create_task(world.machines.ensure(spec, None)) for spec in specs]
@@ -161,7 +161,7 @@ async def test_six_machines_are_created_and_removed_concurrently() -> None:
 
 @pytest.mark.skipif(GO_DRIVER not in os.environ, reason=f"{GO_DRIVER} names no Go driver")
 async def test_a_machine_of_the_go_driver_is_kept_when_ours_replaces_it() -> None:
-    async with go_world() as world:
+    async with go_plugin_rig() as world:
         memory = await world.machines.ensure(a_spec(), None)
         await seen(world, "m-1", lambda s: bool(s.addresses))
         await asyncio.sleep(6)  # its Create looks every five seconds
@@ -179,7 +179,7 @@ async def test_a_machine_of_the_go_driver_is_kept_when_ours_replaces_it() -> Non
 
 @pytest.mark.skipif(GO_DRIVER not in os.environ, reason=f"{GO_DRIVER} names no Go driver")
 async def test_a_vm_created_under_the_name_after_a_refused_create_is_not_this_machine() -> None:
-    async with go_world() as world:
+    async with go_plugin_rig() as world:
         spec, wrong = a_spec(), a_spec(vmAffinity='{"podAffinity": 5}')
         planned = await world.machines.plan(spec)
         with pytest.raises(MachineRefused, match="podAffinity"):
@@ -193,14 +193,14 @@ async def test_a_vm_created_under_the_name_after_a_refused_create_is_not_this_ma
 
 
 @pytest.mark.skipif(GO_DRIVER not in os.environ, reason=f"{GO_DRIVER} names no Go driver")
-@pytest.mark.parametrize("deed", ["ensure", "remove"])
-async def test_what_the_go_driver_began_on_another_node_is_not_lost(deed: str) -> None:
-    async with go_world() as world:
+@pytest.mark.parametrize("operation", ["ensure", "remove"])
+async def test_a_create_of_the_go_driver_on_another_node_is_not_lost(operation: str) -> None:
+    async with go_plugin_rig() as world:
         planned = await world.machines.plan(a_spec())
         await begin(world.another(), planned, 2.0)
         assert await world.vms() == [a_spec().name]
 
-        if deed == "ensure":
+        if operation == "ensure":
             assert (await world.machines.ensure(a_spec(), planned))["WindrowVMUID"]
         await world.machines.remove(planned, frozenset())
         await seen(world, "m-1", lambda s: s.presence == "missing")

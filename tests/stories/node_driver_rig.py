@@ -1,4 +1,4 @@
-"""A management API with a catalogue of node drivers, for stories: what URLs deliver and programs answer is handed in."""
+"""A management API with a NodeDriver controller of node drivers, for stories: what URLs deliver and programs answer is handed in."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_runnable(path: Path) -> bool:
 
 @dataclass
 class NodeDriverRig:
-    """A management API with a catalogue. `files_by_url` are the files behind URLs, `asked` the programs that were run."""
+    """A management API with a NodeDriver controller. `files_by_url` are the files behind URLs, `asked` the programs that were run."""
 
     state: Path
     clock: LoopClock

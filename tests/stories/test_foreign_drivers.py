@@ -1,4 +1,4 @@
-"""Machines that another node driver makes: any driver in the catalogue, through its own machine config kind."""
+"""Machines that another node driver makes: any driver in the NodeDriver controller, through its own machine config kind."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def managed(room: Simulation, judge_kind: ResolveDriver) -> AsyncIterator[
 
 
 def knows_noop(kind: str) -> str | Problem:
-    return {"NoopConfig": "noop", "HarvesterConfig": "harvester"}.get(kind) or Problem("nobody", "nothing")
+    return {"NoopConfig": "noop", "HarvesterConfig": "harvester"}.get(kind) or Problem("no driver", "none")
 
 
 async def apply(room: Simulation, documents: list[Raw]) -> None:

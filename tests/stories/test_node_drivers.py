@@ -1,4 +1,4 @@
-"""NodeDrivers from their birth to their end, over the management API."""
+"""NodeDrivers from creation to deletion, over the management API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.protocols.dockermachine import Flag
 
 from .node_driver_rig import FIRST, FLAGS, NOOP_CONFIG, SECOND, URL, node_driver_rig, run_story
 
-# -- birth -------------------------------------------------------------------------------------------------------
+# -- creation -------------------------------------------------------------------------------------------------------
 
 
 def test_a_driver_added_by_url_becomes_active_and_gives_a_kind_that_objects_can_have(tmp_path: Path):

@@ -1,6 +1,6 @@
 """Users, servers, programs, the API and the process itself do as they like for a while; then all is well again.
 
-At any time: nothing is run but what matches a checksum that somebody wrote. In the end, once every server delivers and
+At any time: nothing is run but what matches a checksum in a spec. In the end, once every server delivers and
 every program answers: each driver is as it is asked for, and the disk holds exactly the files of those that are.
 """
 
@@ -68,7 +68,7 @@ class Weather:
 
     async def read_flags(self, path: Path) -> Any:
         digest = path.parent.name
-        assert digest in FILES, "something was run that nobody named"
+        assert digest in FILES, "a binary was run that no spec names"
         assert path.read_bytes() == _program(digest)  # noqa: ASYNC240
         await asyncio.sleep(self.rng.uniform(0.1, 15 if self.bad else 1))
         if self.is_foul(4):
@@ -130,8 +130,8 @@ def start(weather: Weather) -> NodeDriverController:
 
 async def all_is_well(weather: Weather) -> None:
     rig = weather.rig
-    catalogue = rig.controller
-    assert catalogue is not None
+    controller = rig.controller
+    assert controller is not None
     files: list[str] = []
     for raw in await rig.client.list(NODE_DRIVER):
         if nested(raw, "spec", "builtin"):
@@ -146,8 +146,8 @@ async def all_is_well(weather: Weather) -> None:
         assert raw["status"]["appliedURL"] == raw["spec"]["url"]
         assert raw["status"]["appliedChecksum"] == raw["spec"]["checksum"]
         kind = raw["status"]["configKind"]
-        assert find_refusal(kind, catalogue.drivers) is None
-        path = catalogue.find_binary(name)
+        assert find_refusal(kind, controller.drivers) is None
+        path = controller.find_binary(name)
         assert path is not None
         assert path.read_bytes() == _program(raw["spec"]["checksum"])
         files += rig.files_of(FILES[raw["spec"]["checksum"]], name=path.name)

@@ -1,4 +1,4 @@
-"""The catalogue dies at every write to the API and at every step on the disk, and the next start makes it good."""
+"""The NodeDriver controller dies at every write to the API and at every step on the disk, and the next start makes it good."""
 
 from __future__ import annotations
 

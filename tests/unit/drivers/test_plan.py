@@ -147,7 +147,7 @@ REFUSED: dict[str, tuple[NodeDriverState, Reason]] = {
         replace(in_use(), installed=replace(STORED, name="nope"), crd=None),
         "NameConflict",
     ),
-    "the kind is somebody else's": (
+    "the CRD is not ours": (
         seen(installed=STORED, crd={"metadata": {"name": "noopconfigs"}}),
         "NameConflict",
     ),

@@ -64,7 +64,7 @@ def test_a_probe_ends_after_ten_seconds_and_cancels_the_program():
     assert ended == [True]
 
 
-class Told(Exception):
+class ProbeError(Exception):
     def __init__(
         self, how: str = "ended with exit code 1 before it printed its address: GLIBC_2.38 not found"
     ) -> None:
@@ -73,7 +73,7 @@ class Told(Exception):
 
 
 def wrapped(error: OSError) -> Exception:
-    told = Told()
+    told = ProbeError()
     told.__cause__ = error
     return told
 
@@ -94,7 +94,7 @@ def wrapped(error: OSError) -> Exception:
         (FileNotFoundError(errno.ENOENT, "no"), "docker-machine-driver-noop does not exist", "NotExecutable"),
         (TimeoutError(), "docker-machine-driver-noop did not answer within 10 s", "ProbeFailed"),
         (
-            Told(),
+            ProbeError(),
             "docker-machine-driver-noop ended with exit code 1 before it printed its address: GLIBC_2.38 not found; "
             "use a build for this system",
             "ProbeFailed",
@@ -141,7 +141,7 @@ def test_each_error_has_a_hint(error: Exception, sentence: str, reason: str):
 )
 def test_a_program_without_the_protocol_is_no_driver(how: str):
     with pytest.raises(Fault) as caught:
-        asked(Told(how))
+        asked(ProbeError(how))
 
     assert caught.value.hint == "use another file: this is no docker-machine driver"
 
@@ -149,7 +149,7 @@ def test_a_program_without_the_protocol_is_no_driver(how: str):
 @pytest.mark.parametrize("how", ["ended with SIGILL before it printed its address", "closed the connection"])
 def test_a_program_that_may_be_a_driver_for_another_system_counts_as_one(how: str):
     with pytest.raises(Fault) as caught:
-        asked(Told(how))
+        asked(ProbeError(how))
 
     assert caught.value.hint.startswith("use a build for this system")
 

@@ -30,7 +30,7 @@ def our_driver(folder: Path) -> Path:
 
 
 def living(folder: Path) -> set[int]:
-    """The processes of plugins in `folder` that live. One that nobody has reaped yet counts as dead."""
+    """The processes of plugins in `folder` that run; a zombie does not."""
     found = set()
     for entry in Path("/proc").iterdir():
         try:

@@ -14,40 +14,40 @@ from windrow.machines.harvester.connections import Connections
 from windrow.machines.port import InfrastructureUnknown
 
 
-class Rack:
+class FakeHarvester:
     """Answers for its identity, and counts who is let go."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.identity_reads = 0
         self.closed: list[str] = []
         self.reply: Reply | Exception = Reply(
-            200, dumps({"metadata": {"name": "kube-system", "uid": "rack-1"}})
+            200, dumps({"metadata": {"name": "kube-system", "uid": "harvester-1"}})
         )
 
-    def dial(self, access: ClientConfig) -> Any:
-        return _Line(self, access)
+    def connect(self, access: ClientConfig) -> Any:
+        return _FakeTransport(self, access)
 
 
-class _Line:
-    def __init__(self, rack: Rack, access: ClientConfig) -> None:
-        self._rack, self._access = rack, access
+class _FakeTransport:
+    def __init__(self, harvester: FakeHarvester, access: ClientConfig) -> None:
+        self._harvester, self._access = harvester, access
 
     async def send(self, request: Request) -> Reply:
-        self._rack.asked += 1
-        if isinstance(self._rack.reply, Exception):
-            raise self._rack.reply
-        return self._rack.reply
+        self._harvester.identity_reads += 1
+        if isinstance(self._harvester.reply, Exception):
+            raise self._harvester.reply
+        return self._harvester.reply
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        raise AssertionError("nobody watches here")
+        raise AssertionError("there is no watch here")
         yield
 
     async def aclose(self) -> None:
-        self._rack.closed.append(self._access.token)
+        self._harvester.closed.append(self._access.token)
 
 
-class Shelf:
+class FakeSecret:
     """The credential Secret: a text, or the failure of reading it."""
 
     def __init__(self, held: str | Exception) -> None:
@@ -61,56 +61,56 @@ class Shelf:
 
 def a_kubeconfig(token: str = "t", ca: str = "") -> str:
     pem = f"-----BEGIN CERTIFICATE-----\n{ca}\n-----END CERTIFICATE-----\n" if ca else ""
-    return render_kubeconfig(ClientConfig("https://rack:6443", ca=pem, token=token), "rack")
+    return render_kubeconfig(ClientConfig("https://harvester:6443", ca=pem, token=token), "harvester")
 
 
 async def test_a_connection_is_shared_while_its_kubeconfig_stays() -> None:
-    connections = Connections(Shelf(a_kubeconfig()), Rack().dial)
+    connections = Connections(FakeSecret(a_kubeconfig()), FakeHarvester().connect)
     assert await connections.get("ns:cc") is await connections.get("ns:cc")
 
 
 async def test_a_new_kubeconfig_retires_the_old_connection_at_once() -> None:
-    rack, shelf = Rack(), Shelf(a_kubeconfig("old"))
-    connections = Connections(shelf, rack.dial)
+    harvester, secret = FakeHarvester(), FakeSecret(a_kubeconfig("old"))
+    connections = Connections(secret, harvester.connect)
     old = await connections.get("ns:cc")
-    shelf.held = a_kubeconfig("new")
+    secret.held = a_kubeconfig("new")
     new = await connections.get("ns:cc")
     assert (old.retired.is_set(), new.retired.is_set()) == (True, False)
-    assert rack.closed == ["old"]
+    assert harvester.closed == ["old"]
 
 
 async def test_the_identity_is_asked_once() -> None:
-    rack = Rack()
-    connection = await Connections(Shelf(a_kubeconfig()), rack.dial).get("ns:cc")
-    assert [await connection.verify_identity(""), await connection.verify_identity("rack-1")] == [
-        "rack-1",
-        "rack-1",
+    harvester = FakeHarvester()
+    connection = await Connections(FakeSecret(a_kubeconfig()), harvester.connect).get("ns:cc")
+    assert [await connection.verify_identity(""), await connection.verify_identity("harvester-1")] == [
+        "harvester-1",
+        "harvester-1",
     ]
-    assert rack.asked == 1
+    assert harvester.identity_reads == 1
 
 
 async def test_a_failed_question_is_asked_again() -> None:
-    rack = Rack()
-    rack.reply, answer = Unreachable("no route"), rack.reply
-    connection = await Connections(Shelf(a_kubeconfig()), rack.dial).get("ns:cc")
-    with pytest.raises(InfrastructureUnknown, match="https://rack:6443"):
+    harvester = FakeHarvester()
+    harvester.reply, answer = Unreachable("no route"), harvester.reply
+    connection = await Connections(FakeSecret(a_kubeconfig()), harvester.connect).get("ns:cc")
+    with pytest.raises(InfrastructureUnknown, match="https://harvester:6443"):
         await connection.identity()
-    rack.reply = answer
-    assert await connection.identity() == "rack-1"
+    harvester.reply = answer
+    assert await connection.identity() == "harvester-1"
 
 
 async def test_another_harvester_is_named_with_both_identities() -> None:
-    connection = await Connections(Shelf(a_kubeconfig()), Rack().dial).get("ns:cc")
-    with pytest.raises(InfrastructureUnknown, match=r"Harvester rack-1; .* on Harvester rack-0"):
-        await connection.verify_identity("rack-0")
+    connection = await Connections(FakeSecret(a_kubeconfig()), FakeHarvester().connect).get("ns:cc")
+    with pytest.raises(InfrastructureUnknown, match=r"Harvester harvester-1; .* on Harvester harvester-0"):
+        await connection.verify_identity("harvester-0")
 
 
 async def test_the_ca_is_the_identity_where_kube_system_may_not_be_read() -> None:
-    rack = Rack()
-    rack.reply = Reply(403, b"no")
-    one = await Connections(Shelf(a_kubeconfig(ca="QQ==")), rack.dial).get("ns:cc")
-    same = await Connections(Shelf(a_kubeconfig("other", ca="QQ==")), rack.dial).get("ns:cc")
-    other = await Connections(Shelf(a_kubeconfig(ca="Qg==")), rack.dial).get("ns:cc")
+    harvester = FakeHarvester()
+    harvester.reply = Reply(403, b"no")
+    one = await Connections(FakeSecret(a_kubeconfig(ca="QQ==")), harvester.connect).get("ns:cc")
+    same = await Connections(FakeSecret(a_kubeconfig("other", ca="QQ==")), harvester.connect).get("ns:cc")
+    other = await Connections(FakeSecret(a_kubeconfig(ca="Qg==")), harvester.connect).get("ns:cc")
     recorded = await one.identity()
     assert await same.verify_identity(recorded) == recorded
     with pytest.raises(InfrastructureUnknown):
@@ -130,7 +130,7 @@ async def test_the_ca_is_the_identity_where_kube_system_may_not_be_read() -> Non
 )
 async def test_an_unusable_credential_is_reported_with_a_hint(held: str | Exception) -> None:
     with pytest.raises(InfrastructureUnknown, match="credential ns:cc") as unknown:
-        await Connections(Shelf(held), Rack().dial).get("ns:cc")
+        await Connections(FakeSecret(held), FakeHarvester().connect).get("ns:cc")
     assert unknown.value.hint
 
 
@@ -138,9 +138,9 @@ async def test_an_unusable_credential_is_reported_with_a_hint(held: str | Except
     "error", [BadKubeconfig("it wants a program", "use a token"), Unreachable("no such program")]
 )
 async def test_a_failed_connection_is_reported_with_a_hint(error: Exception) -> None:
-    def dial(access: ClientConfig) -> Any:
+    def connect(access: ClientConfig) -> Any:
         raise error
 
     with pytest.raises(InfrastructureUnknown, match="ns:cc") as unknown:
-        await Connections(Shelf(a_kubeconfig()), dial).get("ns:cc")
+        await Connections(FakeSecret(a_kubeconfig()), connect).get("ns:cc")
     assert unknown.value.hint

@@ -626,11 +626,11 @@ async def test_a_poll_that_raises_leaves_no_old_status(rig: Rig, monkeypatch: py
     await create_running(rig)
 
     async def broken(*_: Any) -> Any:
-        raise RuntimeError("the spyglass is broken")
+        raise RuntimeError("the poll is broken")
 
     monkeypatch.setattr("windrow.machines.plugin.status_pool.StatusPluginPool.poll", broken)
     status = await wait_for_status(rig.machines, lambda s: s.presence == "unknown")
-    assert "RuntimeError: the spyglass is broken" in status.because
+    assert "RuntimeError: the poll is broken" in status.because
 
 
 async def test_a_tracked_machine_is_reported_after_a_restart(tmp_path: Path) -> None:

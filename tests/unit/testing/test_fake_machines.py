@@ -28,9 +28,9 @@ def a_spec(name: str = "c1-pool1-abcde-fghij", uid: str = "m-1") -> MachineSpec:
 async def test_a_prompt_machine_runs_at_once() -> None:
     machines = MemoryMachines(StillClock())
     await machines.ensure(a_spec(), None)
-    sighting = machines.statuses().get("m-1")
-    assert sighting is not None
-    assert (sighting.state, sighting.since) == ("running", NOON)
+    status = machines.statuses().get("m-1")
+    assert status is not None
+    assert (status.state, status.since) == ("running", NOON)
 
 
 async def test_two_machines_never_share_an_address() -> None:
