@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.plugin_rig import GO_DRIVER, PluginRig, go_plugin_rig, plugin_rig
-from tests.contract.test_machines import DOCUMENT, a_spec, seen
+from tests.contract.test_machines import DOCUMENT, a_spec, wait_for_status
 from tests.unit.machines.binaries import living, our_driver
 
 from windrow.emulator import kinds
@@ -69,13 +69,13 @@ async def test_a_host_that_is_stopped_while_it_makes_a_machine_makes_it_once(
             running = tasks.create_task(again.run())
             made = await again.ensure(a_spec(), memory or planned)
             world.machines = again
-            status = await seen(world, "m-1", lambda s: s.state == "running" and bool(s.addresses))
+            status = await wait_for_status(world, "m-1", lambda s: s.state == "running" and bool(s.addresses))
             assert await world.vms() == ["c1-pool1-abcde-fghij"]
             assert status.vm_uid == made["WindrowVMUID"]
             assert DOCUMENT.splitlines()[1] in await world.document("c1-pool1-abcde-fghij")
 
             await again.remove(made, frozenset())
-            await seen(world, "m-1", lambda s: s.presence == "missing")
+            await wait_for_status(world, "m-1", lambda s: s.presence == "missing")
             running.cancel()
         assert await leftovers(world) == []
         assert not documents_in(world.folder)
@@ -85,7 +85,7 @@ async def test_a_host_that_is_stopped_while_it_makes_a_machine_makes_it_once(
 async def test_a_removal_that_is_broken_off_is_finished_by_the_next_one(moment: float) -> None:
     async with plugin_rig() as world:
         memory = await world.machines.ensure(a_spec(), None)
-        await seen(world, "m-1", lambda s: bool(s.addresses))
+        await wait_for_status(world, "m-1", lambda s: bool(s.addresses))
         other = world.another()
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(other.run())
@@ -96,7 +96,7 @@ async def test_a_removal_that_is_broken_off_is_finished_by_the_next_one(moment: 
             removing.cancel()
 
         await world.machines.remove(memory, frozenset())
-        await seen(world, "m-1", lambda s: s.presence == "missing")
+        await wait_for_status(world, "m-1", lambda s: s.presence == "missing")
         assert await leftovers(world) == []
 
 
@@ -105,15 +105,15 @@ async def test_steady_machines_are_polled_through_one_process_that_follows_the_c
         specs = [a_spec(f"c1-pool1-abcde-m{place:04d}", f"m-{place}") for place in range(3)]
         memories = [await world.machines.ensure(spec, None) for spec in specs]
         for spec in specs:
-            await seen(world, spec.machine_uid, lambda s: bool(s.addresses))
+            await wait_for_status(world, spec.machine_uid, lambda s: bool(s.addresses))
         before = await settled(world, 1)
 
         await world.revoke()
         for spec in specs:
-            await seen(world, spec.machine_uid, lambda s: s.presence == "unknown")
+            await wait_for_status(world, spec.machine_uid, lambda s: s.presence == "unknown")
         await world.restore()
         for spec in specs:
-            await seen(world, spec.machine_uid, lambda s: s.presence == "present")
+            await wait_for_status(world, spec.machine_uid, lambda s: s.presence == "present")
         assert await settled(world, 1) != before
 
         for memory in memories:
@@ -147,14 +147,14 @@ async def test_six_machines_are_created_and_removed_concurrently() -> None:
         async with asyncio.TaskGroup() as tasks:
             orders = [tasks.create_task(world.machines.ensure(spec, None)) for spec in specs]
         for spec in specs:
-            await seen(world, spec.machine_uid, lambda s: bool(s.addresses))
+            await wait_for_status(world, spec.machine_uid, lambda s: bool(s.addresses))
         assert await world.vms() == sorted(spec.name for spec in specs)
 
         async with asyncio.TaskGroup() as tasks:
             for order in orders:
                 tasks.create_task(world.machines.remove(order.result(), frozenset()))
         for spec in specs:
-            await seen(world, spec.machine_uid, lambda s: s.presence == "missing")
+            await wait_for_status(world, spec.machine_uid, lambda s: s.presence == "missing")
         assert await world.line.list(kinds.VM, "default") == []
         assert await leftovers(world) == []
 
@@ -163,16 +163,16 @@ async def test_six_machines_are_created_and_removed_concurrently() -> None:
 async def test_a_machine_of_the_go_driver_is_kept_when_ours_replaces_it() -> None:
     async with go_plugin_rig() as world:
         memory = await world.machines.ensure(a_spec(), None)
-        await seen(world, "m-1", lambda s: bool(s.addresses))
+        await wait_for_status(world, "m-1", lambda s: bool(s.addresses))
         await asyncio.sleep(6)  # its Create looks every five seconds
         ours = world.another(our_driver(world.folder))
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(ours.run())
             ours.track(memory)
             world.machines = ours
-            assert (await seen(world, "m-1", lambda s: s.presence != "unknown")).state == "running"
+            assert (await wait_for_status(world, "m-1", lambda s: s.presence != "unknown")).state == "running"
             await ours.remove(memory, frozenset())
-            await seen(world, "m-1", lambda s: s.presence == "missing")
+            await wait_for_status(world, "m-1", lambda s: s.presence == "missing")
             running.cancel()
         assert await leftovers(world) == []
 
@@ -188,7 +188,7 @@ async def test_a_vm_created_under_the_name_after_a_refused_create_is_not_this_ma
         with pytest.raises(MachineRefused, match="already exists"):
             await world.machines.ensure(spec, planned)
         await world.machines.remove(planned, frozenset())
-        await seen(world, "m-1", lambda s: s.presence == "missing")
+        await wait_for_status(world, "m-1", lambda s: s.presence == "missing")
         assert await world.vms() == [spec.name]
 
 
@@ -203,5 +203,5 @@ async def test_a_create_of_the_go_driver_on_another_node_is_not_lost(operation: 
         if operation == "ensure":
             assert (await world.machines.ensure(a_spec(), planned))["WindrowVMUID"]
         await world.machines.remove(planned, frozenset())
-        await seen(world, "m-1", lambda s: s.presence == "missing")
+        await wait_for_status(world, "m-1", lambda s: s.presence == "missing")
         assert await leftovers(world) == []
