@@ -31,7 +31,7 @@ class Announcer:
         self.has_macvlan = True
         self.answers_dhcp = True
         self._leases: dict[str, str] = {}
-        self._told: dict[tuple[str, str], tuple[str, str]] = {}
+        self._written: dict[tuple[str, str], tuple[str, str]] = {}
         self._failed: dict[tuple[str, str], str] = {}
         self._waiting: dict[tuple[str, str], None] = {}
         self._news = asyncio.Event()
@@ -57,10 +57,10 @@ class Announcer:
         asked = vip.requested_addresses(raw) if raw is not None else ()
         if raw is None or not asked:
             self.announced.pop(key, None)
-            self._told.pop(key, None)
+            self._written.pop(key, None)
             return
-        wish = (uid_of(raw), ",".join(asked))
-        if self._told.get(key, ("",))[0] != f"{wish}":
+        requested = (uid_of(raw), ",".join(asked))
+        if self._written.get(key, ("",))[0] != f"{requested}":
             if self._failed.get(key) == raw["metadata"]["resourceVersion"]:
                 return
             taken = await self._take(raw, asked)
@@ -68,7 +68,7 @@ class Announcer:
                 self._failed[key] = raw["metadata"]["resourceVersion"]
                 return
             self.announced[key] = taken
-        await self._tell(key, raw, wish)
+        await self._write_status(key, raw, requested)
 
     async def _take(self, raw: Raw, asked: Sequence[str]) -> tuple[str, ...] | None:
         dhcp = vip.REQUEST_DHCP in asked
@@ -78,24 +78,24 @@ class Announcer:
         lease = self._leases.setdefault(uid_of(raw), f"192.168.50.{100 + len(self._leases)}") if dhcp else ""
         return tuple(lease if one == vip.REQUEST_DHCP else one for one in asked)
 
-    async def _tell(self, key: tuple[str, str], raw: Raw, wish: tuple[str, str]) -> None:
+    async def _write_status(self, key: tuple[str, str], raw: Raw, requested: tuple[str, str]) -> None:
         ingress = vip.render_ingress(raw, self.announced[key])
-        if self._told.get(key) == (f"{wish}", f"{ingress}"):
+        if self._written.get(key) == (f"{requested}", f"{ingress}"):
             return
         said = {vip.VIP_HOST: "m-1"}
-        if vip.REQUEST_DHCP in wish[1]:
+        if vip.REQUEST_DHCP in requested[1]:
             said |= {vip.HARDWARE_ADDRESS: "02:00:00:00:00:01", vip.REQUESTED_ADDRESS: self.announced[key][0]}
 
         def annotate(found: Raw) -> None:
-            if uid_of(found) == wish[0] and found["spec"].get("type") == "LoadBalancer":
+            if uid_of(found) == requested[0] and found["spec"].get("type") == "LoadBalancer":
                 found["metadata"]["annotations"] = {**annotations_of(found), **said}
 
         def show(found: Raw) -> None:
-            if uid_of(found) == wish[0] and found["spec"].get("type") == "LoadBalancer":
+            if uid_of(found) == requested[0] and found["spec"].get("type") == "LoadBalancer":
                 found.setdefault("status", {})["loadBalancer"] = {"ingress": ingress}
 
         ref = SERVICE.ref(key[1], key[0])
         with suppress(KubeError):
             await self._hand.mutate(ref, annotate)
             await self._hand.mutate(ref, show, "status")
-            self._told[key] = (f"{wish}", f"{ingress}")
+            self._written[key] = (f"{requested}", f"{ingress}")

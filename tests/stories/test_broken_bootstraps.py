@@ -1,4 +1,4 @@
-"""What would not join in a rack does not join here, and the console says why.
+"""What would not join on a real Harvester does not join here, and the console has the reason.
 
 Each story takes the very documents that the bootstrap renders, damages one thing in one of them, and powers the
 machines on. The simulated machines have their own parsers, so whole documents that join are half of the proof.
@@ -77,16 +77,16 @@ def boot(damaged: str = "", damage: Damage = str) -> dict[str, str]:
     """Power all three machines on for a while; the console of each."""
 
     async def story() -> dict[str, str]:
-        clock, rack = LoopClock(START), Network()
+        clock, network = LoopClock(START), Network()
         power_on = machine_factory()
-        hosts = {name: ConsoleHost(name, clock, rack) for name in ADDRESSES}
-        async with asyncio.TaskGroup() as rackside:
+        hosts = {name: ConsoleHost(name, clock, network) for name in ADDRESSES}
+        async with asyncio.TaskGroup() as group:
             tasks = []
             for place, (name, host) in enumerate(hosts.items()):
                 text = damage(user_data(name)) if name == damaged else user_data(name)
                 nic = Nic("nic-0", f"02:00:00:00:00:0{place}", "default/vlan")
                 hardware = Hardware("default", name, f"vm-{name}", f"vmi-{name}", text, "", (nic,), Disk())
-                tasks.append(rackside.create_task(power_on(hardware, host).run()))
+                tasks.append(group.create_task(power_on(hardware, host).run()))
             await sleep(clock, LONG_ENOUGH)
             for task in tasks:
                 task.cancel()

@@ -249,7 +249,7 @@ def test_a_named_pool_that_is_not_there_has_no_allocator():
 def test_another_pool_named_on_a_living_load_balancer_moves_it():
     async def story():
         async with a_harvester() as harvester:
-            other = a_pool("other", ranges=[{"subnet": "10.2.0.0/30"}], cluster="nobody")
+            other = a_pool("other", ranges=[{"subnet": "10.2.0.0/30"}], cluster="unused")
             await make(harvester, a_pool(), other, a_balancer())
             await ready_balancer(harvester)
             await harvester.api.local().patch(lb_ref(), {"spec": {"ipPool": "other"}})

@@ -32,25 +32,25 @@ async def ask(proxy: Proxy, place: tuple[str, int]) -> tuple[int, str]:
 
 
 async def test_a_request_reaches_a_ready_pod_and_is_refused_without_one():
-    rack, backends = Network(), [POD]
-    doors = VirtualListeners(rack, lambda line: None)
-    doors.sync("web", {PLACE: lambda: ServiceHandler({}, lambda: backends, lambda: False)})
-    async with Proxy(rack) as proxy:
+    network, backends = Network(), [POD]
+    listeners = VirtualListeners(network, lambda line: None)
+    listeners.sync("web", {PLACE: lambda: ServiceHandler({}, lambda: backends, lambda: False)})
+    async with Proxy(network) as proxy:
         status, body = await ask(proxy, PLACE)
         assert (status, loads(body)["pod"]) == (200, "web-0")
 
         backends.clear()
         assert await ask(proxy, PLACE) == (0, "")  # the connection closes without a reply
 
-        doors.sync("web", {})
+        listeners.sync("web", {})
         assert (await ask(proxy, PLACE))[0] == 502
 
 
 async def test_a_balancer_of_machines_leads_to_the_machine():
-    rack = Network()
-    rack.listen("10.0.0.5", 8080, ServiceHandler({}, lambda: [POD], lambda: False))
-    rack.listen(*PLACE, ProxyHandler(rack, lambda: [Backend("10.0.0.5", 8080)]))
-    async with Proxy(rack) as proxy:
+    network = Network()
+    network.listen("10.0.0.5", 8080, ServiceHandler({}, lambda: [POD], lambda: False))
+    network.listen(*PLACE, ProxyHandler(network, lambda: [Backend("10.0.0.5", 8080)]))
+    async with Proxy(network) as proxy:
         status, body = await ask(proxy, PLACE)
 
     assert (status, loads(body)["pod"]) == (200, "web-0")
