@@ -74,14 +74,14 @@ async def _make(machines: HarvesterMachines, name: str) -> object:
     spec = a_spec(name)
     await machines.check([spec])
     memory = await machines.ensure(spec, None)
-    async for _, sighting in machines.statuses().changes():
-        if _is_up(sighting, spec.machine_uid):
+    async for _, status in machines.statuses().changes():
+        if _is_up(status, spec.machine_uid):
             break
     return memory
 
 
-def _is_up(sighting: MachineStatus | None, uid: str) -> bool:
-    return sighting is not None and sighting.machine_uid == uid and bool(sighting.addresses)
+def _is_up(status: MachineStatus | None, uid: str) -> bool:
+    return status is not None and status.machine_uid == uid and bool(status.addresses)
 
 
 async def _until_only(machines: HarvesterMachines, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Birth of a cluster of 3 servers and 2 workers: the stated delays of rack and guests, and what we add to them.
+"""Bootstrap of a cluster of 3 servers and 2 workers: the stated delays of Harvester and guests, and what we add to them.
 
 Told on a driven clock, where computing takes no time: once with the delays as stated, once with all of them a
 thousandth. What does not shrink with them is our own waiting. What computing takes is measured beside it.
@@ -23,9 +23,9 @@ def measure() -> Iterator[Figure]:
     text = (files("windrow.demo") / "manifests" / "three-and-two.yaml").read_text()
     documents = load_all(text)
     begun = time.perf_counter()
-    stated = run_driven(_birth(documents, 1.0))
+    stated = run_driven(_bootstrap(documents, 1.0))
     computing = time.perf_counter() - begun
-    hurried = run_driven(_birth(documents, FASTER))
+    hurried = run_driven(_bootstrap(documents, FASTER))
     own = (hurried - stated / FASTER) / (1 - 1 / FASTER)
     yield Figure(
         "3+2 cluster: from order to Ready", stated, "s", 300, "reference 04 §9.2: 3+3 in under 5 min"
@@ -33,7 +33,7 @@ def measure() -> Iterator[Figure]:
     yield Figure("3+2 cluster: own waiting and computing", own + computing, "s", 5, "issue 3")
 
 
-async def _birth(documents: list[Raw], speed: float) -> float:
+async def _bootstrap(documents: list[Raw], speed: float) -> float:
     name = next(name_of(raw) for raw in documents if raw["kind"] == "Cluster")
     async with simulation(time_scale=speed) as room:
         await room.apply(documents)

@@ -54,7 +54,7 @@ Values = Mapping[str, Any]
 
 
 class BadValues(ValueError):
-    """Nobody could install the chart with these values; the message says what to change."""
+    """Values with which the chart cannot be installed; the message names the value to change."""
 
 
 def chart_files(folder: Path = CHART) -> dict[str, bytes]:

@@ -4,7 +4,7 @@
     python scripts/lock.py --upgrade   compile all with the newest versions
     python scripts/lock.py --check     exit 1 and say why when an input changed since its lock file was written
 
-A lock file names each package by version and hashes, for every platform, and holds no address: whoever installs
+A lock file names each package by version and hashes, for every platform, and holds no address: a user who installs
 chooses the registry. Its first line holds the hash of its inputs, so the check needs no network. That the files
 are complete shows at installation, which refuses a package without a hash.
 """

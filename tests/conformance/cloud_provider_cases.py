@@ -184,7 +184,7 @@ SERVICES: Mapping[str, Case] = {
     "shared on a port of another protocol": shared(secondary(f"{HERE}/web", (80, "UDP"))),
     "shared with ipam": shared(secondary(f"{HERE}/web", **{IPAM: "pool"})),
     "secondary of itself": shared(secondary(f"{HERE}/more"), fails=True),
-    "secondary without primary": shared(secondary(f"{HERE}/nobody"), fails=True),
+    "secondary without primary": shared(secondary(f"{HERE}/missing"), fails=True),
     "empty primary": shared(secondary(""), fails=True),
 }
 
@@ -298,7 +298,7 @@ async def _migrated(world: CaseContext, name: str) -> None:
 
 
 async def _initialised_by_hand(world: CaseContext, name: str) -> None:
-    """A node that some other cloud, or nobody, takes care of."""
+    """A node of another cloud provider, or of none."""
     await world.guest.api.patch(NODE.ref(name), {"spec": {"taints": None}})
     await _silent(world, name)
 

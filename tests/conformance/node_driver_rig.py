@@ -1,6 +1,6 @@
 """Real docker-machine programs against the emulator: a served Harvester that notes every request, a folder to run in.
 
-Nothing leaves this machine: the API is served on loopback, the rack's proxy is the hosts' own, `ssh` is a stand-in.
+Nothing leaves this machine: the API is served on loopback, the emulated Harvester's proxy is the hosts' own, `ssh` is a stand-in.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ async def let_read_metrics(api: Client, name: str) -> str:
 
 
 def read_metrics(port: int, token: str) -> tuple[int, str]:
-    """As Prometheus does, which does not verify a certificate that nobody signed."""
+    """As Prometheus does, which does not verify a self-signed certificate."""
     careless = ssl.create_default_context()
     careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
     asked = urllib.request.Request(

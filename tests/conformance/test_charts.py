@@ -287,7 +287,7 @@ def test_a_credential_in_a_secret_needs_no_root(helm: Helm) -> None:
 
     assert by_secret["securityContext"]["runAsNonRoot"] is True
     assert by_secret["securityContext"]["fsGroup"] == by_secret["securityContext"]["runAsUser"]
-    # Root owns the file, and nobody else may read it.
+    # The file is readable for root alone.
     assert by_file["securityContext"]["runAsUser"] == 0
 
 
@@ -386,7 +386,7 @@ def test_kube_vip_is_left_out_on_request(helm: Helm) -> None:
     assert of_kind(helm.render({"kube-vip": {"enabled": False}}), "DaemonSet") == []
 
 
-def test_kube_vip_takes_no_port_where_nobody_asks(helm: Helm) -> None:
+def test_kube_vip_takes_no_port_without_a_service(helm: Helm) -> None:
     assert "ports" not in container_of(helm.render(), "DaemonSet", "kube-vip")
 
 

@@ -146,7 +146,7 @@ async def test_a_machine_lives_as_rancher_and_people_let_it_live(desk: MachineHo
 
 
 def report(driver: str, calls: dict[str, Counter[str]]) -> None:
-    """For whoever runs with `-s`: what each command asked of Harvester."""
+    """Print, under `pytest -s`, what each command requested from Harvester."""
     print(f"\nAPI calls, rancher-machine with {driver}:")
     for command, counts in calls.items():
         told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
@@ -298,7 +298,7 @@ async def test_docker_is_installed_over_ssh_where_there_is_no_script(desk: Machi
     public = key.with_suffix(".pub").read_text().split()
     assert public[0] == "ssh-rsa"
     assert public[1] in await desk.site.document(NAME)
-    # Only a stopped machine is listed here: `ls` would dial the Docker of others directly, past the rack's proxy.
+    # Only a stopped machine is listed here: `ls` would dial the Docker of others directly, past the emulated Harvester's proxy.
     assert_succeeded(await desk.run("stop", NAME))
     listed = assert_succeeded(await desk.run("ls")).splitlines()
     assert listed[1].split() == [NAME, "-", "harvester", "Stopped", "Unknown"]

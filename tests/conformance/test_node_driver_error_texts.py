@@ -82,7 +82,7 @@ DEVICES = (
     '{"vGPURequests":[{"name":"n","deviceName":"d"}]}',
     '{"vGPURequests":[{"deviceName":1}]}',
 )
-WISHES: Mapping[str, tuple[Any, ...]] = {
+VALUES: Mapping[str, tuple[Any, ...]] = {
     "disk-info": DISKS, "network-info": CARDS, "network-data": NETWORK_DATA, "vgpu-info": DEVICES,
     "image-name": ("", "a", "a/b"), "disk-size": (0, 10, -1), "network-name": ("", "a", "a/b"),
     "key-pair-name": ("", "a", "a/b"), "ssh-private-key-path": ("", "/x"),
@@ -99,7 +99,7 @@ WISHES: Mapping[str, tuple[Any, ...]] = {
 def drawn_flags(rng: random.Random) -> dict[str, Any]:
     """Every flag with its default, some with another value; every second time disks and cards are in order."""
     values: dict[str, Any] = {option.flag: option.default for option in OPTIONS}
-    values |= {f"harvester-{name}": rng.choice(some) for name, some in WISHES.items() if rng.random() < 0.4}
+    values |= {f"harvester-{name}": rng.choice(some) for name, some in VALUES.items() if rng.random() < 0.4}
     if rng.random() < 0.5:
         values["harvester-disk-info"] = '{"disks":[{"imageName":"i","size":5}]}'
         values["harvester-network-info"] = '{"interfaces":[{"networkName":"n"}]}'

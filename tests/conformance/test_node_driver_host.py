@@ -195,7 +195,7 @@ SPEC = MachineSpec(
     "0aa0b0c0-0000-4000-8000-000000000001",
     "c1",
     "0aa0b0c0-0000-4000-8000-000000000002",
-    "fleet-default:cc-rack",
+    "fleet-default:cc-harvester",
     {"diskInfo": json.dumps({"disks": [IMAGE_DISK]}), "networkInfo": json.dumps({"interfaces": [NIC]})},
     "#cloud-config\nruncmd:\n- echo from the manager\n",
 )

@@ -33,14 +33,14 @@ async def what_it_makes(driver: Path, folder: Path) -> Mapping[str, CreatedObjec
     async with a_site() as site:
         desk = MachineHost(folder, real_program(RANCHER_MACHINE), driver, site)
 
-        async def order(place: int, wish: str) -> None:
+        async def order(place: int, inputs: str) -> None:
             name = f"c1-pool1-abcde-in{place:03}"
-            async with room, desk.ordered(name, *INPUTS[wish]):
+            async with room, desk.ordered(name, *INPUTS[inputs]):
                 vm = site.posted(kinds.VM.plural, name)
-            assert vm is not None, f"no VM for {wish!r}: {desk.log(name)}"
-            made[wish] = CreatedObjects(name, vm, await site.secret_of(name))
+            assert vm is not None, f"no VM for {inputs!r}: {desk.log(name)}"
+            made[inputs] = CreatedObjects(name, vm, await site.secret_of(name))
 
-        await asyncio.gather(*(order(place, wish) for place, wish in enumerate(INPUTS)))
+        await asyncio.gather(*(order(place, inputs) for place, inputs in enumerate(INPUTS)))
     return made
 
 

@@ -128,7 +128,7 @@ _OF_THE_SERVER = frozenset(
     {"terminationMessagePath", "terminationMessagePolicy", "imagePullPolicy", "resources", "protocol"}
     | {"serviceAccount", "serviceAccountName", "securityContext", "restartPolicy", "dnsPolicy"}
     | {"schedulerName", "terminationGracePeriodSeconds", "lastUpdateTime", "lastTransitionTime"}
-    # Written at times by the one and by the other, and by nobody relied upon.
+    # Written by either controller at different times; no client relies on it.
     | {"endpoints.kubernetes.io/last-change-trigger-time", "deletionTimestamp", "terminatingReplicas"}
 )
 

@@ -32,6 +32,8 @@ SEED = 20260101
 LATE_S = 150.0
 
 WHOLE = Tale(("birth", "grow", "shrink", "lose a worker", "delete"))
+# `make test` branches at some of the writes, `make test-long` at each.
+SAMPLE = pytest.param(lambda: SomeWrites(12, Rng(SEED)), id="some")
 Tell = Callable[[Tale, Fate], tuple[Life, list[Branch]]]
 
 
@@ -78,19 +80,29 @@ def judge(tale: Tale, calm: Life, branches: list[Branch]) -> None:
     assert not found, f"{len(found)} differences in {len(branches)} deaths:\n" + "\n".join(found)
 
 
+@pytest.mark.parametrize("fate", [SAMPLE, pytest.param(EveryWrite, marks=pytest.mark.long, id="every")])
 @pytest.mark.timeout(600)
-def test_a_manager_killed_at_any_write_goes_on_as_if_nothing_had_happened(branches: Tell) -> None:
+def test_a_manager_killed_at_any_write_goes_on_as_if_nothing_had_happened(
+    branches: Tell, fate: Callable[[], Fate]
+) -> None:
     tale = replace(WHOLE, short=True)
-    calm, deaths = branches(tale, EveryWrite())
+    calm, deaths = branches(tale, fate())
     judge(tale, calm, deaths)
     afterwards = {branch.moment.write for branch in deaths if branch.moment.when == "after"}
-    assert afterwards == {write.number for write in calm.writes}
+    assert afterwards
+    if fate is EveryWrite:
+        assert afterwards == {write.number for write in calm.writes}
 
 
+@pytest.mark.parametrize(
+    "fate", [SAMPLE, pytest.param(lambda: EveryWrite(but=" events"), marks=pytest.mark.long, id="every")]
+)
 @pytest.mark.timeout(600)
-def test_a_cluster_deleted_at_the_manager_s_death_leaves_nothing_behind(branches: Tell) -> None:
+def test_a_cluster_deleted_at_the_manager_s_death_leaves_nothing_behind(
+    branches: Tell, fate: Callable[[], Fate]
+) -> None:
     tale = replace(WHOLE, hasty=True)
-    calm, deaths = branches(tale, EveryWrite(but=" events"))
+    calm, deaths = branches(tale, fate())
     judge(tale, calm, deaths)
     assert deaths
 
@@ -106,6 +118,7 @@ def test_a_manager_killed_while_load_balancers_go_leaves_none_behind(branches: T
     }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_manager_of_three_servers_killed_at_some_writes_keeps_all_members(branches: Tell) -> None:
     tale = Tale(("birth", "lose a server", "grow", "delete"), servers=3, workers=1, short=True)
@@ -114,6 +127,7 @@ def test_a_manager_of_three_servers_killed_at_some_writes_keeps_all_members(bran
     assert deaths
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_manager_killed_at_fifty_instants_goes_on_as_if_nothing_had_happened(branches: Tell) -> None:
     rng = Rng(SEED)

@@ -22,7 +22,7 @@
 
 {{/*
 The file belongs to root, who alone may read it. Its owner needs no capability to read it, so root without any is
-enough; with a Secret nobody has to be root.
+enough; with a Secret the pod need not run as root.
 */}}
 {{- define "provider.podSecurity" -}}
 {{- $set := dict "seccompProfile" (dict "type" "RuntimeDefault") -}}
