@@ -53,7 +53,7 @@ class Running:
 
     @property
     def port(self) -> int:
-        (said,) = self.said("probes and metrics are at")
+        (said,) = self.said("serving probes and metrics at")
         return int(said.rpartition(":")[2])
 
     def said(self, words: str) -> list[str]:
@@ -152,7 +152,7 @@ class Place:
     async def leads(self, *more: str) -> Running:
         """Start one and wait until it leads."""
         running = await self.start("--secure-port=0" if not more else more[0], *more[1:])
-        await running.until_said("leading;")
+        await running.until_said("running the controllers")
         return running
 
     async def make_vm(self, name: str) -> None:
@@ -260,10 +260,10 @@ async def test_the_next_one_takes_over_within_seconds_of_a_sigterm(place: Place)
     second = await place.start("--secure-port=0")
     await second.until_said("attempting to acquire")
     await asyncio.sleep(0.5)
-    waits = second.said("leading;")
+    waits = second.said("running the controllers")
 
     await first.end(signal.SIGTERM)
-    await second.until_said("leading;", within=6)
+    await second.until_said("running the controllers", within=6)
 
     assert waits == []
 
@@ -303,13 +303,13 @@ async def test_a_node_is_initialised_and_a_rotated_credential_goes_on_with_it(pl
 
     place.write_cloud_config("second")
     del place.harvester.api.tokens["first"]
-    await running.until_said("read anew")
+    await running.until_said("reloaded the credential")
     await place.make_vm("w2")
     await place.join("w2")
     await until(lambda: place.is_initialised("w2"), running.told)
 
     assert running.process.returncode is None
-    assert running.said("cannot be watched") == running.said("starts anew") == []
+    assert running.said("cannot watch") == running.said("restarting the controllers") == []
 
 
 async def test_a_file_that_was_replaced_under_its_mount_ends_it_once_the_credential_is_refused(
@@ -321,7 +321,7 @@ async def test_a_file_that_was_replaced_under_its_mount_ends_it_once_the_credent
             "--secure-port=0", f"--cloud-config=/proc/{os.getpid()}/fd/{mounted.fileno()}"
         )
         place.write_cloud_config("second")
-        await running.until_said("our mount shows the old one")
+        await running.until_said("the mount shows the old file")
         del place.harvester.api.tokens["first"]
         ports = [{"port": 80, "protocol": "TCP"}]
         service = new_object(SERVICE, "web", "default", spec={"type": "LoadBalancer", "ports": ports})
@@ -374,8 +374,8 @@ async def test_metrics_are_for_those_whom_the_guest_lets_see_them(place: Place) 
     status, text = await running.get("/metrics", "scraper")
 
     assert status == 200
-    assert 'leader_election_master_status{name="cloud-controller-manager"} 1\n' in text
-    assert "service_controller_loadbalancer_sync_total 0\n" in text
+    assert 'leader_election_master_status{name="cloud-controller-manager"} 1.0\n' in text
+    assert "service_controller_loadbalancer_sync_total 0.0\n" in text
     assert (await running.get("/metrics/slis", "scraper"))[0] == 403
     assert (await running.get("/metrics", "stranger"))[0] == 403
     assert (await running.get("/metrics", "nobody"))[0] == 401

@@ -41,6 +41,10 @@ def test_the_process_initialises_the_nodes_of_a_cluster(tmp_path: Path) -> None:
         ]
 
     assert len(consoles) == 5
-    leaders = [text for text in consoles if "harvester-cloud-provider: " in text and "leading; VMs" in text]
+    leaders = [
+        text
+        for text in consoles
+        if "harvester-cloud-provider: " in text and "running the controllers" in text
+    ]
     assert leaders, consoles
     assert "providerID harvester://" in leaders[0]

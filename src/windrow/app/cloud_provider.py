@@ -146,6 +146,13 @@ def _is_replaced(path: str) -> bool:
         return False
 
 
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Raises where a record cannot be written: a closed pipe ends the program, with its Lease released."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        raise  # the error that is being handled
+
+
 def configure_logs(options: Options) -> None:
     """The program's own log is at INFO. Libraries: 0 and 1 warnings, 3 INFO, 5 DEBUG with tracebacks."""
     level = logging.WARNING
@@ -153,7 +160,7 @@ def configure_logs(options: Options) -> None:
         level = logging.INFO
     if options.verbosity >= 5:
         level = logging.DEBUG
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrHandler(sys.stderr)
     handler.setFormatter(LineFormatter(_now, tracebacks=options.verbosity >= 5))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name, least in _MINIMUM_LEVELS.items() if options.verbosity < 1 else ():

@@ -2,7 +2,7 @@
 
 The names that a load balancer has on Harvester, and that services share an address under. Pure.
 
-The name holds the UID of the service, as a checksum: a service that is made anew gets another load balancer. All
+The name holds the UID of the service, as a checksum: a service that is recreated gets another load balancer. All
 parts are the Go program's, letter by letter, so that either program finds what the other one made.
 """
 
@@ -20,7 +20,7 @@ SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 
 # Annotations on guest nodes. The kubelet writes the first from --node-ip: one address, or two of both families.
 PROVIDED_NODE_IP = "alpha.kubernetes.io/provided-node-ip"
-# A JSON list of addresses that belong to the node but are nobody's business outside (virtual addresses, …).
+# A JSON list of addresses that belong to the node but are not shown as addresses of the node (virtual addresses, …).
 ADDITIONAL_INTERNAL_IPS = "cloudprovider.harvesterhci.io/additional-internal-ips"
 
 # Topology, under the present key and the one before Kubernetes 1.17. Both are written.
@@ -75,7 +75,7 @@ NAMESPACE = "cloudprovider.harvesterhci.io/namespace"
 PRIMARY_SERVICE = "cloudprovider.harvesterhci.io/primary-service"  # as a label, ours, on secondaries
 # Ours: the pool on Harvester that the address shall come from; its own pool of one address makes an address fixed.
 IP_POOL = "windrow.io/ip-pool"
-# Understood by the Go program before v0.2.0, and by nobody since.
+# Had an effect in the Go program before v0.2.0 only.
 REMOVED_SERVICE_KEYS = (
     "cloudprovider.harvesterhci.io/healthcheck-port",
     "cloudprovider.harvesterhci.io/healthcheck-success-threshold",
@@ -90,7 +90,7 @@ VIP_ADDRESSES = "kube-vip.io/loadbalancerIPs"
 VIP_INTERFACE = "kube-vip.io/serviceInterface"
 # What makes kube-vip ask DHCP.
 DHCP_PLACEHOLDER = "0.0.0.0"
-# Both families of it: questions, and nobody's address.
+# Of both families; never addresses of a service.
 DHCP_PLACEHOLDERS = frozenset({DHCP_PLACEHOLDER, "::"})
 # By the user: kube-vip leaves the service alone.
 VIP_IGNORE = "kube-vip.io/ignore"

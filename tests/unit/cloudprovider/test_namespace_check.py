@@ -43,7 +43,11 @@ async def forget_vms(world):
 def test_a_start_in_a_wrong_namespace_costs_no_service_its_address(flags):
     async def story(world):
         slipped = await start_elsewhere(world, *flags)
-        return await slipped.announced(), await slipped.places(), world.said("nothing is done about its")
+        return (
+            await slipped.announced(),
+            await slipped.places(),
+            world.said("its load balancer is left as it is"),
+        )
 
     address, places, told = tell(story)
 

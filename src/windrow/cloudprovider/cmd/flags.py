@@ -279,7 +279,7 @@ def _parse_cluster_name(raw: str, warnings: list[str]) -> str:
     if name in ("", DEFAULT_CLUSTER_NAME):
         warnings.append(
             f"--cluster-name is {name or 'empty'}; set it to the guest cluster's name, or clusters that share "
-            "a Harvester namespace cannot be told apart"
+            "a Harvester namespace cannot be distinguished"
         )
     elif not is_dns_label(name):
         warnings.append(f"--cluster-name {name!r} is not a DNS-1123 label")
@@ -311,7 +311,7 @@ def _parse_node_ip_cidr(raw: str, warnings: list[str]) -> tuple[Network, ...]:
 
 
 def _parse_networks(flag: str, entries: Sequence[str], warnings: list[str]) -> tuple[Network, ...]:
-    # White space between the entries is nobody's mistake; quotes may stand around each, or around them all.
+    # White space between the entries is no mistake; each may be quoted, or all together.
     texts = [_strip_wrapping(flag, text.strip(), warnings) for text in entries]
     return tuple(_parse_network(flag, text) for text in texts if text)
 

@@ -13,7 +13,7 @@ with their VMs, its services of type LoadBalancer with addresses of Harvester's
 pools. It runs in the guest cluster, in place of the Go program of the same
 name: it takes the same flags, the same cloud config and the same Lease.
 """
-_PLACEHOLDERS = {"string": "TEXT", "int": "N", "float": "N", "duration": "SPAN", "list": "LIST"}
+_PLACEHOLDERS = {"string": "TEXT", "int": "N", "float": "N", "duration": "DURATION", "list": "LIST"}
 
 
 def render_help() -> str:

@@ -7,7 +7,7 @@ one address of each family is chosen as internal, by the first rule that applies
 2. the first one inside `--node-ip-cidr`;
 3. the first one.
 
-All others are external, unless something says they are nobody's business: the annotation with additional internal
+All others are external, unless they are hidden: by the annotation with additional internal
 addresses (rules 1 and 3), `--node-exclude-ip-ranges` (rule 2), or a service of type LoadBalancer that was given the
 address (always): kube-vip binds it to the same card, and it belongs to the service, not to the node. The kubelet's own
 address is never taken for one of those, nor one that is the node's internal one by now.
@@ -106,7 +106,7 @@ class BadProvidedIp(ValueError):
 
 def provided_ips(node: GuestNode) -> tuple[Ip, ...]:
     """The addresses that the kubelet was started with: one, or one of each family. None of an annotation that is
-    missing, or that nobody can read."""
+    missing or invalid."""
     try:
         return parse_provided_ips(node.provided_ip)
     except BadProvidedIp:

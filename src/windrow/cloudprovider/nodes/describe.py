@@ -1,4 +1,4 @@
-"""Changes of a node in the words of the log. Pure."""
+"""Texts for the log: what a change did to a Node, and why. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.cloudprovider.services.describe import describe_entries
 
 
 def describe_change(change: Change) -> str:
-    """What was done to the node, and why; "" for what people read as an event."""
+    """What was done to the node, and why; "" for events."""
     text = _describe(change)
     return f"{text} because {change.because}" if text else ""
 

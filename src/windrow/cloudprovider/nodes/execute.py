@@ -1,4 +1,4 @@
-"""Changes carried out: one write to the node, one to its status, then what people are told."""
+"""The executor of node plans: one patch of the Node, one of its status, then events and deletion."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from windrow.kubernetes.resources import NODE
 def render_node_patch(node: GuestNode, changes: Sequence[Change]) -> dict[str, Any]:
     """One merge patch for everything outside the status; {} when nothing is to be written there.
 
-    It rests on the version that was read, so a taint that somebody added meanwhile is not lost.
+    It names the version that was read, so a taint that was added meanwhile is not lost.
     """
     labels: dict[str, str | None] = {}
     annotations: dict[str, str | None] = {}
@@ -78,7 +78,7 @@ async def execute(
 ) -> None:
     """Raises Conflict when the node has changed since it was read (then nothing was written), and Forbidden.
 
-    What was done is told, also where the addresses could not be written after it.
+    Events are written also where the patch of the status fails.
     """
     ref = NODE.ref(node.name)
     patch = render_node_patch(node, changes)
@@ -127,12 +127,12 @@ async def _delete(client: Client, recorders: Mapping[str, EventRecorder], node: 
     except NotFound:
         return
     except KubeError as error:
-        told = EventNote(
+        note = EventNote(
             ref,
             node.uid,
             "DeletingNodeFailed",
             f"Failed deleting node {node.name}: {_why_not_deleted(error)}",
             "Warning",
         )
-        await recorders[names.LIFECYCLE_CONTROLLER].write(told)
+        await recorders[names.LIFECYCLE_CONTROLLER].write(note)
         raise

@@ -1,15 +1,15 @@
-"""Which VM a node runs in. Pure.
+"""Which VM a Node runs in. Pure.
 
-The providerID decides where there is one: it holds the VM's uid, and a VM made anew under the same name has another.
-Without one the evidence is weighed, the best first:
+The providerID decides where there is one: it holds the VM's uid, and a VM recreated under the same name has another.
+Without one the first of these decides:
 
-1. the hardware: the firmware of one VM says what the node's own firmware says;
-2. the name: a VM is called like the node, and its hardware does not say otherwise;
-3. the guest: the guest agent of one VM says that its host name is the node's name;
+1. the hardware: the firmware uuid of one VM is the node's systemUUID;
+2. the name: a VM has the name of the node, and its hardware is not another;
+3. the guest: the guest agent of one VM reports the node's name as its host name;
 4. the name again, where hardware and name differ but the guest does not contradict.
 
-VMs that carry another guest cluster's label are never taken: a Harvester namespace may hold many clusters. Nor is a VM
-that a Ready node already names as its own: whoever asks for it now is somebody else.
+VMs with the label of another guest cluster are never matched: a Harvester namespace may hold many clusters. Nor is a VM
+that is in the providerID of another node which is Ready.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from datetime import timedelta
 from windrow.cloudprovider.nodes.readings import GuestNode, GuestVm, Instance
 from windrow.cloudprovider.options import Options
 
-# A node that was heard of so long after a VM was made is kept alive by that VM, also where the clocks of guest and
-# host differ a little.
+# A node with a heartbeat so long after the creation of a VM runs in that VM, also where the clocks of guest and host
+# differ a little.
 SUCCESSOR_MARGIN = timedelta(minutes=1)
 
 
@@ -33,21 +33,21 @@ class VmFound:
 
 @dataclass(frozen=True, slots=True)
 class VmMissing:
-    """The node says in which VM it ran, and the VMs we know are others. Whether it is gone must be asked live."""
+    """The providerID names a VM that is not among the known ones. Whether it is gone must be asked live."""
 
     vm_uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class OtherCloud:
-    """The node belongs to another cloud; it is left alone."""
+    """The node belongs to another cloud provider, and is left as it is."""
 
     provider_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class VmUnknown:
-    """No VM is known to be this node's. That proves nothing."""
+    """No VM is known to be this node's, which does not mean that it has none."""
 
     because: str
 
@@ -57,10 +57,10 @@ VmMatch = VmFound | VmMissing | OtherCloud | VmUnknown
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What is known of the VMs of the namespace when a node is looked at.
+    """The VMs of the namespace that a node may run in.
 
-    `hostnames` tells how guests call themselves, by VM name; None when nobody was asked. `claimed` are the uids of
-    VMs that other nodes name as theirs and keep Ready.
+    `hostnames` are those that guests report, by VM name; None when none was asked. `claimed` are the uids in the
+    providerIDs of other nodes that are Ready.
     """
 
     vms: Sequence[GuestVm]
@@ -70,7 +70,7 @@ class Candidates:
 
 
 def match_vm(node: GuestNode, candidates: Candidates, options: Options) -> VmMatch:
-    """Which VM the node runs in, as far as `evidence` shows."""
+    """Which VM the node runs in, as far as the candidates show."""
     if node.vm_uid:
         vm = next((vm for vm in candidates.vms if vm.uid == node.vm_uid), None) or _find_successor(
             node, candidates, options
@@ -105,7 +105,9 @@ def _match_without_provider_id(
         case [_, *_]:
             several = ", ".join(sorted(exactly or named))
             hint = "give them different host names"
-            return VmUnknown(f"several VMs call themselves {node.name!r}: {several}; {hint}")
+            return VmUnknown(
+                f"the guests of several VMs report the host name {node.name!r}: {several}; {hint}"
+            )
         case _:
             return _match_by_name(node, free, candidates.hostnames)
 
@@ -114,23 +116,23 @@ def _match_by_name(
     node: GuestNode, free: Mapping[str, GuestVm], hostnames: Mapping[str, str] | None
 ) -> VmMatch:
     if node.name not in free:
-        return VmUnknown(f"no VM is called {node.name!r}, and no guest agent reports this host name")
+        return VmUnknown(f"no VM is named {node.name!r}, and no guest agent reports this host name")
     if hostnames is None:
         return VmUnknown(f"VM {node.name!r} has other hardware than the node; its guest agent is to be asked")
     other = hostnames.get(node.name, "")
     if other:
         return VmUnknown(
-            f"VM {node.name!r} has other hardware than the node, and its guest calls itself {other!r}"
+            f"VM {node.name!r} has other hardware than the node, and its guest reports the host name {other!r}"
         )
     # Not every architecture lets the guest see what the firmware says.
     return VmFound(free[node.name])
 
 
 def _find_successor(node: GuestNode, candidates: Candidates, options: Options) -> GuestVm | None:
-    """The VM of the node's name that keeps it alive in place of the one it names.
+    """The VM of the node's name that runs it in place of the one in its providerID.
 
-    Somebody restored the guest's disks into a VM made anew. The node still names the old one, because a providerID
-    cannot be changed, and its kubelet was heard of since: deleting the node would cost a living machine.
+    The disks of the guest were restored into a new VM. The node still has the old providerID, because it cannot be
+    changed, and a heartbeat since: deleting the node would cost a running machine.
     """
     for vm in candidates.vms:
         if (

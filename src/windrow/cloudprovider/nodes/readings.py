@@ -1,6 +1,6 @@
 """What the cloud provider reads of guest nodes, VMs and instances: no more than its plans need.
 
-Equality of readings decides whether anybody is woken. So VMs and instances are read without what changes with every
+Informers report changes of readings only. So VMs and instances are read without what changes with every
 heartbeat; nodes are read with their version, because each write rests on it.
 """
 
@@ -54,7 +54,7 @@ class GuestNode:
     provider_id: str = ""
     created: datetime | None = None
     is_ready: bool = False
-    # When its kubelet was last heard of, by the kubelet's own clock.
+    # The last heartbeat of its kubelet, by the kubelet's clock.
     last_heartbeat: datetime | None = None
     is_deleting: bool = False
     taints: tuple[Taint, ...] = ()
@@ -70,7 +70,7 @@ class GuestNode:
 
     @property
     def vm_uid(self) -> str:
-        """The uid of the VM it says to run in; "" when it says nothing, or belongs to another cloud."""
+        """The uid in its providerID; "" when it has none, or one of another cloud."""
         return vm_uid_of(self.provider_id)
 
     def has_taint(self, key: str) -> bool:
@@ -195,7 +195,7 @@ def _parse_time(text: str | None) -> datetime | None:
 
 
 def _parse_record(text: str | None) -> dict[str, str] | None:
-    """What was written; nothing known for what is no record, since somebody else's slip must remove no label."""
+    """The record; {} for an invalid one, because a mistake of a user must remove no label."""
     if text is None:
         return None
     try:
@@ -208,7 +208,7 @@ def _parse_record(text: str | None) -> dict[str, str] | None:
 
 
 def _parse_string_list(text: str) -> tuple[str, ...]:
-    """The texts of a JSON list; nothing for anything else, since a user's slip must not stop a node."""
+    """The strings of a JSON list; none for anything else, because a mistake of a user must not stop a node."""
     try:
         found = loads(text or "[]")
     except NotJson:

@@ -1,8 +1,8 @@
-"""The addresses that belong to services: kube-vip binds them to a node's card, where the guest agent finds them.
+"""Virtual addresses: those of services, which kube-vip binds to an interface of a node, where the guest agent finds them.
 
 They are no addresses of the node. Only what Harvester's load balancers of this cluster hold counts: reserved from a
-pool, or got by DHCP and recorded there. What services say of themselves is no proof: whoever may create a service
-could write the address of a node into its annotation, and the node would lose it. K3s' own load balancer even writes
+pool, or got by DHCP and recorded there. Annotations of services do not count: a user who may create a
+service could write the address of a node there, and the node would lose it. K3s' own load balancer even writes
 the addresses of nodes into their status.
 """
 
@@ -26,8 +26,8 @@ def virtual_addresses(balancer: LoadBalancer | None, cluster: str) -> Set[str]:
 
 
 class VirtualAddresses:
-    """Those of all load balancers of `cluster`, kept current by whoever tells it of changes; `is_known` once it was
-    told of all."""
+    """The virtual addresses of all load balancers of `cluster`; its owner calls `update` for each change, and sets
+    `is_known` after all were listed."""
 
     def __init__(self, cluster: str, *, is_known: bool = False) -> None:
         self.is_known = is_known
@@ -41,7 +41,7 @@ class VirtualAddresses:
         return self._uses.keys() if self.is_known else None
 
     def update(self, name: str, balancer: LoadBalancer | None) -> Collection[str]:
-        """How that load balancer is now, None when it is gone; tells which addresses nobody had before. May be
+        """Set the state of a load balancer, None when it is deleted; returns the addresses that are new. May be
         repeated."""
         old, new = self._of.pop(name, frozenset()), virtual_addresses(balancer, self._cluster)
         fresh = [one for one in new if one not in self._uses]

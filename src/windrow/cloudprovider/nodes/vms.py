@@ -1,16 +1,11 @@
-"""Which VM each identified node runs in, both ways; so that news of a VM finds its node without a search.
+"""VMs of nodes: the index of which VM each Node runs in, a live list of VMs, and the host names of guests.
 
-The roll: which VMs Harvester says that it has, asked now and not remembered.
+A Node is deleted only when a live list lacks its VM. The watch may lag behind, or be of another namespace; so the VMs are
+listed again, and the list counts only when it holds the VM of another node of this cluster. Nodes that are reconciled at
+the same moment share one list: a VM that it lacks will not come back, because uids are given once.
 
-A node is only ever deleted on the word of this. The watch may be late, or of another namespace than its VMs; so the
-list is fetched anew, and counts only when it holds the VM of another node of this cluster. Nodes that are asked about
-at the same moment share one list: a VM that a list of just now lacks will not come back, for uids are given once. One
-that it holds may have gone since.
-
-How guests call themselves: asked of their agents, one by one, through Harvester.
-
-Nothing tells when an answer changes, and an agent is slow to ask. So only those are asked that could be a node nobody
-has found, and nodes that wait at the same moment share the answers.
+The host name of a guest cannot be watched, and guest agents are slow. So only those guests are asked that could be a node
+without a VM, and nodes that wait at the same moment share the answers.
 """
 
 from __future__ import annotations
@@ -29,14 +24,14 @@ from windrow.kubernetes.requests import Request
 
 
 class NodeVmIndex:
-    """What was last found out, by names. A VM may be the home of several nodes: of a guest that was renamed."""
+    """An index of matches, by names. A VM may have several nodes: those of a guest that was renamed."""
 
     def __init__(self) -> None:
         self._vm_of: dict[str, str] = {}
         self._nodes_of: dict[str, set[str]] = {}
 
     def set(self, node: str, vm: str) -> None:
-        """`node` runs in `vm`, whatever was believed before."""
+        """`node` runs in `vm`, in place of an earlier match."""
         if self._vm_of.get(node) == vm:
             return
         self.remove(node)
@@ -44,7 +39,7 @@ class NodeVmIndex:
         self._nodes_of.setdefault(vm, set()).add(node)
 
     def remove(self, node: str) -> None:
-        """Nobody knows where `node` runs. May be repeated."""
+        """Forget the match of `node`. May be repeated."""
         vm = self._vm_of.pop(node, "")
         nodes = self._nodes_of.get(vm, set())
         nodes.discard(node)
@@ -52,20 +47,22 @@ class NodeVmIndex:
             self._nodes_of.pop(vm, None)
 
     def vm_of(self, node: str) -> str:
-        """The name of its VM, "" when nobody knows."""
+        """The name of its VM, "" when that is not known."""
         return self._vm_of.get(node, "")
 
     def nodes_of(self, vm: str) -> Iterable[str]:
         return sorted(self._nodes_of.get(vm, ()))
 
 
-# As old as a list may be: the Go program looks at a node that is not Ready so often.
+# The Go program checks a node that is not Ready as often.
 MAX_AGE = timedelta(seconds=5)
 # Only uids are kept; whole VMs are large.
 PAGE = 100
 
 
 class VmInventory:
+    """Lists the VMs of the namespace live, and keeps their uids for `MAX_AGE`."""
+
     def __init__(self, host: Client, namespace: str, clock: Clock) -> None:
         self._host = host
         self._namespace = namespace
@@ -75,10 +72,10 @@ class VmInventory:
         self._uids: frozenset[str] = frozenset()
 
     async def is_missing(self, vm_uid: str, ours: Iterable[str]) -> bool:
-        """Whether Harvester, asked now, has no VM with this uid, and we ask the right Harvester.
+        """Whether Harvester, asked live, has no VM with this uid.
 
-        A namespace that holds none of `ours`, the uids that our nodes name, is not our namespace: then the credential
-        was changed, and what it does not show is not gone. Raises the KubeError of a list that fails.
+        A namespace that holds none of `ours`, the uids in our nodes' providerIDs, is not our namespace: then nothing is
+        missing. Raises the KubeError of a list that fails.
         """
         async with self._lock:
             if vm_uid in self._uids or not self._is_fresh():
@@ -92,16 +89,18 @@ class VmInventory:
         return self._listed_at is not None and self._clock.now() - self._listed_at <= MAX_AGE
 
 
-FRESH = timedelta(seconds=5)
+HOSTNAME_MAX_AGE = timedelta(seconds=5)
 
 
 class GuestHostnames:
+    """Asks guest agents for their host names, and keeps the answers for `HOSTNAME_MAX_AGE`."""
+
     def __init__(self, host: Client, namespace: str, clock: Clock) -> None:
         self._host = host
         self._namespace = namespace
         self._clock = clock
         self._lock = asyncio.Lock()
-        # Instance uid -> its answer, and when it gave it.
+        # Instance uid -> its host name, and when it was asked.
         self._answers: dict[str, tuple[str, datetime]] = {}
 
     async def fetch(self, instances: Iterable[Instance]) -> dict[str, str]:
@@ -111,7 +110,7 @@ class GuestHostnames:
             return {one.name: await self._cached_hostname(one) for one in instances if _can_answer(one)}
 
     def _is_fresh(self, asked: datetime) -> bool:
-        return self._clock.now() - asked <= FRESH
+        return self._clock.now() - asked <= HOSTNAME_MAX_AGE
 
     async def _cached_hostname(self, instance: Instance) -> str:
         if instance.uid not in self._answers:
@@ -123,7 +122,7 @@ class GuestHostnames:
         try:
             return str((await self._host.call(Request("GET", path))).get("hostname") or "")
         except KubeError:
-            return ""  # the agent does not answer now; we come again
+            return ""  # the agent does not answer now; the node is retried
 
 
 def _can_answer(instance: Instance) -> bool:

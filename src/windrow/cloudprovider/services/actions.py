@@ -1,4 +1,4 @@
-"""What can be done for a service, as values that know their reason, and the plan that holds them."""
+"""Actions of the service controller, as values with their reason, and the Plan that lists them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Literal
 from windrow.cloudprovider.services.readings import LoadBalancer
 from windrow.cloudprovider.services.state import ServiceState, Unavailable
 
-# How long a step of somebody else may take before we say on the service what it waits for.
+# How long another controller may take before the service gets an event about what it waits for.
 WAIT_TIMEOUT = timedelta(seconds=60)
 # How long a user may take for what belongs together: services that come or go with one command do so one by one.
 GRACE = timedelta(seconds=3)
-# How long Harvester's no to an address that it gave before may last: some of them it mends at once.
+# How long a refusal of an address that was allocated before may last: Harvester recovers from some at once.
 REFUSAL_GRACE = timedelta(seconds=2)
-# What a plan waits for while Harvester's load balancers are not known.
+# What a plan waits for while the informer of LoadBalancers is not watching.
 HARVESTER = "Harvester"
 
 
 @dataclass(frozen=True, slots=True)
 class PatchService:
-    """Write on the service, in one patch. None removes."""
+    """Patch annotations, labels and finalizer of the service in one request. None removes."""
 
     because: str
     annotations: Mapping[str, str | None] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class PatchService:
 
 @dataclass(frozen=True, slots=True)
 class ClearStatus:
-    """Take the addresses out of the service's status."""
+    """Remove the addresses from the service's status."""
 
     because: str
 
@@ -66,7 +66,7 @@ class DeleteLoadBalancer:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFinalizer:
-    """Take the finalizer away, once Harvester itself says that the LoadBalancer `unless` is gone."""
+    """Remove the finalizer, once Harvester, asked live, has no LoadBalancer `load_balancer`."""
 
     because: str
     load_balancer: str
@@ -76,7 +76,7 @@ class RemoveFinalizer:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmDeleted:
-    """Go on only once Harvester itself says that this service's LoadBalancer `name` is gone: a watch may lag."""
+    """Execute the actions behind it only when Harvester, asked live, has no LoadBalancer `name` of this service."""
 
     name: str
 
@@ -109,7 +109,7 @@ DELETED = EmitEvent("DeletedLoadBalancer", "Deleted load balancer")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`problem` is told as an event, once; `waits_for` is what brings the next plan, at `until` at the latest."""
+    """`problem` becomes an event, once; `waits_for` is what brings the next plan, at `until` at the latest."""
 
     actions: tuple[Action, ...] = ()
     problem: str = ""
@@ -121,7 +121,7 @@ NO_ACTION = Plan()
 
 
 def ensure_failed(text: str) -> str:
-    """The problem in the framework's words."""
+    """The problem with the framework's prefix."""
     return f"failed to ensure load balancer: {text}"
 
 
@@ -136,7 +136,7 @@ def waiting(
     actions: tuple[Action, ...] = (),
     timeout: timedelta = WAIT_TIMEOUT,
 ) -> Plan:
-    """Wait for `what`; after a while with the complaint."""
+    """Wait for `what`; from the timeout on with the problem."""
     since = state.wait.since if state.wait.what == what and state.wait.since else state.now
     if state.now - since >= timeout:
         return Plan(actions, problem=problem, waits_for=what)

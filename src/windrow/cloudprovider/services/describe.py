@@ -1,9 +1,4 @@
-"""Labels and annotations that were written, in the words of the log. Pure.
-
-Actions for a service in the words of the log. Pure.
-
-What is said on a service when Harvester says no: what it said, and what a user can do. Pure.
-"""
+"""Texts for the log and for events: what an action did, why Harvester refused, and what an operator can do. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +23,7 @@ from windrow.kubernetes.errors import AdmissionDenied, Forbidden, Invalid, KubeE
 
 
 def describe_entries(what: str, entries: Iterable[tuple[str, str | None]]) -> str:
-    """Which labels or annotations were written; None took one away. "" for none."""
+    """Which labels or annotations were set, and which were removed (None). "" for none."""
     known = tuple(entries)
     written = ", ".join(f"{key}={value}" for key, value in known if value is not None)
     removed = ", ".join(key for key, value in known if value is None)
@@ -37,7 +32,7 @@ def describe_entries(what: str, entries: Iterable[tuple[str, str | None]]) -> st
 
 
 def describe_action(action: Action) -> str:
-    """What was done for the service, and why; "" for what people read as an event, and for what only asks."""
+    """What was done, and why; "" for events, and for actions that only read."""
     return (
         ""
         if isinstance(action, (ConfirmDeleted, EmitEvent))
@@ -76,7 +71,7 @@ def _joined(text: str, action: PatchService | RemoveFinalizer) -> str:
     return "; ".join(part for part in (text, *entries) if part)
 
 
-# Signs in the Ready condition's message (reference 02 §4.3, §4.4) and their cures; the first match counts.
+# Signs in the Ready condition's message (reference 02 §4.3, §4.4) and their hints; the first match counts.
 _HINTS: tuple[tuple[str, str], ...] = (
     (
         r"no matched IPPool",
@@ -89,8 +84,8 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"no IP addresses available in range set|no available IP",
-        "all addresses of the IP pool are taken; widen its range, delete load balancers that nobody needs, or name "
-        f"another pool in the annotation {names.IP_POOL}; the address then comes by itself, within two minutes",
+        "all addresses of the IP pool are taken; widen its range, delete load balancers that are not used, or name "
+        f"another pool in the annotation {names.IP_POOL}; Harvester then allocates an address within two minutes",
     ),
     (
         r"requested IP address|requested ip|not in range set",
@@ -99,27 +94,27 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"duplicate allocation",
-        "Harvester before 1.5 cannot mend this by itself; its administrator has to release the address in the IP pool "
+        "Harvester before 1.5 does not recover from this; its administrator has to release the address in the IP pool "
         "(annotation loadbalancer.harvesterhci.io/manuallyReleaseIP), or delete and create the service",
     ),
 )
-_ANY = "ask Harvester's administrator; the address comes by itself once this is solved"
+_ANY = "ask Harvester's administrator; Harvester allocates an address once this is solved"
 
 
 def explain_refusal(service: Service, balancer: LoadBalancer) -> str:
-    """The cure first, since tables cut long texts off; then Harvester's own words, as the Go program passes them on."""
+    """The hint first, because tables cut long texts off; then Harvester's message, as the Go program passes it on."""
     hint = next((hint for sign, hint in _HINTS if re.search(sign, balancer.refusal)), _ANY)
     pool = f", pool: {service.pool}" if service.pool else ""
     return f"{hint} (ip is not allocated, mode: {service.mode}{pool}, message: {balancer.refusal})"
 
 
 def explain_error(error: KubeError, namespace: str) -> str:
-    """Why Harvester did not do what was asked, with the cure."""
+    """Why a request to Harvester failed, with a hint."""
     match error:
         case Unauthorized():
             return (
                 f"Harvester does not accept the credential of the cloud config: {error.message}; put a valid "
-                "kubeconfig there, it is read anew by itself"
+                "kubeconfig there, it is reloaded within seconds"
             )
         case Forbidden():
             return (
@@ -131,7 +126,7 @@ def explain_error(error: KubeError, namespace: str) -> str:
         case Invalid():
             return f"Harvester does not accept the load balancer: {error.message}"
         case _:
-            return f"Harvester cannot be asked now: {error.message}; it is tried again"
+            return f"Harvester cannot be reached: {error.message}; retrying"
 
 
 def allocation_timeout(service: Service) -> str:

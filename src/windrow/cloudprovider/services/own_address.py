@@ -1,7 +1,4 @@
-"""The last step: kube-vip announces what the service was told. Pure.
-
-The plan for a service with an address of its own. Pure.
-"""
+"""The plan for a Service with an address of its own, up to its announcement by kube-vip. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ from windrow.cloudprovider.services.validate import find_problem
 
 
 def plan_announcement(state: ServiceState, addresses: tuple[str, ...], actions: tuple[Action, ...]) -> Plan:
-    """The service has been told its addresses; kube-vip is to announce them."""
+    """The service has its addresses in the annotation; wait until kube-vip announces them."""
     service = state.service
     by_dhcp = set(addresses) <= names.DHCP_PLACEHOLDERS
     if (service.ingress if by_dhcp else set(service.ingress) & set(addresses)) or service.ignores_vip:
@@ -60,14 +57,14 @@ def plan_announcement(state: ServiceState, addresses: tuple[str, ...], actions: 
     return waiting(state, "announcement", problem, actions)
 
 
-# What a plan waits for before it takes an address: that an earlier service's is given back.
+# What a plan waits for before it requests an address: the deletion of orphans.
 ORPHANS = "orphans"
-# And while it has one that Harvester says no to: whether that lasts.
+# And when Harvester refuses an address that it had allocated: whether that lasts.
 REFUSAL_RECHECK = "another look at its address"
 
 
 def plan_own_address(state: ServiceState, settings: ClusterSettings) -> Plan:
-    """The finalizer, the load balancer on Harvester, and its address to the service, each as soon as it can be."""
+    """The finalizer, the LoadBalancer on Harvester, and its address on the service, each as soon as it can be."""
     if fault := find_problem(state, settings):
         return replace(refused(fault), actions=plan_withdrawal(state, settings))
     if state.host is not None and state.load_balancer is None:
@@ -82,7 +79,7 @@ def plan_own_address(state: ServiceState, settings: ClusterSettings) -> Plan:
         complaint = describe.deletion_timeout(state.load_balancer)
         return waiting(state, "removal", complaint, plan_withdrawal(state, settings))
     plan = _plan_update(state, state.load_balancer, settings)
-    # What a service before it left, last: it is no reason for this one to lack anything.
+    # Orphans last: the service must not wait for their deletion.
     return plan if plan.problem else replace(plan, actions=(*plan.actions, *delete_orphans(state)))
 
 
@@ -110,7 +107,7 @@ CLUSTER_NAME_MISSING = EmitEvent(
 
 
 def annotations_ignored(keys: tuple[str, ...]) -> EmitEvent:
-    """What is said of annotations that mean nothing any more."""
+    """The warning about annotations of versions before 0.2."""
     return EmitEvent(
         "IgnoredAnnotations",
         f"Without effect since v0.2.0: {', '.join(keys)}; traffic goes to Ready pods only, so use readiness and "
@@ -120,7 +117,7 @@ def annotations_ignored(keys: tuple[str, ...]) -> EmitEvent:
 
 
 def _plan_update(state: ServiceState, balancer: LoadBalancer, settings: ClusterSettings) -> Plan:
-    """The load balancer is there: what it says is brought to the service, and what the service says to it."""
+    """The LoadBalancer exists: its addresses go to the service, and the requests of the service to it."""
     service = state.service
     actions: list[Action] = []
     update = _plan_load_balancer_update(service, balancer, settings)
@@ -139,7 +136,7 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer, settings: ClusterS
     if state.new_removed_keys:
         actions.append(annotations_ignored(state.new_removed_keys))
     if changes_pool and not service.primary_label:
-        # First the address off the network, then back into the pool.
+        # The announcement ends before the address goes back into the pool.
         actions += withdraw(service, "another pool is asked for, so Harvester takes its address back")
     if update is not None and state.host is not None:
         return replace(host_unavailable(state.host, "ensure"), actions=tuple(actions))
@@ -160,7 +157,7 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer, settings: ClusterS
 
 
 def _is_new_refusal(state: ServiceState) -> bool:
-    """Whether it had an address, and is refused one only just now."""
+    """Whether it had an address, and has been refused one for less than the grace period."""
     if state.service.addresses is None or state.service.primary_label:
         return False
     since = state.wait.since if state.wait.what == REFUSAL_RECHECK else None
@@ -168,8 +165,8 @@ def _is_new_refusal(state: ServiceState) -> bool:
 
 
 def _refusal_is_older(state: ServiceState, balancer: LoadBalancer, update: UpdateLoadBalancer | None) -> bool:
-    """Whether the refusal is older than our question. It stands in the load balancer until Harvester has tried again;
-    where it does so with the same words, they count after a while."""
+    """Whether the refusal is older than our request: it stays in the Ready condition until Harvester has tried again.
+    The same message counts again after a timeout."""
     if update is not None and update.pool is not None:
         return True
     asked = state.wait.what == _answer_after(balancer) and not wait_timed_out(state, state.wait.what)
@@ -191,7 +188,7 @@ def _patch_for_own_address(state: ServiceState, addresses: tuple[str, ...]) -> P
         interface = _interface(state)
         if interface and service.interface != interface:
             annotations[names.VIP_INTERFACE] = interface
-        if service.primary_label:  # the Go program leaves an empty label, which says the same as none
+        if service.primary_label:  # the Go program leaves an empty label, which means the same as none
             labels[names.PRIMARY_SERVICE] = None
     if not annotations and not labels and service.has_finalizer:
         return None
@@ -208,7 +205,9 @@ def _interface(state: ServiceState) -> str:
 
 
 def _address_warnings(service: Service, balancer: LoadBalancer) -> list[EmitEvent]:
-    return [EmitEvent("AddressNotAsWished", text, "Warning") for text in _unmet_requests(service, balancer)]
+    return [
+        EmitEvent("AddressNotAsRequested", text, "Warning") for text in _unmet_requests(service, balancer)
+    ]
 
 
 def _unmet_requests(service: Service, balancer: LoadBalancer) -> Iterator[str]:
@@ -258,8 +257,8 @@ def _plan_load_balancer_update(
 
 
 def _other_pool(service: Service, balancer: LoadBalancer) -> str | None:
-    """The pool to ask for instead; "" for any. Who has an address keeps it when the annotation goes, and so does an
-    administrator's own choice that Harvester has not refused."""
+    """The pool to request instead; "" for any. An address that is allocated stays when the annotation is removed, and
+    so does a pool that an administrator chose and Harvester has not refused."""
     if service.uses_dhcp or service.pool == balancer.pool:
         return None
     gives_up = not balancer.allocated and balancer.refusing_pool == balancer.pool

@@ -1,18 +1,16 @@
-"""What is to be done for one service, as a list of values. Pure: the same seen, the same plan.
+"""The plan for one Service: a list of actions. Pure: the same state, the same plan.
 
-    wants an address of its own      finalizer -> LoadBalancer on Harvester -> its address to the service
-    shares a primary's address       finalizer and the primary's address, then away with its own LoadBalancer
-    wants none any more, or ends     LoadBalancer away -> and gone -> finalizer away
+    wants an address of its own      finalizer -> LoadBalancer on Harvester -> its address on the service
+    shares a primary's address       finalizer and the primary's address, then its own LoadBalancer is deleted
+    wants none any more, or is deleted   LoadBalancer deleted -> gone -> finalizer removed
 
-A plan holds what can be done now; the next one is made when something has changed. What the service cannot have as
-it stands is a `problem`: then nothing is touched, neither the service nor what it has on Harvester; but for an address
-that is not reserved any more (`withdrawal`).
+A plan holds what can be done now; the next one is made after a change. What the service cannot have as it is specified
+is a `problem`: then neither the service nor its objects on Harvester are changed, except that an address which is not
+reserved any more is removed (`plan_withdrawal`).
 
-Existence is the object's existence: a LoadBalancer without an address is waited for, never made anew. Harvester looks
-for a free address again by itself, at most every two minutes, so a full pool that is widened needs no push from us
-(and we have no right to see pools).
-
-What is not done for a service while it is not known whether this namespace on Harvester is ours. Pure.
+A LoadBalancer that exists is never created again: one without an address is waited for. Harvester tries to allocate an
+address again by itself, at least every two minutes, so a pool that is widened needs no request from us (and we have no
+right to read pools).
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, 
 
 
 def plan_service(state: ServiceState, settings: ClusterSettings) -> Plan:
-    """What is to be done for the service now."""
+    """The plan for the service now."""
     if needs_removal(state, settings):
         return plan_removal(state, settings)
     service = state.service
@@ -52,7 +50,7 @@ def plan_service(state: ServiceState, settings: ClusterSettings) -> Plan:
         )
     plan = _plan_address(state, settings)
     if plan.problem:
-        # What a service before it left behind is no part of its own trouble.
+        # Orphans of earlier services are deleted whatever the problem of this one is.
         going = [one.balancer for one in plan.actions if isinstance(one, DeleteLoadBalancer)]
         more = tuple(one for one in delete_orphans(state) if one.balancer not in going)
         return replace(plan, actions=(*_ensure_finalizer(state, plan, settings), *plan.actions, *more))
@@ -60,7 +58,7 @@ def plan_service(state: ServiceState, settings: ClusterSettings) -> Plan:
 
 
 def _ensure_finalizer(state: ServiceState, plan: Plan, settings: ClusterSettings) -> tuple[PatchService, ...]:
-    """Whatever is wrong with it: while it has something on Harvester, it stays until that is gone."""
+    """The finalizer, whatever its problem: a service with a LoadBalancer must not be deleted before that."""
     is_bare = settings.owns(state.load_balancer, state.service) and not state.service.has_finalizer
     if not is_bare or any(isinstance(one, PatchService) for one in plan.actions):
         return ()
@@ -80,32 +78,32 @@ def _plan_address(state: ServiceState, settings: ClusterSettings) -> Plan:
 
 
 def needs_removal(state: ServiceState, settings: ClusterSettings) -> bool:
-    """Whether what the service has on Harvester is to be removed, and our traces on the service with it."""
+    """Whether its LoadBalancers are to be deleted, and our annotations on the service removed."""
     service = state.service
     has_any = settings.owns(state.load_balancer, service) or bool(state.orphans)
     if state.is_gone:
         return has_any
     if service.is_deleting or not service.is_load_balancer:
         return service.has_finalizer or has_any
-    # With a class it is another controller's, which uses the same finalizer.
+    # With a class it belongs to another controller, which uses the same finalizer.
     return bool(service.load_balancer_class) and (has_any or bool(service.primary_label))
 
 
-NAMESPACE = "the namespace of our VMs"
+NAMESPACE = "the namespace to be verified"
 
 
 def apply_namespace_gate(
     state: ServiceState, plan: Plan, find_problem: Callable[[], Unavailable | None]
 ) -> Plan:
-    """The plan, or the doubt in its place.
+    """The plan, or the problem of the namespace in its place.
 
-    A service that has its load balancer here proves more than any doubt. One that has none here may have it elsewhere:
-    it is not given another one, nor loses its address, nor goes for good.
+    A service that has its LoadBalancer in this namespace is planned for in any case. One that has none may have it in
+    another namespace: it gets no second one, keeps its address, and keeps its finalizer.
     """
     if state.load_balancer is not None or all(isinstance(one, EmitEvent) for one in plan.actions):
         return plan
     unavailable = find_problem()
     if unavailable is None:
         return plan
-    problem = f"nothing is done about its load balancer: {unavailable.problem}" if unavailable.problem else ""
+    problem = f"its load balancer is left as it is: {unavailable.problem}" if unavailable.problem else ""
     return Plan(problem=problem, waits_for=NAMESPACE, until=unavailable.until)

@@ -1,7 +1,4 @@
-"""What the service controller reads of guest services, and of the map of their networks: no more than its plans need.
-
-What the service controller reads of load balancers on Harvester.
-"""
+"""Typed readings of guest Services, of the network map, and of LoadBalancers on Harvester: what the plans need, no more."""
 
 from __future__ import annotations
 
@@ -87,7 +84,7 @@ class Service:
 
     @property
     def assigned(self) -> frozenset[str]:
-        """The addresses that it was told to have; also where somebody has edited the list."""
+        """The addresses in the annotation for kube-vip; also where a user has edited the list."""
         return frozenset(one.strip() for one in (self.addresses or "").split(",")) - {""}
 
     @property
@@ -215,7 +212,7 @@ class LoadBalancer:
 
     @property
     def reserved(self) -> tuple[str, ...]:
-        """The addresses that nobody else has: those reserved for it; by DHCP the recorded one, for what is given then
+        """The addresses that no other load balancer has: those allocated to it; by DHCP the recorded one, for what is given then
         only says who is to be asked."""
         return (self.address,) if self.mode == "dhcp" and self.address else self.allocated
 

@@ -1,13 +1,10 @@
-"""Load balancers of services that had this one's name before: they are given back before, or whatever, it gets. Pure.
+"""Plans that give addresses back: of a removed Service, of earlier Services of its name, and of an address lost. Pure.
 
-What is done about a service that shows an address which is reserved for it no longer. Pure.
-
-Somebody deletes the load balancer on Harvester by hand and none can take its place, or the pool is changed while the
-service by now asks for what cannot be, or a secondary has lost its primary's address. Such an address may be given to
-another one at any time, and then two machines would answer for it. While a new load balancer is only on its way, the
-address stays: Harvester gives the same one again.
-
-The plan for a service that has, or is, no load balancer of ours any more. Pure.
+`plan_removal` deletes the LoadBalancers of a service that is deleted, or wants none any more. `delete_orphans` deletes
+those of earlier services of its name. `plan_withdrawal` removes an address from a service for which it is not reserved
+any more: its LoadBalancer was deleted by hand and no other one can be created, its pool was changed, or its primary lost
+the address. Such an address may be allocated to another service at any time, and then two machines would answer for
+it. While a new LoadBalancer is only being created, the address stays: Harvester allocates the same one again.
 """
 
 from __future__ import annotations
@@ -35,8 +32,8 @@ from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
 
 
 def deletable_orphans(state: ServiceState) -> tuple[LoadBalancer, ...]:
-    """Those that may go. One whose address secondaries still show stays until they have the new one, unless there is
-    no new one while it stays."""
+    """The orphans that may be deleted. One whose address secondaries still show stays until they have the new one,
+    unless there is no new one while it stays."""
     if state.load_balancer is not None and state.load_balancer.refusal:
         return state.orphans
     shown = {address for one in state.users for address in one.assigned}
@@ -54,8 +51,7 @@ def delete_orphans(state: ServiceState) -> tuple[DeleteLoadBalancer, ...]:
 
 
 def plan_withdrawal(state: ServiceState, settings: ClusterSettings) -> tuple[Action, ...]:
-    """Off with an address that is known to be reserved for it no more; on with the one that is, also where another was
-    taken away from it."""
+    """Remove an address that is not reserved for the service any more, and set the one that is."""
     service, balancer = state.service, state.load_balancer
     if not service.has_finalizer:
         return ()
@@ -80,7 +76,7 @@ def plan_withdrawal(state: ServiceState, settings: ClusterSettings) -> tuple[Act
 
 
 def _follow_holder(state: ServiceState) -> tuple[Action, ...]:
-    """One that shows somebody else's address shows what that one has now, whatever it wishes itself."""
+    """A service that shows the address of another one shows its present address, whatever it requests itself."""
     service, holder = state.service, state.holder
     if holder is None:
         return ()
@@ -90,12 +86,12 @@ def _follow_holder(state: ServiceState) -> tuple[Action, ...]:
         and bool(state.load_balancer.refusal)
     )
     if holder.is_deleting and is_refused and not service.primary:
-        # Each would wait for the other: the only free address may be the one that the holder cannot give back.
+        # Otherwise each waits for the other: the only free address may be the one that the holder cannot give back.
         return withdraw(
             service, f"{holder.title} is to go, and may leave its address to it", leave_shared=True
         )
     wanted = ",".join(holder.ingress)
-    # The label alone gives nobody an address: anyone may write it.
+    # The label alone gives no address: any user may write it.
     shares = service.addresses is not None or primary_of(service) == (holder.namespace, holder.name)
     if wanted and shares and service.addresses != wanted:
         return (PatchService(f"it shows the address of {holder.title}", {names.VIP_ADDRESSES: wanted}),)
@@ -105,17 +101,17 @@ def _follow_holder(state: ServiceState) -> tuple[Action, ...]:
 
 
 def withdraw(service: Service, because: str, *, leave_shared: bool = False) -> tuple[Action, ...]:
-    """Off the network with what it shows, and out of the shared address if it `leaves` that."""
+    """Remove its address from annotation and status, and the label of a shared address if it is to `leave_shared`."""
     if service.addresses is None and not leave_shared:
-        return ()  # done already; what kube-vip may write after that is not fought over
+        return ()  # done already; what kube-vip may write after that stays
     labels: dict[str, str | None] = {names.PRIMARY_SERVICE: None} if leave_shared else {}
-    # The annotation last, for it tells that this is to be done. Without it kube-vip takes the status for a wish.
+    # The annotation last, because it shows that this is to be done. Without it kube-vip takes the status for a request.
     clear = (ClearStatus(because),) if service.ingress else ()
     return (*clear, PatchService(because, {names.VIP_ADDRESSES: None}, labels))
 
 
 def plan_removal(state: ServiceState, settings: ClusterSettings) -> Plan:
-    """What it has on Harvester goes, then our traces on the service, and last the finalizer."""
+    """Delete its LoadBalancers, then remove our annotations from the service, and last the finalizer."""
     service = state.service
     if state.users:
         users = " ".join(one.title for one in state.users)
@@ -141,7 +137,7 @@ def plan_removal(state: ServiceState, settings: ClusterSettings) -> Plan:
     leaves_finalizer = stays and bool(service.load_balancer_class)
     if to_delete:
         if annotations or labels:
-            # First the address off the network, then back into the pool.
+            # The announcement ends before the address goes back into the pool.
             actions.append(PatchService("it is no load balancer of ours any more", annotations, labels))
         if has_other_finalizer and service.ingress:
             actions.append(
@@ -150,7 +146,7 @@ def plan_removal(state: ServiceState, settings: ClusterSettings) -> Plan:
         because = "it is being deleted" if not stays else "it is no load balancer of ours any more"
         actions += [DeleteLoadBalancer(one, because) for one in to_delete if not one.is_deleting]
         if own is not None and not own.is_deleting:
-            actions.append(DELETING)  # after the order, so that one that fails is not told at each try
+            actions.append(DELETING)  # after the DELETE, so that one that fails emits it once
         return waiting(state, "removal", describe.deletion_timeout(to_delete[0]), tuple(actions))
     if leaves_finalizer:
         return Plan(
@@ -162,7 +158,7 @@ def plan_removal(state: ServiceState, settings: ClusterSettings) -> Plan:
         return NO_ACTION
     if (stays or has_other_finalizer) and service.ingress:
         actions.append(ClearStatus("it is no load balancer any more"))
-    # A secondary is asked about, too: it may have had one before it was one, and its label proves nothing.
+    # For a secondary, too: it may have had a LoadBalancer before, and its label proves nothing.
     actions.append(
         RemoveFinalizer("nothing is left of it on Harvester", settings.name_for(service), annotations, labels)
     )
@@ -171,12 +167,12 @@ def plan_removal(state: ServiceState, settings: ClusterSettings) -> Plan:
 
 
 def _has_other_finalizer(service: Service) -> bool:
-    """Whether somebody else's finalizer keeps it after ours has gone. Then it would show an address that is free."""
+    """Whether another finalizer keeps it after ours is removed: it would show an address that is free."""
     return service.is_deleting and any(one != names.FINALIZER for one in service.finalizers)
 
 
 def _own_annotations(service: Service) -> dict[str, str | None]:
-    """What we and kube-vip wrote. With a class kube-vip may still be in charge, and keeps its own."""
+    """The annotations that we and kube-vip wrote. With a class kube-vip may still announce it, and keeps its own."""
     found: dict[str, str | None] = {}
     if service.addresses is not None:
         found[names.VIP_ADDRESSES] = None

@@ -1,4 +1,4 @@
-"""What goes over the wire: load balancers for Harvester, patches for services. Pure."""
+"""Rendering of requests: LoadBalancers for Harvester, patches for Services. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windrow.kubernetes.objects import Raw, new_object
 
 
 def render_load_balancer(service: Service, settings: ClusterSettings, guest_uid: str = "") -> Raw:
-    """The load balancer that `service` has on Harvester, as it is created, with the mark of the guest if it is known."""
+    """The LoadBalancer of `service`, as it is created, with the uid of the guest if that is known."""
     said = {
         names.LB_NETWORK: service.network,
         names.LB_PROJECT: service.project,
@@ -44,7 +44,7 @@ def render_load_balancer(service: Service, settings: ClusterSettings, guest_uid:
 
 
 def render_load_balancer_update(action: UpdateLoadBalancer, guest_uid: str = "") -> Raw:
-    """The whole load balancer with the changes in it, and everything else as it came.
+    """The whole LoadBalancer with the changes, and all other fields as they were read.
 
     One without a mark, as the Go program makes them, gets that of the guest along with the changes.
     """
@@ -63,7 +63,7 @@ def render_load_balancer_update(action: UpdateLoadBalancer, guest_uid: str = "")
 
 
 def is_updated(action: UpdateLoadBalancer, annotations: Mapping[str, str], pool: str, address: str) -> bool:
-    """Whether Harvester took the changes; its webhook may have put its own values in their place."""
+    """Whether Harvester kept the changes; its webhook may have overwritten them."""
     return (
         all(annotations.get(key) == value for key, value in action.annotations.items())
         and action.pool in (None, pool)
@@ -77,7 +77,7 @@ def _merged(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dic
 
 
 def render_service_patch(service: Service, action: PatchService) -> Raw:
-    """A merge patch that is refused where the service has changed: a list of finalizers is replaced as a whole."""
+    """A merge patch, which conflicts where the service has changed: a list of finalizers is replaced as a whole."""
     finalizers = [*service.finalizers, names.FINALIZER] if action.add_finalizer else None
     return _patch(service, action.annotations, action.labels, finalizers)
 

@@ -27,7 +27,7 @@ from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
 
 
 def plan_shared_address(state: ServiceState, primary: Service, settings: ClusterSettings) -> Plan:
-    """The primary's address to the service, and then away with what it had of its own."""
+    """The primary's address on the service, and then the deletion of its own LoadBalancers."""
     service = state.service
     if fault := _find_sharing_problem(state, primary):
         return replace(refused(fault), actions=plan_withdrawal(state, settings))
@@ -102,7 +102,8 @@ def _ipam_removed(service: Service, primary: Service) -> EmitEvent:
 
 
 def _delete_own(state: ServiceState, primary: Service, settings: ClusterSettings) -> list[Action]:
-    """Not before kube-vip announces the primary's address: until then its own one is in use."""
+    """The deletion of its own LoadBalancers, once kube-vip announces the primary's address: until then its own is in
+    use."""
     service = state.service
     to_delete = [*state.orphans]
     if state.load_balancer is not None and settings.owns(state.load_balancer, service):

@@ -1,4 +1,4 @@
-"""Several services on one address: who is whose secondary, and which ports are free. Pure.
+"""Services that share an address: primaries, secondaries, and their ports. Pure.
 
 A service with the annotation `primary-service` is a secondary: it has no load balancer of its own and shows the
 primary's address. Once it does, it has a label that says so. The label tells who uses an address; the annotation
@@ -30,7 +30,7 @@ class SharedAddress:
 
 @dataclass(frozen=True, slots=True)
 class CannotShare:
-    """It wants to, and cannot: what is wrong, and the cure."""
+    """It wants to, and cannot: why, with a hint."""
 
     why: str
     is_transient: bool = False  # the primary comes or goes just now, and the secondary may with it
@@ -45,7 +45,7 @@ FindSameName = Callable[[str], Sequence[str]]
 
 
 def primary_of(service: Service) -> tuple[str, str] | None:
-    """Namespace and name of the primary that its annotation names; None where it names none in a form we know."""
+    """Namespace and name of the primary in its annotation; None where the annotation is missing or invalid."""
     namespace, slash, name = service.primary.rpartition("/")
     if not name or "/" in namespace or (slash and not namespace):
         return None
@@ -53,7 +53,7 @@ def primary_of(service: Service) -> tuple[str, str] | None:
 
 
 def find_sharing(service: Service, find: Find, same_name: FindSameName = lambda name: ()) -> Sharing:
-    """What its annotation means in this cluster."""
+    """How the annotation applies in this cluster."""
     if not service.primary:
         return OwnAddress()
     named = primary_of(service)
@@ -91,10 +91,10 @@ def find_sharing(service: Service, find: Find, same_name: FindSameName = lambda 
 
 
 def find_port_conflict(service: Service, primary: Service, sharers: Iterable[Service]) -> str:
-    """The port that somebody has at the shared address already, with the cure; "" when there is none.
+    """The port that another service has at the shared address, with a hint; "" when there is none.
 
-    Whoever has the address comes before those who want it; these come in the order of their creation, so that two
-    that are made at once do not both get the port.
+    Services that have the address come before those that want it; the latter in the order of their creation, so that of
+    two that are created at once only one gets the port.
     """
     for other in (primary, *sorted(sharers, key=_rank)):
         if other.uid == service.uid or (other is not primary and not _precedes(other, service, primary)):
@@ -125,9 +125,9 @@ def _rank(service: Service) -> tuple[str, str, str]:
 
 
 def users_of(primary: Service, sharers: Iterable[Service], held: Collection[str] = ()) -> tuple[Service, ...]:
-    """Those who show the primary's address now, one of its own or one of `held`. It must not be given back before they
-    left. Neither a label alone nor one with some other address holds anybody: anyone may write them. Who names the
-    primary in the annotation may be behind a change of its address."""
+    """The services that show the primary's address now, one of its own or one of `held`: it must not be released before
+    they have another. Neither a label alone nor one with another address counts, because any user may write them. A
+    service that names the primary in its annotation may lag behind a change of its address."""
     label = sharing_label(primary.namespace, primary.name)
     addresses = {*primary.shown, *held} - _PLACEHOLDERS
     return tuple(
@@ -152,7 +152,7 @@ def _shows(one: Service, primary: Service, addresses: Set[str]) -> bool:
 
 
 def _groups(service: Service) -> Iterator[str]:
-    """The shared addresses, by label value, that a service has or wants."""
+    """The shared addresses that a service has or wants, by label value."""
     if service.primary_label:
         yield service.primary_label
     named = primary_of(service) if service.primary else None
@@ -161,7 +161,7 @@ def _groups(service: Service) -> Iterator[str]:
 
 
 class SharingIndex:
-    """Who has or wants which shared address, kept from the changes of services."""
+    """An index of the services that have or want each shared address."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[ObjectRef, None]] = {}
@@ -178,9 +178,9 @@ class SharingIndex:
                 self._of.setdefault(group, {})[after.ref] = None
 
     def members(self, namespace: str, name: str) -> tuple[ObjectRef, ...]:
-        """Those who share the address of this service, or want to."""
+        """The services that share the address of this one, or want to."""
         return tuple(self._of.get(sharing_label(namespace, name), ()))
 
     def related(self, service: Service) -> tuple[ObjectRef, ...]:
-        """Everyone who has or wants an address that this service has or wants."""
+        """The services that have or want an address which this one has or wants."""
         return tuple(ref for group in _groups(service) for ref in self._of.get(group, ()))

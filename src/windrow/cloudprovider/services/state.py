@@ -1,4 +1,4 @@
-"""What a plan is made from: everything known of one service, at one instant."""
+"""The observed state of one Service: what its plan is made from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.cloudprovider.services.sharing import Sharing
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """What does not change while the program runs."""
+    """The cluster and the namespace on Harvester; constant while the controllers run."""
 
     cluster: str
     namespace: str  # on Harvester
@@ -25,21 +25,21 @@ class ClusterSettings:
         return Owner(self.cluster, service.namespace, service.name)
 
     def owns(self, balancer: LoadBalancer | None, service: Service) -> bool:
-        """Whether it is there, and labelled as this service's."""
+        """Whether the LoadBalancer exists, and is labelled as that of this service."""
         return balancer is not None and balancer.owner == self.owner_for(service)
 
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """A side that is not known now. `problem` is "" while it is only being listed, or away for a moment."""
+    """Objects that are not known now. `problem` is "" while they are listed, and in the first seconds of an error."""
 
     problem: str = ""
-    until: datetime | None = None  # when the moment is over
+    until: datetime | None = None  # when the problem is to be reported
 
 
 @dataclass(frozen=True, slots=True)
 class WaitState:
-    """What the plan before waited for, and since when."""
+    """What the last plan waited for, and since when."""
 
     what: str = ""
     since: datetime | None = None
@@ -51,17 +51,17 @@ class ServiceState:
 
     service: Service
     now: datetime
-    load_balancer: LoadBalancer | None = None  # of the name that this service's has
-    orphans: tuple[LoadBalancer, ...] = ()  # of services before it that had its name
+    load_balancer: LoadBalancer | None = None  # the one with the name for this service
+    orphans: tuple[LoadBalancer, ...] = ()  # of earlier services of its name
     sharing: Sharing | None = None
     sharers: tuple[Service, ...] = ()  # of its primary's address
     users: tuple[Service, ...] = ()  # of its own address
     primary_network: str = ""
     holder: Service | None = None  # whose address it shows, as its label says
-    is_reserved: bool = True  # what it shows is somebody's on Harvester, as far as is known
+    is_reserved: bool = True  # whether a load balancer reserves what it shows, as far as is known
     host: Unavailable | None = None  # None: all of Harvester's load balancers are known
     interfaces: Interfaces | Unavailable | None = None  # None: there is no map
     wait: WaitState = WaitState()
-    is_gone: bool = False  # it is not in the cluster any more
-    new_removed_keys: tuple[str, ...] = ()  # annotations without effect that it has been given
-    has_new_request: bool = False  # it asks for another address or pool than when it was last looked at
+    is_gone: bool = False  # the service is deleted
+    new_removed_keys: tuple[str, ...] = ()  # annotations without effect that were added
+    has_new_request: bool = False  # it requests another address or pool than at its last reconcile

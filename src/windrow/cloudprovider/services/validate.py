@@ -1,4 +1,4 @@
-"""What is wrong with a service that wants an address of its own, as far as one can see without asking. Pure."""
+"""Validation of a Service that wants an address of its own, before any request to Harvester. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MODES = ("pool", "dhcp")
 
 
 def find_problem(state: ServiceState, settings: ClusterSettings) -> str:
-    """What Harvester need not be asked about; "" when nothing is wrong."""
+    """The first problem of the service, with a hint; "" when it is valid."""
     service = state.service
     if service.mode not in MODES:
         return (
@@ -33,7 +33,7 @@ def find_problem(state: ServiceState, settings: ClusterSettings) -> str:
 
 
 def _find_other_owner(state: ServiceState, settings: ClusterSettings) -> str:
-    """Why the load balancer of this name is not ours; "" when it is, or is not there."""
+    """The other owner of the LoadBalancer of this name; "" when it is ours, or does not exist."""
     balancer = state.load_balancer
     if balancer is None or settings.owns(balancer, state.service):
         return ""
@@ -44,7 +44,7 @@ def _find_other_owner(state: ServiceState, settings: ClusterSettings) -> str:
 
 
 def _find_immutable_change(service: Service, balancer: LoadBalancer | None) -> str:
-    """What a living load balancer cannot become."""
+    """A change that an existing LoadBalancer does not allow."""
     if balancer is None or balancer.is_deleting:
         return ""
     if balancer.mode != service.mode:
@@ -62,14 +62,14 @@ def _find_immutable_change(service: Service, balancer: LoadBalancer | None) -> s
         return (
             f"network annotation of service {service.title} ({service.network or 'none'}) is not same as the load "
             f"balancer's ({made_for or 'none'}), and cannot be changed while that exists; {back}, or delete the service "
-            "and create it anew"
+            "and create it again"
         )
     return ""
 
 
 def _find_missing_interface(state: ServiceState) -> str:
-    """Why kube-vip cannot be told an interface. A service that works is left alone: networks come to and go from
-    the map as nodes start and stop."""
+    """Why the network has no interface for kube-vip. A service that works is left as it is: networks come to and go
+    from the map as nodes start and stop."""
     service, interfaces = state.service, state.interfaces
     works = service.interface or (service.addresses and state.load_balancer is not None)
     if not service.network or interfaces is None or works:

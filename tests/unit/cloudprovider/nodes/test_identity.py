@@ -49,10 +49,14 @@ def test_the_vm_of_a_node(node, vms, hostnames, wanted):
 @pytest.mark.parametrize(
     ("vms", "hostnames", "words"),
     [
-        ([STRANGER], {}, "no VM is called 'w1'"),
-        ([GuestVm("vm7", "uid-7", "other")], {"vm7": "w1"}, "no VM is called"),
-        ([VM7], {"vm7": ""}, "no VM is called"),
-        ([VM7, VM8], {"vm7": "w1", "vm8": "w1"}, "several VMs call themselves 'w1': vm7, vm8"),
+        ([STRANGER], {}, "no VM is named 'w1'"),
+        ([GuestVm("vm7", "uid-7", "other")], {"vm7": "w1"}, "no VM is named"),
+        ([VM7], {"vm7": ""}, "no VM is named"),
+        (
+            [VM7, VM8],
+            {"vm7": "w1", "vm8": "w1"},
+            "the guests of several VMs report the host name 'w1': vm7, vm8",
+        ),
     ],
 )
 def test_a_vm_of_another_cluster_or_a_doubtful_one_is_nobodys(vms, hostnames, words):

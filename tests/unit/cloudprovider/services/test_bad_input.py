@@ -351,9 +351,9 @@ def test_an_address_that_was_wished_for_and_not_given_is_told_with_how_to_fix_on
         await world.settle()
         return (
             await world.address(),
-            await world.events(reason="AddressNotAsWished"),
+            await world.events(reason="AddressNotAsRequested"),
             await world.address("fixed"),
-            await world.events("fixed", "AddressNotAsWished"),
+            await world.events("fixed", "AddressNotAsRequested"),
         )
 
     address, events, fixed, silence = tell(story)

@@ -533,7 +533,7 @@ def test_a_wish_that_comes_later_is_answered_once():
         await settled(world)
         await world.guest.patch(WEB, {"spec": {"loadBalancerIP": "10.1.0.99"}})
         await world.settle()
-        told, writes = await world.events(reason="AddressNotAsWished"), world.writes()
+        told, writes = await world.events(reason="AddressNotAsRequested"), world.writes()
         await world.annotate(colour="blue")
         await world.restart()
         await world.settle(100)
@@ -555,7 +555,7 @@ def test_a_pool_in_mode_dhcp_is_told_to_be_without_effect():
         world.start()
         await world.serve(ipam="dhcp", pool="special")
         await world.settle(20)
-        return await world.events(reason="AddressNotAsWished"), ingress(await world.service())
+        return await world.events(reason="AddressNotAsRequested"), ingress(await world.service())
 
     told, addresses = tell(story)
     assert len(told) == 1

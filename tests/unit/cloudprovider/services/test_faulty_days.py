@@ -140,7 +140,7 @@ def test_while_harvester_is_down_a_deleted_service_stays_and_says_so_once():
     stays, complaints, held, gone, afterwards = tell(story)
     assert stays
     assert len(complaints) == 1
-    assert "failed to delete load balancer: Harvester cannot be asked now" in complaints[0]
+    assert "failed to delete load balancer: Harvester cannot be reached" in complaints[0]
     assert len(held) == 1
     assert gone
     assert afterwards == {}
@@ -439,7 +439,7 @@ def test_a_leftover_that_cannot_be_deleted_makes_no_flood_of_events():
 
     counts = tell(story)
 
-    assert counts["AddressNotAsWished"] == 1
+    assert counts["AddressNotAsRequested"] == 1
     assert 1 < counts["SyncLoadBalancerFailed"] < 12  # told again before it expires
 
 

@@ -471,7 +471,7 @@ def test_a_pool_means_nothing_in_mode_dhcp_and_that_is_told_when_it_is_new(servi
     state = {"load_balancer": load_balancer, "has_new_request": True}
     told = plan(replace(service, pool="special"), **state).actions
 
-    assert [one.reason for one in told] == ["AddressNotAsWished"]
+    assert [one.reason for one in told] == ["AddressNotAsRequested"]
     assert "special" in told[0].message
     assert "dhcp" in told[0].message
     assert plan(service, **state).actions == ()
