@@ -16,7 +16,7 @@ from typing import Any
 from tests.conformance.chart_rig import NAME, NAMESPACE, command_of
 from tests.stories.announcing import Announcer
 from tests.stories.balancing import Balancing
-from tests.stories.rackside import NETWORK
+from tests.stories.harvester_rig import NETWORK
 from tests.stories.service_rig import (
     ACCOUNT,
     CA,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.stories.rackside import a_harvester, a_vm, blank, eventually, is_gone
+from tests.stories.harvester_rig import a_harvester, a_vm, blank, eventually, is_gone
 
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.contract.harvester_rig import HarvesterRig
-from tests.stories.rackside import a_harvester
+from tests.stories.harvester_rig import a_harvester
 from tests.unit.machines.binaries import living, our_driver
 
 from windrow.app.clock import SystemClock

@@ -60,7 +60,7 @@ from windrow.testing.clock import NOON, LoopClock
 from .announcing import Announcer
 from .balancing import Balancing
 from .crashes import Fate, Line, Moment, Process, Write
-from .rackside import IMAGE, NETWORK, blank
+from .harvester_rig import IMAGE, NETWORK, blank
 
 CLUSTER = "demo"
 PROVIDER = "cloudprovider.harvesterhci.io"

@@ -21,7 +21,7 @@ from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested
 from windrow.kubernetes.requests import Request
 from windrow.testing.clock import run_driven
 
-from .rackside import a_harvester
+from .harvester_rig import a_harvester
 from .test_load_balancers import a_balancer, a_pool, address, lb_ref, pool_ref, ready
 
 BALANCERS = tuple("abcdefgh")

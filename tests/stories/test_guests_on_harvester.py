@@ -19,7 +19,7 @@ from windrow.kubernetes.objects import name_of, nested
 from windrow.kubernetes.resources import NODE, SECRET
 from windrow.testing.clock import NOON, run_driven
 
-from .rackside import a_harvester, boot, eventually, order, shows, vm_ref
+from .harvester_rig import a_harvester, boot, eventually, order, shows, vm_ref
 
 ALL = frozenset(Role)
 VERSION = "v1.35.1+rke2r1"

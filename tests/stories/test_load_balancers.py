@@ -26,7 +26,7 @@ from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import NAMESPACE, NODE, SERVICE, ObjectRef
 from windrow.testing.clock import NOON, run_driven
 
-from .rackside import a_harvester, boot, eventually, is_gone, order, vm_ref, vmi_ref
+from .harvester_rig import a_harvester, boot, eventually, is_gone, order, vm_ref, vmi_ref
 from .test_guests_on_harvester import an_intent, stand_up, until_ready
 
 GROUP = "loadbalancer.harvesterhci.io"

@@ -14,7 +14,7 @@ from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.resources import SECRET
 from windrow.testing.clock import NOON, run_driven
 
-from .rackside import a_harvester, post
+from .harvester_rig import a_harvester, post
 from .test_guests_on_harvester import an_intent, let_pass, ready_nodes, stand_up, until_ready
 
 WORKER = frozenset({Role.WORKER})

@@ -18,7 +18,7 @@ from windrow.testing.clock import run_driven
 from windrow.testing.simulation import Simulation, simulation
 
 from .cluster_rig import ALL, a_cluster, a_pool, gone, post, stock, until
-from .rackside import a_vm
+from .harvester_rig import a_vm
 
 POOL = "orchard-services"
 SECOND = 1.0

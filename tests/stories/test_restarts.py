@@ -27,7 +27,7 @@ from .crashes import Lives, Write, told
 
 
 @dataclass(slots=True)
-class Household:
+class GuestClusterRig:
     """A cluster at rest, and its manager, which can be sent away and called back."""
 
     room: Simulation
@@ -64,12 +64,12 @@ class Household:
 
 
 @asynccontextmanager
-async def household(servers: int, workers: int) -> AsyncIterator[Household]:
+async def household(servers: int, workers: int) -> AsyncIterator[GuestClusterRig]:
     async with simulation(with_manager=False) as room:
         founded = Founded(room)
         await room.apply(manifest(servers, workers))
         before = await inventory(room.harvester.api)
-        it = Household(room, room.cluster("orchard", timeout=PATIENCE), founded, before)
+        it = GuestClusterRig(room, room.cluster("orchard", timeout=PATIENCE), founded, before)
         it.call()
         await it.settled()
         try:
@@ -145,27 +145,27 @@ def test_an_unready_node_is_replaced_in_time_however_often_the_manager_restarts(
 
 # -- while it was away ---------------------------------------------------------------------------------------------
 
-Deed = Callable[[Household], Awaitable[None]]
+Action = Callable[[GuestClusterRig], Awaitable[None]]
 
 
-def lose(which: Callable[[list[Raw]], Raw]) -> Deed:
-    async def lose_one(it: Household) -> None:
+def lose(which: Callable[[list[Raw]], Raw]) -> Action:
+    async def lose_one(it: GuestClusterRig) -> None:
         vm = await it.stage.get_vm(which(await it.stage.list_machines()))
         await it.stage.harvester.delete(VM.ref(name_of(vm), namespace_of(vm)), "Foreground")
 
     return lose_one
 
 
-def stop(which: Callable[[list[Raw]], Raw]) -> Deed:
-    async def stop_one(it: Household) -> None:
+def stop(which: Callable[[list[Raw]], Raw]) -> Action:
+    async def stop_one(it: GuestClusterRig) -> None:
         vm = await it.stage.get_vm(which(await it.stage.list_machines()))
         await it.stage.harvester.call(put_subresource(VM_ACTIONS.ref(name_of(vm), namespace_of(vm)), "stop"))
 
     return stop_one
 
 
-def scale(pool: int, count: int) -> Deed:
-    async def scale_to(it: Household) -> None:
+def scale(pool: int, count: int) -> Action:
+    async def scale_to(it: GuestClusterRig) -> None:
         path = f"/spec/rkeConfig/machinePools/{pool}/quantity"
         ref = CLUSTER.ref(it.stage.name, it.stage.namespace)
         await it.stage.manager.json_patch(ref, [{"op": "replace", "path": path, "value": count}])
@@ -173,15 +173,15 @@ def scale(pool: int, count: int) -> Deed:
     return scale_to
 
 
-def dismiss(which: Callable[[list[Raw]], Raw]) -> Deed:
-    async def delete_record(it: Household) -> None:
+def dismiss(which: Callable[[list[Raw]], Raw]) -> Action:
+    async def delete_record(it: GuestClusterRig) -> None:
         raw = which(await it.stage.list_machines())
         await it.stage.manager.delete(MACHINE.ref(name_of(raw), namespace_of(raw)))
 
     return delete_record
 
 
-MEANWHILE: dict[str, Deed] = {
+MEANWHILE: dict[str, Action] = {
     "a worker's VM is deleted": lose(worker),
     "a server's VM is deleted": lose(server),
     "a worker is stopped": stop(worker),

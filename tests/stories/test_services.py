@@ -27,7 +27,7 @@ from windrow.testing.simulation import simulation
 from .cluster_invariants import Founded
 from .cluster_rig import a_cluster, compare, post, stock
 from .cluster_rig import a_pool as a_machine_pool
-from .rackside import boot, eventually, order, vmi_ref
+from .harvester_rig import boot, eventually, order, vmi_ref
 from .service_invariants import Witness, find_faults, look
 from .service_rig import (
     ADDRESSES,

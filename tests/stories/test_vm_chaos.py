@@ -14,14 +14,24 @@ from windrow.kubernetes.objects import nested, uid_of
 from windrow.kubernetes.resources import POD, PVC
 from windrow.testing.clock import run_driven
 
-from .rackside import NAMESPACE, a_harvester, eventually, has_address, is_gone, order, post, vm_ref, vmi_ref
+from .harvester_rig import (
+    NAMESPACE,
+    a_harvester,
+    eventually,
+    has_address,
+    is_gone,
+    order,
+    post,
+    vm_ref,
+    vmi_ref,
+)
 
 NAMES = ("a", "b", "c")
 STEPS = 40
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_rack_in_trouble_stays_a_possible_world_and_recovers(seed):
+def test_invariants_hold_under_faults_and_the_harvester_recovers(seed):
     machines = {}
 
     def make(hardware, wires):
@@ -69,8 +79,8 @@ async def _something(harvester, rng, machines):
         await deeds[rng.below(len(deeds))]()
 
 
-async def _now(deed, *what):
-    deed(*what)
+async def _now(action, *what):
+    action(*what)
 
 
 async def _end(machines, vmi, how):

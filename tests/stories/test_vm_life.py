@@ -13,7 +13,7 @@ from windrow.kubernetes.resources import NAMESPACE as NAMESPACE_KIND
 from windrow.kubernetes.resources import POD, PVC
 from windrow.testing.clock import run_driven
 
-from .rackside import (
+from .harvester_rig import (
     a_harvester,
     boot,
     eventually,
@@ -174,7 +174,7 @@ def _kept(machines):
     return make
 
 
-def test_a_rack_at_rest_writes_nothing():
+def test_an_idle_harvester_writes_nothing():
     async def story():
         async with a_harvester() as harvester:
             await boot(harvester)
@@ -192,7 +192,7 @@ async def _version(harvester):
     return loads(reply.body)["metadata"]["resourceVersion"]
 
 
-def test_one_seed_one_rack():
+def test_the_same_seed_gives_the_same_run():
     async def story(seed):
         async with a_harvester(seed) as harvester:
             vmi = await boot(harvester)

@@ -32,7 +32,7 @@ from windrow.kubernetes.resources import (
 )
 from windrow.testing.clock import run_driven
 
-from .rackside import (
+from .harvester_rig import (
     NAMESPACE,
     a_harvester,
     a_vm,

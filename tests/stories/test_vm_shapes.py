@@ -10,7 +10,7 @@ import pytest
 from windrow.emulator import kinds
 from windrow.testing.clock import run_driven
 
-from .rackside import a_harvester, boot, vm_ref
+from .harvester_rig import a_harvester, boot, vm_ref
 
 REAL = next(
     (

@@ -10,7 +10,7 @@ from windrow.kubernetes.objects import annotations_of, labels_of, nested, new_ob
 from windrow.kubernetes.resources import EVENT, NODE, PVC, SECRET
 from windrow.testing.clock import run_driven
 
-from .rackside import (
+from .harvester_rig import (
     a_harvester,
     a_vm,
     boot,

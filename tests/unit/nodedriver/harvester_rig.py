@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tests.stories.rackside import a_harvester
+from tests.stories.harvester_rig import a_harvester
 
 from windrow.core.rng import Rng
 from windrow.emulator.guest_os.blank import BlankMachine

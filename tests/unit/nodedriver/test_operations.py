@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.stories.rackside import a_vm
+from tests.stories.harvester_rig import a_vm
 from tests.unit.nodedriver.api_double import ApiDouble
 from tests.unit.nodedriver.api_double import refusal as answer
 from tests.unit.nodedriver.harvester_rig import NAME, Crash, HarvesterRig, a_machine, a_rig

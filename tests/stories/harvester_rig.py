@@ -1,4 +1,4 @@
-"""What stories about machines in the rack share: a Harvester on a driven clock, and the objects a client would post."""
+"""A simulated Harvester on a driven clock, and the objects that its clients create."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ IMAGE = "default/jammy"
 NETWORK = "default/vlan50"
 
 
-def blank(hardware: Hardware, wires: HostInterface) -> BlankMachine:
-    return BlankMachine(hardware, wires, agent=True)
+def blank(hardware: Hardware, host: HostInterface) -> BlankMachine:
+    return BlankMachine(hardware, host, agent=True)
 
 
 @asynccontextmanager
 async def a_harvester(
     seed: int = 7, *, machine: Callable[[Hardware, HostInterface], Any] = blank, **rest: Any
 ) -> AsyncIterator[Harvester]:
-    """A stocked Harvester that runs for as long as the block does."""
+    """A Harvester with preloaded image and network, until the block ends."""
     harvester = Harvester(LoopClock(), Rng(seed), machine_factory=machine, **rest)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(harvester.run())
