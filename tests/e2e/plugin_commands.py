@@ -19,7 +19,7 @@ from tests.e2e.plugin_site import IMAGE, NETWORK, Site
 
 from windrow.core.json import dumps, loads
 from windrow.core.rng import SystemRng
-from windrow.nodedriver.ssh_keys import SshKeyPair, generate_key_pair
+from windrow.nodedriver.ssh.keys import SshKeyPair, generate_key_pair
 from windrow.protocols import dockermachine as wire
 
 NAME = "c1-pool1-abcde-fghij"

@@ -724,7 +724,7 @@ def test_whoever_only_knocks_is_no_host_that_has_left():
 @pytest.mark.parametrize(
     ("method", "kind", "value", "said"),
     [
-        ("SetConfigRaw", wire.BYTES, b"{", r"^unexpected end of JSON input$"),
+        ("SetConfigRaw", wire.BYTES, b"{", r"^error unmarshalling driver config JSON: "),
         ("SetConfigRaw", wire.BYTES, dumps({"CPU": "two"}), "cannot unmarshal string into Go struct field"),
         ("SetConfigRaw", wire.STRING, "x", "wrong type"),
         ("SetConfigRaw", wire.EMPTY, {}, "wrong type"),

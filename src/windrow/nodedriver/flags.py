@@ -17,7 +17,7 @@ from windrow.harvester.problems import Problem, only_errors
 from windrow.nodedriver.config import KEYS, STRUCTURES, Configuration, size_texts
 from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.options import OPTIONS, Option, decode_if_base64, valid_unicode
-from windrow.nodedriver.ssh_access import needs_ssh
+from windrow.nodedriver.ssh.access import needs_ssh
 from windrow.nodedriver.validate.rules import find_problems
 
 _ZERO: Mapping[str, str | int | bool] = {"string": "", "int": 0, "bool": False}

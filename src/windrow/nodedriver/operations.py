@@ -26,7 +26,7 @@ from windrow.kubernetes.resources import ObjectRef
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.effects import Log, Operation, WaitingOperation
 from windrow.nodedriver.errors import MachineNotFound, NotRunning, Refused
-from windrow.nodedriver.ssh_access import needs_ssh
+from windrow.nodedriver.ssh.access import needs_ssh
 from windrow.nodedriver.validate.references import (
     ReferencedObjects,
     all_references,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from windrow.nodedriver import config_json
 from windrow.nodedriver.config import UNSET, Configuration
 from windrow.nodedriver.options import DRIVER, OPTIONS, Option
-from windrow.nodedriver.ssh_access import key_path, plan_key, with_ssh_defaults
+from windrow.nodedriver.ssh.access import key_path, plan_key, with_ssh_defaults
 from windrow.plugin.process_env import ProcessEnv
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class Driver:
 
     def _ensure_key(self, machine: Configuration) -> str:
         """Write the key files that are missing; the public key."""
-        from windrow.nodedriver.ssh_keys import generate_key_pair
+        from windrow.nodedriver.ssh.keys import generate_key_pair
 
         process = self._process
         plan = plan_key(machine, process.files.read_with_mode, lambda: generate_key_pair(process.rng))

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 
 from windrow.core.rng import Rng
-from windrow.nodedriver.ssh_access import WriteFile
+from windrow.nodedriver.ssh.access import WriteFile
 
 # No document or key comes near to this; a device or a pipe may go on for ever.
 MAX_FILE_SIZE = 2**24

@@ -8,8 +8,8 @@ import pytest
 
 from windrow.nodedriver.config import UNSET
 from windrow.nodedriver.errors import Refused
-from windrow.nodedriver.ssh_access import plan_key, with_ssh_defaults
-from windrow.nodedriver.ssh_keys import SshKeyPair
+from windrow.nodedriver.ssh.access import plan_key, with_ssh_defaults
+from windrow.nodedriver.ssh.keys import SshKeyPair
 
 MACHINE = replace(UNSET, machine_name="m", store_path="/store")
 KEY = "/store/machines/m/id_rsa"

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_public_key
 
 from windrow.core.rng import Rng, SystemRng
-from windrow.nodedriver.ssh_keys import generate_key_pair, is_prime, key_pair_of, sieved
+from windrow.nodedriver.ssh.keys import generate_key_pair, is_prime, key_pair_of, sieved
 
 # The 2048-bit safe prime of RFC 3526 (group 14): 2^2048 - 2^1984 - 1 + 2^64 * (floor(2^1918 pi) + 124476).
 MODP_2048 = int(

@@ -29,7 +29,7 @@ from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.devices import DiskSpec, NicSpec
 from windrow.nodedriver.effects import WaitTimeout
 from windrow.nodedriver.errors import Busy, Refused
-from windrow.nodedriver.validate.check import check
+from windrow.nodedriver.validate.references import check
 from windrow.nodedriver.vm import conditions, power
 from windrow.nodedriver.vm.create import ensure_created
 from windrow.nodedriver.vm.observe import get_status, observe_vm

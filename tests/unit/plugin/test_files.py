@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from windrow.core.rng import Rng
-from windrow.nodedriver.ssh_access import WriteFile
+from windrow.nodedriver.ssh.access import WriteFile
 from windrow.plugin import files as module
 from windrow.plugin.files import LocalFiles
 

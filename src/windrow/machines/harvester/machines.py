@@ -48,7 +48,7 @@ from windrow.nodedriver.config import Configuration, dump_driver_config, read_fi
 from windrow.nodedriver.config_json import load_driver_config
 from windrow.nodedriver.effects import parse_reply
 from windrow.nodedriver.errors import Refused
-from windrow.nodedriver.validate.check import check
+from windrow.nodedriver.validate.references import check
 from windrow.nodedriver.validate.rules import find_problems
 from windrow.nodedriver.vm import power as powers
 from windrow.nodedriver.vm.create import ensure_created

@@ -116,6 +116,16 @@ def _read(refs: Sequence[ObjectRef]) -> Operation[ReferencedObjects]:
     return ReferencedObjects(readings, errors)
 
 
+def check(configurations: Sequence[Configuration]) -> Operation[list[Problem]]:
+    """Read every object that the configurations refer to, once each, and report every problem once.
+
+    `rules.find_problems` checks a configuration by itself; this checks it against Harvester.
+    """
+    found = yield from read_references([ref for each in configurations for ref in all_references(each)])
+    problems = [problem for each in configurations for problem in check_references(each, found)]
+    return list(dict.fromkeys(problems))
+
+
 def check_references(configuration: Configuration, references: ReferencedObjects) -> Iterator[Problem]:
     """What is wrong with the objects, or with their absence. Objects that were not read are skipped."""
     yield from _check_images(configuration, references)

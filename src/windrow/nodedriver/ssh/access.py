@@ -15,7 +15,7 @@ from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.errors import Refused
 
 if TYPE_CHECKING:
-    from windrow.nodedriver.ssh_keys import SshKeyPair
+    from windrow.nodedriver.ssh.keys import SshKeyPair
 
 USER, PORT = "root", 22
 PRIVATE_MODE = 0o600
