@@ -84,7 +84,7 @@ class Branching:
         return branch
 
     def report(self, life: Life | None, broken: str = "") -> None:
-        """A child's last deed. Written whole or not at all."""
+        """A child's report. Written whole or not at all."""
         place, moment = len(self.moments) - 1, self.moments[-1]
         draft = self.folder / f"{place}.draft"
         draft.write_bytes(pickle.dumps(Branch(moment, life, broken)))

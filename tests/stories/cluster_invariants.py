@@ -27,15 +27,15 @@ MACHINE_UID = "windrow.io/machine-uid"
 
 
 class Founded:
-    """Every guest cluster that ever answered in the rack: a second one is a second, empty cluster."""
+    """Every guest cluster that ever answered on the network: a second one is a second, empty cluster."""
 
     def __init__(self, room: Simulation) -> None:
-        self._rack = room.harvester.network
+        self._network = room.harvester.network
         self._seen: dict[str, GuestCluster] = {}
-        self._rack.on_change(self._note)
+        self._network.on_change(self._note)
 
     def _note(self, address: str, port: int) -> None:
-        door = self._rack.find(address, port)
+        door = self._network.find(address, port)
         if isinstance(door, ApiHandler):
             self._seen[door.cluster.uid] = door.cluster
 
@@ -69,7 +69,7 @@ async def find_remains(room: Simulation, before: Iterable[Item], kept: frozenset
         left = [f"{namespace_of(raw)}/{name_of(raw)}" for raw in await room.management_client.list(kind)]
         faults += [f"left at the manager: {kind.kind} {name}" for name in left if name not in kept]
     doors = [address for address in room.harvester.network.listeners() if address[0] != room.harvester.vip]
-    return faults + [f"still answers in the rack: {door}" for door in doors]
+    return faults + [f"still answers on the network: {door}" for door in doors]
 
 
 # -- records -------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def manifest(servers: int, workers: int) -> list[Raw]:
 # -- phases --------------------------------------------------------------------------------------------------------
 
 
-async def birth(stage: DemoCluster) -> None:
+async def bootstrap(stage: DemoCluster) -> None:
     await stage.wait_for_settled()
 
 
@@ -98,7 +98,7 @@ def scale(pool: int, count: int) -> Phase:
 
 
 def lose(role: str) -> Phase:
-    """Somebody deletes the VM of the eldest machine of that role, behind the manager's back."""
+    """An administrator deletes the VM of the oldest machine of that role."""
 
     async def lose_one(stage: DemoCluster) -> None:
         machine = next(raw for raw in await stage.list_machines() if role in raw["spec"]["roles"])
@@ -110,7 +110,7 @@ def lose(role: str) -> Phase:
 
 
 async def serve(stage: DemoCluster) -> None:
-    """Somebody asks the guest for a service of type LoadBalancer, with an address from DHCP, and gets it."""
+    """A user creates a Service of type LoadBalancer with an address from DHCP, and it gets one."""
     spec = {"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"app": "web"}}
     annotations = {"cloudprovider.harvesterhci.io/ipam": "dhcp"}
     raw = new_object(SERVICE, "web", "default", annotations=annotations, spec=spec)
@@ -146,7 +146,7 @@ async def delete(stage: DemoCluster) -> None:
 
 
 PHASES: dict[str, Phase] = {
-    "birth": birth,
+    "bootstrap": bootstrap,
     "grow": scale(WORKERS, 2),
     "shrink": scale(WORKERS, 1),
     "lose a worker": lose("worker"),
@@ -168,9 +168,9 @@ class Tale:
     servers: int = 1
     workers: int = 1
     seed: int = 1
-    down_s: float = 1.0  # how long it takes until somebody starts the manager again
+    down_s: float = 1.0  # how long it takes until the controller is started again
     short: bool = False  # after the phase with the first death, only the last one is told
-    hasty: bool = False  # at the first death nobody waits for anything: the last phase comes at once
+    hasty: bool = False  # at the first death the last phase comes at once
 
 
 def tell(tale: Tale) -> Life:
@@ -185,7 +185,7 @@ def tell(tale: Tale) -> Life:
 
 
 class _Complaints(logging.Handler):
-    """Errors in the log are faults, too: nobody is there to read them."""
+    """Errors in the log are faults, too."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -247,7 +247,7 @@ class _Telling:
         await self._tell(last)
 
     async def _play_until_death(self, phase: str) -> bool:
-        """Play it; return whether the manager died, at which nobody waits for the end."""
+        """Play it; return whether the controller died, which ends the phase at once."""
         playing = asyncio.ensure_future(PHASES[phase](self.stage))
         dying = asyncio.ensure_future(self.lives.died.wait())
         await asyncio.wait({playing, dying}, return_when=asyncio.FIRST_COMPLETED)

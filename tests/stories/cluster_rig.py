@@ -28,7 +28,7 @@ from windrow.kubernetes.resources import SECRET, ObjectRef
 from windrow.testing.simulation import VIP, Simulation
 
 GOLDEN = Path(__file__).parent / "golden"
-CREDENTIAL = "cattle-global-data:cc-rack"
+CREDENTIAL = "cattle-global-data:cc-harvester"
 
 
 # -- what users write --------------------------------------------------------------------------------------------
@@ -87,13 +87,13 @@ ALL = "etcd control-plane worker"
 
 async def stock(room: Simulation, documents: Sequence[Raw], *, kubeconfig: str = "") -> None:
     """Everything that `documents` need: images and networks at Harvester, credentials in the management API."""
-    shelves = read_preload(documents)
+    preload = read_preload(documents)
     await room.harvester.preload(
-        images=sorted(shelves.images),
-        networks=sorted(shelves.networks),
-        namespaces=sorted(shelves.namespaces),
+        images=sorted(preload.images),
+        networks=sorted(preload.networks),
+        namespaces=sorted(preload.namespaces),
     )
-    for raw in credential_secrets(shelves, kubeconfig or room.harvester.admin_kubeconfig(VIP)):
+    for raw in credential_secrets(preload, kubeconfig or room.harvester.admin_kubeconfig(VIP)):
         if await room.management_client.find(SECRET.ref(name_of(raw), namespace_of(raw))) is None:
             await room.management_client.create(SECRET, raw)
 
@@ -143,7 +143,7 @@ async def until(stage: DemoCluster, words: str, within: timedelta = timedelta(mi
         ]
         if any(words in sentence for sentence in said):
             return raw
-        assert stage.clock.now() < end, f"nobody said {words!r}; last: {said}"
+        assert stage.clock.now() < end, f"no sentence contains {words!r}; last: {said}"
         await stage.clock.sleep_until(stage.clock.now() + timedelta(seconds=1))
 
 
@@ -156,7 +156,7 @@ ON_CLUSTER = frozenset(kind.reason for kind in get_args(Action) if kind.on_clust
 
 
 @dataclass
-class Teller:
+class Transcript:
     """A transport that writes down what the manager says through it, and passes everything on."""
 
     inner: Transport

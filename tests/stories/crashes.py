@@ -2,7 +2,7 @@
 
 What a real kill does, and what this does:
 
-* what it had sent is carried out, though nobody hears the answer: requests under way live in a task of ours;
+* what it had sent is carried out, though the answer is lost: requests under way live in a task of ours;
 * nothing more is sent, by no task and no `finally`: from the moment of death its line is cut;
 * what it had in memory is gone: a new process starts with new caches, links and connections.
 

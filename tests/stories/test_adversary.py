@@ -191,7 +191,7 @@ def test_a_vm_that_lost_its_marks_is_not_left_behind() -> None:
     run_driven(story())
 
 
-def test_a_page_of_somebody_in_between_is_not_the_end_of_a_vm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_of_a_proxy_in_between_is_not_the_end_of_a_vm(monkeypatch: pytest.MonkeyPatch) -> None:
     page = Reply(404, b"404 page not found", "text/plain")
     monkeypatch.setattr("windrow.emulator.faults.render_refusal", lambda refusal: page)
 

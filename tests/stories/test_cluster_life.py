@@ -1,4 +1,4 @@
-"""Golden stories of whole clusters: birth, losses, scale, deletion."""
+"""Golden stories of whole clusters: bootstrap, losses, scale, deletion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tests.stories.cluster_rig import (
     ALL,
     SERVERS,
-    Teller,
+    Transcript,
     a_cluster,
     a_pool,
     compare,
@@ -38,58 +38,58 @@ from windrow.testing.simulation import VIP, Simulation, simulation
 
 
 @dataclass
-class Told:
+class Story:
     """One story under way: the world, its cluster, and what was told so far."""
 
     room: Simulation
     ref: ObjectRef
     stage: DemoCluster
-    teller: Teller
+    teller: Transcript
 
 
 @asynccontextmanager
 async def told(
     *pools: Raw, seed: int = 3, kubeconfig: Callable[[Simulation], str] | None = None, **spec: Any
-) -> AsyncIterator[Told]:
+) -> AsyncIterator[Story]:
     """A cluster with these pools, asked for; its manager at work."""
     documents = a_cluster(*pools, **spec)
     async with simulation(seed=seed, with_manager=False) as room:
-        teller = Teller(room.api.local())
+        teller = Transcript(room.api.local())
         await stock(room, documents, kubeconfig=kubeconfig(room) if kubeconfig else "")
         room.start_manager(teller)
         ref = await post(room, documents)
-        yield Told(room, ref, room.cluster(ref.name, ref.namespace), teller)
+        yield Story(room, ref, room.cluster(ref.name, ref.namespace), teller)
 
 
-def tell(name: str, story: Callable[[], Awaitable[Teller]]) -> None:
-    async def run() -> Teller:
+def tell(name: str, story: Callable[[], Awaitable[Transcript]]) -> None:
+    async def run() -> Transcript:
         return await story()
 
     compare(name, run_driven(run()).lines)
 
 
-async def lose(story: Told, machine: Raw) -> None:
+async def lose(story: Story, machine: Raw) -> None:
     name = name_of(machine)
-    story.teller.say(f"somebody deletes the VM of {name}")
+    story.teller.say(f"an administrator deletes the VM of {name}")
     await story.room.harvester_client.delete(VM.ref(name, "default"), "Foreground")
 
 
-async def voters(story: Told) -> set[str]:
+async def voters(story: Story) -> set[str]:
     nodes = await story.stage.list_nodes()
     return {name_of(node) for node in nodes if is_true(nested(node, "status", "conditions"), "EtcdIsVoter")}
 
 
-def test_birth_of_three_servers_and_two_workers() -> None:
-    async def story() -> Teller:
+def test_bootstrap_of_three_servers_and_two_workers() -> None:
+    async def story() -> Transcript:
         async with told(a_pool("servers", 3, SERVERS), a_pool("workers", 2)) as it:
             await it.stage.wait_for_settled()
             return it.teller
 
-    tell("birth-3-2", story)
+    tell("bootstrap-3-2", story)
 
 
 def test_a_lost_worker_is_replaced() -> None:
-    async def story() -> Teller:
+    async def story() -> Transcript:
         async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 2)) as it:
             await it.stage.wait_for_settled()
             it.teller.lines.clear()
@@ -103,7 +103,7 @@ def test_a_lost_worker_is_replaced() -> None:
 
 
 def test_a_lost_etcd_member_of_three_is_replaced_and_the_members_equal_the_servers() -> None:
-    async def story() -> Teller:
+    async def story() -> Transcript:
         async with told(a_pool("servers", 3, ALL)) as it:
             await it.stage.wait_for_settled()
             it.teller.lines.clear()
@@ -117,12 +117,12 @@ def test_a_lost_etcd_member_of_three_is_replaced_and_the_members_equal_the_serve
 
 
 def test_a_stopped_last_member_is_started_and_its_replacement_is_skipped_aloud() -> None:
-    async def story() -> Teller:
+    async def story() -> Transcript:
         async with told(a_pool("pool1", 1, ALL)) as it:
             await it.stage.wait_for_settled()
             it.teller.lines.clear()
             machine = (await machines_of(it.room, it.ref))[0]
-            it.teller.say(f"somebody stops the VM of {name_of(machine)}")
+            it.teller.say(f"an administrator stops the VM of {name_of(machine)}")
             await it.room.harvester_client.call(
                 put_subresource(VM_ACTIONS.ref(name_of(machine), "default"), "stop")
             )
@@ -134,7 +134,7 @@ def test_a_stopped_last_member_is_started_and_its_replacement_is_skipped_aloud()
 
 
 def test_sixty_percent_not_ready_hold_the_breaker_until_they_are_back() -> None:
-    async def story() -> Teller:
+    async def story() -> Transcript:
         async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 5)) as it:
             await it.stage.wait_for_settled()
             it.teller.lines.clear()
@@ -175,7 +175,7 @@ async def set_heartbeats(room: Simulation, names: set[str], *, beating: bool) ->
 
 
 def test_a_revoked_credential_replaces_nothing_because_unknown_is_not_gone() -> None:
-    async def story() -> Teller:
+    async def story() -> Transcript:
         token = ""
 
         def kubeconfig(room: Simulation) -> str:
@@ -196,7 +196,7 @@ def test_a_revoked_credential_replaces_nothing_because_unknown_is_not_gone() -> 
             it.teller.say("a new credential is put into the Secret")
             text = it.room.harvester.token_kubeconfig(it.room.harvester.new_token(), VIP)
             await it.room.management_client.patch(
-                SECRET.ref("cc-rack", "cattle-global-data"),
+                SECRET.ref("cc-harvester", "cattle-global-data"),
                 {"stringData": {"harvestercredentialConfig-kubeconfigContent": text}},
             )
             await it.stage.wait_for_settled(without=name_of(worker))
@@ -206,7 +206,7 @@ def test_a_revoked_credential_replaces_nothing_because_unknown_is_not_gone() -> 
 
 
 def test_servers_and_workers_scale_down_one_member_after_the_other() -> None:
-    async def story() -> Teller:
+    async def story() -> Transcript:
         async with told(a_pool("servers", 3, SERVERS), a_pool("workers", 2, drainBeforeDelete=True)) as it:
             await it.stage.wait_for_settled()
             it.teller.lines.clear()
@@ -223,7 +223,7 @@ def test_servers_and_workers_scale_down_one_member_after_the_other() -> None:
 
 
 def test_a_deletion_with_a_hanging_vm_removes_the_rest_and_ends_when_it_can() -> None:
-    async def story() -> Teller:
+    async def story() -> Transcript:
         async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 2)) as it:
             await it.stage.wait_for_settled()
             it.teller.lines.clear()
@@ -272,7 +272,7 @@ async def secrets(room: Simulation) -> set[str]:
 def test_two_clusters_of_one_name_with_one_vm_namespace_do_not_share_an_account() -> None:
     """The second is refused before anything is made for it, and deleting it takes nothing from the first."""
 
-    async def story() -> Teller:
+    async def story() -> Transcript:
         pools = a_pool("servers", 1, ALL)
         async with told(pools) as it:
             await it.stage.wait_for_settled()
@@ -280,7 +280,7 @@ def test_two_clusters_of_one_name_with_one_vm_namespace_do_not_share_an_account(
             it.teller.say("a second orchard, in another namespace, with the same VM namespace")
             second = await post(it.room, a_cluster(pools, namespace="cattle-global-data"))
             stage = it.room.cluster(second.name, second.namespace)
-            await until(stage, "belongs to somebody else")
+            await until(stage, "is not this cluster's")
             assert await machines_of(it.room, second) == []
             it.teller.say("the second is deleted")
             await it.room.management_client.delete(second)
@@ -315,7 +315,7 @@ def test_two_clusters_of_one_name_with_two_vm_namespaces_live_side_by_side() -> 
     run_driven(story())
 
 
-def test_a_worker_that_somebody_deletes_by_hand_is_replaced() -> None:
+def test_a_worker_that_is_deleted_by_hand_is_replaced() -> None:
     async def story() -> None:
         async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as it:
             await it.stage.wait_for_settled()

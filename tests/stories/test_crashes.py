@@ -1,4 +1,4 @@
-"""The manager may be killed before and after any write, and nobody can tell afterwards.
+"""The manager may be killed before and after any write, without a lasting effect.
 
 A life without deaths shows every write that the manager makes, to the management API, to Harvester and to the guest.
 At each of them the world branches twice: the manager is killed before the write is sent, and after it was carried out
@@ -28,10 +28,10 @@ from .cluster_phases import Life, Tale, tell
 from .crashes import AtInstants, EveryWrite, EveryWriteFrom, Fate, SomeWrites
 
 SEED = 20260101
-# A dead manager costs its absence, and an order that nobody remembers is given again after two minutes.
+# A dead manager costs its absence, and a request that was forgotten is repeated after two minutes.
 LATE_S = 150.0
 
-WHOLE = Tale(("birth", "grow", "shrink", "lose a worker", "delete"))
+WHOLE = Tale(("bootstrap", "grow", "shrink", "lose a worker", "delete"))
 # `make test` branches at some of the writes, `make test-long` at each.
 SAMPLE = pytest.param(lambda: SomeWrites(12, Rng(SEED)), id="some")
 Tell = Callable[[Tale, Fate], tuple[Life, list[Branch]]]
@@ -109,7 +109,7 @@ def test_a_cluster_deleted_at_the_manager_s_death_leaves_nothing_behind(
 
 @pytest.mark.timeout(600)
 def test_a_manager_killed_while_load_balancers_go_leaves_none_behind(branches: Tell) -> None:
-    tale = Tale(("birth", "serve", "delete"))
+    tale = Tale(("bootstrap", "serve", "delete"))
     calm, deaths = branches(tale, EveryWriteFrom("harvester DELETE loadbalancers"))
     judge(tale, calm, deaths)
     assert {branch.moment.when for branch in deaths if "loadbalancers" in branch.moment.what} == {
@@ -121,7 +121,7 @@ def test_a_manager_killed_while_load_balancers_go_leaves_none_behind(branches: T
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_manager_of_three_servers_killed_at_some_writes_keeps_all_members(branches: Tell) -> None:
-    tale = Tale(("birth", "lose a server", "grow", "delete"), servers=3, workers=1, short=True)
+    tale = Tale(("bootstrap", "lose a server", "grow", "delete"), servers=3, workers=1, short=True)
     calm, deaths = branches(tale, SomeWrites(30, Rng(SEED)))
     judge(tale, calm, deaths)
     assert deaths

@@ -19,7 +19,7 @@ NOWHERE = "https://192.168.100.99:6443"
 
 async def put(room: Simulation, kubeconfig: str) -> None:
     change = {"stringData": {"harvestercredentialConfig-kubeconfigContent": kubeconfig}}
-    await room.management_client.patch(SECRET.ref("cc-rack", "cattle-global-data"), change)
+    await room.management_client.patch(SECRET.ref("cc-harvester", "cattle-global-data"), change)
 
 
 def a_nonsense_token(room: Simulation) -> str:
@@ -30,8 +30,8 @@ def a_nonsense_token(room: Simulation) -> str:
 
 CASES: dict[str, tuple[Callable[[Simulation], str], str, str]] = {
     "a nonsense token": (a_nonsense_token, "False", VIP),
-    "no kubeconfig at all": (lambda room: "nonsense", "False", "cattle-global-data/cc-rack"),
-    "a Harvester nobody reaches": (lambda room: room.harvester.admin_kubeconfig(NOWHERE), "Unknown", NOWHERE),
+    "no kubeconfig at all": (lambda room: "nonsense", "False", "cattle-global-data/cc-harvester"),
+    "an unreachable Harvester": (lambda room: room.harvester.admin_kubeconfig(NOWHERE), "Unknown", NOWHERE),
 }
 
 
@@ -58,7 +58,7 @@ def test_a_credential_is_tried_as_soon_as_its_secret_changes(case: str) -> None:
             assert waiting.startswith(("a valid Harvester credential: ", "Harvester to be reachable: "))
             for sentence in (valid.message, waiting):
                 assert named in sentence
-                assert "cc-rack" in sentence
+                assert "cc-harvester" in sentence
             events = await room.management_client.list(EVENT, ref.namespace)
             assert [e for e in events if e["type"] == "Warning" and named in e["message"]]
 
@@ -91,6 +91,6 @@ def test_a_token_that_harvester_revokes_is_told_within_seconds_of_the_machines_g
 
             valid = find_condition(cluster["status"]["conditions"], "CredentialValid")
             assert valid is not None
-            assert (valid.status, valid.reason) == ("False", "Refused")
+            assert (valid.status, valid.reason) == ("False", "Rejected")
 
     run_driven(story())

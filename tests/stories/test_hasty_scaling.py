@@ -149,6 +149,8 @@ def test_while_many_machines_are_recorded_the_cluster_does_not_claim_to_be_ready
             assert len(await machines_of(room, ref, "workers")) < 30
             assert not status["ready"]
             assert (status["readyWorkers"], status["desiredWorkers"]) == (1, 30)
-            assert status["waiting"]["for"] == "pool workers to have all its machines: 1 of 30 are Ready"
+            assert (
+                status["waiting"]["for"] == "machine pool workers to be complete: 1 of 30 machines are Ready"
+            )
 
     run_driven(story())

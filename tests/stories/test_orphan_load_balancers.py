@@ -175,7 +175,7 @@ def test_a_harvester_that_refuses_to_show_load_balancers_holds_the_cluster_until
             fault = it.room.harvester.faults.add(Fault(refusal, plurals=frozenset({"loadbalancers"})))
             await it.delete()
             shown = await until(it.stage, "no load balancers for you")
-            assert "let cattle-global-data:cc-rack list" in shown["status"]["waiting"]["for"]
+            assert "let cattle-global-data:cc-harvester list" in shown["status"]["waiting"]["for"]
             await it.room.advance(minutes=5)
             assert len(await it.balancers()) == 1
             it.room.harvester.faults.end(fault)

@@ -17,7 +17,7 @@ from windrow.testing.clock import run_driven
 from windrow.testing.simulation import VIP, Simulation, simulation
 
 Change = Callable[[list[Raw]], None]
-CREDENTIAL = SECRET.ref("cc-rack", "cattle-global-data")
+CREDENTIAL = SECRET.ref("cc-harvester", "cattle-global-data")
 KEY = "harvestercredentialConfig-kubeconfigContent"
 
 
@@ -117,7 +117,7 @@ def a_kubeconfig(room: Simulation, case: str) -> str:
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        ("garbage", ["cattle-global-data/cc-rack"]),
+        ("garbage", ["cattle-global-data/cc-harvester"]),
         ("refused", ["https://192.168.100.99:6443"]),
         ("401", ["192.168.100.10:6443", "token"]),
     ],

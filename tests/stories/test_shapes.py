@@ -84,7 +84,7 @@ async def delete(room: Simulation, stage: DemoCluster) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_cluster_of_this_shape_is_born_heals_and_leaves_nothing(shape: str) -> None:
+def test_a_cluster_of_this_shape_is_provisioned_heals_and_leaves_nothing(shape: str) -> None:
     async def story() -> tuple[list[CheckRecord], frozenset[Any]]:
         async with simulation(seed=7) as room:
             await room.harvester.preload(

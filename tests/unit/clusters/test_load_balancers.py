@@ -33,7 +33,7 @@ from windrow.clusters.plan.actions import (
 )
 
 ACCOUNT = GuestServiceAccount("default", "prod", "ns:cc")
-BORN = RecordedStatus(
+PROVISIONED = RecordedStatus(
     init_server_uid="uid-s1", initialized=True, service_account=ACCOUNT, guest_uid="guest-1"
 )
 FOUNDED = NOON - minutes(60)
@@ -52,7 +52,7 @@ HELD = replace(WEB, deletion_timestamp=NOON, finalizers=("wrangler.cattle.io/har
 END = [DeleteServiceAccount, DeleteSecrets, RemoveFinalizer]
 
 
-def ended(*balancers, name="prod", recorded=BORN, machines=(), founded=FOUNDED, **left):
+def ended(*balancers, name="prod", recorded=PROVISIONED, machines=(), founded=FOUNDED, **left):
     cluster = replace(
         a_cluster(a_pool(), recorded=recorded, created=founded, deletion_timestamp=NOON), name=name
     )
@@ -162,8 +162,8 @@ def test_the_mark_of_another_guest_keeps_only_its_own():
     assert kinds_of(then) == [DeleteServiceAccount, KeepLoadBalancers, DeleteSecrets, RemoveFinalizer]
 
 
-def test_a_marked_one_stays_where_nobody_knows_whose_mark_is_ours():
-    unmet = replace(BORN, guest_uid="")
+def test_a_marked_one_stays_where_the_uid_of_our_guest_is_unknown():
+    unmet = replace(PROVISIONED, guest_uid="")
 
     first, then = ended(WEB, MAIL, recorded=unmet), ended(WEB, recorded=unmet)
 
@@ -174,7 +174,7 @@ def test_a_marked_one_stays_where_nobody_knows_whose_mark_is_ours():
 
 @pytest.mark.parametrize("one", [WEB, MAIL])
 @pytest.mark.parametrize(
-    ("born", "founded", "goes"),
+    ("created", "founded", "goes"),
     [
         (FOUNDED - minutes(60), FOUNDED, False),
         (FOUNDED, FOUNDED, False),
@@ -183,8 +183,8 @@ def test_a_marked_one_stays_where_nobody_knows_whose_mark_is_ours():
         (FOUNDED + minutes(2), None, False),
     ],
 )
-def test_only_what_is_surely_younger_than_the_cluster_is_the_cluster_s(one, born, founded, goes):
-    plan = ended(replace(one, created=born), founded=founded)
+def test_only_what_is_surely_younger_than_the_cluster_is_the_cluster_s(one, created, founded, goes):
+    plan = ended(replace(one, created=created), founded=founded)
 
     assert bool(of_kind(plan, DeleteLoadBalancers)) is goes
     assert bool(of_kind(plan, KeepLoadBalancers)) is not goes
@@ -224,7 +224,7 @@ def test_one_that_is_kept_and_being_deleted_by_others_is_not_waited_for():
 
 
 def test_the_account_says_where_load_balancers_are():
-    assert guest_account_of(a_cluster(a_pool(), recorded=BORN)) == ACCOUNT
+    assert guest_account_of(a_cluster(a_pool(), recorded=PROVISIONED)) == ACCOUNT
 
 
 @pytest.mark.parametrize("recorded", [RecordedStatus(), RecordedStatus(service_account=ACCOUNT)])

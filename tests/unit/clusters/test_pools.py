@@ -56,7 +56,7 @@ def test_a_newcomer_joins_through_a_server_that_is_ready():
     assert of_kind(plan, CreateMachine)[0].join_server == "https://10.0.0.2:9345"
 
 
-def test_without_a_ready_server_a_born_cluster_waits_instead_of_growing():
+def test_without_a_ready_server_a_provisioned_cluster_waits_instead_of_growing():
     sick = [unready(machine) for machine in some("s", 3, SERVERS)]
 
     plan = planned(a_cluster(SERVERS, a_pool("workers", 1)), sick, guest=silent())
@@ -171,7 +171,7 @@ PAIRS = {
     "ordered, not made": (unordered, lambda machine: machine),
     "never joined": (nodeless, lambda machine: machine),
     "not Ready": (unready, lambda machine: machine),
-    "its VM stands still": (stopped, nodeless),
+    "its VM is stopped": (stopped, nodeless),
     "its VM is deleted": (missing, unready),
     "without its role label": (unlabelled, lambda machine: machine),
     "never joined, as the guest falls silent": (nodeless, unready),

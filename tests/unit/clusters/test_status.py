@@ -149,7 +149,7 @@ def test_a_skipped_replacement_of_the_last_member_is_a_condition():
     )
 
 
-def test_a_version_changed_after_birth_is_said_and_not_acted_on():
+def test_a_version_changed_after_bootstrap_is_reported_and_not_acted_on():
     seen = look(a_cluster(SERVERS, version_wish="v1.36.0+rke2r1"), some("s", 3, SERVERS))
 
     state, reason, message = condition(status(seen), "UpToDate")
@@ -158,7 +158,7 @@ def test_a_version_changed_after_birth_is_said_and_not_acted_on():
     assert "kubernetesVersion is v1.36.0+rke2r1, the cluster runs v1.35.1+rke2r1" in message
 
 
-def test_options_changed_after_birth_are_named():
+def test_options_changed_after_bootstrap_are_named():
     pool = replace(WORKERS, options={**(WORKERS.options or {}), "cpuCount": "8"})
     seen = look(a_cluster(SERVERS, pool), [*some("s", 3, SERVERS), *some("w", 2, WORKERS)])
 
@@ -168,7 +168,7 @@ def test_options_changed_after_birth_are_named():
     )
 
 
-def test_birth_is_remembered():
+def test_that_a_cluster_was_provisioned_is_remembered():
     sick = seen_with(missing(W1))
 
     assert condition(status(sick), "Provisioned")[0] == "True"
