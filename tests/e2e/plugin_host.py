@@ -105,11 +105,11 @@ class Plugin:
         def go_on() -> None:
             while not self._stop.wait(_BEAT_S):
                 with suppress(Said, Gone, TimeoutError):
-                    self.call("Heartbeat", within=5)
+                    self.call("Heartbeat", within=60)
 
         Thread(target=go_on, daemon=True).start()
 
-    def close(self, within: float = 5) -> int:
+    def close(self, within: float = 60) -> int:
         """As a host ends: Close, whose answer may be lost, then the process; its exit code."""
         self._stop.set()
         with suppress(Gone):

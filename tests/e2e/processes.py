@@ -78,7 +78,7 @@ class Shell:
 
     def wait_for_any(self, kubeconfig: str, kind: str, name: str = "") -> None:
         """Return once there is an object of `kind` (called `name`); kubectl can only wait for what exists."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 110
         while not any(name in ("", raw["metadata"]["name"]) for raw in self.objects(kubeconfig, kind, "-A")):
             assert time.monotonic() < deadline, f"no {kind} {name} came"
 
@@ -96,7 +96,7 @@ class Shell:
             stderr=log,
         )
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 110
             while not all((self.folder / name).exists() for name in until):
                 assert process.poll() is None, Path(log.name).read_text()
                 assert time.monotonic() < deadline, Path(log.name).read_text()
@@ -105,5 +105,5 @@ class Shell:
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-            process.wait(30)
+            process.wait(60)
             log.close()

@@ -121,11 +121,11 @@ def test_a_kept_demo_can_be_used_with_kubectl_and_curl(tmp_path: Path) -> None:
         command = last_curl(tmp_path / "demo.log")
         first = json.loads(shell.run(*command))
         shell.kubectl("orchard.yaml", "rollout", "restart", "deployment", "web")
-        shell.kubectl("orchard.yaml", "rollout", "status", "deployment", "web", "--timeout=20s")
+        shell.kubectl("orchard.yaml", "rollout", "status", "deployment", "web", "--timeout=90s")
         pods = {raw["metadata"]["name"] for raw in shell.objects("orchard.yaml", "pods")}
         second = json.loads(shell.run(*command))
         demo.send_signal(signal.SIGINT)
-        code = demo.wait(20)
+        code = demo.wait(60)
 
     assert first["pod"] not in pods
     assert second["pod"] in pods
@@ -134,7 +134,7 @@ def test_a_kept_demo_can_be_used_with_kubectl_and_curl(tmp_path: Path) -> None:
 
 def last_curl(log: Path) -> list[str]:
     """The command that the demo offers in the end."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while "curl " not in log.read_text():
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.05)

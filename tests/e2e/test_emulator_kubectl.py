@@ -1,4 +1,4 @@
-"""kubectl as witness: an emulated Harvester looks and acts like one to the tool that everybody has."""
+"""kubectl as a client of the emulated Harvester."""
 
 from __future__ import annotations
 

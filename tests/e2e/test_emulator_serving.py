@@ -77,7 +77,7 @@ async def test_a_token_works_until_it_is_revoked():
                 await client.list(NODE)
 
 
-async def test_an_address_that_nobody_answers_at_is_refused_with_the_reason():
+async def test_an_address_without_a_server_is_refused_with_the_reason():
     async with a_served_harvester() as (harvester, served):
         kubeconfig = harvester.admin_kubeconfig("https://192.168.50.99:6443", served.proxy_url)
         async with a_client(kubeconfig) as client:

@@ -243,7 +243,7 @@ async def test_rights_are_what_bindings_say(kubectl: Kubectl) -> None:
     assert (await kubectl("auth", "can-i", "get", "pods", "--as=bob")).out.strip() == "no"
 
 
-async def test_an_unknown_token_is_nobody(kubectl: Kubectl) -> None:
+async def test_an_unknown_token_is_unauthorized(kubectl: Kubectl) -> None:
     assert "You must be logged in to the server" in (await kubectl("get", "pods", user="mallory")).out
 
 

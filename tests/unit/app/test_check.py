@@ -187,7 +187,7 @@ async def test_the_credential_of_another_driver_is_looked_for_where_there_is_a_m
     assert facts(brought) == []
 
 
-async def test_the_kind_of_another_driver_is_presumed_to_be_given_where_nobody_can_be_asked():
+async def test_the_kind_of_another_driver_is_assumed_to_exist_without_a_management_api():
     foreign = cluster("w")
     pool = foreign["spec"]["rkeConfig"]["machinePools"][0]
     pool["machineConfigRef"] = {"kind": "NoopConfig", "name": "nc-w"}

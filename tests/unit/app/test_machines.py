@@ -37,11 +37,11 @@ async def no_credential(name: str) -> str:
 
 
 def no_dial(access: ClientConfig) -> None:
-    raise AssertionError("nobody is asked here")
+    raise AssertionError("no credential is read here")
 
 
 @asynccontextmanager
-async def at_work(state: Path) -> AsyncIterator[tuple[Client, MachineBackend]]:
+async def started(state: Path) -> AsyncIterator[tuple[Client, MachineBackend]]:
     clock, rng = SystemClock(), Rng(1)
     api = management_api(MemoryStore(), clock, rng)
     client = Client(api.local())
@@ -54,7 +54,7 @@ async def at_work(state: Path) -> AsyncIterator[tuple[Client, MachineBackend]]:
 
 
 async def test_the_built_in_driver_is_known_before_the_manager_starts(tmp_path: Path) -> None:
-    async with at_work(tmp_path) as (_, machinery):
+    async with started(tmp_path) as (_, machinery):
         assert machinery.driver_for_kind("HarvesterConfig") == "harvester"
         refused = machinery.driver_for_kind("NoopConfig")
         assert isinstance(refused, Problem)
@@ -62,12 +62,12 @@ async def test_the_built_in_driver_is_known_before_the_manager_starts(tmp_path: 
 
 
 async def test_a_deleted_record_of_the_built_in_driver_stops_no_cluster(tmp_path: Path) -> None:
-    async with at_work(tmp_path) as (client, machinery):
+    async with started(tmp_path) as (client, machinery):
         await client.patch(NODE_DRIVER.ref("harvester"), {"metadata": {"finalizers": None}})
         await client.delete(NODE_DRIVER.ref("harvester"))
         assert machinery.drivers is not None
         async with asyncio.timeout(10):
-            while find_driver("HarvesterConfig", machinery.drivers.drivers) is not None:  # noqa: ASYNC110 - it tells nobody of these
+            while find_driver("HarvesterConfig", machinery.drivers.drivers) is not None:  # noqa: ASYNC110 - these changes are not signalled
                 await asyncio.sleep(0.01)
 
         assert machinery.driver_for_kind("HarvesterConfig") == "harvester"

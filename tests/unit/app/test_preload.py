@@ -50,7 +50,7 @@ def test_every_credential_that_a_cluster_or_its_pools_name_becomes_a_secret():
     assert secrets[0]["stringData"]["harvestercredentialConfig-kubeconfigContent"] == "the kubeconfig"
 
 
-def test_the_shelves_are_said_in_words():
+def test_preloaded_objects_are_listed_by_kind():
     assert read_preload([CLUSTER]).lines() == [
         "credentials: cattle-global-data:cc-1, cattle-global-data:cc-2"
     ]

@@ -1,4 +1,4 @@
-"""Each verb against a real management API, over sockets."""
+"""Each command against a real management API, over sockets."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_apply_does_not_wait_for_what_was_refused(windrow: Windrow, orchard: Man
     assert "ISO" in answer.err
 
 
-def test_a_refused_cluster_shows_each_fact_with_its_cure(windrow: Windrow, orchard: Manager):
+def test_a_refused_cluster_shows_each_message_with_its_hint(windrow: Windrow, orchard: Manager):
     message = "the image is an ISO; name another; pool a has no role; give it one"
     no = {"type": "Ready", "status": "False", "reason": "Refused", "message": message}
     orchard.do(report({"phase": "Refused", "waiting": {"for": "the image is an ISO"}, "conditions": [no]}))
@@ -241,7 +241,7 @@ def test_check_without_a_harvester_says_how_to_name_one(windrow: Windrow, tmp_pa
     assert "→ Add --harvester FILE, or start windrow serve." in answer.out
 
 
-def test_check_tells_of_kinds_that_nobody_here_knows(windrow: Windrow, tmp_path: Path):
+def test_check_reports_kinds_that_the_management_api_does_not_have(windrow: Windrow, tmp_path: Path):
     strange = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
     (tmp_path / "cluster.yaml").write_text(MANIFEST + strange)
 
@@ -385,7 +385,7 @@ def test_delete_says_what_was_left_because_it_may_be_another_s(windrow: Windrow,
 
 
 class Typist(io.StringIO):
-    """A terminal at which somebody presses Ctrl-C instead of answering."""
+    """A terminal at which the user presses Ctrl-C instead of answering."""
 
     came_back = False
 

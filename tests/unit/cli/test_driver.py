@@ -40,7 +40,7 @@ class Shop:
     """What URLs deliver, and whether drivers answer."""
 
     manager: Manager
-    shelves: dict[str, bytes] = field(default_factory=lambda: {URL: FILE})
+    files: dict[str, bytes] = field(default_factory=lambda: {URL: FILE})
     answers: bool = True
     away: int = 0  # so many times the server is away
     hangs: bool = False
@@ -53,11 +53,11 @@ class Shop:
         if self.away:
             self.away -= 1
             raise DownloadFailed(f"{url} cannot be reached", "check the server", is_temporary=True)
-        if url not in self.shelves:
+        if url not in self.files:
             raise DownloadFailed(
                 "drivers.example answered 404 Not Found", "correct the URL: there is no such file"
             )
-        write(self.shelves[url])
+        write(self.files[url])
 
     async def ask_flags(self, path: Path) -> tuple[Flag, ...]:
         if not self.answers:
@@ -275,7 +275,7 @@ def test_an_interrupted_add_says_that_the_record_stays(windrow: Windrow, shop: S
 
 
 def test_add_replaces_only_when_told_to(windrow: Windrow, added: Shop):
-    added.shelves["https://mirror.example/x"] = second = a_driver(b"2")
+    added.files["https://mirror.example/x"] = second = a_driver(b"2")
     again = ("driver", "add", "noop", "--url", "https://mirror.example/x", "--checksum", sha256(second))
 
     refused = windrow(*again)

@@ -18,7 +18,7 @@ from windrow.kubernetes.kubeconfig import BadKubeconfig
 Windrow = Callable[..., Any]
 
 
-def test_help_names_every_verb_and_fits_80_columns(windrow: Windrow):
+def test_help_names_every_command_and_fits_80_columns(windrow: Windrow):
     answer = windrow("--help")
 
     assert answer.code == exit_codes.OK
@@ -27,7 +27,7 @@ def test_help_names_every_verb_and_fits_80_columns(windrow: Windrow):
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
-def test_each_verb_s_help_has_an_example_and_fits_80_columns(windrow: Windrow, verb: str):
+def test_each_command_s_help_has_an_example_and_fits_80_columns(windrow: Windrow, verb: str):
     answer = windrow(verb, "--help")
 
     assert answer.code == exit_codes.OK
@@ -40,7 +40,7 @@ def test_no_words_at_all_means_help(windrow: Windrow):
     assert windrow().out == windrow("help").out == windrow("--help").out
 
 
-def test_a_misspelt_verb_is_answered_with_the_nearest(windrow: Windrow):
+def test_a_misspelt_command_is_answered_with_the_nearest(windrow: Windrow):
     answer = windrow("aply")
 
     assert answer.code == exit_codes.USAGE
@@ -60,14 +60,14 @@ def test_arguments_that_make_no_sense_are_a_fault_of_usage(windrow: Windrow, arg
     assert windrow(*argv).code == exit_codes.USAGE
 
 
-def test_without_a_manager_the_cure_is_to_start_one(windrow: Windrow):
+def test_without_a_manager_the_hint_is_to_start_one(windrow: Windrow):
     answer = windrow("status")
 
     assert answer.code == exit_codes.UNREACHABLE
     assert "windrow serve" in answer.err
 
 
-def test_a_kubeconfig_that_nobody_answers_names_the_server(windrow: Windrow, tmp_path: Path):
+def test_a_server_that_does_not_answer_is_named(windrow: Windrow, tmp_path: Path):
     (tmp_path / "k.yaml").write_text(
         "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n"
         "contexts: [{name: a, context: {cluster: a}}]\ncurrent-context: a\n"
@@ -80,7 +80,7 @@ def test_a_kubeconfig_that_nobody_answers_names_the_server(windrow: Windrow, tmp
     assert len(answer.err.splitlines()) == 2
 
 
-def test_verbose_shows_the_trace_wherever_it_stands(windrow: Windrow):
+def test_verbose_prints_the_traceback_wherever_it_stands(windrow: Windrow):
     assert "Traceback" in windrow("status", "--verbose").err
     assert "Traceback" in windrow("--verbose", "status").err
     assert "Traceback" not in windrow("status").err

@@ -18,14 +18,14 @@ def an_edge(out: io.StringIO) -> CliContext:
     return CliContext({}, Path(), io.StringIO(), out, io.StringIO(), lambda: NOON)
 
 
-class Board:
+class FakeDisplay:
     """Remembers what scrolled by above it."""
 
     def __init__(self) -> None:
         self.scrolled: list[str] = []
 
     def draw(self, lines: Iterable[StyledLine]) -> None:
-        raise AssertionError("this board draws itself")
+        raise AssertionError("this fake draws itself")
 
     def print_above(self, one: StyledLine) -> None:
         self.scrolled.append(one.text)
@@ -44,13 +44,13 @@ def test_plain_output_tells_moments_and_checks_and_leaves_pictures_out():
 
 def test_live_output_scrolls_what_happens_above_a_picture_that_stands():
     told = LiveOutput(an_edge(io.StringIO()))
-    told.display = board = Board()
+    told.display = fake = FakeDisplay()
 
     told.print_line("hello")
     told.timeline_entry(TimelineEntry(1.0, NOON, "a cluster is applied"))
     told.update([CLUSTER], [])
 
-    assert board.scrolled == ["hello", " 0:01.0  a cluster is applied"]
+    assert fake.scrolled == ["hello", " 0:01.0  a cluster is applied"]
     assert to_text(told.render())[1:] == ["fleet-default/orchard  new"]
 
 
@@ -64,6 +64,6 @@ def test_the_picture_is_always_the_last_one_shown():
 
 
 def test_a_long_sentence_hangs_under_its_indent_and_a_command_stays_whole():
-    assert wrap_line("  put on its shelves: images", 20) == ["  put on its", "    shelves: images"]
+    assert wrap_line("  created for it: some images", 20) == ["  created for it:", "    some images"]
     assert wrap_line("  kubectl --kubeconfig a get nodes", 20) == ["  kubectl --kubeconfig a get nodes"]
     assert wrap_line("Try: windrow apply --kubeconfig a b", 20) == ["Try: windrow apply --kubeconfig a b"]

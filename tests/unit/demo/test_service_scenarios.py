@@ -13,7 +13,7 @@ def test_the_block_is_at_the_top_of_the_network_below_the_broadcast_address():
     assert find_free_block(LAN, []) == tuple(f"192.168.50.{last}" for last in range(251, 255))
 
 
-def test_a_block_in_which_somebody_has_an_address_is_passed_over():
+def test_a_block_with_a_used_address_is_passed_over():
     assert find_free_block(LAN, ["192.168.50.254", "192.168.50.250"])[-1] == "192.168.50.246"
 
 

@@ -11,7 +11,7 @@ def an_event(kind: str, name: str, reason: str, message: str) -> dict[str, Any]:
     return {"involvedObject": {"kind": kind, "name": name}, "reason": reason, "message": message}
 
 
-def test_an_event_is_told_with_the_machine_the_deed_and_the_reason():
+def test_an_event_is_described_with_the_machine_the_action_and_its_message():
     event = an_event("Machine", "orchard-w-a-b", "DeleteMachine", "its VM is gone from Harvester")
 
     assert describe_event(event) == "Machine orchard-w-a-b is deleted: its VM is gone from Harvester"
