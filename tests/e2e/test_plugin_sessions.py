@@ -697,8 +697,8 @@ def test_nonsense_ends_its_connection_and_no_other(desk: ReconcileContext, site:
                     other.shutdown(socket.SHUT_WR)
                     while other.recv(65536):
                         pass
-                except ConnectionError:
-                    pass
+                except OSError as error:  # the plugin has closed first: reset, broken pipe or not connected
+                    assert not isinstance(error, TimeoutError)  # noqa: PT017 - but it must close
             assert plugin.call("GetMachineName") == NAME
         assert plugin.close() == 0
 
