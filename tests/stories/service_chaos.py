@@ -48,7 +48,7 @@ from windrow.kubernetes.resources import SERVICE
 from windrow.testing.clock import run_driven
 
 from .crashes import Moment, SomeWrites
-from .service_invariants import SOMEBODYS, Witness, find_faults, look, name_for
+from .service_invariants import SOMEBODYS, InvariantChecker, find_faults, look, name_for
 from .service_rig import ADDRESSES, PROVIDER, Room, a_pool, a_room, a_service, service_ref
 from .service_telling import Narrator
 
@@ -62,7 +62,7 @@ PATIENCE_S = 700.0
 LATEST_SWEPT_S = 4 * 3600.0
 POOL = "10.1.0.10-12"
 
-Deed = Callable[["Life"], Awaitable[str]]
+Action = Callable[["Life"], Awaitable[str]]
 
 
 @dataclass
@@ -168,7 +168,7 @@ async def meddle(life: Life) -> str:
     name = await life.someone()
     value = life.pick(None, *SOMEBODYS)
     await life.room.guest.patch(service_ref(name), {"metadata": {"annotations": {ADDRESSES: value}}})
-    return f"somebody writes {ADDRESSES}={value} on {name}"
+    return f"a user writes {ADDRESSES}={value} on {name}"
 
 
 async def decorate(life: Life) -> str:
@@ -189,7 +189,7 @@ async def let_go(life: Life) -> str:
 
 
 async def tear(life: Life) -> str:
-    """Somebody in a hurry takes every finalizer away."""
+    """A user removes every finalizer."""
     name = await life.someone()
     await life.room.guest.patch(service_ref(name), {"metadata": {"finalizers": None}})
     await life.room.guest.delete(service_ref(name))
@@ -214,10 +214,10 @@ async def delete_pool(life: Life) -> str:
 async def delete_balancer(life: Life) -> str:
     ours = [raw for raw in await life.room.balancers() if labels_of(raw).get(f"{PROVIDER}/cluster") == "demo"]
     if not ours:
-        return "nobody finds a load balancer to delete"
+        return "no load balancer to delete"
     name = name_of(life.pick(*ours))
     await life.room.at_host.delete(kinds.LOAD_BALANCER.ref(name, "default"))
-    return f"somebody deletes load balancer {name}"
+    return f"a user deletes load balancer {name}"
 
 
 async def change_machines(life: Life) -> str:
@@ -288,7 +288,7 @@ class Once:
         return self._struck
 
 
-DEEDS: tuple[tuple[int, Deed], ...] = (
+ACTIONS: tuple[tuple[int, Action], ...] = (
     (5, create),
     (3, delete),
     (2, recreate),
@@ -312,7 +312,7 @@ DEEDS: tuple[tuple[int, Deed], ...] = (
     (1, kill),
     (2, kill_soon),
 )
-_TABLE = tuple(deed for weight, deed in DEEDS for _ in range(weight))
+_TABLE = tuple(action for weight, action in ACTIONS for _ in range(weight))
 
 
 def _trouble(life: Life) -> list[tuple[str, Fault]]:
@@ -352,7 +352,7 @@ def live(seed: int, only: Collection[int] | None = None, *, narrate: bool = Fals
 async def _live(seed: int, only: Collection[int] | None, narrate: bool) -> Outcome:
     async with a_room(f"room {seed}") as room:
         life = Life(room, Rng(f"services {seed}"))
-        witness = Witness(room)
+        checker = InvariantChecker(room)
         narrator = Narrator(room, life.told) if narrate else None
         await room.at_host.create(kinds.LOAD_BALANCER, THEIRS)
         await room.make_pool(POOL)
@@ -369,17 +369,17 @@ async def _live(seed: int, only: Collection[int] | None, narrate: bool) -> Outco
             await room.pass_time(1)
         for place in range(4 + life.rng.below(6)):
             # Drawn also where it is left out, so that the others stay as they are.
-            deed, pause = life.pick(*_TABLE), life.pick(0.0, 0.02, 0.06, 0.1, 0.3, 1.0, 6.0, 20.0)
+            action, pause = life.pick(*_TABLE), life.pick(0.0, 0.02, 0.06, 0.1, 0.3, 1.0, 6.0, 20.0)
             rng, life.rng = life.rng, Rng(f"{seed}/{place}")
             if only is None or place in only:
                 with suppress(KubeError):  # a refusal is an answer
-                    life.tell(f"[{place}] {await deed(life)}")
+                    life.tell(f"[{place}] {await action(life)}")
                 await room.pass_time(pause)
             life.rng = rng
         _clear_up(life, troubles)
         life.tell("all is well from here on")
         await _restore_pool(room)
-        faults = await _settle(life, witness)
+        faults = await _settle(life, checker)
         if narrator is not None:
             narrator.close()
         theirs = await room.at_host.find(kinds.LOAD_BALANCER.ref("theirs", "default"))
@@ -433,11 +433,11 @@ async def _restore_pool(room: Room) -> None:
         await room.pass_time(0.1)
 
 
-async def _settle(life: Life, witness: Witness) -> list[str]:
+async def _settle(life: Life, checker: InvariantChecker) -> list[str]:
     """What is wrong once time enough has passed; nothing more may be written after that."""
     room, wait = life.room, 5.0
     # An orphan is the sweep's: of a service that was torn away, or made by a request that outlived its sender.
-    orphaned = bool(witness.torn or room.posthumous)
+    orphaned = bool(checker.torn or room.posthumous)
 
     async def find() -> list[str]:
         scene = await look(room)
@@ -447,7 +447,7 @@ async def _settle(life: Life, witness: Witness) -> list[str]:
 
     while True:
         await room.pass_time(wait)
-        orphaned = bool(witness.torn or room.posthumous)
+        orphaned = bool(checker.torn or room.posthumous)
         faults = await find()
         if not faults or room.now_s > (LATEST_SWEPT_S if life.sweeps and orphaned else LATEST_S):
             break
@@ -460,7 +460,7 @@ async def _settle(life: Life, witness: Witness) -> list[str]:
     await room.pass_time(60)
     if written := _writes(room)[len(before) :]:
         faults.append(f"it does not come to rest: {written[:6]}")
-    return witness.faults + faults
+    return checker.faults + faults
 
 
 def _writes(room: Room) -> list[str]:
@@ -469,7 +469,7 @@ def _writes(room: Room) -> list[str]:
     return [write.what for write in room.writes if not write.what.endswith(passed_over)]
 
 
-__all__ = ["DEEDS", "Life", "Outcome", "live", "name_for", "nested"]
+__all__ = ["ACTIONS", "Life", "Outcome", "live", "name_for", "nested"]
 
 
 if __name__ == "__main__":

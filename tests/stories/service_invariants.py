@@ -1,4 +1,4 @@
-"""What must be true of load balancers: at every write (`Witness`), and whenever all is at rest (`find_faults`).
+"""What must be true of load balancers: at every write (`InvariantChecker`), and whenever all is at rest (`find_faults`).
 
 Both look at the two APIs as their administrators do, never through the program, and say what is wrong in sentences;
 no sentence is a clean bill. Names are worked out here once more, from reference 02 §3.3: the duplicate is the check.
@@ -73,7 +73,7 @@ _LEFTOVERS = frozenset({"kube-vip.io/vipHost", "kube-vip.io/hwaddr", "kube-vip.i
 
 
 @dataclass
-class Witness:
+class InvariantChecker:
     """Sees every write to both APIs before it is kept."""
 
     room: Room
@@ -290,7 +290,7 @@ def _unreserved(service: Raw) -> Iterable[str]:
     if labels_of(service).get(PRIMARY) or CLEANUP not in finalizers_of(service):
         return
     if told and told not in SOMEBODYS:
-        yield f"is told {told}, which nobody reserved for it"
+        yield f"is told {told}, which is not reserved for it"
 
 
 def _wants_the_impossible(service: Raw) -> bool:

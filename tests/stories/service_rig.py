@@ -99,7 +99,7 @@ class Host(Protocol):
 
 
 class Gate:
-    """A network cable: shut, nobody gets through, and what was connected breaks.
+    """A network cable: shut, no request gets through, and what was connected breaks.
 
     `delay_s` is what a request takes to get there, and its answer back; `lag_s` how far watches are behind.
     """
@@ -214,7 +214,7 @@ class Room:
         """What `holds` returns as soon as it is something; fails when simulated time runs out."""
         end = self.now_s + within_s
         while not (found := await holds()):
-            assert self.now_s < end, f"waited {within_s} s in vain for {holds.__qualname__}"
+            assert self.now_s < end, f"waited {within_s} s for {holds.__qualname__}"
             await asyncio.sleep(0.05)
         return found
 
@@ -292,7 +292,7 @@ class Room:
         self._revive(pod, process)
 
     def _revive(self, pod: Pod, dead: Process) -> None:
-        """Start it anew, unless somebody else did."""
+        """Start it anew, unless it was started already."""
         if pod.process is dead:
             self._go(pod)
 

@@ -70,10 +70,10 @@ class Narrator:
         if kind in self._tell:
             self.lines += [_plain(line) for line in self._tell[kind](before, after)]
 
-    async def say(self, deed: str) -> None:
-        """What somebody does now; told after everything that was under way at this instant."""
+    async def say(self, action: str) -> None:
+        """What a user does now; told after everything that was under way at this instant."""
         await asyncio.sleep(0)
-        self.lines.append(f"== {deed}")
+        self.lines.append(f"== {action}")
 
     def count(self, what: str = "calls") -> Counter[str]:
         """The calls since the last count, told and returned."""
@@ -117,7 +117,7 @@ def _service(before: Raw | None, after: Raw | None) -> Iterator[str]:
         yield f"{head} is gone"
         return
     if before is None:
-        return  # the user's deed, told already
+        return  # the user's action, told already
     changes = [*_texts(before, after)]
     if is_deleting(after) and not is_deleting(before):
         changes.append("is being deleted")

@@ -1,7 +1,7 @@
 """The orphan sweep of the whole program, against the emulated load balancer controller: what was lost is found again.
 
 How a load balancer loses its service: another cloud controller acknowledges the deletion while ours is away, as
-`kube-vip-cloud-provider` does (harvester/docs PR #1110), or somebody takes the finalizer off by hand.
+`kube-vip-cloud-provider` does (harvester/docs PR #1110), or a user removes the finalizer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .service_rig import Room, a_room
 
 HOUR = 3600
 MARK = "windrow.io/guest-uid"
-# Nobody else is there; the renewals of a Lease are most of what happens in an hour.
+# The renewals of a Lease are most of what happens in an hour.
 ALONE = "--leader-elect=false"
 
 
@@ -36,14 +36,14 @@ def tell(story: Callable[[Room], Awaitable[Any]]) -> Any:
 
 
 async def lose_service(room: Room, name: str = "web") -> None:
-    """Nobody is there, and somebody lets the service go."""
+    """No program runs, and a user removes the finalizer."""
     ref = SERVICE.ref(name, "default")
     await room.guest.delete(ref)
     await room.guest.patch(ref, {"metadata": {"finalizers": None}})
 
 
 async def an_orphan(room: Room, *flags: str) -> str:
-    """A load balancer with the only address of the pool, whose service went while nobody was there."""
+    """A load balancer with the only address of the pool, whose service went while no program ran."""
     pod = room.start(ALONE, *flags)
     await room.serve()
     await room.served()
@@ -58,7 +58,7 @@ def orphans_told(room: Room) -> list[str]:
     return [line for line in room.said if "orphan" in line]
 
 
-def test_an_orphan_is_told_and_kept_unless_somebody_wants_it_deleted() -> None:
+def test_an_orphan_is_told_and_kept_unless_its_deletion_is_asked_for() -> None:
     async def story(room: Room) -> tuple[str, list[str], list[str]]:
         name = await an_orphan(room)
         room.start(ALONE)
@@ -107,7 +107,7 @@ def test_load_balancers_of_the_go_program_are_told_and_left_to_a_person() -> Non
     assert (len(told), left) == (1, 1)
 
 
-def test_the_credential_of_another_guest_of_the_same_name_costs_nobody_an_address() -> None:
+def test_the_credential_of_another_guest_of_the_same_name_costs_no_service_its_address() -> None:
     """The guest behind the credential has the same name, and none of our services."""
 
     async def story(room: Room) -> tuple[list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""What cannot work is told once, on the service, in words that somebody can act on; and nothing else happens.
+"""What cannot work is told once, on the service, in words that an operator can act on; and nothing else happens.
 
 Each case runs the whole program. One event: what was wanted, what was found, what to do. The service is left as its
 user wrote it, and after its deletion nothing is left at Harvester.
@@ -108,7 +108,7 @@ CASES: dict[str, Case] = {
     "a pool of others": Case(("no matched IPPool", "Cluster:demo"), setup=foreign_pool),
     "empty pool": Case(("no IP addresses available",), setup=empty_pool),
     "full pool": Case(("no IP addresses available", "10.1.0.10-10.1.0.10"), setup=full_pool),
-    "primary missing": Case(("default/nobody", PRIMARY), {"primary": "nobody", "ipam": ""}),
+    "primary missing": Case(("default/absent", PRIMARY), {"primary": "absent", "ipam": ""}),
     "primary is itself": Case(("default/web",), {"primary": "web", "ipam": ""}),
     "primary is a secondary": Case(("default/second",), {"primary": "second", "ipam": ""}, a_chain),
     "primary elsewhere": Case(("first", "team/first"), {"primary": "first", "ipam": ""}, a_primary_elsewhere),
@@ -157,7 +157,7 @@ async def _tell(case: Case) -> tuple[list[Raw], Raw, Raw, list[Raw], Raw | None,
 
 
 async def _mend(room: Room) -> None:
-    """Whoever cannot reach Harvester at all cannot clean up either: the credential is put right."""
+    """Without a connection to Harvester nothing can be cleaned up: the credential is corrected."""
     room.host.api.tokens["renewed"] = ("system:serviceaccount:default:demo", (), None)
     room.files[CLOUD_CONFIG] = a_cloud_config("renewed")
     await room.pass_time(180)

@@ -16,7 +16,7 @@ from windrow.kubernetes.objects import Raw, annotations_of, finalizers_of, label
 from windrow.kubernetes.resources import EVENT, SERVICE
 from windrow.testing.clock import run_driven
 
-from .service_invariants import Witness, find_faults, look, name_for
+from .service_invariants import InvariantChecker, find_faults, look, name_for
 from .service_rig import ADDRESSES, CLEANUP, INTERFACE, Room, a_room, a_service, service_ref
 
 CREATE, UPDATE, DELETE = frozenset({"create"}), frozenset({"update", "patch"}), frozenset({"delete"})
@@ -29,13 +29,13 @@ def tell(story: Callable[[Room], Awaitable[Any]], *flags: str, started: bool = T
 
     async def whole() -> Any:
         async with a_room(1, **kind) as room:
-            witness = Witness(room)
+            checker = InvariantChecker(room)
             if started:
                 room.start(NO_ELECTION, *flags)
                 await room.pass_time(5)
             found = await story(room)
             await room.pass_time(60)
-            assert witness.faults + find_faults(await look(room)) == []
+            assert checker.faults + find_faults(await look(room)) == []
             return found
 
     return run_driven(whole())
@@ -72,7 +72,7 @@ def test_issue_7449_an_address_that_comes_late_costs_no_load_balancer_and_is_nev
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.01, 0.03, 0.06, 0.09, 0.12, 0.2, 0.4, 5.0])
-def test_issue_8318_a_service_deleted_at_any_moment_of_its_birth_leaves_nothing(after_s: float) -> None:
+def test_issue_8318_a_service_deleted_at_any_moment_of_its_creation_leaves_nothing(after_s: float) -> None:
     async def story(room: Room) -> tuple[list[Raw], Raw]:
         await room.make_pool("10.1.0.10-12")
         await room.pass_time(1)
@@ -149,7 +149,7 @@ def test_issue_9019_a_service_that_others_write_at_the_same_time_loses_nothing()
 
 @pytest.mark.parametrize("number", [5918, 7542])
 def test_issue_5918_and_7542_an_answer_that_is_lost_makes_no_second_load_balancer(number: int) -> None:
-    """Both report addresses that were held twice or by nobody; here the answer to each kind of write is lost."""
+    """Both report addresses that were allocated twice or to no service; here the answer to each kind of write is lost."""
     verbs = {5918: CREATE, 7542: DELETE}[number]
 
     async def story(room: Room) -> tuple[str, int]:

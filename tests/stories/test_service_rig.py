@@ -74,7 +74,7 @@ def test_a_seed_tells_the_same_life_each_time() -> None:
 
 
 def test_the_invariants_notice_a_program_that_does_nothing() -> None:
-    """A check that cannot fail is a defect: services that nobody serves are told."""
+    """A check that cannot fail is a defect: services without a load balancer are reported."""
 
     async def story() -> list[str]:
         from .service_invariants import find_faults, look

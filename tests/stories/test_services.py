@@ -28,7 +28,7 @@ from .cluster_invariants import Founded
 from .cluster_rig import a_cluster, compare, post, stock
 from .cluster_rig import a_pool as a_machine_pool
 from .harvester_rig import boot, eventually, order, vmi_ref
-from .service_invariants import Witness, find_faults, look
+from .service_invariants import InvariantChecker, find_faults, look
 from .service_rig import (
     ADDRESSES,
     CLEANUP,
@@ -51,7 +51,7 @@ def tell(name: str, story: Story, **kind: Any) -> None:
 
     async def whole() -> tuple[list[str], list[str]]:
         async with a_room(1, **kind) as room:
-            witness = Witness(room)
+            checker = InvariantChecker(room)
             room.start()
             await room.pass_time(10)
             narrator = Narrator(room)
@@ -59,7 +59,7 @@ def tell(name: str, story: Story, **kind: Any) -> None:
             await story(room, narrator)
             await room.pass_time(120)
             narrator.close()
-            return narrator.lines, witness.faults + find_faults(await look(room))
+            return narrator.lines, checker.faults + find_faults(await look(room))
 
     lines, faults = run_driven(whole())
     print("\n".join(lines))

@@ -1,4 +1,4 @@
-"""The cloud provider may be killed before and after any write, and nobody can tell afterwards.
+"""The cloud provider may be killed before and after any write, and the objects afterwards are the same.
 
 A calm life shows every write. Then, for each of them, two more lives: the process dies before the write is sent, and
 after it was carried out but before its answer was heard. A new process takes over a second later. At the end of each
@@ -22,11 +22,11 @@ from windrow.kubernetes.resources import EVENT, SERVICE
 from windrow.testing.clock import run_driven
 
 from .crashes import AtWrite, Write
-from .service_invariants import Witness, find_faults, look
+from .service_invariants import InvariantChecker, find_faults, look
 from .service_rig import Room, a_room
 
 Chapter = Callable[[Room], Awaitable[Any]]
-# A process that is not there, and the back-off of whoever it kept waiting.
+# A process that is not there, and the back-off of those that waited for it.
 PATIENCE_S = 90.0
 
 
@@ -79,7 +79,7 @@ LIVES: dict[str, tuple[Chapter, ...]] = {
 
 
 @dataclass
-class Told:
+class Result:
     """One life: what stood there after each chapter, what was written, what was wrong."""
 
     states: list[dict[str, Raw]] = field(default_factory=list)
@@ -96,11 +96,11 @@ class Told:
         )
 
 
-def tell(chapters: tuple[Chapter, ...], fate: AtWrite | None = None) -> Told:
-    async def whole() -> Told:
-        told = Told()
+def tell(chapters: tuple[Chapter, ...], fate: AtWrite | None = None) -> Result:
+    async def whole() -> Result:
+        told = Result()
         async with a_room(1) as room:
-            witness = Witness(room)
+            checker = InvariantChecker(room)
             await room.make_pool("10.1.0.10-12")
             room.start("--leader-elect=false")
             await room.pass_time(5)
@@ -112,7 +112,7 @@ def tell(chapters: tuple[Chapter, ...], fate: AtWrite | None = None) -> Told:
                 told.states.append(await _state(room))
                 told.faults += find_faults(await look(room))
             told.writes, told.deaths = room.writes, len(room.deaths)
-            told.faults += witness.faults
+            told.faults += checker.faults
         return told
 
     return run_driven(whole())
@@ -155,10 +155,10 @@ _PASSING = {
 _HASH = re.compile(r"(demo-default-[a-z]+)-[0-9a-f]{8}")
 
 
-def find_differences(told: Told, calm: Told) -> list[str]:
+def find_differences(told: Result, calm: Result) -> list[str]:
     found = [*told.faults]
     if not told.deaths:
-        found.append("nobody died")
+        found.append("no process died")
     for place, (state, wanted) in enumerate(zip(told.states, calm.states, strict=True)):
         for key in sorted(state.keys() | wanted.keys()):
             # What was told before a death may be told once more, and what was about to be told may be lost.

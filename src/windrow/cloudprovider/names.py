@@ -62,7 +62,7 @@ DEFAULT_CLUSTER_NAME = "kubernetes"
 
 # --- services ---
 
-# Whoever runs the framework's service controller uses this one finalizer and this one name for its events.
+# The finalizer and the event source of the framework's service controller.
 FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
 SERVICE_EVENTS = "service-controller"
 

@@ -62,7 +62,7 @@ def definition(kind):
     }
 
 
-class World:
+class Rig:
     """Harvester at 10.0.0.1, the guest cluster at 10.0.0.2, and the program between them."""
 
     def __init__(self, may=None):
@@ -128,7 +128,7 @@ class World:
         return self.files[path]
 
     def another_harvester(self):
-        """One that nobody has used yet, with the same credential."""
+        """A new one, with the same credential."""
         other = ApiServer(MemoryStore(), self.clock, Rng("other"), name="other", tls=TlsIdentity(CHAIN, KEY))
         other.tokens.update(self.host.tokens)
         for kind in (VM, VMI, BALANCER):
@@ -235,7 +235,7 @@ def tell(story, may=None):
     """Run `story(world)`; in the guest cluster the program may do what `may` allows."""
 
     async def whole():
-        world = World(may)
+        world = Rig(may)
         try:
             return await story(world)
         finally:

@@ -270,7 +270,7 @@ def test_every_fault_of_a_kubeconfig_names_the_file_and_its_flag_on_one_line(sou
     assert "\n" not in fault
 
 
-def test_a_certificate_that_the_kubeconfig_names_and_nobody_can_read_is_a_fault_of_the_kubeconfig():
+def test_a_certificate_that_the_kubeconfig_names_and_that_cannot_be_read_is_a_fault_of_the_kubeconfig():
     config = render_kubeconfig(HOST, "x").replace(
         "server: https://h:6443", "server: https://h:6443\n    certificate-authority: ca.crt"
     )
@@ -394,7 +394,7 @@ async def test_a_place_that_may_not_be_ours_is_not_gone_to_and_told_once(tmp_pat
     assert f"{change.get('namespace', 'default')} is not ours" in site.said[0]
 
 
-async def test_a_401_makes_nobody_go_to_a_place_that_was_not_vetted(tmp_path):
+async def test_a_401_uses_no_namespace_that_was_not_validated(tmp_path):
     site = Site(tmp_path)
     way = site.open()
     way.validate = doubt
@@ -405,7 +405,7 @@ async def test_a_401_makes_nobody_go_to_a_place_that_was_not_vetted(tmp_path):
     assert not await look_twice(way)
 
 
-async def test_a_file_that_changes_while_its_place_is_vetted_is_not_taken(tmp_path):
+async def test_a_file_that_changes_while_it_is_validated_is_not_taken(tmp_path):
     site = Site(tmp_path)
     way = site.open()
 

@@ -27,7 +27,7 @@ async def writes(world, span):
 
 
 @pytest.mark.parametrize("by", ["its hardware", "its guest agent"])
-def test_issue_11580_the_zone_of_a_vm_goes_to_the_node_it_is_and_nobody_is_tainted(by):
+def test_issue_11580_the_zone_of_a_vm_goes_to_the_node_it_is_and_no_node_is_tainted(by):
     async def story(world):
         uuid = {"its hardware": A, "its guest agent": ""}[by]
         await world.make_vm("vm-7", "192.168.1.5", uuid=uuid)
@@ -168,7 +168,7 @@ def test_issue_11682_a_machine_that_takes_over_a_fixed_host_name_is_itself():
     assert tell(story) == (["other"], True)
 
 
-def test_issue_9502_vms_that_come_and_go_at_once_stop_nobody():
+def test_issue_9502_vms_that_come_and_go_at_once_stop_no_node():
     async def story(world):
         await settled(world, "w1")
         for _ in range(10):
@@ -272,7 +272,7 @@ OF_WEB = {"cluster": "demo", "serviceNamespace": "default", "serviceName": "web"
 
 
 def test_issue_6751_the_address_of_a_service_is_not_shown_as_the_nodes():
-    """kube-vip binds the address to the node's card, where the guest agent reports it. Nobody has to exclude it."""
+    """kube-vip binds the address to the node's card, where the guest agent reports it. It need not be excluded."""
 
     async def story(world):
         await settled(world, "w1")

@@ -190,7 +190,7 @@ def test_a_harvester_that_knows_none_of_our_vms_is_the_wrong_one():
         for name in ("w1", "w2"):
             await world.lose_vm(name)
             await world.be_ready(name, False)
-        await world.make_vm("somebody-else", "192.168.1.9", cluster="other")
+        await world.make_vm("of-another", "192.168.1.9", cluster="other")
         await asyncio.sleep(3600)
         return len(await world.cluster.list(NODE))
 
@@ -231,7 +231,7 @@ def test_the_networks_of_the_guests_are_mapped():
 
 
 @pytest.mark.parametrize("data", [None, {"interface-nad-mapping": "{}"}, {"interface-nad-mapping": "spoilt"}])
-def test_a_map_of_networks_that_somebody_spoils_is_mended(data):
+def test_a_map_of_networks_that_is_overwritten_is_restored(data):
     ref = CONFIG_MAP.ref("harvester-nad-mapping", "kube-system")
 
     async def story(world):
@@ -313,7 +313,7 @@ def test_a_refused_request_has_the_credential_read_at_once():
     assert tell(story) == ([], [])
 
 
-def test_whoever_was_refused_does_not_wait_on_once_there_is_a_new_credential():
+def test_a_rejected_program_does_not_wait_on_once_there_is_a_new_credential():
     async def story(world):
         world.host.tokens.pop("harvester-token")
         await world.make_vm("w1", "192.168.1.1")
@@ -359,7 +359,7 @@ def test_where_only_a_new_mount_shows_the_new_credential_the_program_ends_and_gi
     assert "only a new mount shows the newer /cloud-config; exiting, so that the pod restarts" in last
 
 
-def test_whoever_stands_by_ends_too_where_only_a_new_mount_shows_the_new_credential():
+def test_a_standby_ends_too_where_only_a_new_mount_shows_the_new_credential():
     async def story(world):
         held = {"holderIdentity": "another", "leaseDurationSeconds": 86400}
         await world.cluster.create(LEASE, new_object(LEASE, LEASE_REF.name, LEASE_REF.namespace, spec=held))
@@ -543,7 +543,7 @@ async def test_a_bad_start_ends_with_one_and_says_why(argv, words):
 
 
 @pytest.mark.parametrize("argv", [[], ["--nonsense"], ["foo"]])
-async def test_whoever_gets_the_flags_wrong_is_shown_the_way_to_the_help(argv):
+async def test_a_usage_error_shows_the_way_to_the_help(argv):
     lines = []
 
     await run(argv, {}, None, None, LoopClock(), Rng(1), line_logger(lines.append))
@@ -565,7 +565,7 @@ def test_a_cloud_config_without_a_namespace_is_warned_about(namespace, warnings)
     assert all(line.startswith("warning: --cloud-config /cloud-config: ") for line in told)
 
 
-def test_an_error_that_nobody_foresaw_ends_the_program_with_the_lease_given_back():
+def test_an_unexpected_error_ends_the_program_with_the_lease_given_back():
     async def story(world):
         class Full(Exception):
             pass

@@ -8,7 +8,7 @@ from .rig import tell
 from .services.rig import tell as tell_of_services
 
 
-def test_a_depth_is_asked_for_whenever_somebody_looks():
+def test_a_depth_is_asked_for_at_each_scrape():
     metrics, waiting = Metrics(), []
     metrics.register_queue("service", lambda: len(waiting))
     before = metrics.value("workqueue_depth", name="service")

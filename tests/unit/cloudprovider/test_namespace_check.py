@@ -84,7 +84,7 @@ def test_a_service_deleted_while_the_place_is_in_doubt_goes_with_its_load_balanc
     assert tell(story) == (True, None, [])
 
 
-def test_a_load_balancer_deleted_while_nobody_looked_is_made_again_where_our_vms_are():
+def test_a_load_balancer_deleted_while_no_program_ran_is_made_again_where_our_vms_are():
     async def story(world):
         slipped = Slipped(world)
         await slipped.settle()

@@ -20,7 +20,7 @@ from .rig import SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, ZONE_BETA, tell
 
 LIVES = int(os.environ.get("WINDROW_SEEDS", "20"))
 MACHINES = ("w1", "w2", "w3", "w4")
-STAYS = "anchor"  # one VM that nobody touches, so that the namespace is known to be ours
+STAYS = "anchor"  # one VM that stays, so that the namespace is known to be ours
 STEPS = 25
 
 
@@ -46,7 +46,7 @@ class Flaky:
         return reply
 
     def lead_to(self, door):
-        """Whoever watches must begin anew."""
+        """Watches must begin again."""
         self.door = door
         for scope in tuple(self._scopes):
             scope.reschedule(asyncio.get_running_loop().time())

@@ -19,7 +19,7 @@ class Clock:
         return self.at
 
 
-class Candidate:
+class FakeElector:
     ref = LEASE.ref("cloud-controller-manager", "kube-system")
 
     def __init__(self, is_leader):
@@ -30,7 +30,7 @@ class Process:
     def __init__(self, *, is_leader=True):
         self.clock, self.metrics = Clock(), Metrics()
         self.vitals = ProcessHealth(Options(), self.metrics, self.clock)
-        self.candidate = Candidate(is_leader)
+        self.candidate = FakeElector(is_leader)
         self.vitals.set_elector(self.candidate)
         self.pages = self.vitals.endpoints(None)
 
@@ -52,7 +52,7 @@ async def test_a_lease_that_is_twenty_seconds_overdue_is_an_illness():
     assert "failed election to renew leadership on lease cloud-controller-manager" in body
 
 
-async def test_whoever_stands_by_is_well_and_ready_however_old_the_lease():
+async def test_a_standby_is_healthy_and_ready_however_old_the_lease():
     process = Process(is_leader=False)
     process.clock.at += timedelta(days=1)
 
@@ -104,7 +104,7 @@ class Guest:
         return Reply(201, dumps({**review, "status": status}))
 
 
-def test_a_crowd_of_made_up_tokens_keeps_nobody_from_the_metrics_who_was_let_in_before():
+def test_a_crowd_of_made_up_tokens_keeps_no_authorized_client_from_the_metrics():
     async def story():
         clock, guest = LoopClock(), Guest()
         pages = ProcessHealth(Options(), Metrics(), clock).endpoints(guest)

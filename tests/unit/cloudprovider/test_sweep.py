@@ -158,7 +158,7 @@ def test_two_services_by_dhcp_do_not_share_an_address():
 # --- carried out --------------------------------------------------------------------------------------------------
 
 
-class Stage:
+class SweepRig:
     def __init__(self, mode="delete"):
         self.clock = LoopClock()
         self.lines = []
@@ -233,7 +233,7 @@ class Line:
 
 def tell(story, mode="delete"):
     async def whole():
-        stage = Stage(mode)
+        stage = SweepRig(mode)
         try:
             return await story(stage)
         finally:
@@ -246,7 +246,7 @@ HOUR = 3600
 
 
 async def an_orphan(stage, **more):
-    """A guest with its own service, and one load balancer that nobody has."""
+    """A guest with its own service, and one load balancer without a service."""
     stage.guest_uid = await stage.make_service("kubernetes")
     return await stage.make_orphan(mark=stage.guest_uid, **more)
 
@@ -401,7 +401,7 @@ def test_an_api_that_fails_deletes_nothing_and_is_asked_again_after_an_hour(side
     async def story(stage):
         async def happens(request):
             if side in request.path:
-                raise Unreachable("nobody answers")
+                raise Unreachable("no answer")
 
         lines = await ripe(stage, happens)
         kept = len(await stage.balancers())
@@ -411,7 +411,7 @@ def test_an_api_that_fails_deletes_nothing_and_is_asked_again_after_an_hour(side
 
     lines, kept, left = tell(story)
 
-    assert "failed to delete orphan: nobody answers" in lines[0]
+    assert "failed to delete orphan: no answer" in lines[0]
     assert (kept, left) == (1, [])
 
 
@@ -424,7 +424,7 @@ def test_an_orphan_that_cannot_be_deleted_does_not_keep_the_others():
 
         async def happens(request):
             if request.method == "DELETE" and request.path.endswith(first):
-                raise Unreachable("nobody answers")
+                raise Unreachable("no answer")
 
         stage.to_host.before = happens
         await stage.start()
@@ -435,7 +435,7 @@ def test_an_orphan_that_cannot_be_deleted_does_not_keep_the_others():
     assert tell(story) == (2, 1, True)
 
 
-def test_what_somebody_relabelled_meanwhile_is_his():
+def test_what_was_relabelled_meanwhile_is_kept():
     async def story(stage):
         async def happens(request):
             if "/loadbalancers/" in request.path and request.method == "GET":

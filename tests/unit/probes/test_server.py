@@ -60,7 +60,7 @@ async def test_a_fault_of_ours_is_an_answer_and_stays_ours(caplog):
     assert "secret detail" in caplog.text
 
 
-async def test_a_port_that_somebody_has_is_told_as_go_tells_it():
+async def test_a_port_that_is_taken_has_the_error_text_of_go():
     async with a_site(echo) as site:
         with pytest.raises(CannotListen) as caught:
             await a_site(echo, port=site.port).__aenter__()

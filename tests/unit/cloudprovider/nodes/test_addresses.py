@@ -139,7 +139,7 @@ BOTH = ("10.0.0.1", "fd00::1", "10.0.0.2", "fd00::2")
             ["ExternalIP 10.0.0.1", "ExternalIP fd00::1"],
         ),
         (
-            "an annotation that nobody can read makes all external",
+            "an annotation that cannot be read makes all external",
             ("10.0.0.1",),
             a_node("ten"),
             IN_TEN,
@@ -230,7 +230,7 @@ def test_each_mode_chooses_and_hides_by_its_own_rules(mode, reported, node, opti
         (("10.0.0.50", "10.0.0.1"), a_node(), PLAIN, ["InternalIP 10.0.0.1"]),
         (("10.0.0.50", "10.0.0.1"), a_node(), IN_TEN, ["InternalIP 10.0.0.1"]),
         (("10.0.0.1", "10.0.0.50"), a_node("10.0.0.1"), PLAIN, ["InternalIP 10.0.0.1"]),
-        # A service that shows a node's own address takes it from nobody.
+        # A service that shows a node's own address does not take it from the node.
         (("10.0.0.50",), a_node(), PLAIN, ["InternalIP 10.0.0.50"]),
         (
             ("10.0.0.50", "10.0.0.1"),

@@ -93,7 +93,7 @@ NODE = GuestNode("w1", "node-uid", system_uuid="aa")
         ("the hardware of another cluster's VM", Candidates([STRANGER], [on("w1", "aa")]), None),
         ("a VM whose hardware is not told", Candidates([W1], [on("w1")]), VmFound(W1)),
         ("a VM that does not run", Candidates([W1]), VmFound(W1)),
-        ("other hardware, nobody asked yet", Candidates([W1], [on("w1", "bb")]), None),
+        ("other hardware, not asked yet", Candidates([W1], [on("w1", "bb")]), None),
         ("other hardware, and the guest is silent", Candidates([W1], [on("w1", "bb")], {}), VmFound(W1)),
         (
             "other hardware, and the guest confirms",

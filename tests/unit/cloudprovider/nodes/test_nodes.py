@@ -155,7 +155,7 @@ def test_a_node_whose_kubelet_address_is_not_confirmed_waits_and_says_why(instan
     assert words in found.waits_for
 
 
-def test_a_kubelet_address_that_nobody_can_read_keeps_the_taint_and_says_what_to_correct():
+def test_a_kubelet_address_that_cannot_be_read_keeps_the_taint_and_says_what_to_correct():
     found = plan(replace(INITIAL, provided_ip="ten"))
 
     assert found.changes == ()
@@ -185,7 +185,7 @@ def test_the_first_write_does_not_empty_the_addresses_of_a_node_that_shows_some(
 
 @pytest.mark.parametrize(
     ("identity", "words"),
-    [(VmUnknown("nobody knows"), "nobody knows"), (VmMissing("old"), "no VirtualMachine has the uid old")],
+    [(VmUnknown("not known"), "not known"), (VmMissing("old"), "no VirtualMachine has the uid old")],
 )
 def test_a_fresh_node_without_a_vm_waits(identity, words):
     found = plan(INITIAL, identity, None)
@@ -298,7 +298,7 @@ def test_labels_of_the_go_program_are_adopted_by_a_record_and_not_written_again(
     assert kinds(found) == [RecordAnnotation]
 
 
-def test_a_record_that_nobody_can_read_takes_no_label_away():
+def test_a_record_that_cannot_be_read_takes_no_label_away():
     node = replace(SETTLED, topology_record={})
 
     assert plan(node, instance=replace(RUNNING, zone="", region="")).changes == ()

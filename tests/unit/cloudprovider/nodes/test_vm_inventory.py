@@ -23,7 +23,7 @@ class Harvester:
         found = [{"metadata": {"name": uid, "uid": uid}} for uid in self.uids]
         await asyncio.sleep(1)
         if self.fails:
-            raise Unreachable("nobody answers")
+            raise Unreachable("no answer")
         return Reply(200, dumps({"items": found, "metadata": {"resourceVersion": "1"}}))
 
 

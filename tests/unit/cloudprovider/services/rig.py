@@ -1,6 +1,6 @@
 """A guest's API, Harvester's load balancer controller, a kube-vip, and the service controller between.
 
-Nothing touches a socket; time passes when nobody has work. What goes to either side passes a `Cable`, which counts
+Nothing touches a socket; time passes when all tasks wait. What goes to either side passes a `FaultyTransport`, which counts
 and breaks.
 """
 
@@ -41,7 +41,7 @@ from windrow.testing.clock import NOON, LoopClock, run_driven
 CLUSTER = "demo"
 
 
-class Cable:
+class FaultyTransport:
     """The way to one API server."""
 
     def __init__(self, local, label, calls):
@@ -49,7 +49,7 @@ class Cable:
         self._streams = set()
         self.is_cut = False
         self.refusal = None  # a Reply instead of any answer
-        self.denies = ""  # verb and resource that an admission webhook lets nobody do
+        self.denies = ""  # verb and resource that an admission webhook denies
         self.breaks = []  # (verb and resource, before or after): once each
         self.lag_s = 0.0  # of each event of a watch
         self.lists_in_s = 0.0
@@ -104,7 +104,7 @@ class Cable:
         self.flows.clear()
 
     def cut(self):
-        """From now on nobody gets through, and watches break."""
+        """From now on no request gets through, and watches break."""
         self.is_cut = True
         self.break_watches()
 
@@ -124,7 +124,7 @@ class Cable:
         pass
 
 
-class World:
+class Rig:
     """Guest objects through `guest`, Harvester's through `harvester`."""
 
     def __init__(self, tasks, version="v1.8.2", seed=1):
@@ -136,8 +136,8 @@ class World:
         self.guest_api = ApiServer(MemoryStore(), self.clock, rng, name="guest")
         self.harvester, self.guest = self.host_api.local("admin"), self.guest_api.local("user")
         self.calls = Counter()
-        self.host_cable = Cable(self.host_api.local("provider"), "host", self.calls)
-        self.guest_cable = Cable(self.guest_api.local("provider"), "guest", self.calls)
+        self.host_cable = FaultyTransport(self.host_api.local("provider"), "host", self.calls)
+        self.guest_cable = FaultyTransport(self.guest_api.local("provider"), "guest", self.calls)
         self.lines = []
         self.metrics = Metrics()
         self._provider = None
@@ -145,7 +145,7 @@ class World:
         self._starts = 0
 
     async def set_up(self):
-        # Every cluster has this service from birth; its uid tells clusters of one name apart.
+        # Every cluster has this service from the beginning; its uid distinguishes clusters of one name.
         if await self.guest.find(SERVICE.ref("kubernetes", "default")) is None:
             raw = new_object(SERVICE, "kubernetes", "default", spec={"ports": [a_port(443)]})
             await self.guest.create(SERVICE, raw)
@@ -254,7 +254,7 @@ class World:
         """What `holds()` gives as soon as it is something."""
         end = self.clock.now().timestamp() + within_s
         while not (found := await holds()):
-            assert self.clock.now().timestamp() < end, "waited in vain"
+            assert self.clock.now().timestamp() < end, "timed out"
             await asyncio.sleep(0.05)
         return found
 
@@ -307,7 +307,7 @@ def tell(story, **rest):
 
     async def whole():
         async with asyncio.TaskGroup() as tasks:
-            world = World(tasks, **rest)
+            world = Rig(tasks, **rest)
             await world.set_up()
             result = await story(world)
             for task in asyncio.all_tasks() - {asyncio.current_task()}:

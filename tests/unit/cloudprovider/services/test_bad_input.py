@@ -93,7 +93,7 @@ def test_a_full_pool_says_how_to_get_room_and_nothing_is_created_or_deleted_mean
 def test_a_full_pool_is_left_when_the_service_names_another():
     async def story(world):
         await world.pool(last=10)
-        await world.pool("other", first=50, last=60, cluster="nobody")
+        await world.pool("other", first=50, last=60, cluster="absent")
         world.start()
         await world.serve("first")
         await world.settle()
@@ -114,8 +114,8 @@ PRIMARY = [("web", {})]
 @pytest.mark.parametrize(
     ("primary", "words"),
     [
-        ("default/nobody", "primary service default/nobody does not exist"),
-        ("nobody", "primary service default/nobody does not exist"),
+        ("default/absent", "primary service default/absent does not exist"),
+        ("absent", "primary service default/absent does not exist"),
         ("other/web", "primary service other/web does not exist, but default/web does"),
         ("bad", "names itself"),
         ("default/bad", "names itself"),
@@ -140,7 +140,7 @@ def test_a_primary_that_cannot_be_one_is_refused(primary, words):
     assert len(balancers) == 1
 
 
-def test_a_port_that_somebody_has_at_the_shared_address_is_refused():
+def test_a_port_that_is_taken_at_the_shared_address_is_refused():
     made = [*PRIMARY, ("second", {"primary": "web", "ports": (81, 82)})]
     service, balancers = one_complaint(
         "port 82 (TCP) has been used in service default/second", made=made, primary="web", ports=(82,)
@@ -344,7 +344,7 @@ def test_annotations_that_mean_nothing_any_more_are_named_once_with_what_to_use(
 def test_an_address_that_was_wished_for_and_not_given_is_told_with_how_to_fix_one():
     async def story(world):
         await world.pool()
-        await world.pool("one", first=99, last=99, cluster="nobody")
+        await world.pool("one", first=99, last=99, cluster="absent")
         world.start()
         await world.serve(spec={"loadBalancerIP": "10.1.0.99"})
         await world.serve("fixed", spec={"loadBalancerIP": "10.1.0.99"}, pool="one")

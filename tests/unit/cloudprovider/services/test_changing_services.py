@@ -191,7 +191,7 @@ def test_a_leftover_that_cannot_go_is_named_and_not_waited_for_without_end(holds
 def test_a_change_of_pool_takes_the_old_address_off_the_network_first():
     async def story(world):
         await settled(world, pool="pool")
-        await world.pool("other", first=50, last=60, cluster="nobody")
+        await world.pool("other", first=50, last=60, cluster="absent")
         await world.annotate(pool="other")
 
         async def is_free():
@@ -368,7 +368,7 @@ def test_a_service_that_went_without_waiting_for_us_leaves_no_load_balancer():
     assert tell(story) == {}
 
 
-def test_the_finalizer_comes_back_when_somebody_takes_it_from_a_living_service():
+def test_the_finalizer_comes_back_when_it_is_removed_from_a_living_service():
     async def story(world):
         await settled(world)
         await world.guest.patch(WEB, {"metadata": {"finalizers": None}})
@@ -378,7 +378,7 @@ def test_the_finalizer_comes_back_when_somebody_takes_it_from_a_living_service()
     assert tell(story) == (True, {"guest PATCH services": 1})
 
 
-def test_a_service_takes_its_name_when_somebody_elses_load_balancer_goes():
+def test_a_service_takes_its_name_when_the_load_balancer_of_another_owner_goes():
     async def story(world):
         await world.pool()
         service = await world.serve()
@@ -397,7 +397,7 @@ def test_a_service_takes_its_name_when_somebody_elses_load_balancer_goes():
     assert tell(story) == (None, True)
 
 
-def test_a_load_balancer_of_somebody_else_is_neither_used_nor_deleted():
+def test_a_load_balancer_of_another_owner_is_neither_used_nor_deleted():
     async def story(world):
         await world.pool()
         service = await world.serve()
@@ -427,7 +427,7 @@ def test_a_load_balancer_of_somebody_else_is_neither_used_nor_deleted():
     assert left
 
 
-def test_a_load_balancer_that_somebody_deleted_is_made_again_with_its_address():
+def test_a_load_balancer_that_was_deleted_is_made_again_with_its_address():
     async def story(world):
         await settled(world)
         ref = kinds.LOAD_BALANCER.ref(name_of(await world.balancer()), "default")
@@ -493,7 +493,7 @@ def test_a_problem_that_is_over_is_not_the_last_word(trouble):
 
 def test_a_pool_that_is_corrected_is_not_blamed_for_the_one_before():
     async def story(world):
-        await world.pool("good", cluster="nobody")
+        await world.pool("good", cluster="absent")
         world.start()
         await world.serve(pool="nowhere")
         await world.settle()
@@ -566,7 +566,7 @@ def test_a_pool_in_mode_dhcp_is_told_to_be_without_effect():
 def test_what_the_pool_moved_is_brought_to_the_service():
     async def story(world):
         await settled(world)
-        await world.pool("other", first=50, last=60, cluster="nobody")
+        await world.pool("other", first=50, last=60, cluster="absent")
         await world.annotate(pool="other")
         await world.settle()
         balancer = await world.balancer()

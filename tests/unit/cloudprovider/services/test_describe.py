@@ -59,8 +59,8 @@ def test_the_log_tells_the_life_of_a_service_in_plain_words():
     name, lines = tell(story)
 
     assert lines == [
-        f'info: {deed} service="default/web"'
-        for deed in (
+        f'info: {action} service="default/web"'
+        for action in (
             "finalizer added because it is about to have a load balancer on Harvester",
             f"load balancer {name} created because it has none",
             "annotations kube-vip.io/loadbalancerIPs=10.1.0.10 set because Harvester gave its address",

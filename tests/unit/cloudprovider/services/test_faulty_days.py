@@ -10,7 +10,7 @@ from windrow.kubernetes.objects import annotations_of, name_of, new_object
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import EVENT, SERVICE
 
-from .rig import CLUSTER, Cable, ingress, protected, tell
+from .rig import CLUSTER, FaultyTransport, ingress, protected, tell
 
 WEB = SERVICE.ref("web", "default")
 WRITES = (
@@ -23,7 +23,7 @@ WRITES = (
 
 
 async def check(world, services):
-    """Every service has its address, nobody else has one, and both sides say the same."""
+    """Every service has its address, no other service has one, and both sides say the same."""
     wanted = {}
     for name in services:
         service, balancer = await world.service(name), await world.balancer(name)
@@ -61,7 +61,7 @@ class Dead(Exception):
     """The process was killed."""
 
 
-class Mortal(Cable):
+class Mortal(FaultyTransport):
     """A way on which the process is killed at the n-th write, before or after it is carried out."""
 
     fuse = None
@@ -190,7 +190,7 @@ def test_the_finalizer_stays_although_the_watch_has_not_told_of_the_load_balance
     assert tell(story) == (True, {})
 
 
-def test_somebody_elses_load_balancer_is_not_deleted_on_old_news_of_it():
+def test_the_load_balancer_of_another_service_is_not_deleted_on_old_news_of_it():
     async def story(world):
         await world.pool()
         world.start()
@@ -443,7 +443,7 @@ def test_a_leftover_that_cannot_be_deleted_makes_no_flood_of_events():
     assert 1 < counts["SyncLoadBalancerFailed"] < 12  # told again before it expires
 
 
-def test_a_load_balancer_that_loses_its_status_for_a_moment_costs_nobody_the_address():
+def test_a_load_balancer_that_loses_its_status_for_a_moment_costs_no_service_its_address():
     async def story(world):
         await world.pool()
         world.start()

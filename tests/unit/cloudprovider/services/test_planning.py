@@ -99,7 +99,7 @@ def kinds(found):
         (replace(TOLD, pool="pool"), {"load_balancer": LB}, [UpdateLoadBalancer]),  # where it is from already
         (replace(TOLD, pool="other"), {"load_balancer": replace(LB, pool="other")}, [ClearStatus, PatchService]),
         (replace(TOLD, pool="other", ipam="dhcp"), {"load_balancer": replace(LB, ipam="dhcp")}, []),
-        # Somebody else's address.
+        # The address of another service.
         (replace(SECOND, finalizers=(), primary_label=None, addresses=None), {"sharing": SharedAddress(FRONT)}, [ENSURING, PatchService, ENSURED]),
         (SECOND, {"sharing": SharedAddress(FRONT)}, []),
         (SECOND, {"sharing": SharedAddress(FRONT), "load_balancer": LB}, [DeleteLoadBalancer]),
@@ -117,7 +117,7 @@ def kinds(found):
         (replace(TOLD, **ENDS), {"load_balancer": LB}, [DeleteLoadBalancer, DELETING]),
         (replace(TOLD, **ENDS), {"load_balancer": replace(LB, is_deleting=True)}, []),
         (replace(TOLD, **ENDS), {}, [RemoveFinalizer, DELETED]),
-        # Somebody else's finalizer keeps it, and kube-vip with it.
+        # Another finalizer keeps it, and kube-vip with it.
         (replace(TOLD, finalizers=(*TOLD.finalizers, "other"), **ENDS), {"load_balancer": LB}, [PatchService, ClearStatus, DeleteLoadBalancer, DELETING]),
         (replace(TOLD, finalizers=(*TOLD.finalizers, "other"), **ENDS), {}, [ClearStatus, RemoveFinalizer, DELETED]),
         (replace(TOLD, **ENDS), {"host": Unavailable("down")}, []),
@@ -187,7 +187,7 @@ def refused_for(seconds):
         (TOLD, {"load_balancer": NO_LONGER, "wait": refused_for(1)}, []),
         (TOLD, {"load_balancer": ITS_OWN, "wait": refused_for(60)}, []),
         (replace(TOLD, ipam="both"), {"load_balancer": ITS_OWN}, []),
-        # A new one is on its way, or nobody knows, or it was never ours.
+        # A new one is on its way, or its state is not known, or it was never ours.
         (TOLD, {}, [CreateLoadBalancer, ENSURING]),
         (TOLD, {"load_balancer": replace(LB, allocated=())}, []),
         (replace(TOLD, ipam="both"), {"host": Unavailable("down")}, []),
@@ -273,7 +273,7 @@ def test_what_is_refused_stays_protected_while_it_has_a_load_balancer(service):
     assert plan(bare, **state).actions == ()
 
 
-def test_an_address_of_somebody_else_is_not_recorded_as_in_use():
+def test_an_address_of_another_service_is_not_recorded_as_in_use():
     service = replace(TOLD, ipam="dhcp", addresses="0.0.0.0", ingress=("192.168.0.9",))
     load_balancer = replace(LB, ipam="dhcp", allocated=("0.0.0.0",), address="")
 
@@ -428,7 +428,7 @@ def test_a_refusal_of_another_pool_than_the_one_asked_for_is_old_news(asked, ref
         ("nowhere", "other", NO_POOL, "other"),
         ("nowhere", "", NO_POOL, ""),
         ("small", "", FULL, ""),
-        # Somebody chose it on Harvester, and it is not refused.
+        # An administrator chose it on Harvester, and it is not refused.
         ("special", "", "no matched IPPool with requirement &{}", None),
         ("special", "", "", None),
         ("", "other", FULL, "other"),
@@ -547,7 +547,7 @@ def test_what_a_service_before_it_left_behind_goes_also_from_one_that_cannot_be_
     shown = plan(
         replace(WEB, ipam="both"),
         orphans=(orphan,),
-        users=(replace(FRONT, addresses="10.1.0.9, 10.1.0.11"),),  # with a space: somebody has edited it
+        users=(replace(FRONT, addresses="10.1.0.9, 10.1.0.11"),),  # with a space: a user has edited it
     )
 
     assert "'both'" in found.problem

@@ -82,7 +82,7 @@ def a_balancer(policy, service, *, name=""):
 @st.composite
 def worlds(draw):
     policy, service = draw(st.sampled_from(POLICIES)), draw(a_service())
-    stray = a_balancer(policy, service, name="demo-default-web-00000000").map(
+    orphan = a_balancer(policy, service, name="demo-default-web-00000000").map(
         lambda one: replace(one, owner=policy.owner_for(service))
     )
     front = draw(a_service("front"))
@@ -91,7 +91,7 @@ def worlds(draw):
         service,
         NOON,
         load_balancer=draw(st.none() | a_balancer(policy, service)),
-        orphans=tuple(draw(st.lists(stray, max_size=1))),
+        orphans=tuple(draw(st.lists(orphan, max_size=1))),
         sharing=draw(st.sampled_from([OwnAddress(), OwnAddress(), SharedAddress(front), CannotShare("no")])),
         sharers=draw(st.sampled_from([(), (service,)])),
         users=tuple(draw(st.lists(a_service("user"), max_size=1))),
@@ -123,10 +123,10 @@ def test_no_plan_does_harm(world):
     for one in plan.actions:
         match one:
             case DeleteLoadBalancer(balancer=balancer):
-                assert balancer.owner == policy.owner_for(service), "somebody else's"
+                assert balancer.owner == policy.owner_for(service), "of another owner"
                 assert not balancer.is_deleting
             case UpdateLoadBalancer(balancer=balancer):
-                assert balancer.owner == policy.owner_for(service), "somebody else's"
+                assert balancer.owner == policy.owner_for(service), "of another owner"
                 assert one.annotations or one.pool or one.address
             case CreateLoadBalancer():
                 assert seen.load_balancer is None

@@ -76,7 +76,7 @@ def test_of_two_who_want_a_port_one_has_it(other, has_the_port):
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_nobody_joins_a_primary_that_is_to_go(ends):
+def test_no_service_joins_a_primary_that_is_to_go(ends):
     primary = replace(WEB, is_deleting=ends)
     found = find_sharing(a_secondary("one", "1"), lambda *_: primary)
 
@@ -117,7 +117,7 @@ def test_who_has_the_port_never_loses_it_to_who_wants_it():
         (replace(a_secondary("one", "2", shares=True), addresses=None, ingress=("10.1.0.10",)), True),
     ],
 )
-def test_an_address_is_used_by_whoever_shows_it(one, uses):
+def test_an_address_is_used_by_the_service_that_shows_it(one, uses):
     assert users_of(WEB, [WEB, one]) == ((one,) if uses else ())
 
 

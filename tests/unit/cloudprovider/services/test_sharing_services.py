@@ -189,7 +189,7 @@ def test_the_mode_of_a_secondary_is_taken_away_with_a_word():
 def test_secondaries_follow_their_primary_to_another_address():
     async def story(world):
         await three(world)
-        await world.pool("other", first=50, last=60, cluster="nobody")
+        await world.pool("other", first=50, last=60, cluster="absent")
         await world.annotate("web", pool="other")
         await world.settle()
         return [await world.address(name) for name in ("web", "one", "two")], await world.held()
@@ -200,7 +200,7 @@ def test_secondaries_follow_their_primary_to_another_address():
 def test_a_secondary_with_a_fault_leaves_the_address_that_its_primary_left():
     async def story(world):
         await world.pool(last=10)
-        await world.pool("other", first=50, last=60, cluster="nobody")
+        await world.pool("other", first=50, last=60, cluster="absent")
         world.start()
         await world.serve("web", pool="pool")
         await world.serve("one", primary="web", ports=(81,))
