@@ -308,7 +308,7 @@ def test_every_scene_of_a_deployment_leaves_the_same_objects(cluster: Cluster) -
             api = Ours(rig)
             for name, (do, count) in SCENES.items():
                 await do(api)
-                await rig.floor.wait_for(lambda count=count: is_settled(api, count))  # type: ignore[misc]
+                await rig.testbed.wait_for(lambda count=count: is_settled(api, count))  # type: ignore[misc]
                 seen[name] = await snapshot(api)
         return seen
 
@@ -412,10 +412,10 @@ def test_a_silent_node_means_the_same_for_pods_and_endpoints(cluster: Cluster) -
         async with a_rig("w1", "w2") as rig:
             api = Ours(rig)
             await begin(api)
-            await rig.floor.wait_for(lambda: is_settled(api, 2))
-            await rig.floor.cut_power("w1")
-            await rig.floor.wait_for(lambda: lost(api))
-            await rig.floor.sleep(1)
+            await rig.testbed.wait_for(lambda: is_settled(api, 2))
+            await rig.testbed.cut_power("w1")
+            await rig.testbed.wait_for(lambda: lost(api))
+            await rig.testbed.sleep(1)
             return await snapshot(api, tell_nodes=True)
 
     expected, found = asyncio.run(real()), run_driven(ours())

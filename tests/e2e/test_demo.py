@@ -72,12 +72,14 @@ def test_three_servers_and_two_workers_lose_machines_under_a_service_heal_and_le
 
 
 @needs_dump
+@pytest.mark.long
 def test_a_real_rancher_dump_comes_up_as_it_is_and_its_last_member_is_never_replaced(tmp_path: Path) -> None:
     report = report_of(tmp_path, "-f", str(RANCHER_DUMP))
 
     assert names(report) == ALWAYS | {"last-etcd-member-kept"}
 
 
+@pytest.mark.long
 def test_the_whole_demo_goes_through_a_docker_machine_plugin(tmp_path: Path) -> None:
     """The one-file driver where it has been built, else the same program as pip installs it."""
     built = Path(os.environ.get("WINDROW_DRIVER_ELF") or ROOT / "dist" / DRIVER)

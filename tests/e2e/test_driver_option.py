@@ -20,7 +20,7 @@ main()
 def test_a_program_that_is_no_driver_is_refused_at_once(tmp_path: Path, verb: str, program: str) -> None:
     said = Shell(tmp_path).complaint(verb, "--driver", program)
 
-    assert f"{program} is no docker-machine driver" in said
+    assert f"{program} is not a docker-machine driver" in said
     assert "make driver" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home"]
 

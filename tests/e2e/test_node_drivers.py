@@ -116,7 +116,7 @@ async def test_a_real_program_is_downloaded_verified_and_run(tmp_path: Path):
     active, installed, fields = await added(a_tar_gz((DRIVER, compiled(tmp_path))), tmp_path)
 
     assert active.status == "True", active.message
-    assert installed.message.startswith("the driver tiny, from https://127.0.0.1:")
+    assert installed.message.startswith("driver tiny from https://127.0.0.1:")
     assert fields == ["size"]
 
 

@@ -44,6 +44,7 @@ def build_in(folder: Path, environment: Mapping[str, str], umask: int) -> dict[s
 
 
 @pytest.mark.usefixtures("libraries")
+@pytest.mark.long
 def test_two_builds_in_different_places_are_the_same_to_the_byte(tmp_path: Path) -> None:
     one = build_in(tmp_path / "a", {"TZ": "UTC", "HOME": "/", "PYTHONHASHSEED": "1"}, 0o022)
     two = build_in(

@@ -9,16 +9,14 @@ from __future__ import annotations
 import os
 
 import pytest
+from tests.seeds import sampled
 
 from .service_chaos import live
 
 SEEDS = int(os.environ.get("WINDROW_SEEDS", "2000"))
 SAMPLE = 100
 CHUNK = 50
-CHUNKS = [
-    pytest.param(first, marks=[pytest.mark.long] if first >= SAMPLE else [])
-    for first in range(0, max(SEEDS, SAMPLE), CHUNK)
-]
+CHUNKS = sampled(range(0, max(SEEDS, SAMPLE), CHUNK), SAMPLE // CHUNK)
 
 
 @pytest.mark.timeout(600)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from tests.seeds import sampled
 
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
@@ -30,7 +31,7 @@ NAMES = ("a", "b", "c")
 STEPS = 40
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", sampled(range(12), 4))
 def test_invariants_hold_under_faults_and_the_harvester_recovers(seed):
     machines = {}
 

@@ -471,7 +471,8 @@ def test_a_cloud_config_that_breaks_is_told_once_and_the_old_credential_goes_on(
     assert (taints, renewed) == ([], [])
 
 
-def test_a_credential_that_ends_soon_is_told_ahead_with_the_cure():
+@pytest.mark.long  # two days under a credential of eight
+def test_a_credential_that_expires_soon_is_reported_ahead_with_a_hint():
     async def story(world):
         world.renew(a_token(NOON - timedelta(days=90), NOON + timedelta(days=8)))
         world.start()

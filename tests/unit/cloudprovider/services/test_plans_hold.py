@@ -105,7 +105,7 @@ def worlds(draw):
     )
 
 
-@settings(max_examples=1500)
+@settings(max_examples=300)
 @given(worlds())
 def test_no_plan_does_harm(world):
     policy, seen = world
