@@ -34,7 +34,7 @@ WIDER = [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.1", "rangeEnd": "10.1.0
 
 
 class Client:
-    """Whoever is outside: every request goes through the fault door, and no answer is taken for granted."""
+    """A client of the emulated Harvester: each request passes the faults, and no reply is taken for granted."""
 
     def __init__(self, harvester: Harvester) -> None:
         self.door = harvester.handler
@@ -42,7 +42,7 @@ class Client:
         self.answers: dict[int, int] = {}
 
     async def send(self, request: Request) -> Raw | None:
-        """The object answered; None when it is refused, or nobody knows."""
+        """The object of the reply; None where the request is refused or its outcome unknown."""
         with suppress(KubeError):
             reply = await self.door.send(replace(request, headers=self.headers), Peer())
             self.answers[reply.status] = self.answers.get(reply.status, 0) + 1
@@ -56,7 +56,7 @@ async def something(client: Client, rng: Rng) -> None:
     name, pool = BALANCERS[rng.below(len(BALANCERS))], ("one", "two")[rng.below(2)]
     ipam = ("pool", "pool", "dhcp")[rng.below(3)]
     other: Any = {"spec": {"ranges": (WIDER, RANGES["one"])[rng.below(2)]}}
-    deeds: list[Request] = [
+    requested: list[Request] = [
         requests.create(kinds.LOAD_BALANCER, a_balancer(name, ipam=ipam)),
         requests.create(kinds.LOAD_BALANCER, a_balancer(name)),
         requests.create(kinds.LOAD_BALANCER, a_balancer(name, ipPool=pool)),
@@ -70,7 +70,7 @@ async def something(client: Client, rng: Rng) -> None:
         requests.delete(pool_ref(pool)),
         requests.merge_patch(pool_ref("one"), other),
     ]
-    await client.send(deeds[rng.below(len(deeds))])
+    await client.send(requested[rng.below(len(requested))])
 
 
 async def follow_books(harvester: Harvester, seen: list[str]) -> None:
@@ -88,7 +88,7 @@ async def follow_books(harvester: Harvester, seen: list[str]) -> None:
 
 
 async def holds(harvester: Harvester) -> None:
-    """What is true whenever nobody is in the middle of something."""
+    """What holds while no request is under way."""
     line = harvester.api.local()
     balancers = [raw for raw in await line.list(kinds.LOAD_BALANCER) if not is_deleting(raw)]
     given = [address(raw) for raw in balancers if nested(raw, "status", "allocatedAddress", "ipPool")]
