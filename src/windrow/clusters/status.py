@@ -54,9 +54,14 @@ def derive_machine(
 
 
 def is_boot_step(machine: MachineState, wanted: Mapping[str, Any]) -> bool:
-    """Whether the new status of a machine that was never Ready differs within its phase only."""
+    """Whether the new status of a machine that was never Ready differs within its phase only.
+
+    The first address of the init server is no such step: every other machine waits for it.
+    """
     before = machine.record.status
     if machine.record.was_ready or machine.is_deleting:
+        return False
+    if machine.record.is_init_server and wanted.get("addresses") and not before.get("addresses"):
         return False
     fields = ("phase", "nodeRef")
     return all(before.get(field) == wanted.get(field, before.get(field)) for field in fields)

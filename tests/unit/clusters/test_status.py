@@ -27,7 +27,7 @@ from tests.unit.clusters.builders import (
 
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState
-from windrow.clusters.status import derive_cluster, derive_machine
+from windrow.clusters.status import derive_cluster, derive_machine, is_boot_step
 from windrow.core.clock import format_time
 from windrow.kubernetes.conditions import find_condition
 from windrow.machines.port import Problem
@@ -221,6 +221,28 @@ def test_each_step_of_a_machine_has_its_phase_and_its_sentence():
     assert phase(missing(W1))[0] == "Missing"
     assert phase(stopped(W1))[0] == "Stopped"
     assert phase(unready(W1))[0] == "NotReady"
+
+
+def test_the_first_sentence_of_a_created_machine_is_true_until_it_joins():
+    created = replace(nodeless(W1), vm=None)
+    init = record_of(created, is_init_server=True)
+
+    assert phase(created) == ("Provisioning", "VirtualMachine default/w1 to boot and register as a Node")
+    seen = look(a_newborn(SERVERS), [init])
+    wait = derive_machine(init, seen, plan_cluster(seen), {})["waiting"]
+    assert wait["for"] == "VirtualMachine default/w1 to boot and start the API server"
+
+
+def test_the_init_servers_first_address_is_written_at_once_other_boot_steps_later():
+    created = {"phase": "Provisioning", "waiting": {"for": "VirtualMachine default/w1 to boot"}}
+    worker = record_of(nodeless(W1), status=created, conditions=())
+    init = record_of(worker, is_init_server=True)
+    step = {"phase": "Provisioning", "addresses": ["10.0.0.1"]}
+
+    assert is_boot_step(worker, step)
+    assert not is_boot_step(init, step)
+    assert is_boot_step(init, {"phase": "Provisioning", "addresses": []})
+    assert is_boot_step(record_of(init, status=step), step | {"waiting": {"for": "another thing"}})
 
 
 def test_a_ready_node_without_a_provider_id_waits_for_the_cloud_provider():

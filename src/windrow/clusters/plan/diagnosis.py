@@ -205,7 +205,7 @@ def _apply(finding: Finding, machine: MachineState, pool: Pool, state: ClusterSt
                 "the machine is replaced" if missing else next_step_of_vm(machine),
             )
         case "unknown-vm":
-            return _unknown(machine)
+            return _unknown(machine, state)
         case "missing-vm":
             return _missing(machine, state)
         case "stopped-vm":
@@ -242,9 +242,15 @@ def _healthy(machine: MachineState, state: ClusterState) -> Diagnosis:
     return found
 
 
-def _unknown(machine: MachineState) -> Diagnosis:
+def _unknown(machine: MachineState, state: ClusterState) -> Diagnosis:
     if machine.vm is None and not machine.record.has_joined:
-        return _waiting("Provisioning", f"{machine.vm_ref} to be observed", "it boots and joins the cluster")
+        # Harvester has accepted it a moment ago. The status keeps this sentence for a while, see `is_boot_step`: it
+        # must stay true until the machine joins.
+        if _starts_cluster(machine, state):
+            what, then = "to boot and start the API server", "the other machines join"
+        else:
+            what, then = "to boot and register as a Node", "it becomes Ready"
+        return _waiting("Provisioning", f"{machine.vm_ref} {what}", then)
     why = machine.vm.because if machine.vm else "not observed yet"
     return _waiting(
         "Unknown",
@@ -326,7 +332,7 @@ def _boot_step(machine: MachineState, state: ClusterState) -> Diagnosis:
             f"{machine.vm_ref} to report an IP address{f' ({why})' if why else ''}",
             "it joins the cluster",
         )
-    if machine.record.is_init_server and not state.recorded.initialized:
+    if _starts_cluster(machine, state):
         return _waiting(
             "Provisioning",
             f"{machine.vm_ref} ({machine.address}) to start the API server",
@@ -335,6 +341,10 @@ def _boot_step(machine: MachineState, state: ClusterState) -> Diagnosis:
     return _waiting(
         "Provisioning", f"{machine.vm_ref} ({machine.address}) to register as a Node", "it becomes Ready"
     )
+
+
+def _starts_cluster(machine: MachineState, state: ClusterState) -> bool:
+    return machine.record.is_init_server and not state.recorded.initialized
 
 
 def _joinable_since(machine: MachineState, state: ClusterState) -> datetime:
