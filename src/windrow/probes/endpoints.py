@@ -60,7 +60,7 @@ class Endpoints:
             try:
                 status, why = await self._authorize(request.token, verb, request.path)
             except KubeError as error:
-                return refusal(500, f"the guest cluster cannot be request for authorization: {error.message}")
+                return refusal(500, f"the guest API server did not review the request: {error.message}")
             if status != 200:
                 return refusal(status, why)
         if request.method not in ("GET", "HEAD"):

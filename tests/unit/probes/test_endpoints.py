@@ -96,6 +96,15 @@ async def test_metrics_are_shown_to_those_who_may_see_them():
     assert site.asked[0] == ("friend", "get", "/metrics")
 
 
+async def test_a_guest_that_cannot_review_the_request_is_named():
+    site = Site()
+
+    _, body = await site.get("/metrics", "cut")
+
+    message = loads(body.encode())["message"]
+    assert message == "the guest API server did not review the request: the guest is away"
+
+
 async def test_checks_are_numbers_too():
     site = Site()
     site.problem = "late"
