@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -121,6 +122,7 @@ def test_a_kept_demo_can_be_used_with_kubectl_and_curl(tmp_path: Path) -> None:
         "demo", "--plain", "--keep", "--time-scale", "60", "--state-dir", ".", until=["orchard.yaml"]
     ) as demo:
         command = last_curl(tmp_path / "demo.log")
+        assert re.search(r"^  \S.* status -A --kubeconfig \S+$", (tmp_path / "demo.log").read_text(), re.M)
         first = json.loads(shell.run(*command))
         shell.kubectl("orchard.yaml", "rollout", "restart", "deployment", "web")
         shell.kubectl("orchard.yaml", "rollout", "status", "deployment", "web", "--timeout=90s")

@@ -277,21 +277,22 @@ def _print_summary(options: DemoOptions, report: Report, output: DemoOutput) -> 
     output.print_line()
     output.print_line(f"{len(report.checks)} checks, {len(failed)} failed{names}")
     if not options.keep and not failed:
-        output.print_line("Next: keep a cluster running and use it with kubectl: windrow demo --keep")
-        output.print_line("      or use a manifest of yours:                  windrow demo -f FILE")
+        output.print_line("Next, keep a cluster running and use it with kubectl:")
+        output.print_line("  windrow demo --keep")
+        output.print_line("Or use a manifest of yours:")
+        output.print_line("  windrow demo -f FILE")
 
 
 async def _keep_running(demo: Demo, documents: list[Raw]) -> None:
     """Print how to reach everything, and keep it running until Ctrl-C."""
-    output, folder = demo.output, demo.manager_process.kubeconfig_path.parent
+    output, manager = demo.output, demo.manager_process.kubeconfig_path
     output.print_line()
     output.print_line("Everything keeps running until you press Ctrl-C. In another terminal:")
     output.print_line(f"  kubectl --kubeconfig {demo.embedded.kubeconfig_path} get vms,vmis -A")
-    output.print_line(
-        f"  kubectl --kubeconfig {demo.manager_process.kubeconfig_path} get clusters,machines -A"
-    )
+    output.print_line(f"  kubectl --kubeconfig {manager} get clusters,machines -A")
+    output.print_line(f"  windrow status -A --kubeconfig {manager}")
     for raw in _clusters(documents):
-        path, cluster = folder / f"{name_of(raw)}.yaml", demo.cluster(raw)
+        path, cluster = manager.parent / f"{name_of(raw)}.yaml", demo.cluster(raw)
         try:
             write_private(path, await cluster.guest_kubeconfig())
         except NotFound:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -66,4 +67,14 @@ def test_the_picture_is_always_the_last_one_shown():
 def test_a_long_sentence_hangs_under_its_indent_and_a_command_stays_whole():
     assert wrap_line("  created for it: some images", 20) == ["  created for it:", "    some images"]
     assert wrap_line("  kubectl --kubeconfig a get nodes", 20) == ["  kubectl --kubeconfig a get nodes"]
+    assert wrap_line("  curl --proxy http://a http://b/", 20) == ["  curl --proxy http://a http://b/"]
     assert wrap_line("Try: windrow apply --kubeconfig a b", 20) == ["Try: windrow apply --kubeconfig a b"]
+
+
+def test_a_command_stays_whole_behind_the_path_of_the_program():
+    out = io.StringIO()
+    context = replace(an_edge(out), program="/home/ann/windrow/.venv/bin/windrow", width=40)
+
+    PlainOutput(context).print_line("  windrow status -A --kubeconfig a")
+
+    assert out.getvalue() == "  /home/ann/windrow/.venv/bin/windrow status -A --kubeconfig a\n"

@@ -25,9 +25,10 @@ class PlainOutput:
         self._context = context
 
     def print_line(self, line: str = "") -> None:
-        self._lines(
-            StyledLine((Span(part),)) for part in wrap_line(self._context.typed(line), self._context.width)
-        )
+        typed = self._context.typed(line)
+        # `typed` may put a path before the command.
+        parts = [typed] if _is_command(line) else wrap_line(typed, self._context.width)
+        self._lines(StyledLine((Span(part),)) for part in parts)
 
     def timeline_entry(self, entry: TimelineEntry) -> None:
         self._lines(render_entry(entry.at, entry.text, self._context.width))
@@ -67,14 +68,18 @@ class LiveOutput(PlainOutput):
 
 
 # A command at the start of a line, or after `Try: ` and its like.
-_COMMAND = re.compile(r"(^|: )(kubectl|windrow) ")
+_COMMAND = re.compile(r"(^|: )(kubectl|windrow|curl) ")
+
+
+def _is_command(text: str) -> bool:
+    return _COMMAND.search(text.lstrip(" ")) is not None
 
 
 def wrap_line(text: str, width: int) -> list[str]:
     """`text` wrapped under its own indent. Commands stay on one line, so that they can be copied."""
     stripped = text.lstrip(" ")
     indent = " " * (len(text) - len(stripped))
-    if len(text) <= width or _COMMAND.search(stripped):
+    if len(text) <= width or _is_command(text):
         return [text]
     return wrap(stripped, width, first=indent, rest=f"{indent}  ")
 
