@@ -155,7 +155,7 @@ def test_a_pool_that_left_the_manifest_stays_in_sight_until_its_machines_are_gon
     text = drawn([a_cluster(pools=[])], [leaving])
 
     assert "old  no machines wanted" in text
-    assert "orchard-old-x5x7z-9k2lp  removing" in text
+    assert "orchard-old-x5x7z-9k2lp  deleting" in text
 
 
 def test_machines_of_a_cluster_with_the_same_name_elsewhere_are_not_mixed_in():
@@ -198,3 +198,21 @@ def test_a_wait_without_a_date_or_a_next_step_is_still_a_sentence():
 )
 def test_the_version_that_runs_is_told_from_the_desired_one(running: str, desired: str, shown: str):
     assert format_version(ClusterView("a", "b", version=running, desired_version=desired)) == shown
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "tone"),
+    [
+        ({}, "pending", "busy"),
+        ({"phase": "Joining"}, "joining", "busy"),
+        ({"phase": "Missing"}, "missing", "bad"),
+        ({"phase": "NotReady"}, "not ready", "bad"),
+    ],
+)
+def test_a_machines_state_is_its_phase(status: dict[str, Any], state: str, tone: str):
+    machine = a_machine("orchard-servers-x5x7z-9k2lp", "servers", **status)
+
+    lines = render_tree(read_views([a_cluster(pools=[SERVERS])], [machine]), NOON, 80)
+
+    spans = [span for one in lines for span in one.spans if span.text == state]
+    assert [span.tone for span in spans] == [tone]

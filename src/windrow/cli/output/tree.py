@@ -1,6 +1,6 @@
 """The tree of `windrow status`: Cluster, pools, Machines, and under each what it waits for.
 
-fleet-default/orchard  v1.34.7+rke2r1  coming up, 1 min 12 s old
+fleet-default/orchard  v1.34.7+rke2r1  provisioning, 1 min 12 s old
 │ waits for the API of the first server, since 35 s; then the other servers join
 ├─ servers  1 of 3 ready  etcd, control plane
 │  ├─ orchard-servers-x5x7z-9k2lp  ready  10.50.0.11
@@ -20,13 +20,12 @@ from windrow.cli.output.views import ClusterView, MachineView, PoolView, Wait
 _TONES: dict[str, Tone] = {
     "ready": "good",
     "failed": "bad",
-    "lost": "bad",
+    "missing": "bad",
     "not ready": "bad",
     "refused": "bad",
     "stopped": "bad",
     "unknown": "bad",
     "deleting": "quiet",
-    "removing": "quiet",
 }
 
 
@@ -46,10 +45,10 @@ def format_phase(phase: str) -> str:
 def machine_state(machine: MachineView) -> str:
     """The machine's state in one or two words."""
     if machine.deleting:
-        return "removing"
+        return "deleting"
     if machine.ready:
         return "ready"
-    return format_phase(machine.phase) or "ordered"
+    return format_phase(machine.phase) or "pending"
 
 
 def format_version(cluster: ClusterView) -> str:
