@@ -56,7 +56,7 @@ DEFAULT_TIMEOUT = timedelta(minutes=30)
 
 
 def add_wait(parser: argparse.ArgumentParser, until: str) -> None:
-    """`--wait` and `--timeout`; the second implies the first. See `settle_wait`."""
+    """`--wait` and `--timeout`; the second implies the first. See `normalize_wait`."""
     parser.add_argument("--wait", action="store_true", help=f"return when {until}")
     add_timeout(parser, default=None, note="; implies --wait")
 
@@ -152,7 +152,7 @@ def add_time_scale(parser: argparse.ArgumentParser, default: float) -> None:
 
 
 def add_machine_backend(parser: argparse.ArgumentParser) -> None:
-    """How machines on Harvester are made. See `places.find_driver`."""
+    """How machines on Harvester are made. See `paths.find_driver_program`."""
     parser.add_argument(
         "--machine-backend",
         choices=("direct", "plugin"),

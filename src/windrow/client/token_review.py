@@ -31,7 +31,7 @@ MAX_CACHED = 256
 MAX_AUTHORIZED, MAX_PENDING = 64, 20
 ANONYMOUS = {"username": "system:anonymous", "groups": ["system:unauthenticated"]}
 
-HealthCheckResult = tuple[int, str]
+AuthorizationDecision = tuple[int, str]  # (status code of the answer, reason)
 _CacheKey = tuple[str, str, str]  # (hash of the token, verb, path)
 
 
@@ -44,11 +44,11 @@ class TokenReviewer:
         self._unknown_client = unknown_client or client
         self._clock = clock
         self._pending = 0
-        self._denied: OrderedDict[_CacheKey, tuple[datetime, HealthCheckResult]] = OrderedDict()
+        self._denied: OrderedDict[_CacheKey, tuple[datetime, AuthorizationDecision]] = OrderedDict()
         # A cache of its own, so that many unknown tokens do not evict them.
         self._authorized: OrderedDict[_CacheKey, datetime] = OrderedDict()
 
-    async def authorize(self, token: str, verb: str, path: str) -> HealthCheckResult:
+    async def authorize(self, token: str, verb: str, path: str) -> AuthorizationDecision:
         """(200, ""), or 401, 403 or 429 with the reason, for the bearer of `token` ("": anonymous)."""
         now = self._clock.now()
         key = (hashlib.sha256(token.encode()).hexdigest(), verb, path)
@@ -66,7 +66,7 @@ class TokenReviewer:
         self._cache(key, now, decision)
         return decision
 
-    def _cache(self, key: _CacheKey, now: datetime, decision: HealthCheckResult) -> None:
+    def _cache(self, key: _CacheKey, now: datetime, decision: AuthorizationDecision) -> None:
         self._authorized.pop(key, None)
         self._denied.pop(key, None)
         if decision[0] == 200:
@@ -78,14 +78,14 @@ class TokenReviewer:
         while len(self._denied) > MAX_CACHED:
             self._denied.popitem(last=False)
 
-    async def _review_unknown(self, token: str, verb: str, path: str) -> HealthCheckResult:
+    async def _review_unknown(self, token: str, verb: str, path: str) -> AuthorizationDecision:
         self._pending += 1
         try:
             return await self._review(self._unknown_client, token, verb, path)
         finally:
             self._pending -= 1
 
-    async def _review(self, client: Client, token: str, verb: str, path: str) -> HealthCheckResult:
+    async def _review(self, client: Client, token: str, verb: str, path: str) -> AuthorizationDecision:
         user = await _user(client, token) if token else ANONYMOUS
         if user is None:
             return 401, "Unauthorized"

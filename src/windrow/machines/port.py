@@ -119,7 +119,7 @@ class Machines(Protocol):
     async def replace_user_data(self, config: DriverConfig, cloud_config: str) -> DriverConfig:
         """Replace the user data that the machine reads at its next start (used to scrub bootstrap secrets).
 
-        Raises MachineRefused, InfrastructureUnknown, CannotRewrite.
+        Raises MachineRefused, InfrastructureUnknown, ReplaceUserDataUnsupported.
         """
         ...
 

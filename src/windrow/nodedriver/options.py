@@ -180,7 +180,7 @@ class InvalidValue(UserError):
 
 
 def read_value(option: Option, value: Any) -> Any:
-    """`value` in the option's own type: text, number, truth or structure (None for none). Raises BadValue.
+    """`value` in the option's own type: text, number, truth or structure (None for none). Raises InvalidValue.
 
     Strings are read as Rancher and flags write them, structured values as people write them in YAML; an empty
     string or null means the default.
@@ -231,7 +231,7 @@ def _text(option: Option, value: Any) -> str:
 
 
 def read_count(name: str, value: Any) -> int:
-    """`value`, called `name`, as a whole number. Raises BadValue."""
+    """`value`, called `name`, as a whole number. Raises InvalidValue."""
     if isinstance(value, str):
         value = int(value) if re.fullmatch(r"\s*[+-]?\d+\s*", value) else value
     if isinstance(value, bool) or not isinstance(value, int):
@@ -258,7 +258,7 @@ def _size(option: Option, value: Any, unit: int, name: str) -> int:
 
 
 def read_bool(name: str, value: Any) -> bool:
-    """`value`, called `name`, as true or false. Raises BadValue."""
+    """`value`, called `name`, as true or false. Raises InvalidValue."""
     if isinstance(value, bool):
         return value
     truth = {"true": True, "false": False}.get(str(value).strip().lower())

@@ -1,4 +1,4 @@
-"""A transport that repeats what is safe to repeat, by the table in `kube.repeating`."""
+"""A transport that repeats what is safe to repeat, by the table in `windrow.kubernetes.retry`."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _decode(text: str) -> str:
 
 
 class CredentialError(UserError):
-    """A credential Secret is absent or empty. `fact` and `cure` as ever."""
+    """A credential Secret is absent or empty. `message` says which, `hint` what to put there."""
 
 
 def read_credential(name: str, secret: SecretData | None) -> ClientConfig:

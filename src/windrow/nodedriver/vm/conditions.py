@@ -39,7 +39,7 @@ _NEEDS_REPAIR = frozenset({"DataVolumeError", "ErrImagePull", "ImagePullBackOff"
 def wait_for_address(
     ref: ObjectRef, within: timedelta = WITHIN, *, except_instance: str = "", stage: str = RUNNING
 ) -> WaitingOperation[tuple[str, ...]]:
-    """The VM's addresses, once it runs and has any. `not_of` is an instance that does not count: it is to go."""
+    """The VM's addresses, once it runs and has any. The VMI with uid `except_instance` does not count."""
     vmi_ref = VMI.ref(ref.name, ref.namespace)
 
     def predicate(objects: Objects) -> tuple[str, ...] | NotYet:

@@ -2,13 +2,13 @@
 
 What is promised:
 
-* A request is written at most once per attempt, and repeated only by the table of `kube.repeating`. A write on a
+* A request is written at most once per attempt, and repeated only by the table of `windrow.kubernetes.retry`. A write on a
   connection that breaks is `OutcomeUnknown`, also on a used one: it may have arrived.
 * Everything is bounded: connecting, waiting for an answer, its size, the attempts. A peer that lost power is noticed
   within a minute, so a watch may stay silent for as long as it asked to live.
 * Errors name the server and the credential, never its secret.
 
-Threads may share one `Http`; each exchange has a connection of its own while it lasts.
+Threads may share one `HttpClient`; each exchange has a connection of its own while it lasts.
 """
 
 from __future__ import annotations

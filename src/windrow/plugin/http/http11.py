@@ -44,7 +44,7 @@ class Source:
         self.begun = bool(self._held)
 
     def line(self, limit: int = MAX_LINE_SIZE) -> bytes:
-        """Up to and without the next LF, a CR before it dropped. Raises CutOff, BadHttp."""
+        """Up to and without the next LF, a CR before it dropped. Raises ConnectionClosed, InvalidResponse."""
         searched = 0
         while (end := self._held.find(b"\n", searched)) < 0:
             searched = len(self._held)
@@ -104,7 +104,7 @@ def render_request(
 
 
 def read_head(source: Source) -> Head:
-    """The next answer's head; interim answers (1xx) are passed over. Raises CutOff, BadHttp."""
+    """The next answer's head; interim answers (1xx) are passed over. Raises ConnectionClosed, InvalidResponse."""
     source.begin()
     while True:
         head = _read_one_head(source)
@@ -140,7 +140,7 @@ class Body:
     """The body that follows `head`: feed it what comes until it `is_done`."""
 
     def __init__(self, head: Head, method: str = "GET") -> None:
-        """Raises BadHttp where the head does not tell how long the body is."""
+        """Raises InvalidResponse where the head does not tell how long the body is."""
         self.is_done = False
         self._left: int | None = (
             0  # of the whole body, or of the chunk; None: up to the end of the connection
@@ -175,7 +175,7 @@ class Body:
         return self.is_done and self._left is not None and not self._says_close and not self._surplus
 
     def feed(self, data: bytes) -> bytes:
-        """The part of the body in `data`. Raises BadHttp."""
+        """The part of the body in `data`. Raises InvalidResponse."""
         if self._left is None:
             return data
         found = []
@@ -188,7 +188,7 @@ class Body:
         return b"".join(found)
 
     def end(self) -> None:
-        """The connection has ended. Raises CutOff where that is too early."""
+        """The connection has ended. Raises ConnectionClosed where that is too early."""
         if self._left is None:
             self.is_done = True
         if not self.is_done:
