@@ -30,7 +30,7 @@ from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.resources import VM, VM_ACTIONS
 from windrow.kubernetes.conditions import is_true
-from windrow.kubernetes.objects import Raw, name_of, nested
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested
 from windrow.kubernetes.requests import put_subresource
 from windrow.kubernetes.resources import NODE, SECRET, SERVICE_ACCOUNT, ObjectRef
 from windrow.testing.clock import run_driven
@@ -323,5 +323,17 @@ def test_a_worker_that_is_deleted_by_hand_is_replaced() -> None:
             await it.room.management_client.delete(MACHINE.ref(name_of(worker), it.ref.namespace))
             machines = await it.stage.wait_for_settled(without=name_of(worker))
             assert len(machines) == 2
+
+    run_driven(story())
+
+
+def test_every_label_of_a_pool_reaches_its_node_also_those_that_kubelet_may_not_set() -> None:
+    wanted = {"node-role.kubernetes.io/db": "", "example.kubernetes.io/tier": "gold", "team": "blue"}
+
+    async def story() -> None:
+        async with told(a_pool("servers", 1, ALL, labels=wanted)) as it:
+            await it.stage.wait_for_settled()
+            (node,) = await it.stage.list_nodes()
+            assert wanted.items() <= labels_of(node).items()
 
     run_driven(story())

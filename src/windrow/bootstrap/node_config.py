@@ -81,10 +81,10 @@ def kubelet_labels(spec: BootstrapSpec) -> list[str]:
     return [f"{key}={value}" for key, value in (allowed | own).items()]
 
 
-def manager_labels(spec: BootstrapSpec) -> dict[str, str]:
-    """The labels a kubelet must not give itself; the manager sets them on the Node once it is there."""
-    labels = {key: value for key, value in spec.labels.items() if not kubelet_may_set(key)}
-    return labels | ({WORKER_LABEL: "true"} if Role.WORKER in spec.roles else {})
+def manager_labels(labels: Mapping[str, str], roles: frozenset[Role]) -> dict[str, str]:
+    """Those of a pool's labels that a kubelet must not give itself; the manager sets them once the Node is there."""
+    restricted = {key: value for key, value in labels.items() if not kubelet_may_set(key)}
+    return restricted | ({WORKER_LABEL: "true"} if Role.WORKER in roles else {})
 
 
 def kubelet_may_set(label: str) -> bool:

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
+from windrow.bootstrap.node_config import WORKER_LABEL
 from windrow.bootstrap.spec import ClusterSecrets, GuestCredential, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import DRAIN_TIMEOUT, Cluster, Pool
@@ -35,7 +36,7 @@ class Node:
     uninitialized: bool = False
     etcd_voter: bool | None = None  # None: not said (not an etcd node, or too early)
     unschedulable: bool = False
-    has_worker_label: bool = False  # carries the worker role label
+    labels: frozenset[str] = frozenset()  # their keys
     applied_revision: str = ""
     etcd_removal_requested: bool = False
     etcd_removed: bool = False
@@ -62,7 +63,7 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         uninitialized=any(taint.get("key") == names.UNINITIALIZED for taint in taints),
         etcd_voter=None if voter is None else voter.status == "True",
         unschedulable=nested(raw, "spec", "unschedulable", default=False),
-        has_worker_label=names.NODE_ROLE_WORKER in labels,
+        labels=frozenset(labels),
         applied_revision=annotations.get(names.APPLIED_REVISION, ""),
         etcd_removal_requested=annotations.get(names.ETCD_REMOVE) == "true",
         etcd_removed=bool(annotations.get(names.ETCD_REMOVED)),
@@ -291,7 +292,7 @@ class ClusterState:
             return False
         if self.lacks_cloud_provider(node):
             return False
-        return Role.WORKER not in machine.record.roles or node.has_worker_label
+        return Role.WORKER not in machine.record.roles or WORKER_LABEL in node.labels
 
 
 def unreachable_reason(guest: GuestState) -> str:

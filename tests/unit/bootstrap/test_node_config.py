@@ -68,7 +68,7 @@ def test_every_label_is_set_by_exactly_one_of_kubelet_and_manager(labels: dict[s
     set_by_itself = {text.partition("=")[0] for text in node_config.kubelet_labels(spec)}
 
     assert set_by_itself - {node_config.MACHINE_LABEL, node_config.OS_LABEL} == by_kubelet
-    assert set(node_config.manager_labels(spec)) == set(labels) - by_kubelet
+    assert set(node_config.manager_labels(labels, spec.roles)) == set(labels) - by_kubelet
 
 
 def test_a_node_says_which_machine_it_is_whatever_its_pool_says(a_spec: Make) -> None:
@@ -81,9 +81,9 @@ def test_a_node_says_which_machine_it_is_whatever_its_pool_says(a_spec: Make) ->
     ]
 
 
-def test_the_worker_label_is_left_to_the_manager(a_spec: Make) -> None:
-    assert node_config.manager_labels(a_spec()) == {"node-role.kubernetes.io/worker": "true"}
-    assert node_config.manager_labels(a_spec(roles=frozenset({Role.ETCD}))) == {}
+def test_the_worker_label_is_left_to_the_manager() -> None:
+    assert node_config.manager_labels({}, frozenset(Role)) == {"node-role.kubernetes.io/worker": "true"}
+    assert node_config.manager_labels({}, frozenset({Role.ETCD})) == {}
 
 
 ETCD, CONTROL = "node-role.kubernetes.io/etcd:NoExecute", "node-role.kubernetes.io/control-plane:NoSchedule"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from windrow.bootstrap.node_config import WORKER_LABEL
 from windrow.bootstrap.spec import CertKeyPair, ClusterSecrets, Role
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine
@@ -106,7 +107,7 @@ def a_machine(name: str, pool: Pool, **rest: Any) -> MachineState:
         provider_id=f"harvester://vm-{name}",
         addresses=sighting.addresses,
         etcd_voter=True if Role.ETCD in pool.roles else None,
-        has_worker_label=Role.WORKER in pool.roles,
+        labels=frozenset({WORKER_LABEL} if Role.WORKER in pool.roles else ()),
         applied_revision="1",
     )
     return replace(MachineState(record, sighting, node), **rest)

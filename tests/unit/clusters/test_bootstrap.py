@@ -24,6 +24,7 @@ from tests.unit.clusters.builders import (
     unordered,
 )
 
+from windrow.bootstrap.node_config import WORKER_LABEL
 from windrow.clusters.api.names import SCRUB_NOT_SUPPORTED
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.plan.actions import (
@@ -242,13 +243,24 @@ def test_a_cluster_that_has_started_never_gets_a_second_first_server():
 
 
 def test_a_worker_is_labelled_because_kubelet_may_not_do_it_itself():
-    worker = a_machine("w1", WORKERS)
-    assert worker.node is not None
-    plan = planned(
-        a_cluster(a_pool("workers", 1)), [replace(worker, node=replace(worker.node, has_worker_label=False))]
-    )
+    (labelled,) = of_kind(planned(a_cluster(WORKERS), [without_labels(a_machine("w1", WORKERS))]), LabelNode)
 
-    assert of_kind(plan, LabelNode) == [LabelNode("kubelet may not set its own role label", "w1", "w1")]
+    assert (labelled.node, labelled.labels) == ("w1", {WORKER_LABEL: "true"})
+
+
+def without_labels(machine):
+    return replace(machine, node=replace(machine.node, labels=frozenset()))
+
+
+def test_labels_of_the_pool_that_kubelet_may_not_set_are_set_once_by_the_manager():
+    pool = a_pool("db", 1, SERVER, labels={"node-role.kubernetes.io/db": "", "tier": "gold"})
+    bare = without_labels(a_machine("s1", pool))
+
+    (labelled,) = of_kind(planned(a_cluster(pool), [bare]), LabelNode)
+    assert labelled.labels == {"node-role.kubernetes.io/db": ""}
+
+    done = replace(bare, node=replace(bare.node, labels=frozenset(labelled.labels)))
+    assert not of_kind(planned(a_cluster(pool), [done]), LabelNode)
 
 
 def test_secrets_are_scrubbed_once_when_the_node_is_ready():

@@ -163,7 +163,7 @@ TEN = minutes(10)
 
 
 def unlabelled(machine):
-    return replace(machine, node=replace(machine.node, has_worker_label=False))
+    return replace(machine, node=replace(machine.node, labels=frozenset()))
 
 
 # Each pair: the one that goes, the one that stays; the one that stays is the older where age must not decide.

@@ -30,8 +30,7 @@ NODE_OS = "cattle.io/os"
 # On guest Nodes: the uid of the Machine that this node is. Set by kubelet from the bootstrap's node-label.
 NODE_MACHINE = "rke.cattle.io/machine"
 
-# Kubernetes'. kubelet may not set the role label on itself, so the manager does.
-NODE_ROLE_WORKER = "node-role.kubernetes.io/worker"
+# Kubernetes'.
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 MIRROR_POD = "kubernetes.io/config.mirror"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from windrow.bootstrap.spec import Role
 from windrow.clusters.api import names
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.machine import Machine
@@ -76,9 +75,9 @@ class MachineActions:
 
     async def label_node(self, action: do.LabelNode, state: ClusterState) -> None:
         record = get_machine(action.machine, state).record
-        labels = {names.NODE_ROLE_WORKER: "true"} if Role.WORKER in record.roles else {}
-        change = {"labels": labels, "annotations": {names.APPLIED_REVISION: record.config_hash or "unknown"}}
-        await get_connection(self._guests, state).patch_node(action.node, {"metadata": change})
+        annotations = {names.APPLIED_REVISION: record.config_hash or "unknown"}
+        change = {"metadata": {"labels": dict(action.labels), "annotations": annotations}}
+        await get_connection(self._guests, state).patch_node(action.node, change)
 
     async def scrub_bootstrap_data(self, action: do.ScrubBootstrapData, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record

@@ -6,6 +6,7 @@ in the order of the plan; those of different machines side by side, after those 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Literal
@@ -217,6 +218,7 @@ class LabelNode(_MachineAction):
     event = None
 
     node: str
+    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ authorities. Afterwards that would make a second, empty cluster, so it never hap
 
 from __future__ import annotations
 
-from windrow.bootstrap.spec import Role
+from windrow.bootstrap.node_config import manager_labels
 from windrow.clusters.api.names import SCRUB_NOT_SUPPORTED, secrets_name
 from windrow.clusters.plan.actions import (
     AddFinalizer,
@@ -67,7 +67,7 @@ def plan(state: ClusterState) -> PartialPlan:
     _provision(state, partial)
     _publish_api(state, partial)
     for machine in state.active:
-        _finish_node(machine, partial)
+        _finish_node(machine, state, partial)
     partial.actions += _list_superseded(state)
     return partial
 
@@ -142,12 +142,14 @@ def _publish_api(state: ClusterState, partial: PartialPlan) -> None:
         partial.actions.append(PublishKubeconfig(why, apis[0]))
 
 
-def _finish_node(machine: MachineState, partial: PartialPlan) -> None:
-    node = machine.node
+def _finish_node(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
+    node, pool = machine.node, state.cluster.find_pool(machine.pool)
     if node is None:
         return
-    if not node.applied_revision or (Role.WORKER in machine.record.roles and not node.has_worker_label):
-        partial.actions.append(LabelNode("kubelet may not set its own role label", machine.name, node.name))
+    labels = manager_labels(pool.labels if pool else {}, machine.record.roles)
+    if not node.applied_revision or labels.keys() - node.labels:
+        why = "kubelet may not set these labels of its Node"
+        partial.actions.append(LabelNode(why, machine.name, node.name, labels))
     if node.ready and machine.record.driver_config is not None and not _is_scrubbed(machine):
         partial.actions.append(
             ScrubBootstrapData("its Node is Ready, so that the secrets are no longer needed", machine.name)
