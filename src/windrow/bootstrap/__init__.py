@@ -18,8 +18,6 @@ class Distribution(Protocol):
     """One distribution, as a module. Everything here is pure."""
 
     NAME: str
-    SUPERVISOR_PORT: int
-    API_PORT: int
 
     def render(self, spec: BootstrapSpec) -> str:
         """The cloud-config document for one machine. Raises InvalidBootstrapSpec."""

@@ -97,11 +97,7 @@ def kubelet_may_set(label: str) -> bool:
 
 def node_taints(spec: BootstrapSpec) -> list[str]:
     """The pool's taints, and those of roles where the node is no worker."""
-    by_role = (
-        []
-        if Role.WORKER in spec.roles
-        else [taint for role, taint in ROLE_TAINTS.items() if role in spec.roles]
-    )
+    by_role = [] if spec.is_worker else [taint for role, taint in ROLE_TAINTS.items() if role in spec.roles]
     return union(spec.taints, by_role)
 
 

@@ -19,6 +19,29 @@ class Role(Enum):
     WORKER = "worker"
 
 
+class HasRoles:
+    """What the roles of a machine, or of the machines of a pool, mean."""
+
+    __slots__ = ()
+    roles: frozenset[Role]
+
+    @property
+    def is_etcd(self) -> bool:
+        return Role.ETCD in self.roles
+
+    @property
+    def is_control_plane(self) -> bool:
+        return Role.CONTROL_PLANE in self.roles
+
+    @property
+    def is_worker(self) -> bool:
+        return Role.WORKER in self.roles
+
+    @property
+    def is_server(self) -> bool:
+        return self.is_etcd or self.is_control_plane
+
+
 class InvalidBootstrapSpec(UserError):
     """The machine could never join as specified."""
 
@@ -54,7 +77,7 @@ class GuestCredential:
 
 
 @dataclass(frozen=True, slots=True)
-class BootstrapSpec:
+class BootstrapSpec(HasRoles):
     """One machine's part in its cluster.
 
     `first` is true for the one server that starts the cluster; it has no `server`. `machine_labels` are what

@@ -11,7 +11,6 @@ from windrow.bootstrap.spec import (
     ClusterSecrets,
     GuestCredential,
     InvalidBootstrapSpec,
-    Role,
 )
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine, machine_labels
@@ -77,8 +76,8 @@ def sample_bootstrap_spec(cluster: Cluster, pool: Pool, version: str) -> Bootstr
         version=version,
         roles=pool.roles,
         secrets=EMPTY_SECRETS,
-        init_server=Role.ETCD in pool.roles,
-        join_server="" if Role.ETCD in pool.roles else "https://192.0.2.1:9345",
+        init_server=pool.is_etcd,
+        join_server="" if pool.is_etcd else "https://192.0.2.1:9345",
         machine_labels=machine_labels(cluster.name, pool),
         global_config=cluster.global_config,
         selector_config=cluster.selector_config,

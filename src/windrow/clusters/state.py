@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from windrow.bootstrap.node_config import WORKER_LABEL
-from windrow.bootstrap.spec import ClusterSecrets, GuestCredential, Role
+from windrow.bootstrap.spec import ClusterSecrets, GuestCredential
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import DRAIN_TIMEOUT, Cluster, Pool
 from windrow.clusters.api.machine import Machine
@@ -292,7 +292,7 @@ class ClusterState:
             return False
         if self.lacks_cloud_provider(node):
             return False
-        return Role.WORKER not in machine.record.roles or WORKER_LABEL in node.labels
+        return not machine.record.is_worker or WORKER_LABEL in node.labels
 
 
 def unreachable_reason(guest: GuestState) -> str:

@@ -19,7 +19,7 @@ from windrow.bootstrap.registries import render_registries
 from windrow.bootstrap.rke2.charts import chart_configs, credential_secret, harvester_values
 from windrow.bootstrap.rke2.flags import MANAGED, SERVER_ONLY, check_config
 from windrow.bootstrap.rke2.versions import find_charts
-from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, Role
+from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec
 from windrow.bootstrap.tokens import agent_token, server_token
 from windrow.core import yaml
 from windrow.core.cidr import is_address
@@ -78,7 +78,7 @@ def render(spec: BootstrapSpec) -> str:
 def render_config(spec: BootstrapSpec) -> dict[str, Any]:
     """The keys of the machine's own configuration file: the user's, then those of its roles."""
     user = keys.merge_config(spec)
-    server = _is_server(spec)
+    server = spec.is_server
     dropped = MANAGED if server else MANAGED | SERVER_ONLY
     config = {key: value for key, value in user.items() if key not in dropped}
     config |= _identity(spec, config) | _credential_keys(spec, user)
@@ -155,7 +155,7 @@ def _require_joinable(spec: BootstrapSpec) -> None:
         )
     if not spec.roles:
         raise InvalidBootstrapSpec(f"machine {spec.hostname} has no role", "give its pool a role")
-    if spec.init_server and Role.ETCD not in spec.roles:
+    if spec.init_server and not spec.is_etcd:
         raise InvalidBootstrapSpec(
             f"machine {spec.hostname} is first but has no etcd", "let a machine with etcd be the first"
         )
@@ -168,10 +168,6 @@ def _require_joinable(spec: BootstrapSpec) -> None:
             f"machine {spec.hostname} has no server to join and would start a cluster of its own",
             "wait until a server answers",
         )
-
-
-def _is_server(spec: BootstrapSpec) -> bool:
-    return bool(spec.roles & {Role.ETCD, Role.CONTROL_PLANE})
 
 
 # --- configuration ---------------------------------------------------------------------------------------------------
@@ -226,11 +222,11 @@ def _server_keys(spec: BootstrapSpec, config: Mapping[str, Any]) -> dict[str, An
         server["server"] = spec.join_server
     if names := keys.union(keys.list_of(config.get("tls-san")), spec.tls_san):
         server["tls-san"] = names
-    if Role.ETCD in spec.roles:
+    if spec.is_etcd:
         server |= _etcd_keys(spec.etcd)
     else:
         server["disable-etcd"] = True
-    if Role.CONTROL_PLANE not in spec.roles:
+    if not spec.is_control_plane:
         server |= dict.fromkeys(_NO_CONTROL_PLANE, True)
     return server
 
@@ -263,12 +259,12 @@ def _list_files(spec: BootstrapSpec) -> Iterator[File]:
     if spec.init_server:
         yield from list_ca_files(spec.secrets, f"{data}/server/tls")
     authority = (spec.etcd.get("s3") or {}).get("endpointCA")
-    if authority and Role.ETCD in spec.roles:
+    if authority and spec.is_etcd:
         yield File(S3_CA_FILE, authority)
     yield from render_registries(spec.registries, CONFIG_DIRECTORY)
     if credential := _credential_text(spec, user):
         yield File(credential_file(spec), credential)
-    if Role.CONTROL_PLANE in spec.roles:
+    if spec.is_control_plane:
         yield from _list_manifests(spec, user)
     yield from list_install_files(_environment(spec))
 
@@ -298,11 +294,11 @@ def _list_manifests(spec: BootstrapSpec, user: Mapping[str, Any]) -> Iterator[Fi
 
 def _writes_credential(spec: BootstrapSpec) -> bool:
     """The first server, or where that has no API server, those that have it."""
-    return spec.init_server or Role.ETCD not in spec.roles
+    return spec.init_server or not spec.is_etcd
 
 
 def _environment(spec: BootstrapSpec) -> dict[str, str]:
-    kind = "server" if _is_server(spec) else "agent"
+    kind = "server" if spec.is_server else "agent"
     environment = {
         "INSTALL_RKE2_VERSION": spec.version,
         "INSTALL_RKE2_TYPE": kind,

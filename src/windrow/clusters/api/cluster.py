@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from windrow.bootstrap.spec import Role
+from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
@@ -59,7 +59,7 @@ class IntOrPercent:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(HasRoles):
     """One machine pool as asked for. `options` is None while its machine config is absent."""
 
     name: str
@@ -79,14 +79,6 @@ class Pool:
     paused: bool = False
     kind: str = HARVESTER_CONFIG.kind  # of its machine config
     driver: str = HARVESTER  # that makes its machines
-
-    @property
-    def is_etcd(self) -> bool:
-        return Role.ETCD in self.roles
-
-    @property
-    def is_server(self) -> bool:
-        return bool(self.roles & {Role.ETCD, Role.CONTROL_PLANE})
 
     @property
     def is_on_harvester(self) -> bool:

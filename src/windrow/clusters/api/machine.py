@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from windrow.bootstrap.spec import Role
+from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
@@ -41,7 +41,7 @@ _ROLE_LABELS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(HasRoles):
     """One machine's record."""
 
     namespace: str
@@ -75,14 +75,6 @@ class Machine:
     @property
     def ref(self) -> ObjectRef:
         return MACHINE.ref(self.name, self.namespace)
-
-    @property
-    def is_etcd(self) -> bool:
-        return Role.ETCD in self.roles
-
-    @property
-    def is_server(self) -> bool:
-        return bool(self.roles & {Role.ETCD, Role.CONTROL_PLANE})
 
     @property
     def vm_namespace(self) -> str:

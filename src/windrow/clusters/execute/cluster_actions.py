@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 KUBECONFIG_LIFETIME = timedelta(days=365)
 KUBECONFIG_RENEWAL = timedelta(days=245)
 VIP = CONFIG_MAP.ref("vip", "harvester-system")
-API_PORT = 6443
+VIP_PORT = 6443
 GUEST_SERVICE = SERVICE.ref("kubernetes", "default")
 
 
@@ -132,7 +132,7 @@ class ClusterActions:
             log.info("the VIP of Harvester cannot be read (%s); guests get the credential's address", error)
             found = None
         address = nested(found, "data", "ip", default="") if found else ""
-        return f"https://{address}:{API_PORT}" if address else self._harvesters.get_config(credential).server
+        return f"https://{address}:{VIP_PORT}" if address else self._harvesters.get_config(credential).server
 
     async def create_machine(self, action: do.CreateMachine, state: ClusterState) -> None:
         pool = state.cluster.find_pool(action.pool)

@@ -26,7 +26,7 @@ from windrow.clusters.plan.actions import (
     ScrubBootstrapData,
     Wait,
 )
-from windrow.clusters.plan.endpoint import SUPERVISOR_PORT, list_api_servers, url
+from windrow.clusters.plan.endpoint import join_url, list_api_servers
 from windrow.clusters.state import ClusterState, MachineState
 
 
@@ -164,15 +164,10 @@ def _is_scrubbed(machine: MachineState) -> bool:
 
 def _list_superseded(state: ClusterState) -> list[DeleteMachine]:
     """Before the cluster has started: machines that would join through a machine that is not the init server any more."""
-    first = state.init_server
-    if state.recorded.initialized:
+    first = state.init_server if state.init_server and not state.init_server.is_deleting else None
+    if state.recorded.initialized or (first is not None and not first.address):
         return []
-    if first is None or first.is_deleting:
-        wanted = ""
-    elif not first.address:
-        return []
-    else:
-        wanted = url(first.address, SUPERVISOR_PORT)
+    wanted = join_url(first) if first else ""
     return [
         DeleteMachine(
             f"it would join through {machine.record.join_server}, which is not the init server any more",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.plan.actions import Disruption, HeldDisruption
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
@@ -132,18 +131,18 @@ def _one_control_plane_at_a_time(
     """The API must stay: never the last healthy control plane, and one after the other."""
     if (
         disruption.kind == "remove-member"
-        or Role.CONTROL_PLANE not in machine.record.roles
+        or not machine.record.is_control_plane
         or not state.recorded.initialized
     ):
         return ""
-    others = [m for m in state.active if Role.CONTROL_PLANE in m.record.roles and m.name != machine.name]
+    others = [m for m in state.active if m.record.is_control_plane and m.name != machine.name]
     if not any(other.is_ready for other in others):
         return "no other control plane is Ready"
     by_name = {m.name: m for m in state.machines}
     busy = [
         d.machine
         for d in admitted
-        if Role.CONTROL_PLANE in by_name[d.machine].record.roles and d.kind != "remove-member"
+        if by_name[d.machine].record.is_control_plane and d.kind != "remove-member"
     ]
     return f"one server at a time; {busy[0]} is leaving" if busy else ""
 
