@@ -8,11 +8,10 @@ from typing import Any
 
 from windrow.client.transport import Transport
 from windrow.core.fastjson import loads
-from windrow.core.json import NotJson
 from windrow.kubernetes import requests
-from windrow.kubernetes.errors import Expired, NotFound, ServerError, error_for, is_not_found
+from windrow.kubernetes.errors import Expired, NotFound, decode_reply, is_not_found
 from windrow.kubernetes.objects import Raw
-from windrow.kubernetes.requests import Propagation, Reply, Request
+from windrow.kubernetes.requests import Propagation, Request
 from windrow.kubernetes.resources import ApiResource, ObjectRef
 
 PAGE_SIZE = 500
@@ -26,31 +25,6 @@ class ObjectList:
     resource_version: str
 
 
-def decode_reply(reply: Reply) -> Raw:
-    """The object in `reply`; {} for an empty body. Raises the KubeError of an error reply."""
-    error = error_for(reply)
-    if error is not None:
-        raise error
-    if 300 <= reply.status < 400:
-        target = reply.headers.get("Location", "elsewhere")
-        raise ServerError(
-            f"wanted an API server, found a redirect to {target}; is this the address of a web page?",
-            status=reply.status,
-        )
-    if not reply.body:
-        return {}
-    try:
-        raw = loads(reply.body)
-    except NotJson as problem:
-        raise ServerError(
-            f"wanted a JSON object, found {reply.body[:80]!r}; is this address an API server?",
-            status=reply.status,
-        ) from problem
-    if not isinstance(raw, dict):
-        raise ServerError(f"wanted a JSON object, found a {type(raw).__name__}", status=reply.status)
-    return raw
-
-
 class Client:
     """Typed verbs over a Transport. Every method raises the KubeError of a refusal; none of them retries."""
 
@@ -59,7 +33,7 @@ class Client:
 
     async def call(self, request: Request) -> Raw:
         """Send `request` as it is and return the object in the answer."""
-        return decode_reply(await self.transport.send(request))
+        return decode_reply(await self.transport.send(request), loads)
 
     async def get(self, ref: ObjectRef) -> Raw:
         return await self.call(requests.get(ref))

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
-from windrow.kubernetes import requests
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import annotations_of, uid_of
-from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import NAMESPACE
 
 IDENTITY = NAMESPACE.ref("kube-system")
@@ -22,11 +20,6 @@ PROVIDER = "harvester://"
 
 # The prefix of an identity that was derived from the CA.
 CA_PREFIX = "ca-"
-
-
-def identity_request() -> Request:
-    """The request for the object that `read_identity` reads."""
-    return requests.get(IDENTITY)
 
 
 def read_identity(raw: Mapping[str, Any]) -> str:

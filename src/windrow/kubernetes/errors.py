@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from windrow.core.json import NotJson, loads
+from windrow.core.json import NotJson, Raw, loads
 from windrow.kubernetes.requests import Reply
 
 
@@ -154,3 +155,29 @@ def error_for(reply: Reply) -> KubeError | None:
     if after and after.isdigit():
         error.details.setdefault("retryAfterSeconds", int(after))
     return error
+
+
+def decode_reply(reply: Reply, loads: Callable[[bytes], Any] = loads) -> Raw:
+    """The object in `reply`; {} for an empty body. Raises the KubeError of an error reply, and ServerError for what no API
+    server answers. Services pass `core.fastjson.loads`."""
+    error = error_for(reply)
+    if error is not None:
+        raise error
+    if 300 <= reply.status < 400:
+        target = reply.headers.get("Location", "elsewhere")
+        raise ServerError(
+            f"wanted an API server, found a redirect to {target}; is this the address of a web page?",
+            status=reply.status,
+        )
+    if not reply.body.strip():
+        return {}
+    try:
+        raw = loads(reply.body)
+    except NotJson as problem:
+        raise ServerError(
+            f"wanted a JSON object, found {reply.body[:80]!r}; is this address an API server?",
+            status=reply.status,
+        ) from problem
+    if not isinstance(raw, dict):
+        raise ServerError(f"wanted a JSON object, found a {type(raw).__name__}", status=reply.status)
+    return raw

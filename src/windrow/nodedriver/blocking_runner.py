@@ -8,8 +8,9 @@ only when a watch has ended. The other objects of a `WaitFor` are read when its 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import (
@@ -22,6 +23,7 @@ from windrow.kubernetes.errors import (
     ServerError,
     TooManyRequests,
     Unreachable,
+    decode_reply,
     error_from_status,
     is_not_found,
 )
@@ -38,7 +40,6 @@ from windrow.nodedriver.effects import (
     WaitHopeless,
     WaitingOperation,
     WaitTimeout,
-    parse_reply,
 )
 
 R = TypeVar("R")
@@ -71,7 +72,6 @@ def run(
     `send` answers one request, whatever the status, and raises the KubeError of a broken connection; repeating what
     may be repeated is its business. `watch` yields events until the server ends the watch, and raises what it is
     refused with; it is closed when the predicate is satisfied. `now` is monotonic.
-    `pause` waits for so many seconds.
     """
     runner = _Runner(send, watch, now, log, sleep)
     try:
@@ -88,31 +88,30 @@ def run(
         return result_of_operation
 
 
+@dataclass(frozen=True, slots=True)
 class _Runner:
-    def __init__(
-        self,
-        send: Send,
-        watch: Watch,
-        now: Callable[[], datetime],
-        log: Callable[[str], None],
-        sleep: Callable[[float], object],
-    ) -> None:
-        self._send, self._watch, self._now, self._log, self._sleep = send, watch, now, log, sleep
+    send: Send
+    watch: Watch
+    now: Callable[[], datetime]
+    log: Callable[[str], None]
+    sleep: Callable[[float], object]
 
     def execute(self, effect: Effect | WaitFor[Any]) -> Any:
         match effect:
             case Call(request=request):
-                return parse_reply(self._send(request))
+                return decode_reply(self.send(request))
             case Gather(requests=wanted):
-                return tuple(self._answer_or_error(request) for request in wanted)
+                return tuple(map(self._answer_or_error, wanted))
             case WaitFor():
-                return _Wait(effect, self._send, self._watch, self._now, self._sleep).result()
+                return _Wait(effect, self).result()
             case Log(text=text):
-                return self._log(text)
+                return self.log(text)
+            case _:
+                assert_never(effect)
 
     def _answer_or_error(self, request: Request) -> Any:
         try:
-            return parse_reply(self._send(request))
+            return decode_reply(self.send(request))
         except KubeError as error:
             return error
 
@@ -128,20 +127,13 @@ class _ConditionMet(Exception):
 class _Wait:
     """One WaitFor in progress: the objects observed so far, and when each stage began."""
 
-    def __init__(
-        self,
-        wait: WaitFor[Any],
-        send: Send,
-        watch: Watch,
-        now: Callable[[], datetime],
-        sleep: Callable[[float], object],
-    ) -> None:
-        self._spec, self._send, self._watch, self._now, self._sleep = wait, send, watch, now, sleep
+    def __init__(self, wait: WaitFor[Any], runner: _Runner) -> None:
+        self._spec, self._runner, self._now, self._sleep = wait, runner, runner.now, runner.sleep
         self._objects: dict[ObjectRef, Any] = {}
         self._version = wait.resource_version
         self._not_yet = NotYet("no event has come yet")
         self._stage_started: dict[str, datetime] = {}
-        self._last_event = self._last_read = now()
+        self._last_event = self._last_read = runner.now()
         self._hopeless_since: datetime | None = None
         self._can_watch = True
 
@@ -154,17 +146,17 @@ class _Wait:
                 except _TRANSIENT as error:
                     self._on_transient(error)
                 self._read_watched()
-        except _ConditionMet as verdict:
-            return verdict.value
+        except _ConditionMet as met:
+            return met.value
 
     def _follow_watch(self) -> None:
-        """Judge at every event, until the watch ends."""
+        """Evaluate the predicate at every event, until the watch ends."""
         if not self._can_watch:
             self._sleep(RETRY_DELAY_S)
             return
         started = self._now()
         try:
-            events = self._watch(self._request())
+            events = self._runner.watch(self._request())
         except Forbidden:
             self._can_watch = False
             return
@@ -271,7 +263,7 @@ class _Wait:
     def _read(self, ref: ObjectRef) -> Any:
         """The object, None where the API server answers that there is none."""
         try:
-            return parse_reply(self._send(requests.get(ref)))
+            return decode_reply(self._runner.send(requests.get(ref)))
         except NotFound as error:
             if is_not_found(error, ref.name):
                 return None

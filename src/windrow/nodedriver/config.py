@@ -7,7 +7,7 @@ between drivers. Our own keys start with `Windrow`; Go ignores them. A bootstrap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -15,17 +15,7 @@ from windrow.core.json import dumps
 from windrow.harvester.problems import Problem
 from windrow.harvester.resources import VM
 from windrow.kubernetes.resources import ObjectRef
-from windrow.nodedriver.devices import (
-    DeviceSpec,
-    DiskSpec,
-    NicSpec,
-    read_devices,
-    read_disks,
-    read_nics,
-    write_devices,
-    write_disks,
-    write_nics,
-)
+from windrow.nodedriver.devices import STRUCTURES, DeviceSpec, DiskSpec, NicSpec
 from windrow.nodedriver.options import read_values
 
 
@@ -142,13 +132,6 @@ UNSET = Configuration(
     machine_name="machine", ssh_user="", ssh_port=0, vm_namespace="", cpu=0, memory_size="", disk_size=""
 )
 
-# How the three structures are read and written; everything else is a plain value.
-STRUCTURES: Mapping[str, tuple[Callable[[Any, list[Problem]], Any], Callable[[Any], Any]]] = {
-    "DiskInfo": (read_disks, write_disks),
-    "NetworkInfo": (read_nics, write_nics),
-    "VGPUInfo": (read_devices, write_devices),
-}
-
 KEYS: Mapping[str, str] = {each.metadata["key"]: each.name for each in fields(Configuration)}
 
 
@@ -158,7 +141,7 @@ def read_fields(given: Mapping[str, Any]) -> tuple[Configuration, list[Problem]]
     changes: dict[str, Any] = {}
     for key, value in values.items():
         if key in STRUCTURES:
-            value = STRUCTURES[key][0](value, problems)
+            value = STRUCTURES[key].read(value, problems)
         changes[KEYS[key]] = value
     changes |= size_texts(changes)
     changes["vm_affinity"] = _affinity_text(changes["vm_affinity"])
@@ -181,7 +164,7 @@ def dump_driver_config(configuration: Configuration) -> dict[str, Any]:
     for key, name in KEYS.items():
         value = getattr(configuration, name)
         if key in STRUCTURES:
-            value = STRUCTURES[key][1](value)
+            value = STRUCTURES[key].write(value)
         driver_config[key] = list(value) if isinstance(value, tuple) else value
     return driver_config
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from windrow.core.json import NotJson, dumps, loads
 from windrow.harvester.problems import Problem
-from windrow.nodedriver.config import KEYS, STRUCTURES, Configuration, InvalidDriverConfig, dump_driver_config
+from windrow.nodedriver.config import KEYS, Configuration, InvalidDriverConfig, dump_driver_config
+from windrow.nodedriver.devices import STRUCTURES
 from windrow.nodedriver.options import OPTIONS, decode_if_base64, valid_unicode
 
 _KUBECONFIG = next(option for option in OPTIONS if option.key == "KubeConfigContent")
@@ -58,7 +59,7 @@ def load_driver_config(driver_config: Any, base: Configuration | None = None) ->
 
 def _read_structure(key: str, value: Any) -> Any:
     problems: list[Problem] = []
-    found = STRUCTURES[key][0](value, problems)
+    found = STRUCTURES[key].read(value, problems)
     if problems:
         raise InvalidDriverConfig(f"error unmarshalling driver config JSON: {problems[0].message}")
     return found

@@ -6,23 +6,68 @@ Go matches keys without regard to case and ignores unknown ones; so do we. A lis
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from windrow.core.quantity import NotQuantity, Quantity
 from windrow.harvester.problems import Problem
 from windrow.nodedriver.options import GIB, valid_unicode
 
 
+class _WrongType(Exception):
+    """A value is not what its key wants; `hint` is the cure."""
+
+    def __init__(self, wanted: str, hint: str) -> None:
+        super().__init__(wanted)
+        self.hint = hint
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _WrongType("text", "quote it")
+    return valid_unicode(value)
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, str) and value.isdigit():
+        return int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _WrongType("a whole number", "write it as a whole number")
+    return value
+
+
+def _gib(value: Any) -> int:
+    """A size: a bare number is GiB; a quantity such as 40Gi is understood too."""
+    if not isinstance(value, str) or value.isdigit():
+        return _number(value)
+    try:
+        count, rest = divmod(Quantity.parse(value).bytes, GIB)
+    except NotQuantity:
+        rest = 1
+    if rest:
+        raise _WrongType("a whole number of GiB", "write it as 40 or 40Gi")
+    return count
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _WrongType("true or false", "write true or false without quotes")
+    return value
+
+
+def _key(name: str, read: Callable[[Any], Any] = _text, default: Any = "") -> Any:
+    return field(default=default, metadata={"key": name, "read": read})
+
+
 @dataclass(frozen=True, slots=True)
 class DiskSpec:
-    image: str = ""
-    storage_class: str = ""
-    size_gib: int = 0
-    boot_order: int = 0
-    bus: str = ""
-    type: str = ""
-    hotpluggable: bool = False
+    image: str = _key("imageName")
+    storage_class: str = _key("storageClassName")
+    size_gib: int = _key("size", _gib, 0)
+    boot_order: int = _key("bootOrder", _number, 0)
+    bus: str = _key("bus")
+    type: str = _key("type")
+    hotpluggable: bool = _key("hotPlugAble", _boolean, default=False)
 
     @property
     def is_cdrom(self) -> bool:
@@ -31,167 +76,75 @@ class DiskSpec:
 
 @dataclass(frozen=True, slots=True)
 class NicSpec:
-    network: str = ""
-    mac: str = ""
-    model: str = ""
-    type: str = ""
+    network: str = _key("networkName")
+    mac: str = _key("macAddress")
+    model: str = _key("model")
+    type: str = _key("type")
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    name: str = ""
-    device_name: str = ""
-
-
-def read_disks(info: Any, problems: list[Problem]) -> tuple[DiskSpec, ...] | None:
-    """The disks of `diskInfo`; None where it is not given. What is wrong is added to `problems`."""
-    return _read(info, "disks", "diskInfo", _disk, problems)
-
-
-def read_nics(info: Any, problems: list[Problem]) -> tuple[NicSpec, ...] | None:
-    """The interfaces of `networkInfo`; None where it is not given."""
-    return _read(info, "interfaces", "networkInfo", _nic, problems)
-
-
-def read_devices(info: Any, problems: list[Problem]) -> tuple[DeviceSpec, ...] | None:
-    """The requests of `vgpuInfo`; None where it is not given."""
-    return _read(info, "vGPURequests", "vgpuInfo", _device, problems)
-
-
-def write_disks(specs: tuple[DiskSpec, ...] | None) -> Any:
-    """The structure that `read_disks` reads, as config.json keeps it."""
-    if specs is None:
-        return None
-    return {
-        "disks": [
-            {
-                "imageName": spec.image,
-                "storageClassName": spec.storage_class,
-                "size": spec.size_gib,
-                "bootOrder": spec.boot_order,
-                "bus": spec.bus,
-                "type": spec.type,
-                "hotPlugAble": spec.hotpluggable,
-            }
-            for spec in specs
-        ]
-    }
-
-
-def write_nics(specs: tuple[NicSpec, ...] | None) -> Any:
-    if specs is None:
-        return None
-    return {
-        "interfaces": [
-            {"networkName": spec.network, "macAddress": spec.mac, "model": spec.model, "type": spec.type}
-            for spec in specs
-        ]
-    }
-
-
-def write_devices(specs: tuple[DeviceSpec, ...] | None) -> Any:
-    if specs is None:
-        return None
-    return {"vGPURequests": [{"name": spec.name, "deviceName": spec.device_name} for spec in specs]}
-
-
-W = TypeVar("W")
+    name: str = _key("name")
+    device_name: str = _key("deviceName")
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """One entry of a list, with its keys in lower case, and the place that sentences name."""
+class Structure:
+    """An option whose value is a JSON object with one list: `key` is the list's, `spec` the class of its entries."""
 
-    raw: Mapping[str, Any]
-    path: str
-    field: str
-    problems: list[Problem]
+    option: str
+    key: str
+    spec: type[Any]
 
-    def text(self, key: str) -> str:
-        value = self._value(key)
-        if value is None or isinstance(value, str):
-            return valid_unicode(value or "")
-        self._add_problem(key, value, "text", "quote it")
-        return ""
+    def read(self, info: Any, problems: list[Problem]) -> tuple[Any, ...] | None:
+        """The entries, None where `info` is. What is wrong is added to `problems`."""
+        if info is None:
+            return None
+        listed = info
+        if isinstance(info, dict):
+            listed = next((value for name, value in info.items() if name.lower() == self.key.lower()), None)
+        path = f"{self.option}.{self.key}"
+        if listed is None:
+            return ()
+        if not isinstance(listed, list):
+            hint = f'write it as {{"{self.key}":[...]}}'
+            problems.append(Problem(f"{path} is not a list", hint, self.option))
+            return ()
+        made = []
+        for index, raw in enumerate(listed):
+            if raw is None or isinstance(raw, dict):
+                made.append(self._read_entry(raw or {}, f"{path}[{index}]", problems))
+            else:
+                problems.append(
+                    Problem(f"{path}[{index}] is not an object", "write it as {...}", self.option)
+                )
+        return tuple(made)
 
-    def number(self, key: str) -> int:
-        value = self._value(key)
-        if isinstance(value, str) and value.isdigit():
-            return int(value)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-            return value or 0
-        self._add_problem(key, value, "a whole number", "write it as a whole number")
-        return 0
+    def _read_entry(self, raw: Mapping[str, Any], path: str, problems: list[Problem]) -> Any:
+        lowered = {str(name).lower(): value for name, value in raw.items()}
+        values = {}
+        for each in fields(self.spec):
+            key = each.metadata["key"]
+            value = lowered.get(key.lower())
+            if value is None:
+                continue
+            try:
+                values[each.name] = each.metadata["read"](value)
+            except _WrongType as wrong:
+                problems.append(Problem(f"{path}.{key} is {value!r}, not {wrong}", wrong.hint, self.option))
+        return self.spec(**values)
 
-    def gib(self, key: str) -> int:
-        """A size: a bare number is GiB; a quantity such as 40Gi is understood too."""
-        value = self._value(key)
-        if not isinstance(value, str) or value.isdigit():
-            return self.number(key)
-        try:
-            count, rest = divmod(Quantity.parse(value).bytes, GIB)
-        except NotQuantity:
-            count, rest = 0, 1
-        if rest:
-            self._add_problem(key, value, "a whole number of GiB", "write it as 40 or 40Gi")
-        return count
-
-    def boolean(self, key: str) -> bool:
-        value = self._value(key)
-        if value is None or isinstance(value, bool):
-            return bool(value)
-        self._add_problem(key, value, "true or false", "write true or false without quotes")
-        return False
-
-    def _value(self, key: str) -> Any:
-        return self.raw.get(key.lower())
-
-    def _add_problem(self, key: str, value: Any, wanted: str, hint: str) -> None:
-        self.problems.append(Problem(f"{self.path}.{key} is {value!r}, not {wanted}", hint, self.field))
-
-
-def _read(
-    info: Any, key: str, field: str, make: Callable[[_Entry], W], problems: list[Problem]
-) -> tuple[W, ...] | None:
-    if info is None:
-        return None
-    listed = info
-    if isinstance(info, dict):
-        listed = next((value for name, value in info.items() if name.lower() == key.lower()), None)
-    if listed is None:
-        return ()
-    if not isinstance(listed, list):
-        problems.append(Problem(f"{field}.{key} is not a list", f'write it as {{"{key}":[...]}}', field))
-        return ()
-    made = []
-    for index, raw in enumerate(listed):
-        if raw is None:
-            made.append(make(_Entry({}, f"{field}.{key}[{index}]", field, problems)))
-        elif isinstance(raw, dict):
-            lowered = {str(name).lower(): value for name, value in raw.items()}
-            made.append(make(_Entry(lowered, f"{field}.{key}[{index}]", field, problems)))
-        else:
-            problems.append(Problem(f"{field}.{key}[{index}] is not an object", "write it as {...}", field))
-    return tuple(made)
+    def write(self, specs: tuple[Any, ...] | None) -> Any:
+        """The structure that `read` reads, as config.json keeps it."""
+        if specs is None:
+            return None
+        keys = [(each.metadata["key"], each.name) for each in fields(self.spec)]
+        return {self.key: [{key: getattr(spec, name) for key, name in keys} for spec in specs]}
 
 
-def _disk(entry: _Entry) -> DiskSpec:
-    return DiskSpec(
-        image=entry.text("imageName"),
-        storage_class=entry.text("storageClassName"),
-        size_gib=entry.gib("size"),
-        boot_order=entry.number("bootOrder"),
-        bus=entry.text("bus"),
-        type=entry.text("type"),
-        hotpluggable=entry.boolean("hotPlugAble"),
-    )
-
-
-def _nic(entry: _Entry) -> NicSpec:
-    return NicSpec(
-        entry.text("networkName"), entry.text("macAddress"), entry.text("model"), entry.text("type")
-    )
-
-
-def _device(entry: _Entry) -> DeviceSpec:
-    return DeviceSpec(entry.text("name"), entry.text("deviceName"))
+# By their key in config.json.
+STRUCTURES: Mapping[str, Structure] = {
+    "DiskInfo": Structure("diskInfo", "disks", DiskSpec),
+    "NetworkInfo": Structure("networkInfo", "interfaces", NicSpec),
+    "VGPUInfo": Structure("vgpuInfo", "vGPURequests", DeviceSpec),
+}

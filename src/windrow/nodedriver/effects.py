@@ -19,12 +19,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
-from windrow.core.json import NotJson, loads
 from windrow.harvester.resources import VM, VMI
 from windrow.harvester.vmis import read_vmi
 from windrow.harvester.vms import read_vm
-from windrow.kubernetes.errors import KubeError, error_for
-from windrow.kubernetes.requests import Reply, Request
+from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import ApiResource, ObjectRef
 
 T = TypeVar("T")
@@ -97,16 +95,3 @@ class WaitTimeout(Exception):
 
 class WaitHopeless(WaitTimeout):
     """The predicate cannot be satisfied by waiting longer."""
-
-
-def parse_reply(reply: Reply) -> Any:
-    """The object in a reply, {} for an empty body. Raises the KubeError that an error status means."""
-    error = error_for(reply)
-    if error is not None:
-        raise error
-    if not reply.body.strip():
-        return {}
-    try:
-        return loads(reply.body)
-    except NotJson as bad:
-        raise KubeError(f"the server answered {reply.status} with something that is not JSON: {bad}") from bad

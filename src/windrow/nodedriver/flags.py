@@ -14,7 +14,8 @@ from windrow.core.json import NotJson, dumps, loads
 from windrow.core.rng import Rng
 from windrow.core.yaml import NotYaml, load
 from windrow.harvester.problems import Problem, only_errors
-from windrow.nodedriver.config import KEYS, STRUCTURES, Configuration, size_texts
+from windrow.nodedriver.config import KEYS, Configuration, size_texts
+from windrow.nodedriver.devices import STRUCTURES
 from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.options import OPTIONS, Option, decode_if_base64, valid_unicode
 from windrow.nodedriver.ssh.access import needs_ssh
@@ -118,7 +119,7 @@ def _structure(option: Option, text: str, problems: list[Problem]) -> Any:
             Problem(f"{option.flag} is not JSON: {error}", "correct it at that place", option.field)
         )
         return None
-    return STRUCTURES[option.key][0](value, problems)
+    return STRUCTURES[option.key].read(value, problems)
 
 
 def _affinity(text: str) -> str:

@@ -16,7 +16,7 @@ that check in the recorded VM uid, a precondition of both of its writes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from windrow.harvester.problems import Problem, only_errors
@@ -53,15 +53,9 @@ _MACHINE_STATES: Mapping[str, int] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PreCreateResult:
-    """What the check read, for the creation that follows in the same process."""
-
-    references: ReferencedObjects = field(default_factory=ReferencedObjects)
-
-
-def pre_create_check(configuration: Configuration, bootstrap: str = "") -> Operation[PreCreateResult]:
-    """Everything that can be known before anything is made. Raises Refused with all problems.
+def pre_create_check(configuration: Configuration, bootstrap: str = "") -> Operation[ReferencedObjects]:
+    """Everything that can be known before anything is made: what it read, for the creation that follows in the same
+    process. Raises Refused with all problems.
 
     A VM of this machine, from an interrupted creation, is no problem: the next creation continues with it.
     """
@@ -79,7 +73,7 @@ def pre_create_check(configuration: Configuration, bootstrap: str = "") -> Opera
         yield Log(f"{warning}")
     if problems := problems + only_errors(found):
         raise Refused(*problems)
-    return PreCreateResult(references)
+    return references
 
 
 def _name_problem(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Problem | None:
@@ -92,18 +86,16 @@ def _name_problem(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Pr
 def create_and_wait(
     configuration: Configuration,
     bootstrap: str,
-    check_result: PreCreateResult | None = None,
+    references: ReferencedObjects | None = None,
     *,
-    agent: bool = False,
     save: Callable[[Configuration], object] = lambda made: None,
 ) -> WaitingOperation[Configuration]:
     """Create the machine, and return when it has an address. May be repeated, and continues.
 
-    `save` gets the configuration as soon as the VM exists, minutes before the end. The guest agent is not added unless
-    asked for: users of this driver bring it in their user data or image.
+    `save` gets the configuration as soon as the VM exists, minutes before the end. The guest agent is not added: users of
+    this driver bring it in their user data or image.
     """
-    references = check_result.references if check_result is not None else None
-    created = yield from ensure_created(configuration, bootstrap, agent=agent, references=references)
+    created = yield from ensure_created(configuration, bootstrap, agent=False, references=references)
     save(created)
     yield Log(f"VM {created.vm_namespace}/{created.machine_name} is created; waiting for its address")
     return (yield from _wait_for_addresses(created))

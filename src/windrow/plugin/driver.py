@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from windrow.harvester.problems import Problem
     from windrow.kubernetes.kubeconfig import ClientConfig
     from windrow.nodedriver.effects import WaitingOperation
-    from windrow.nodedriver.operations import PreCreateResult
+    from windrow.nodedriver.validate.references import ReferencedObjects
     from windrow.plugin.http.client import HttpClient
 
 R = TypeVar("R")
@@ -42,7 +42,7 @@ class Driver:
         self._client_lock = Lock()
         self._clients: dict[str, HttpClient] = {}
         # The result of the last check, and for which configuration: of use only while that is the same.
-        self._check_result: tuple[Configuration, PreCreateResult] | None = None
+        self._check_result: tuple[Configuration, ReferencedObjects] | None = None
 
     # --- configuration
 
@@ -142,7 +142,7 @@ class Driver:
             )
 
     def remove(self) -> None:
-        from windrow.nodedriver.vm.remove_operation import remove_and_wait
+        from windrow.nodedriver.vm.remove import remove_and_wait
 
         with self._command_lock:
             machine = self._configuration
@@ -176,7 +176,7 @@ class Driver:
         """Replace what the machine reads at its next start by the user's document merged with `document`."""
         from windrow.harvester.problems import Problem
         from windrow.nodedriver.errors import Refused
-        from windrow.nodedriver.vm.replace_user_data import replace_user_data
+        from windrow.nodedriver.vm.create import replace_user_data
 
         try:
             text = document.decode()

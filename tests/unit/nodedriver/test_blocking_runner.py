@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from tests.unit.nodedriver.api_double import ApiDouble
@@ -60,7 +61,8 @@ class Scripted(ApiDouble):
 
 
 def wait(api: ApiDouble, within: timedelta = timedelta(minutes=10)) -> Any:
-    return api.run(conditions.wait_for_address(REF, within))
+    with patch.object(conditions, "WITHIN", within):
+        return api.run(conditions.wait_for_address(REF))
 
 
 def a_vm(status: str, **more: Any) -> Any:

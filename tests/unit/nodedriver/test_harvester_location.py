@@ -13,7 +13,7 @@ from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.go_errors import error_text
 from windrow.nodedriver.harvester_location import ANY_HARVESTER, find_wrong_harvester, with_location
-from windrow.nodedriver.vm.remove_operation import remove_and_wait
+from windrow.nodedriver.vm.remove import remove_and_wait
 
 HERE = ClientConfig("https://10.0.0.1:6443", ca="CA 1", token="t")
 PROXIED = ClientConfig("https://rancher.example.org/k8s/clusters/c-m-1", ca="CA of Rancher", token="t")

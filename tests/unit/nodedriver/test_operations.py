@@ -42,7 +42,7 @@ from windrow.nodedriver.operations import (
     start_and_wait,
     stop_and_wait,
 )
-from windrow.nodedriver.vm.remove_operation import remove_and_wait
+from windrow.nodedriver.vm.remove import remove_and_wait
 from windrow.protocols.dockermachine import ERROR, RUNNING, STARTING, STOPPED, STOPPING
 
 REF = VM.ref(NAME, "default")

@@ -17,7 +17,7 @@ from windrow.kubernetes.requests import JSON_PATCH, Reply, Request
 from windrow.kubernetes.resources import PVC
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.errors import Refused
-from windrow.nodedriver.vm.remove_operation import remove_and_wait
+from windrow.nodedriver.vm.remove import remove_and_wait
 
 MACHINE = Configuration(
     machine_name="m",

@@ -11,15 +11,16 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.core.logs import with_values
 from windrow.harvester.connection import connection_problem
-from windrow.harvester.identity import CA_PREFIX, ca_fingerprint, identity_request, read_identity
+from windrow.harvester.identity import CA_PREFIX, IDENTITY, ca_fingerprint, read_identity
 from windrow.kubernetes.errors import Forbidden, KubeError
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
 from windrow.machines.harvester.runner import run_operation
 from windrow.machines.port import InfrastructureUnknown, MachineRefused
-from windrow.nodedriver.effects import Operation, parse_reply
+from windrow.nodedriver.effects import Operation
 from windrow.nodedriver.errors import Busy, Refused
 
 R = TypeVar("R")
@@ -104,7 +105,7 @@ class Connection:
 
     async def _read_identity(self) -> str:
         try:
-            return read_identity(parse_reply(await self.transport.send(identity_request())))
+            return read_identity(await Client(self.transport).get(IDENTITY))
         except Forbidden:
             return self.fingerprint
         except KubeError as error:

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from windrow.client.client import Client
 from windrow.client.informer import Cache
 from windrow.controller.wait import wait_first
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.harvester.vms import Vm
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
-from windrow.kubernetes.requests import get
 from windrow.kubernetes.resources import NAMESPACE
 from windrow.machines.harvester.connections import (
     Connect,
@@ -46,17 +46,15 @@ from windrow.machines.port import (
 from windrow.machines.status_store import StatusStore, with_since
 from windrow.nodedriver.config import Configuration, dump_driver_config, read_fields
 from windrow.nodedriver.config_json import load_driver_config
-from windrow.nodedriver.effects import parse_reply
 from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.validate.references import check
 from windrow.nodedriver.validate.rules import find_problems
 from windrow.nodedriver.vm import power as powers
-from windrow.nodedriver.vm.create import ensure_created
+from windrow.nodedriver.vm.create import ensure_created, replace_user_data
 from windrow.nodedriver.vm.observe import find_object
 from windrow.nodedriver.vm.ownership import require_owner
 from windrow.nodedriver.vm.plan import planned_claims
 from windrow.nodedriver.vm.remove import remove
-from windrow.nodedriver.vm.replace_user_data import replace_user_data
 
 # How often a credential is read again by itself: while all is well, and while its Harvester cannot be seen.
 CREDENTIAL_CHECK_INTERVAL = timedelta(seconds=60)
@@ -370,7 +368,7 @@ async def _missing_namespaces(
     problems = []
     for name in sorted({configuration.vm_namespace for configuration in configurations}):
         try:
-            parse_reply(await connection.transport.send(get(NAMESPACE.ref(name))))
+            await Client(connection.transport).get(NAMESPACE.ref(name))
         except NotFound:
             message = f'namespace "{name}" does not exist on Harvester {connection.client_config.server}'
             problems.append(Problem(message, "create it there, or correct vmNamespace", "vmNamespace"))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import Clock, sleep
@@ -24,14 +25,12 @@ from windrow.harvester.resources import VM, VMI
 from windrow.harvester.status import read_vm_status
 from windrow.harvester.vmis import Vmi, read_vmi
 from windrow.harvester.vms import Vm, read_vm
-from windrow.kubernetes import requests
-from windrow.kubernetes.errors import Forbidden, KubeError, error_for, is_not_found
+from windrow.kubernetes.errors import Forbidden, KubeError, error_for
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import NODE, ObjectRef
 from windrow.machines.harvester.connections import Connection
 from windrow.machines.port import InfrastructureUnknown, MachineStatus, is_synthetic_uid
 from windrow.nodedriver.config import Configuration
-from windrow.nodedriver.effects import parse_reply
 from windrow.nodedriver.vm.ownership import owner_of, ownership_unknown
 
 CREATOR_SELECTOR = f"{names.CREATOR}={names.CREATOR_NODE_DRIVER}"
@@ -278,13 +277,11 @@ class VmWatcher:
         uid = configuration.machine_uid
         self._unlabelled.pop(uid, None)
         try:
-            raw = parse_reply(await self._connection.transport.send(requests.get(configuration.ref)))
+            raw = await Client(self._connection.transport).find(configuration.ref)
         except KubeError as error:
-            if not is_not_found(error, configuration.machine_name):
-                raise self._connection.translate_error(error) from error
-            raw = None
+            raise self._connection.translate_error(error) from error
         owner = "another" if raw is None else owner_of(configuration, raw)
-        if owner == "this machine":
+        if raw is not None and owner == "this machine":
             vm = self._unlabelled[uid] = read_vm(raw)
             return self._present(uid, vm)
         if not machine.was_created:

@@ -37,7 +37,7 @@ _NEEDS_REPAIR = frozenset({"DataVolumeError", "ErrImagePull", "ImagePullBackOff"
 
 
 def wait_for_address(
-    ref: ObjectRef, within: timedelta = WITHIN, *, except_instance: str = "", stage: str = RUNNING
+    ref: ObjectRef, *, except_instance: str = "", stage: str = RUNNING
 ) -> WaitingOperation[tuple[str, ...]]:
     """The VM's addresses, once it runs and has any. The VMI with uid `except_instance` does not count."""
     vmi_ref = VMI.ref(ref.name, ref.namespace)
@@ -52,11 +52,11 @@ def wait_for_address(
         return vmi.addresses or NotYet(_why_no_address(vmi), ADDRESS)
 
     because = f"wait for the address of {ref.name}"
-    addresses: tuple[str, ...] = yield WaitFor((vmi_ref, ref), predicate, within, because)
+    addresses: tuple[str, ...] = yield WaitFor((vmi_ref, ref), predicate, WITHIN, because)
     return addresses
 
 
-def wait_for_stopped(ref: ObjectRef, within: timedelta = WITHIN) -> WaitingOperation[None]:
+def wait_for_stopped(ref: ObjectRef) -> WaitingOperation[None]:
     """Return when no guest runs in the VM. The VM is watched: its VMI may be deleted before the first event."""
     vmi_ref = VMI.ref(ref.name, ref.namespace)
 
@@ -77,12 +77,10 @@ def wait_for_stopped(ref: ObjectRef, within: timedelta = WITHIN) -> WaitingOpera
             return True
         return NotYet(_describe(state), STOPPED)
 
-    yield WaitFor((ref, vmi_ref), predicate, within, f"wait until {ref.name} is stopped")
+    yield WaitFor((ref, vmi_ref), predicate, WITHIN, f"wait until {ref.name} is stopped")
 
 
-def wait_for_removal(
-    ref: ObjectRef, uid: str = "", resource_version: str = "", within: timedelta = WITHIN
-) -> WaitingOperation[None]:
+def wait_for_removal(ref: ObjectRef, uid: str = "", resource_version: str = "") -> WaitingOperation[None]:
     """Return when the VM (that `uid`) is gone. `resource_version` is one of it, from before it was deleted."""
 
     def predicate(objects: Objects) -> bool | NotYet:
@@ -93,7 +91,7 @@ def wait_for_removal(
             return True  # another VM has the name already
         return NotYet("Harvester is removing the VM", REMOVED)
 
-    yield WaitFor((ref,), predicate, within, f"wait until {ref.name} is gone", resource_version)
+    yield WaitFor((ref,), predicate, WITHIN, f"wait until {ref.name} is gone", resource_version)
 
 
 def _running_condition(objects: Objects, ref: ObjectRef, vmi: Vmi | None, stage: str) -> NotYet | None:

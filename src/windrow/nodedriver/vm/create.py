@@ -1,4 +1,4 @@
-"""Creating a machine so that a crash at any point leaves something that the next attempt continues.
+"""Creating a machine, and replacing its user data, so that a crash at any point leaves something that the next attempt continues.
 
     read images ──> POST VM ──> POST its Secret, owned by the VM
 
@@ -17,8 +17,10 @@ from typing import Any
 from windrow.cloudinit.document import BadUserData
 from windrow.harvester.cloud_init_secret import (
     INLINE_LIMIT,
+    USER_DATA,
     build_secret,
     read_cloud_init_secret,
+    secret_data,
     secret_ref,
 )
 from windrow.harvester.identity import is_owned_by, owner_annotations
@@ -80,13 +82,41 @@ def ensure_created(
         if existing is None:
             raise Refused(*problems)
     with_key = replace(configuration, ssh_public_key=_public_key(configuration, references))
-    try:
-        user_data = render_user_data(with_key, bootstrap, agent=agent)
-    except BadUserData as bad:
-        raise Refused(Problem(bad.message, bad.hint, "userData")) from bad
+    user_data = _render_user_data(with_key, bootstrap, agent=agent)
     vm_uid = uid_of(existing) if existing is not None else (yield from _ensure_vm(with_key, references))
     yield from _ensure_secret(with_key, vm_uid, user_data)
     return replace(with_key, vm_uid=vm_uid, claims=planned_claims(with_key))
+
+
+def replace_user_data(configuration: Configuration, bootstrap: str, *, agent: bool = True) -> Operation[None]:
+    """Merge the user's document with `bootstrap` again and put it into the machine's Secret: the user data that it reads at
+    its next boot, above all without the secrets of its first one.
+
+    Network data, password and keys stay as they were. May be repeated; writes only where something differs.
+    """
+    ref = secret_ref(configuration.vm_namespace, configuration.machine_name)
+    existing = yield from find_object(ref, "read the cloud-init Secret")
+    if existing is None or not is_owned_by(existing, configuration.cluster_uid, configuration.machine_uid):
+        raise Refused(
+            Problem(
+                f"machine {configuration.machine_name} has no cloud-init Secret {ref.namespace}/{ref.name} of its own",
+                "there is nothing to rewrite; replace the machine if it has to start again",
+            )
+        )
+    user_data = _render_user_data(configuration, bootstrap, agent=agent)
+    if read_cloud_init_secret(existing).user_data != user_data:
+        change = {"data": {USER_DATA: secret_data(user_data)[USER_DATA]}}
+        yield Call(
+            requests.merge_patch(ref, change), f"replace the cloud-init of {configuration.machine_name}"
+        )
+
+
+def _render_user_data(configuration: Configuration, bootstrap: str, *, agent: bool) -> str:
+    """Raises Refused."""
+    try:
+        return render_user_data(configuration, bootstrap, agent=agent)
+    except BadUserData as bad:
+        raise Refused(Problem(bad.message, bad.hint, "userData")) from bad
 
 
 def _public_key(configuration: Configuration, references: ReferencedObjects) -> str:
