@@ -9,39 +9,12 @@ from windrow.apiserver.context import ListResult, ObjectResult
 from windrow.apiserver.encoding import list_meta
 from windrow.apiserver.types.registry import Column, ResourceType
 from windrow.core.clock import parse_time
+from windrow.core.duration import human_duration
 from windrow.core.json import dumps
 
 Raw = dict[str, Any]
 
 META = "meta.k8s.io/v1"
-
-
-def format_age(span: timedelta) -> str:
-    """A duration as kubectl prints it: `90s`, `3m20s`, `5d`."""
-    seconds = int(span.total_seconds())
-    if seconds < -1:
-        return "<invalid>"
-    if seconds < 120:
-        return f"{max(seconds, 0)}s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if minutes < 10:
-        return _two(minutes, "m", seconds % 60, "s")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return _two(days, "d", hours % 24, "h")
-    if days < 730:
-        return f"{days}d"
-    years = days // 365
-    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
-
-
-def _two(first: int, unit: str, second: int, small: str) -> str:
-    return f"{first}{unit}{second}{small}" if second else f"{first}{unit}"
 
 
 def _cell(column: Column, raw: Raw, now: datetime) -> Any:
@@ -66,9 +39,10 @@ def _age_cell(value: Any, now: datetime) -> str:
     if not value:
         return "<unknown>"
     try:
-        return format_age(now - parse_time(value))
+        span = now - parse_time(value)
     except (ValueError, TypeError):
         return "<invalid>"
+    return human_duration(span) if span > timedelta(seconds=-2) else "<invalid>"
 
 
 def _definition(column: Column, *, custom: bool) -> Raw:

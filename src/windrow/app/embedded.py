@@ -5,7 +5,6 @@ Both write a kubeconfig into the state directory before they serve, so that a sc
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +20,7 @@ from windrow.apiserver.storage.port import Store
 from windrow.app.guest_programs import GuestProcess, guest_programs
 from windrow.app.machines import MachineBackend, PluginSettings, direct_backend, full_backend, running
 from windrow.app.network import Connect, CountingTransport
-from windrow.app.pki import load_or_create_ca, write_private
+from windrow.app.pki import load_or_create_ca
 from windrow.app.preload import Preload
 from windrow.app.state_lock import lock_state_dir
 from windrow.bootstrap.client_cert import USER
@@ -33,7 +32,9 @@ from windrow.clusters.api import kinds
 from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.controller import ClusterController
 from windrow.core.clock import Clock
+from windrow.core.files import write_private
 from windrow.core.rng import Rng
+from windrow.core.text import decode_base64
 from windrow.drivers import api as node_drivers
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
@@ -211,7 +212,7 @@ async def read_credential(api: Client, name: str) -> str:
     encoded = nested(secret, "data", CREDENTIAL_KEY)
     if not encoded:
         raise NotFound(f"Secret {namespace}/{short} has no key {CREDENTIAL_KEY}", status=404)
-    return b64decode(encoded).decode()
+    return decode_base64(encoded)
 
 
 @asynccontextmanager

@@ -8,8 +8,8 @@ from windrow.app.clock import SystemClock
 from windrow.app.embedded import MANAGER_FILE, EmbeddedHarvester, embedded_harvester
 from windrow.app.guest_programs import GuestProcess
 from windrow.app.options import EmulateOptions, Output
-from windrow.app.pki import write_private
 from windrow.app.preload import Preload, credential_secrets, read_preload
+from windrow.core.files import write_private
 from windrow.core.rng import Rng
 from windrow.core.yaml import dump_all
 

@@ -22,6 +22,7 @@ from windrow.client.transport import Transport
 from windrow.cloudprovider.cmd import main as cloud_provider
 from windrow.cloudprovider.logs import line_logger
 from windrow.core.clock import sleep
+from windrow.core.files import write_private
 from windrow.core.yaml import NotYaml, dump, load
 from windrow.emulator.guest_os.hardware import GuestProgram, ProgramContext
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, ReadFile
@@ -88,7 +89,7 @@ class GuestProcess:
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
             kubeconfig, cloud_config = folder / "guest", folder / "cloud-config"
-            _write_atomic(kubeconfig, self._proxied(guest.guest_kubeconfig))
+            write_private(kubeconfig, self._proxied(guest.guest_kubeconfig))
             source = _cloud_config_path(guest)
             arguments = [word for word in guest.argv[1:] if not word.startswith(CLOUD_CONFIG_FLAG)]
             arguments += [
@@ -132,7 +133,7 @@ class GuestProcess:
         """Copy the Node's file to the process's if it differs from `previous`; returns the present text."""
         text = _read_node_file(guest, source)
         if text and text != previous:
-            _write_atomic(cloud_config, self._proxied(text))
+            write_private(cloud_config, self._proxied(text))
         return text
 
     def _proxied(self, kubeconfig: str) -> str:
@@ -157,14 +158,6 @@ def _cloud_config_path(guest: ProgramContext) -> str:
 def _read_node_file(guest: ProgramContext, path: str) -> str:
     file = guest.root.files.get(path)
     return file.content.decode("utf-8", "replace") if file is not None else ""
-
-
-def _write_atomic(path: Path, text: str) -> None:
-    """Write the file atomically, mode 0600."""
-    temporary = path.with_suffix(".fresh")
-    temporary.touch(mode=0o600)
-    temporary.write_text(text)
-    temporary.replace(path)
 
 
 async def _terminate(guest: ProgramContext, process: asyncio.subprocess.Process) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import platform
 import sys
-from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from windrow.clusters.api.cluster import ResolveDriver, harvester_only
 from windrow.core.clock import Clock
 from windrow.core.errors import UserError
 from windrow.core.rng import Rng
+from windrow.core.text import decode_base64
 from windrow.drivers.api import Fault, NodeDriver, find_driver, find_refusal
 from windrow.drivers.archive import Platform
 from windrow.drivers.controller import NodeDriverController
@@ -178,7 +178,7 @@ async def read_credential_fields(api: Client, driver: str, credential: str) -> d
     secret = await api.get(SECRET.ref(name, namespace or "default"))
     prefix = f"{driver}credentialConfig-"
     found = {
-        key.removeprefix(prefix): b64decode(text).decode()
+        key.removeprefix(prefix): decode_base64(text)
         for key, text in (secret.get("data") or {}).items()
         if key.startswith(prefix)
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from windrow.apiserver.handler import TlsIdentity
 from windrow.core import json, pki
 from windrow.core.clock import Clock
+from windrow.core.files import write_private
 from windrow.kubernetes.kubeconfig import ClientConfig
 
 CA_LIFETIME_DAYS = 3650
@@ -68,12 +68,3 @@ def load_or_create_ca(path: Path, name: str, clock: Clock) -> ApiServerCa:
     ca = new_ca(name, clock)
     write_private(path, json.pretty({"certificate": ca.certificate, "key": ca.key}))
     return ca
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write the file atomically, mode 0600."""
-    temporary = path.with_name(f".{path.name}.new")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    os.replace(temporary, path)

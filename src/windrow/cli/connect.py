@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
-from windrow.cli.errors import CliError, not_utf8, one_line
+from windrow.cli.errors import CliError, not_utf8
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
+from windrow.core.text import collapse_whitespace
 from windrow.kubernetes.errors import Forbidden
 from windrow.kubernetes.objects import Raw
 
@@ -79,7 +80,9 @@ def _name_file_in_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except BadKubeconfig as bad:
-        raise CliError(f"{path}: {one_line(bad.message)}", bad.hint, exit_codes.UNREACHABLE) from bad
+        raise CliError(
+            f"{path}: {collapse_whitespace(bad.message)}", bad.hint, exit_codes.UNREACHABLE
+        ) from bad
     except UnicodeDecodeError as error:
         raise not_utf8(str(path)) from error
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from windrow.cli import exit_codes
 from windrow.core.errors import UserError
+from windrow.core.text import collapse_whitespace
 
 
 class CliError(UserError):
@@ -123,7 +124,9 @@ def to_cli_error(error: BaseException) -> CliError:
         case KubeError():
             return _from_api_error(error)
         case NotYaml():
-            return CliError(f"The input is not YAML: {one_line(error)}", "Correct it.", exit_codes.REFUSED)
+            return CliError(
+                f"The input is not YAML: {collapse_whitespace(error)}", "Correct it.", exit_codes.REFUSED
+            )
         case UnicodeDecodeError():
             return not_utf8("The input")
         case OSError() if error.filename:
@@ -136,16 +139,11 @@ def to_cli_error(error: BaseException) -> CliError:
             return to_cli_error(error.exceptions[0])
         case UserError():
             code = _EXIT_CODES.get(type(error).__name__, exit_codes.UNREACHABLE)
-            return CliError(one_line(error.message), error.hint, code)
+            return CliError(collapse_whitespace(error.message), error.hint, code)
     return CliError(
         f"{type(error).__name__}: {error}",
         "This is a defect of Windrow. Run it again with --verbose and report the output.",
     )
-
-
-def one_line(text: object) -> str:
-    """A parser's message of several lines as one line."""
-    return " ".join(str(text).replace('in "<unicode string>",', "at").split())
 
 
 def _sentence(text: str) -> str:

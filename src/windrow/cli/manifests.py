@@ -8,9 +8,10 @@ from typing import Any
 
 from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
-from windrow.cli.errors import CliError, combine, not_utf8, one_line, to_cli_error
+from windrow.cli.errors import CliError, combine, not_utf8, to_cli_error
 from windrow.cli.output.lines import wrap
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
+from windrow.core.text import collapse_whitespace
 from windrow.drivers.api import NODE_DRIVER
 from windrow.kubernetes.objects import Raw, flatten_list
 from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SECRET, ApiResource
@@ -73,7 +74,7 @@ def _read_file(name: str, context: CliContext) -> list[Raw]:
         raise not_utf8(shown) from error
     except NotYaml as error:
         raise CliError(
-            f"{shown} is not YAML: {one_line(error)}", "Correct the file.", exit_codes.REFUSED
+            f"{shown} is not YAML: {collapse_whitespace(error)}", "Correct the file.", exit_codes.REFUSED
         ) from error
     objects = [item for document in found for item in flatten_list(document)]
     if not objects:

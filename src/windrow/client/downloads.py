@@ -20,6 +20,7 @@ import aiohttp
 from yarl import URL
 
 from windrow.core.errors import UserError
+from windrow.core.text import collapse_whitespace
 from windrow.kubernetes.proxies import BadProxy, Proxy
 
 MIB = 2**20
@@ -246,5 +247,5 @@ def _translate_error(error: Exception, url: str, limits: DownloadLimits) -> Down
             )
         case OSError() if error.strerror:
             return temporary(f"https://{host} cannot be reached: {_reason(error)}", "check the network")
-    text = " ".join(str(error).split())[:200] or type(error).__name__
+    text = collapse_whitespace(error)[:200] or type(error).__name__
     return DownloadFailed(f"{host} could not be read ({text})", "check the server")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.core.errors import UserError
+from windrow.core.text import collapse_whitespace
 from windrow.core.yaml import NotYaml, dump, load
 
 HEADER = "#cloud-config"
@@ -59,7 +60,7 @@ def parse(text: str) -> Document:
         data = load(text)
     except NotYaml as error:
         raise BadUserData(
-            f"the user data is not YAML: {_one_line(error)}",
+            f"the user data is not YAML: {collapse_whitespace(error)}",
             "correct the indentation or quoting at that place",
         ) from error
     if data is None:
@@ -85,10 +86,6 @@ def emit(document: Document) -> str:
 
 
 _SHAPES: dict[type, str] = {list: "a list", int: "a number", float: "a number"}
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _with_text_permissions(data: Mapping[str, Any]) -> dict[str, Any]:

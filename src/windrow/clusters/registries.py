@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any
 
 from windrow.client.client import Client
 from windrow.core.errors import UserError
 from windrow.core.json import NotJson, loads
-from windrow.kubernetes.objects import Raw, nested
+from windrow.kubernetes.objects import Raw, nested, secret_texts
 from windrow.kubernetes.resources import SECRET
 from windrow.machines.port import Problem
 
@@ -55,14 +53,7 @@ async def _secret(api: Client, namespace: str, name: str, host: str) -> dict[str
             f"registry {host} takes its credentials from Secret {namespace}/{name}, which does not exist",
             "create it beside the Cluster",
         )
-    return {key: _decode(value) for key, value in nested(raw, "data", default={}).items()}
-
-
-def _decode(text: str) -> str:
-    try:
-        return base64.b64decode(text, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return ""
+    return secret_texts(raw)
 
 
 def _read_auth(data: Mapping[str, str], name: str, host: str) -> dict[str, str]:

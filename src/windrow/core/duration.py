@@ -1,4 +1,4 @@
-"""Durations as Kubernetes and Rancher write them: Go's `1h30m`, `500ms`, `0s`."""
+"""Durations as Kubernetes and Rancher write them (Go's `1h30m`, `500ms`, `0s`), and as kubectl prints ages."""
 
 from __future__ import annotations
 
@@ -60,6 +60,32 @@ def render_duration(span: timedelta) -> str:
     if minutes:
         return f"{sign}{minutes}m{seconds}"
     return f"{sign}{seconds}"
+
+
+def human_duration(span: timedelta) -> str:
+    """`span` as kubectl prints ages: `90s`, `3m20s`, `5d`; two units at most, never negative."""
+    seconds = max(int(span.total_seconds()), 0)
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 10:
+        return _two_units(minutes, "m", seconds % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two_units(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two_units(days, "d", hours % 24, "h")
+    if days < 730:
+        return f"{days}d"
+    years = days // 365
+    return _two_units(years, "y", days % 365, "d") if years < 8 else f"{years}y"
+
+
+def _two_units(first: int, unit: str, second: int, smaller: str) -> str:
+    return f"{first}{unit}{second}{smaller}" if second else f"{first}{unit}"
 
 
 def _format_fraction(amount: int, unit: int) -> str:

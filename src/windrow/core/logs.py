@@ -14,6 +14,8 @@ import logging
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
+from windrow.core.text import collapse_whitespace
+
 _OPTIONS = frozenset({"exc_info", "extra", "stack_info", "stacklevel"})
 
 
@@ -57,12 +59,12 @@ class LineFormatter(logging.Formatter):
             text += f": {type(error).__name__}: {error}"
         fields = "".join(f" {key}={_quoted(value)}" for key, value in getattr(record, "fields", {}).items())
         time = self._time() if self._time else self.formatTime(record, "%H:%M:%S")
-        line = f"{time} {record.levelname.lower()}: {' '.join(text.split())}{fields}"
+        line = f"{time} {record.levelname.lower()}: {collapse_whitespace(text)}{fields}"
         if self._tracebacks and record.exc_info:
             line += f"\n{self.formatException(record.exc_info)}"
         return line
 
 
 def _quoted(value: object) -> str:
-    text = " ".join(str(value).split()).replace("\\", "\\\\").replace('"', '\\"')
+    text = collapse_whitespace(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'

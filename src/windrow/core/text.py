@@ -1,10 +1,12 @@
-"""Text of other programs on one line of a log or message."""
+"""Text of other programs on one line of a log or message, and text as base64."""
 
 from __future__ import annotations
 
+from binascii import a2b_base64, b2a_base64
+
 
 def one_line(text: str, limit: int | None = None) -> str:
-    """`text` without line breaks and control characters, cut to `most` characters with a sign that it was.
+    """`text` without line breaks and control characters, cut to `limit` characters with a sign that it was.
 
     Spaces are kept: docker-machine hosts compare some of these texts.
     """
@@ -16,3 +18,17 @@ def one_line(text: str, limit: int | None = None) -> str:
 
 def _is_line_break(letter: str) -> bool:
     return letter.isspace() and letter != " "
+
+
+def collapse_whitespace(text: object) -> str:
+    """`text` with each run of line breaks and spaces as one space: a parser's message of several lines as a sentence."""
+    return " ".join(str(text).split())
+
+
+def encode_base64(text: str) -> str:
+    return b2a_base64(text.encode(), newline=False).decode()
+
+
+def decode_base64(encoded: str, errors: str = "strict") -> str:
+    """The UTF-8 text; `errors` as in `bytes.decode`. Raises ValueError where `encoded`, but for spaces, is no base64."""
+    return a2b_base64("".join(encoded.split()), strict_mode=True).decode(errors=errors)

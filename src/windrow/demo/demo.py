@@ -20,12 +20,12 @@ from windrow.app.clock import SystemClock
 from windrow.app.embedded import EmbeddedHarvester, EmbeddedManager, embedded_harvester, embedded_manager
 from windrow.app.machines import PluginSettings, require_harvester_driver, running
 from windrow.app.network import HttpConnector
-from windrow.app.pki import write_private
 from windrow.app.preload import Preload, credential_secrets, read_preload
 from windrow.client.client import Client
 from windrow.client.informer import watching
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.api.rancher_import import strip_server_fields
+from windrow.core.files import write_private
 from windrow.core.json import pretty
 from windrow.core.rng import Rng
 from windrow.demo.cluster import ClusterRefused, DemoCluster

@@ -20,6 +20,7 @@ from windrow.client.client import Client
 from windrow.client.downloads import DEFAULT_LIMITS, MIB, DownloadFailed
 from windrow.core.clock import Clock, sleep
 from windrow.core.logs import with_values
+from windrow.core.text import collapse_whitespace
 from windrow.drivers.api import FINALIZER, NODE_DRIVER, Fault, NodeDriver, Reason, machine_config
 from windrow.drivers.archive import find_loader
 from windrow.drivers.plan import DefineKind, Download, Install, NodeDriverState, Uninstall
@@ -109,9 +110,8 @@ def translate_error(error: Exception, path: Path) -> Fault:
             "set spec.url and spec.checksum of a build for this system",
             "NotExecutable",
         )
-    text = " ".join((str(getattr(error, "message", "")) or str(error) or type(error).__name__).split())[
-        :MESSAGE_LIMIT
-    ]
+    text = str(getattr(error, "message", "")) or str(error) or type(error).__name__
+    text = collapse_whitespace(text)[:MESSAGE_LIMIT]
     text = text.removeprefix("plugin ")
     if not text.startswith(name):
         text = f"cannot read the create flags of {name}: {text}"

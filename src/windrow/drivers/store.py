@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from windrow.core.files import sync_directory, write_private
 from windrow.core.json import NotJson, dumps, loads
 from windrow.drivers.api import Fault
 from windrow.drivers.archive import LIMITS, PREFIX, Limits, Platform, extract
@@ -67,7 +68,7 @@ class PartialDownload:
         with _disk_faults():
             _flush(self._file)
             self._partial.replace(self._partial.with_name(self._digest))
-            _sync_directory(self._partial.parent)
+            sync_directory(self._partial.parent)
 
     def discard(self) -> None:
         """Remove what was not committed."""
@@ -154,10 +155,7 @@ class DriverStore:
         unpacked.chmod(0o755)
         program = unpacked.rename(directory / f"{PREFIX}{name}")
         record = {"name": name, "sha256": _digest_of(program), "size": program.stat().st_size, "urls": urls}
-        with (directory / RECORD_FILE).open("wb") as file:
-            file.write(dumps(record))
-            _flush(file)
-        _sync_directory(directory)
+        write_private(directory / RECORD_FILE, dumps(record))
         return name
 
     def _replace(self, new: Path, target: Path) -> None:
@@ -169,7 +167,7 @@ class DriverStore:
             target.rename(old)
         new.rename(target)
         _remove(old)
-        _sync_directory(target.parent)
+        sync_directory(target.parent)
 
     def find(self, digest: str) -> InstalledDriver | None:
         """The driver installed from that digest, as recorded; the binary itself is not read."""
@@ -260,14 +258,6 @@ def _owner_id(owner: str) -> str:
 def _flush(file: Any) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _sync_directory(place: Path) -> None:
-    opened = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def _remove(path: Path) -> None:

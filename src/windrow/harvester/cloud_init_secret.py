@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from windrow.core.text import decode_base64, encode_base64
 from windrow.harvester.resources import VM
 from windrow.kubernetes.objects import Raw, nested, new_object, uid_of
 from windrow.kubernetes.resources import SECRET, ObjectRef
@@ -53,9 +53,9 @@ def build_secret(
 
 
 def secret_data(user_data: str, network_data: str = "") -> dict[str, str]:
-    data = {USER_DATA: _encode(user_data)}
+    data = {USER_DATA: encode_base64(user_data)}
     if network_data:
-        data[NETWORK_DATA] = _encode(network_data)
+        data[NETWORK_DATA] = encode_base64(network_data)
     return data
 
 
@@ -65,14 +65,6 @@ def read_cloud_init_secret(raw: Mapping[str, Any]) -> CloudInitSecret:
     return CloudInitSecret(
         uid=uid_of(raw),
         owner_uid=str(owner.get("uid", "")),
-        user_data=_decode(nested(raw, "data", USER_DATA, default="")),
-        network_data=_decode(nested(raw, "data", NETWORK_DATA, default="")),
+        user_data=decode_base64(nested(raw, "data", USER_DATA, default=""), "replace"),
+        network_data=decode_base64(nested(raw, "data", NETWORK_DATA, default=""), "replace"),
     )
-
-
-def _encode(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
-
-
-def _decode(text: str) -> str:
-    return base64.b64decode(text).decode("utf-8", "replace")

@@ -7,14 +7,13 @@ A secret may be in a wrong field by mistake, so errors quote only names, paths a
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from windrow.core.errors import UserError
+from windrow.core.text import decode_base64, encode_base64
 from windrow.core.yaml import NotYaml, dump, load
 
 MAX_SHOWN_LENGTH = 200
@@ -116,7 +115,7 @@ def render_kubeconfig(config: ClientConfig, name: str) -> str:
     """A kubeconfig with one cluster, user and context, all called `name`. `parse_kubeconfig` reads it back."""
     cluster: dict[str, Any] = {"server": config.server}
     if config.ca:
-        cluster["certificate-authority-data"] = _encode(config.ca)
+        cluster["certificate-authority-data"] = encode_base64(config.ca)
     if config.insecure:
         cluster["insecure-skip-tls-verify"] = True
     if config.tls_server_name:
@@ -247,10 +246,6 @@ def _proxy(cluster: Mapping[str, Any]) -> str:
     return url
 
 
-def _encode(pem: str) -> str:
-    return base64.b64encode(pem.encode()).decode()
-
-
 @dataclass(frozen=True)
 class _PemReader:
     """Reads `<key>-data` (base64) or `<key>` (a path); the data wins, as in client-go."""
@@ -278,8 +273,8 @@ class _PemReader:
     @staticmethod
     def _decoded(key: str, data: object) -> str:
         try:
-            pem = base64.b64decode("".join(str(data).split()), validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError) as error:
+            pem = decode_base64(str(data))
+        except ValueError as error:
             raise BadKubeconfig(f"{key} is not base64 of a text", "copy the field again, whole") from error
         if "-----BEGIN " not in pem:
             raise BadKubeconfig(
@@ -349,8 +344,8 @@ def _refuse_incomplete_credentials(config: ClientConfig, user: Mapping[str, Any]
 def _render_user(config: ClientConfig) -> dict[str, Any]:
     user: dict[str, Any] = {}
     if config.certificate:
-        user["client-certificate-data"] = _encode(config.certificate)
-        user["client-key-data"] = _encode(config.key)
+        user["client-certificate-data"] = encode_base64(config.certificate)
+        user["client-key-data"] = encode_base64(config.key)
     if config.token:
         user["token"] = config.token
     if config.token_file:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from windrow.core.text import decode_base64
 from windrow.kubernetes.resources import ApiResource
 
 Raw = dict[str, Any]
@@ -41,6 +42,17 @@ def annotations_of(raw: Mapping[str, Any]) -> dict[str, str]:
 
 def finalizers_of(raw: Mapping[str, Any]) -> list[str]:
     return raw["metadata"].get("finalizers") or []
+
+
+def secret_texts(secret: Mapping[str, Any]) -> dict[str, str]:
+    """The data of a Secret as text, "" for values that are none."""
+    texts = {}
+    for key, value in (secret.get("data") or {}).items():
+        try:
+            texts[key] = decode_base64(value)
+        except ValueError:
+            texts[key] = ""
+    return texts
 
 
 def is_deleting(raw: Mapping[str, Any]) -> bool:

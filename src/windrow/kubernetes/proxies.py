@@ -6,13 +6,13 @@ addresses and the entries of NO_PROXY.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from urllib.parse import unquote, urlsplit
 
 from windrow.core.errors import UserError
+from windrow.core.text import encode_base64
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -62,7 +62,7 @@ def parse_proxy(url: str, where: str) -> Proxy:
     authorization = ""
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        authorization = "Basic " + base64.b64encode(pair.encode()).decode()
+        authorization = "Basic " + encode_base64(pair)
     return Proxy(host, port, authorization)
 
 

@@ -9,25 +9,12 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.tables import format_age
 from windrow.core.fastjson import loads
 from windrow.kubernetes.requests import Reply
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 Api = Any
-
-
-@pytest.mark.parametrize(
-    ("seconds", "message"),
-    [
-        (0, "0s"), (119, "119s"), (120, "2m"), (185, "3m5s"), (600, "10m"), (3 * 3600, "3h"), (3 * 3600 + 60, "3h1m"),
-        (8 * 3600, "8h"), (47 * 3600, "47h"), (48 * 3600, "2d"), (50 * 3600, "2d2h"), (8 * 86400, "8d"),
-        (729 * 86400, "729d"), (731 * 86400, "2y1d"), (-5, "<invalid>"),
-    ],
-)  # fmt: skip
-def test_an_age_is_printed_as_kubectl_prints_it(seconds: int, message: str) -> None:
-    assert format_age(timedelta(seconds=seconds)) == message
 
 
 async def test_a_list_becomes_a_table_with_ages_made_here(api: Api, clock: Any) -> None:
@@ -41,6 +28,15 @@ async def test_a_list_becomes_a_table_with_ages_made_here(api: Api, clock: Any) 
     assert table["rows"][0]["cells"] == ["s", "Opaque", 1, "5m"]
     assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
     assert table["metadata"]["resourceVersion"]
+
+
+async def test_an_object_of_the_future_has_no_age(api: Api, clock: Any) -> None:
+    await api("POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}})
+    clock.instant -= timedelta(minutes=5)
+
+    _, table = await api.json("GET", "/api/v1/secrets", accept=TABLE)
+
+    assert table["rows"][0]["cells"][-1] == "<invalid>"
 
 
 @pytest.mark.parametrize(

@@ -1,32 +1,15 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.cli.output.durations import format_duration
 from windrow.cli.output.lines import elide_middle, wrap
 from windrow.cli.output.progress import render_check, render_entry
 from windrow.cli.output.tables import render_machines, render_table
 from windrow.cli.output.views import MachineView, Wait
-
-
-@pytest.mark.parametrize(
-    ("span", "said"),
-    [
-        (timedelta(seconds=-3), "0 s"),
-        (timedelta(seconds=59), "59 s"),
-        (timedelta(minutes=3), "3 min"),
-        (timedelta(minutes=3, seconds=20), "3 min 20 s"),
-        (timedelta(minutes=35, seconds=20), "35 min"),
-        (timedelta(hours=2, minutes=5), "2 h 5 min"),
-        (timedelta(days=4, hours=5), "4 days"),
-    ],
-)
-def test_spans_are_said_with_two_units_at_most(span: timedelta, said: str):
-    assert format_duration(span) == said
 
 
 @given(st.text(st.characters(codec="ascii", categories=["L", "Zs"]), max_size=200), st.integers(10, 80))

@@ -70,12 +70,12 @@ def test_a_cluster_that_comes_up_says_at_each_level_what_it_waits_for():
     ]
 
     assert drawn([cluster], machines) == (
-        "fleet-default/orchard  v1.34.7+rke2r1  provisioning, 1 min 12 s old\n"
-        "│ waits for the Kubernetes API of the first server to answer, since 35 s; then\n"
+        "fleet-default/orchard  v1.34.7+rke2r1  provisioning, 72s old\n"
+        "│ waits for the Kubernetes API of the first server to answer, since 35s; then\n"
         "│ the other servers join\n"
         "├─ servers  0 of 3 ready  etcd, control plane\n"
         "│  ├─ orchard-servers-x5x7z-9k2lp  running  10.50.0.11\n"
-        "│  │    waits for RKE2 to start, since 35 s; then its node registers\n"
+        "│  │    waits for RKE2 to start, since 35s; then its node registers\n"
         "│  └─ orchard-servers-x5x7z-b7c2d  planned\n"
         "└─ workers  0 of 2 ready  worker"
     )
@@ -88,7 +88,7 @@ def test_a_cluster_that_is_ready_takes_one_line_for_each_machine():
     ]
 
     assert drawn([cluster], machines) == (
-        "fleet-default/orchard  v1.34.7+rke2r1  ready, 1 min 12 s old\n"
+        "fleet-default/orchard  v1.34.7+rke2r1  ready, 72s old\n"
         "└─ servers  1 of 1 ready  etcd, control plane\n"
         "   └─ orchard-servers-x5x7z-9k2lp  ready  10.50.0.11"
     )

@@ -125,8 +125,7 @@ def test_a_running_machine_is_replaced_after_the_pools_time():
     plan = planned(*workers_with(unready(W1, NOON - minutes(5))))
 
     assert (
-        of_kind(plan, DeleteMachine)[0].because
-        == "its Node was not Ready for 5 min (kubelet stopped posting)"
+        of_kind(plan, DeleteMachine)[0].because == "its Node was not Ready for 5m (kubelet stopped posting)"
     )
 
 
@@ -388,7 +387,7 @@ def test_the_time_in_which_a_ready_node_was_initialised_is_not_time_of_not_being
 
 @pytest.mark.parametrize(
     ("since_start", "said"),
-    [(1, "it joins the cluster"), (4.9, "it joins the cluster"), (5, "the machine is replaced if that takes longer than 10 min")],
+    [(1, "it joins the cluster"), (4.9, "it joins the cluster"), (5, "the machine is replaced if that takes longer than 10m")],
 )  # fmt: skip
 def test_the_limit_of_a_newcomer_is_told_only_once_half_of_it_has_passed(since_start, said):
     newcomer = sighted(

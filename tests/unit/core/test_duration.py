@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.duration import NotDuration, parse_duration, render_duration
+from windrow.core.duration import NotDuration, human_duration, parse_duration, render_duration
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,15 @@ def test_a_span_prints_as_go_prints_it(span: timedelta, text: str) -> None:
 @given(st.timedeltas())
 def test_a_printed_span_reads_back_unchanged(span: timedelta) -> None:
     assert parse_duration(render_duration(span)) == span
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (185, "3m5s"), (600, "10m"), (3 * 3600, "3h"), (3 * 3600 + 60, "3h1m"),
+        (8 * 3600, "8h"), (47 * 3600, "47h"), (48 * 3600, "2d"), (50 * 3600, "2d2h"), (8 * 86400, "8d"),
+        (729 * 86400, "729d"), (731 * 86400, "2y1d"),
+    ],
+)  # fmt: skip
+def test_an_age_is_printed_as_kubectl_prints_it(seconds: int, text: str) -> None:
+    assert human_duration(timedelta(seconds=seconds)) == text

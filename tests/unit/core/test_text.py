@@ -1,7 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.text import one_line
+from windrow.core.text import collapse_whitespace, decode_base64, encode_base64, one_line
 
 
 def test_lines_become_one_and_spaces_stay():
@@ -23,3 +24,26 @@ def test_any_text_becomes_one_printable_line_that_is_short_enough(text: str, mos
 @given(st.text(st.characters()))
 def test_a_line_stays_as_it_is(text: str):
     assert one_line(one_line(text)) == one_line(text)
+
+
+def test_the_message_of_a_parser_becomes_a_sentence():
+    assert (
+        collapse_whitespace(ValueError("could not parse\n  at line 3,\tcolumn 4\n"))
+        == "could not parse at line 3, column 4"
+    )
+
+
+@given(st.text())
+def test_base64_is_read_back_also_where_it_is_wrapped(text: str):
+    encoded = encode_base64(text)
+    assert decode_base64("\n".join(encoded[start : start + 4] for start in range(0, len(encoded), 4))) == text
+
+
+@pytest.mark.parametrize("encoded", ["a", "YQ", "Y Q = = b", "YQ==!", "é", "/w=="])
+def test_what_is_no_base64_of_a_text_is_refused(encoded: str):
+    with pytest.raises(ValueError):
+        decode_base64(encoded)
+
+
+def test_bytes_that_are_no_text_are_replaced_on_request():
+    assert decode_base64("YWL/", "replace") == "ab\ufffd"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,6 +11,7 @@ from windrow.apiserver.request.info import UserInfo
 from windrow.apiserver.service_account_tokens import ServiceAccountTokens
 from windrow.apiserver.storage.port import Change, Entry
 from windrow.apiserver.types.registry import ResourceType
+from windrow.core.text import encode_base64
 from windrow.kubernetes.resources import SECRET, SERVICE_ACCOUNT
 
 Raw = dict[str, Any]
@@ -19,10 +19,6 @@ Raw = dict[str, Any]
 TYPE = "kubernetes.io/service-account-token"
 NAME = "kubernetes.io/service-account.name"
 UID = "kubernetes.io/service-account.uid"
-
-
-def _text(text: str) -> str:
-    return b64encode(text.encode()).decode()
 
 
 class TokenSecretController(StoreController):
@@ -71,11 +67,11 @@ class TokenSecretController(StoreController):
             await self.delete(type, entry)
             return
         data = entry.raw.get("data") or {}
-        wanted = {"namespace": _text(head["namespace"])}
+        wanted = {"namespace": encode_base64(head["namespace"])}
         if self._root_ca():
-            wanted["ca.crt"] = _text(self._root_ca())
+            wanted["ca.crt"] = encode_base64(self._root_ca())
         if not data.get("token"):
-            wanted["token"] = _text(await self._tokens.issue(account.raw, secret=entry.raw))
+            wanted["token"] = encode_base64(await self._tokens.issue(account.raw, secret=entry.raw))
         if all(data.get(name) == value for name, value in wanted.items()) and UID in annotations:
             return
         filled = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from typing import Any
 
 from windrow.apiserver.types import crds, events, validation, workload_validation
@@ -11,6 +10,7 @@ from windrow.apiserver.types.printers import COLUMNS_BY_RESOURCE, DEFAULT_COLUMN
 from windrow.apiserver.types.registry import VERBS, ResourceType, ScalePaths
 from windrow.apiserver.types.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
 from windrow.apiserver.types.service_validation import validate_service
+from windrow.core.text import encode_base64
 from windrow.kubernetes import resources
 from windrow.kubernetes.resources import ApiResource
 
@@ -158,7 +158,7 @@ def fold_string_data(raw: Raw) -> None:
     plain = raw.pop("stringData", None)
     if plain:
         data = raw["data"] = dict(raw.get("data") or {})
-        data.update({key: b64encode(str(text).encode()).decode() for key, text in plain.items()})
+        data.update({key: encode_base64(str(text)) for key, text in plain.items()})
 
 
 def _type(kind: ApiResource, **rest: Any) -> ResourceType:

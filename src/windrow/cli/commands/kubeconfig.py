@@ -8,7 +8,6 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import base64
 
 from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
@@ -17,6 +16,7 @@ from windrow.cli.errors import CliError
 from windrow.cli.output.tree import format_wait
 from windrow.cli.output.views import read_cluster
 from windrow.clusters.api.names import KUBECONFIG_KEY, kubeconfig_name
+from windrow.core.text import decode_base64
 from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.resources import SECRET
 
@@ -53,7 +53,7 @@ async def _print(args: argparse.Namespace, context: CliContext, manager: Connect
 
 def _content(secret: Raw | None) -> str:
     encoded = nested(secret, "data", KUBECONFIG_KEY, default="") if secret else ""
-    return base64.b64decode(encoded).decode()
+    return decode_base64(encoded)
 
 
 def _not_ready_error(cluster: Raw, context: CliContext) -> CliError:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from windrow.cli.output.durations import format_age
 from windrow.cli.output.lines import truncate
 from windrow.cli.output.tree import machine_state
 from windrow.cli.output.views import MachineView
+from windrow.core.duration import human_duration
 
 
 def render_table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
@@ -39,7 +39,7 @@ def render_machines(machines: Sequence[MachineView], now: datetime, width: int =
                 one.name,
                 machine_state(one),
                 one.address or "-",
-                format_age(one.created, now) or "-",
+                human_duration(now - one.created) if one.created else "-",
                 _waits(one),
             )
             for one in sorted(mine, key=lambda one: (one.pool, one.name))

@@ -1,7 +1,7 @@
 """The tree of `windrow status`: Cluster, pools, Machines, and under each what it waits for.
 
-fleet-default/orchard  v1.34.7+rke2r1  provisioning, 1 min 12 s old
-│ waits for the API of the first server, since 35 s; then the other servers join
+fleet-default/orchard  v1.34.7+rke2r1  provisioning, 72s old
+│ waits for the API of the first server, since 35s; then the other servers join
 ├─ servers  1 of 3 ready  etcd, control plane
 │  ├─ orchard-servers-x5x7z-9k2lp  ready  10.50.0.11
 …
@@ -13,9 +13,9 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from windrow.cli.output.durations import format_age
 from windrow.cli.output.lines import StyledLine, Tone, elide_middle, line, wrap, wrap_problems
 from windrow.cli.output.views import ClusterView, MachineView, PoolView, Wait
+from windrow.core.duration import human_duration
 
 _TONES: dict[str, Tone] = {
     "ready": "good",
@@ -33,7 +33,7 @@ def format_wait(wait: Wait, now: datetime) -> str:
     """status.waiting as one sentence: what for, since when, what comes next."""
     sentence = f"waits for {wait.what}"
     if wait.since is not None:
-        sentence += f", since {format_age(wait.since, now)}"
+        sentence += f", since {human_duration(now - wait.since)}"
     return f"{sentence}; then {wait.next_step}" if wait.next_step else sentence
 
 
@@ -118,7 +118,7 @@ def _pool(pool: PoolView, last: bool, now: datetime, width: int) -> list[StyledL
 def render_cluster(cluster: ClusterView, now: datetime, width: int = 80) -> list[StyledLine]:
     """One cluster's tree."""
     state, tone = _state_of_cluster(cluster)
-    age = format_age(cluster.created, now)
+    age = human_duration(now - cluster.created) if cluster.created else ""
     head = line(
         (f"{cluster.namespace}/{cluster.name}", "strong"),
         (f"  {version}" if (version := format_version(cluster)) else "", "quiet"),

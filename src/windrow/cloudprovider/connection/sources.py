@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from windrow.cloudprovider.options import Options
+from windrow.core.text import collapse_whitespace
 from windrow.kubernetes.kubeconfig import (
     BadKubeconfig,
     ClientConfig,
@@ -36,7 +37,9 @@ class KubeconfigSource:
         try:
             yield
         except BadKubeconfig as error:
-            raise BadKubeconfig(f"{self.title}: {_one_line(error.message)}", _one_line(error.hint)) from error
+            raise BadKubeconfig(
+                f"{self.title}: {collapse_whitespace(error.message)}", collapse_whitespace(error.hint)
+            ) from error
 
 
 def require_complete(config: ClientConfig, texts: Mapping[str, str], before: Mapping[str, str]) -> None:
@@ -106,10 +109,6 @@ def _relative_to(path: str, read_file: ReadFile) -> ReadFile:
 def _os_error_text(error: Exception) -> str:
     """The error text of the operating system, without the path."""
     return (error.strerror if isinstance(error, OSError) else "") or str(error)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def find_missing_part(config: ClientConfig, texts: Mapping[str, str], before: Mapping[str, str]) -> str:

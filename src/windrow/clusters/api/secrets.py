@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,9 +13,10 @@ from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.core.clock import format_time, parse_time
 from windrow.core.errors import UserError
+from windrow.core.text import encode_base64
 from windrow.harvester.names import CLUSTER_UID
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
-from windrow.kubernetes.objects import Raw, annotations_of, new_object, owner_reference
+from windrow.kubernetes.objects import Raw, annotations_of, new_object, owner_reference, secret_texts
 from windrow.kubernetes.resources import SECRET
 
 _KEPT_KEYS = frozenset({names.CREDENTIAL_KEY, names.GUEST_CREDENTIAL_KEY})
@@ -46,15 +45,8 @@ def read_secret_data(raw: Raw) -> SecretData | None:
         metadata["name"],
         cluster_uid,
         metadata.get("resourceVersion", ""),
-        {key: _decode(text) for key, text in data.items()},
+        secret_texts(raw),
     )
-
-
-def _decode(text: str) -> str:
-    try:
-        return base64.b64decode(text, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return ""
 
 
 class CredentialError(UserError):
@@ -123,7 +115,7 @@ def _owned(cluster: Cluster, name: str, data: Mapping[str, str]) -> Raw:
         annotations={CLUSTER_UID: cluster.uid},
         owners=[owner_reference(CLUSTER, cluster.raw)],
         type="Opaque",
-        data={key: base64.b64encode(text.encode()).decode() for key, text in data.items()},
+        data={key: encode_base64(text) for key, text in data.items()},
     )
 
 
@@ -158,7 +150,3 @@ def read_given_credential(secret: SecretData | None, cluster: Cluster) -> GuestC
     if secret is None or not secret.data.get(names.GUEST_CREDENTIAL_KEY, "").strip():
         return None
     return GuestCredential(secret.data[names.GUEST_CREDENTIAL_KEY], cluster.vm_namespace)
-
-
-def encode(text: str) -> Any:
-    return base64.b64encode(text.encode()).decode()

@@ -15,7 +15,6 @@ from windrow.clusters.api.machine import render_machine
 from windrow.clusters.api.secrets import (
     GUEST_KUBECONFIG,
     CredentialError,
-    encode,
     render_kubeconfig_secret,
     render_secrets,
 )
@@ -34,6 +33,7 @@ from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.state import ClusterState
 from windrow.core.rng import Rng
+from windrow.core.text import encode_base64
 from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.harvester.names import CLUSTER_UID
 from windrow.kubernetes.errors import AlreadyExists, Conflict, Forbidden, KubeError, OutcomeUnknown
@@ -121,7 +121,7 @@ class ClusterActions:
         if text is not None:
             ref = SECRET.ref(names.secrets_name(state.cluster.name), state.cluster.namespace)
             self._context.secrets.mutated(
-                await self._context.api.patch(ref, {"data": {GUEST_KUBECONFIG: encode(text)}})
+                await self._context.api.patch(ref, {"data": {GUEST_KUBECONFIG: encode_base64(text)}})
             )
 
     async def _guest_server(self, client: Client, credential: str) -> str:

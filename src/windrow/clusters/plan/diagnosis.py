@@ -30,6 +30,7 @@ from windrow.clusters.state import (
     MachineState,
     unreachable_reason,
 )
+from windrow.core.duration import human_duration
 
 HOST_FAILURE_TIMEOUT = timedelta(minutes=15)
 START_TIMEOUT = timedelta(minutes=2)
@@ -362,13 +363,13 @@ def _within_startup_timeout(
     if machine.record.last_restart is not None:
         since = max(since, machine.record.last_restart)
     if state.now >= since + timeout:
-        because = f"its Node did not become Ready within {_format_span(timeout)}"
+        because = f"its Node did not become Ready within {human_duration(timeout)}"
         return replace(boot, health="unhealthy", because=because, next="the machine is replaced")
     if state.now < since + timeout / 2:
         return replace(boot, until=since + timeout / 2)  # so far it is on time
     return replace(
         boot,
-        next=f"the machine is replaced if that takes longer than {_format_span(timeout)}",
+        next=f"the machine is replaced if that takes longer than {human_duration(timeout)}",
         until=since + timeout,
     )
 
@@ -389,7 +390,7 @@ def _not_ready(
     else:
         until = since + pool.unhealthy_timeout
         waiting_for = f"Node {machine.node_name} to become Ready again ({why})"
-        because = f"its Node was not Ready for {_format_span(pool.unhealthy_timeout)} ({why})"
+        because = f"its Node was not Ready for {human_duration(pool.unhealthy_timeout)} ({why})"
     if state.now >= until:
         return _unhealthy("NotReady", because, waiting_for)
     return _waiting("NotReady", waiting_for, "the machine is replaced", until)
@@ -459,8 +460,3 @@ def is_last_etcd_member(machine: MachineState, state: ClusterState) -> bool:
     """Whether it is the only etcd member that is left; such a machine is never replaced."""
     alone = [member.name for member in state.etcd_members] == [machine.name]
     return alone and machine.is_etcd and machine.record.was_ready
-
-
-def _format_span(span: timedelta) -> str:
-    seconds = int(span.total_seconds())
-    return f"{seconds} s" if seconds % 60 or seconds == 0 else f"{seconds // 60} min"

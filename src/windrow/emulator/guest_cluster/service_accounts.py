@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from windrow.core.text import encode_base64
 from windrow.core.yaml import dump
 from windrow.emulator.guest_cluster.cluster import API_PORT, GuestCluster
 from windrow.emulator.guest_os.hardware import File
@@ -59,8 +59,7 @@ async def pod_access(cluster: GuestCluster, account: str, address: str) -> PodAc
 
 
 def _kubeconfig(server: str, ca: str, token: str) -> str:
-    encoded = base64.b64encode(ca.encode()).decode()
-    cluster = {"server": server, "certificate-authority-data": encoded}
+    cluster = {"server": server, "certificate-authority-data": encode_base64(ca)}
     return dump(
         {
             "apiVersion": "v1",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,6 +11,7 @@ from datetime import timedelta
 from windrow.apiserver.handler import Peer, TlsIdentity
 from windrow.core.clock import parse_time, sleep
 from windrow.core.json import dumps, loads
+from windrow.core.text import decode_base64, encode_base64
 from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
 from windrow.kubernetes.errors import NotFound, OutcomeUnknown
 from windrow.kubernetes.objects import nested
@@ -138,8 +137,8 @@ class SupervisorHandler:
         if scheme.lower() == "bearer":
             return "node" if await self._is_bootstrap_token(credential) else ""
         try:
-            user, _, password = base64.b64decode(credential).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+            user, _, password = decode_base64(credential).partition(":")
+        except ValueError:
             return ""
         server, agent = self.cluster.server_password, self.cluster.agent_password
         allowed = {"server": {server}, "node": {agent, server}}
@@ -191,7 +190,7 @@ async def check_node_password(cluster: GuestCluster, node: str, password: str) -
     raw = await local.find(SECRET.ref(name, "kube-system"))
     if raw is not None:
         return _secret_text(raw, "hash") == password
-    data = {"hash": base64.b64encode(password.encode()).decode()}
+    data = {"hash": encode_base64(password)}
     await local.create(
         SECRET, {"metadata": {"name": name}, "type": "Opaque", "immutable": True, "data": data}, "kube-system"
     )
@@ -200,7 +199,7 @@ async def check_node_password(cluster: GuestCluster, node: str, password: str) -
 
 def _secret_text(raw: dict[str, object], key: str) -> str:
     value = nested(raw, "data", key, default="")
-    return base64.b64decode(str(value)).decode("utf-8", "replace")
+    return decode_base64(str(value), "replace")
 
 
 def _header(request: Request, name: str) -> str:

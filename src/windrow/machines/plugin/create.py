@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from windrow.cloudinit.guest_agent import add_guest_agent
+from windrow.core.files import write_private
 from windrow.core.json import dumps
 from windrow.core.logs import with_values
 from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
@@ -32,7 +33,7 @@ from windrow.machines.plugin.poller import StatusPoller
 from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError
 from windrow.machines.plugin.sanitizer import SecretSanitizer
 from windrow.machines.plugin.status import PollResult, poll
-from windrow.machines.plugin.tracked_machine import ACCOUNT, PendingOperation, TrackedMachine, write_private
+from windrow.machines.plugin.tracked_machine import ACCOUNT, PendingOperation, TrackedMachine
 from windrow.machines.port import (
     HARVESTER,
     InfrastructureUnknown,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from windrow.core.text import collapse_whitespace
 from windrow.machines.plugin.process.client import DriverError, PluginError
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineRefused, Problem
 from windrow.protocols import dockermachine as wire
@@ -119,7 +120,7 @@ def translate_error(
     """The error as one of the port: which driver, which credential, what to do."""
     if isinstance(error, PluginError):
         return InfrastructureUnknown(f"credential {credential}: {error.message}", error.hint)
-    text = " ".join(error.text.split())
+    text = collapse_whitespace(error.text)
     low = text.lower()
     if _PANIC_TEXT in low:
         first = error.text.strip().splitlines()[0]

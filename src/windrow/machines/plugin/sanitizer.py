@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.core.json import dumps
+from windrow.core.text import encode_base64
 from windrow.machines.plugin.process.redaction import base64_forms
 from windrow.machines.port import HARVESTER, is_synthetic_uid
 
@@ -77,7 +78,7 @@ class SecretSanitizer:
                 continue
             if text in (value, value.strip()):
                 return _placeholder(field)
-            if text == _encoded(value):
+            if text == encode_base64(value):
                 return _placeholder(field, encoded=True)
             if len(value) >= _MIN_SUBSTRING:
                 text = text.replace(value, _placeholder(field))
@@ -89,7 +90,7 @@ class SecretSanitizer:
         for form, placeholder in self._document_forms:
             text = text.replace(placeholder, form)
         for field, secret in self.credential.items():
-            text = text.replace(_placeholder(field, encoded=True), _encoded(secret))
+            text = text.replace(_placeholder(field, encoded=True), encode_base64(secret))
             text = text.replace(_placeholder(field), secret)
         return text
 
@@ -113,7 +114,7 @@ class SecretSanitizer:
             return ()
         forms = []
         for name, document in (("trimmed", stripped), ("whole", self.document)):
-            encoded = _encoded(document)
+            encoded = encode_base64(document)
             for how, form in (
                 ("bare", encoded.rstrip("=")),
                 ("base64", encoded),
@@ -137,10 +138,6 @@ def _gunzip(text: str) -> bytes:
 
 def _placeholder(field: str, *, encoded: bool = False) -> str:
     return f"${{windrow:credential:{'base64:' if encoded else ''}{field}}}"
-
-
-def _encoded(secret: str) -> str:
-    return base64.b64encode(secret.encode()).decode()
 
 
 def _map_strings(value: Any, change: Callable[[str], str]) -> Any:

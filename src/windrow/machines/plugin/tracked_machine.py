@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from windrow.core.files import sync_directory, write_private
 from windrow.core.json import NotJson, dumps, loads
 from windrow.core.logs import with_values
 from windrow.machines.plugin.process.client import Plugin
@@ -137,6 +137,7 @@ class TrackedMachine:
         """Make the directory, with the one where docker-machine's drivers put their keys."""
         (self.folder / "machines" / self.name).mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder.chmod(0o700)
+        sync_directory(self.folder.parent)
 
     def save(self, config: DriverConfig, *, create_started: bool | None = None) -> None:
         """Set the config, here and on disk."""
@@ -208,24 +209,3 @@ def _read_state(path: Path) -> dict[str, Any] | None:
     ):
         raise ValueError("it is no saved machine state")
     return saved
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write `data` durably and atomically; only the owner may read it."""
-    temporary = path.with_name(f"{path.name}.new")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    for folder in (path.parent, path.parent.parent):  # the machine's directory may be new, too
-        sync_folder(folder)
-
-
-def sync_folder(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

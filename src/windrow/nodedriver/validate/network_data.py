@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.core.text import collapse_whitespace
 from windrow.core.yaml import NotYaml, load
 from windrow.harvester.problems import Problem
 
@@ -36,7 +37,7 @@ def find_network_problems(text: str) -> list[Problem]:
     except NotYaml as error:
         return [
             Problem(
-                f"networkData is not YAML: {' '.join(str(error).split())}", "correct it at that place", FIELD
+                f"networkData is not YAML: {collapse_whitespace(error)}", "correct it at that place", FIELD
             )
         ]
     if isinstance(document, dict) and "network" in document:

@@ -5,7 +5,6 @@ Error texts are RKE2's; every request goes through the simulated network.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 from windrow.apiserver.handler import Handler, Peer
 from windrow.core import pki
 from windrow.core.json import loads
+from windrow.core.text import encode_base64
 from windrow.emulator.guest_cluster.rke2.tokens import Token, hash_authorities
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.kubernetes.requests import Reply, Request
@@ -168,5 +168,5 @@ def _basic(user: str, token: Token) -> tuple[tuple[str, str], ...]:
     """The Authorization header of a token. RKE2 uses a fixed user name, not the token's."""
     if token.bootstrap:
         return (("Authorization", f"Bearer {token.bootstrap}"),)
-    pair = base64.b64encode(f"{user}:{token.password}".encode()).decode()
+    pair = encode_base64(f"{user}:{token.password}")
     return (("Authorization", f"Basic {pair}"),)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from windrow.core.text import collapse_whitespace
 from windrow.core.yaml import NotYaml, load
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.system import has_user, list_wrong_parameters
@@ -184,7 +185,7 @@ def _mapping(guest: GuestOS, path: str) -> Mapping[str, Any]:
     try:
         found = load((guest.read(path) or b"").decode("utf-8", "replace"))
     except NotYaml as error:
-        raise BadSettings(f"failed to parse {path}: yaml: {' '.join(str(error).split())}") from error
+        raise BadSettings(f"failed to parse {path}: yaml: {collapse_whitespace(error)}") from error
     if found is None:
         return {}
     if not isinstance(found, dict):
@@ -305,7 +306,7 @@ def _check_files(guest: GuestOS, settings: Settings) -> None:
         try:
             found = load(content.decode("utf-8", "replace"))
         except NotYaml as error:
-            raise BadSettings(f"failed to read {registries}: yaml: {' '.join(str(error).split())}") from error
+            raise BadSettings(f"failed to read {registries}: yaml: {collapse_whitespace(error)}") from error
         if found is not None and not isinstance(found, dict):
             raise BadSettings(f"failed to read {registries}: it is not a mapping of mirrors and configs")
 

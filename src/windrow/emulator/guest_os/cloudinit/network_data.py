@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.core.text import collapse_whitespace
 from windrow.core.yaml import NotYaml, load
 from windrow.emulator.guest_os.cloudinit.coercion import as_list, as_mapping, mappings_in
 
@@ -39,7 +40,7 @@ def read_network_data(data: str | bytes) -> NetworkConfig:
         found = load(text)
     except NotYaml as error:
         return NetworkConfig(
-            None, (f"network data is not YAML ({' '.join(str(error).split())}); using DHCP on the first NIC",)
+            None, (f"network data is not YAML ({collapse_whitespace(error)}); using DHCP on the first NIC",)
         )
     if isinstance(found, dict) and isinstance(found.get("network"), dict):
         found = found["network"]

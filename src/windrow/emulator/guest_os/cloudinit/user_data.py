@@ -16,6 +16,7 @@ from email import message_from_bytes
 from email.message import Message
 from typing import Any
 
+from windrow.core.text import collapse_whitespace
 from windrow.core.yaml import NotYaml, load
 from windrow.emulator.guest_os.cloudinit.coercion import as_list
 
@@ -160,7 +161,7 @@ def _add_config(collector: _PartCollector, text: str, part: str, merge: str) -> 
     try:
         found = load(text)
     except NotYaml as error:
-        where = " ".join(str(error).split())
+        where = collapse_whitespace(error)
         collector.warnings.append(
             f"Failed loading yaml blob. Invalid format in {part}: {where}; nothing of this part is applied"
         )

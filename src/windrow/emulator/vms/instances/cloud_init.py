@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import binascii
-from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from windrow.core.text import decode_base64
 from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import Raw, nested
 
@@ -66,6 +65,6 @@ def _from_secret(secrets: Mapping[Key, Raw], namespace: str, name: str | None, k
 
 def _decoded(text: str) -> str:
     try:
-        return b64decode(text).decode("utf-8", "replace")
-    except binascii.Error:
+        return decode_base64(text, "replace")
+    except ValueError:
         return ""
