@@ -75,7 +75,7 @@ def test_a_verb_s_help_loads_nothing_heavy(verb: str):
 
 
 def test_the_cloud_provider_s_help_loads_nothing_heavy():
-    loaded = loaded_by("windrow.app.cloud_provider", "windrow.cloudprovider.cmd.help")
+    loaded = loaded_by("windrow.app.cloud_provider")
 
     assert not {name.partition(".")[0] for name in loaded} & HEAVY
 

@@ -4,9 +4,8 @@ from ipaddress import ip_network
 
 import pytest
 
-from windrow.cloudprovider.cmd.flag_table import FLAGS
-from windrow.cloudprovider.cmd.flags import BadFlags, parse_flags
-from windrow.cloudprovider.cmd.help import render_help
+from windrow.cloudprovider.cmd.arguments import BadFlags, parse_flags
+from windrow.cloudprovider.cmd.flag_table import FLAGS, render_help
 from windrow.cloudprovider.names import CONTROLLERS
 
 
