@@ -27,7 +27,6 @@ services come back, they are given new addresses. A cluster whose disks were all
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -35,11 +34,11 @@ from datetime import datetime, timedelta
 from windrow.client.client import Client
 from windrow.client.informer import Cache
 from windrow.cloudprovider import names
-from windrow.cloudprovider.metrics import Metrics
+from windrow.cloudprovider.context import ControllerContext
 from windrow.cloudprovider.names import is_load_balancer_name, load_balancer_name
 from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.readings import LoadBalancer, Service, load_balancer_reader, read_service
-from windrow.core.clock import Clock, sleep
+from windrow.core.clock import sleep
 from windrow.core.logs import FieldLogger, with_values
 from windrow.kubernetes.errors import KubeError, NotFound
 from windrow.kubernetes.objects import nested
@@ -128,24 +127,16 @@ class Sweep:
     """Reports each orphan once while it runs, and deletes them where that is asked for."""
 
     def __init__(
-        self,
-        guest: Client,
-        host: Client,
-        services: Cache[Service],
-        balancers: Cache[LoadBalancer],
-        options: Options,
-        clock: Clock,
-        log: logging.Logger,
-        metrics: Metrics,
+        self, context: ControllerContext, services: Cache[Service], balancers: Cache[LoadBalancer]
     ) -> None:
-        self._guest = guest
-        self._host = host
+        self._guest = Client(context.guest)
+        self._host = Client(context.host)
+        self._options = context.options
+        self._clock = context.clock
+        self._log = context.log
+        self._metrics = context.metrics
         self._services = services
         self._balancers = balancers
-        self._options = options
-        self._clock = clock
-        self._log = log
-        self._metrics = metrics
         # The report of each orphan, by uid, and since when it has been one.
         self._reported: dict[str, tuple[str, datetime]] = {}
 

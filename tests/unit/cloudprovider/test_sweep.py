@@ -7,8 +7,8 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
-from windrow.client.client import Client
 from windrow.client.informer import Informer
+from windrow.cloudprovider.context import ControllerContext
 from windrow.cloudprovider.logs import line_logger
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.names import load_balancer_name
@@ -183,16 +183,17 @@ class SweepRig:
 
         services = cache(self.to_guest, SERVICE, "", read_service)
         balancers = cache(self.to_host, LOAD_BALANCER, "default", load_balancer_reader(CLUSTER))
-        sweep = Sweep(
-            Client(self.to_guest),
-            Client(self.to_host),
-            services,
-            balancers,
+        context = ControllerContext(
+            self.to_guest,
+            self.to_host,
+            "default",
             self.options,
             self.clock,
+            Rng(1),
             line_logger(self.lines.append),
             self.metrics,
         )
+        sweep = Sweep(context, services, balancers)
         self.tasks.append(asyncio.create_task(sweep.run()))
         await asyncio.sleep(61)
 

@@ -28,6 +28,7 @@ from windrow.cloudprovider.cmd.server import CannotServe, ProcessHealth, Serve
 from windrow.cloudprovider.connection.cluster_connection import ClusterConnection
 from windrow.cloudprovider.connection.namespace_check import check_namespace
 from windrow.cloudprovider.connection.sources import guest_source, host_source
+from windrow.cloudprovider.context import ControllerContext
 from windrow.cloudprovider.controllers import Controllers
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.names import ROUTE_CONTROLLER
@@ -220,7 +221,7 @@ class Program:
     async def _run_controllers_once(self) -> None:
         namespace, options = self._host.namespace, self._options
         self._log.info("running the controllers: watching VirtualMachines in namespace %s", namespace)
-        controllers = Controllers(
+        context = ControllerContext(
             self._rate_limited(self._guest, options.qps, options.burst),
             self._rate_limited(self._host, options.host_qps, options.host_burst),
             namespace,
@@ -230,6 +231,7 @@ class Program:
             self._log,
             self._metrics,
         )
+        controllers = Controllers(context)
         running = options.controllers - {ROUTE_CONTROLLER}
         self._health.controllers_started(running, controllers.pending_caches)
         async with asyncio.TaskGroup() as group:

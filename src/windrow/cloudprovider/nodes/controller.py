@@ -8,17 +8,14 @@ gone; guestosinfo get when no other evidence says which VM a node runs in.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from windrow.client.client import Client
-from windrow.client.events import EventRecorder
 from windrow.client.informer import Informer
-from windrow.client.transport import Transport
 from windrow.cloudprovider import names
-from windrow.cloudprovider.metrics import Metrics
+from windrow.cloudprovider.context import ControllerContext
 from windrow.cloudprovider.nodes.describe import describe_change
 from windrow.cloudprovider.nodes.execute import execute
 from windrow.cloudprovider.nodes.identity import (
@@ -42,14 +39,10 @@ from windrow.cloudprovider.nodes.readings import (
 )
 from windrow.cloudprovider.nodes.virtual_addresses import VirtualAddresses
 from windrow.cloudprovider.nodes.vms import GuestHostnames, NodeVmIndex, VmInventory
-from windrow.cloudprovider.options import Options
-from windrow.controller.controller import Controller
-from windrow.controller.outcomes import SETTLED, Failed, Outcome, Waiting
-from windrow.core.clock import Clock
+from windrow.controller.outcomes import SETTLED, Outcome, Waiting
 from windrow.core.logs import with_values
-from windrow.core.rng import Rng
 from windrow.harvester.resources import VM, VMI
-from windrow.kubernetes.errors import Conflict, Forbidden, KubeError
+from windrow.kubernetes.errors import Conflict, Forbidden
 from windrow.kubernetes.resources import NODE
 
 # A host name in a guest cannot be watched, only asked for.
@@ -74,70 +67,24 @@ class NodeController:
     `nodes`, `vms` and `instances` are its informers; others may read them. `virtual` is kept current by its owner.
     """
 
-    def __init__(
-        self,
-        guest: Transport,
-        host: Transport,
-        namespace: str,
-        options: Options,
-        virtual: VirtualAddresses,
-        clock: Clock,
-        rng: Rng,
-        log: logging.Logger,
-        metrics: Metrics,
-    ) -> None:
-        self._guest = Client(guest)
-        self._namespace = namespace
-        self._options = options
+    def __init__(self, context: ControllerContext, virtual: VirtualAddresses) -> None:
+        self._guest = Client(context.guest)
+        self._namespace = context.namespace
+        self._options = context.options
+        self._clock = context.clock
+        self._log = context.log
+        self._metrics = context.metrics
         self._virtual = virtual
-        self._clock = clock
-        self._log = log
-        self._metrics = metrics
-        self.nodes = Informer(
-            guest,
-            NODE,
-            "",
-            read_node,
-            clock,
-            rng,
-            on_error=self._watch_error_handler("nodes"),
-            page_size=PAGE,
-        )
-        self.vms = Informer(
-            host,
-            VM,
-            namespace,
-            read_vm,
-            clock,
-            rng,
-            on_error=self._watch_error_handler("VMs"),
-            page_size=PAGE,
-        )
-        self.instances = Informer(
-            host,
-            VMI,
-            namespace,
-            read_instance,
-            clock,
-            rng,
-            on_error=self._watch_error_handler("VM instances"),
-            page_size=PAGE,
-        )
-        sources = (names.NODE_CONTROLLER, names.LIFECYCLE_CONTROLLER)
-        self._recorders = {source: EventRecorder(self._guest, source, clock, rng) for source in sources}
-        self._controller: Controller[str] = Controller(
-            "nodes",
-            self._reconcile,
-            clock,
-            rng,
-            workers=options.node_workers,
-            on_outcome=self._on_outcome,
-            on_added=lambda name: metrics.queue_adds.labels(QUEUE).inc(),
-        )
-        queue = self._controller.queue
-        metrics.register_queue(QUEUE, lambda: len(queue))
-        self._vm_inventory = VmInventory(Client(host), namespace, clock)
-        self._hostnames = GuestHostnames(Client(host), namespace, clock)
+        host, namespace = context.host, context.namespace
+        self.nodes = context.informer(context.guest, NODE, "", read_node, page_size=PAGE)
+        self.vms = context.informer(host, VM, namespace, read_vm, page_size=PAGE)
+        self.instances = context.informer(host, VMI, namespace, read_instance, page_size=PAGE)
+        self._recorders = {
+            source: context.recorder(source) for source in (names.NODE_CONTROLLER, names.LIFECYCLE_CONTROLLER)
+        }
+        self._controller = context.controller("nodes", self._reconcile, QUEUE, context.options.node_workers)
+        self._vm_inventory = VmInventory(Client(host), namespace, context.clock)
+        self._hostnames = GuestHostnames(Client(host), namespace, context.clock)
         self._vm_index = NodeVmIndex()
         # Nodes whose VM is not known: a change of any VM may concern them.
         self._unmatched: set[str] = set()
@@ -157,8 +104,8 @@ class NodeController:
             for cache in caches:
                 await cache.wait_for_sync()
             group.create_task(self._follow_nodes())
-            group.create_task(self._follow_vms())
-            group.create_task(self._follow_instances())
+            group.create_task(self._follow_vms(self.vms))
+            group.create_task(self._follow_vms(self.instances))
             group.create_task(self._controller.run())
 
     def enqueue_all(self) -> None:
@@ -173,15 +120,6 @@ class NodeController:
             if any(one.address in addresses for one in node.addresses):
                 self._enqueue(node.name)
 
-    def _watch_error_handler(self, what: str) -> Callable[[KubeError | None], None]:
-        def on_error(problem: KubeError | None) -> None:
-            if problem is None:
-                self._log.info("watching %s again", what)
-            else:
-                self._log.warning("cannot watch %s: %s", what, problem)
-
-        return on_error
-
     # --- events -> work queue -------------------------------------------------------------------------------------
 
     async def _follow_nodes(self) -> None:
@@ -192,17 +130,11 @@ class NodeController:
             if after is None:
                 self._forget(node.name)
 
-    async def _follow_vms(self) -> None:
-        async for before, after in self.vms.changes():
+    async def _follow_vms(self, cache: Informer[GuestVm] | Informer[Instance]) -> None:
+        async for before, after in cache.changes():
             vm = after or before
             assert vm is not None
             self._enqueue_for_vm(vm.name)
-
-    async def _follow_instances(self) -> None:
-        async for before, after in self.instances.changes():
-            instance = after or before
-            assert instance is not None
-            self._enqueue_for_vm(instance.name)
 
     def _enqueue_for_vm(self, vm_name: str) -> None:
         """After a change of a VM: enqueue its nodes, and every node whose VM is not known."""
@@ -211,10 +143,6 @@ class NodeController:
 
     def _enqueue(self, node_name: str) -> None:
         self._controller.queue.add(node_name)
-
-    def _on_outcome(self, node_name: str, outcome: Outcome) -> None:
-        if isinstance(outcome, Failed):
-            self._metrics.queue_retries.labels(QUEUE).inc()
 
     def _forget(self, node_name: str) -> None:
         self._vm_index.remove(node_name)

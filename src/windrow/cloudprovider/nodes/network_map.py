@@ -7,21 +7,19 @@ virtual address.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from typing import Any
 
 from windrow.client.client import Client
 from windrow.client.informer import Cache
 from windrow.cloudprovider import names
+from windrow.cloudprovider.context import ControllerContext
 from windrow.cloudprovider.nodes.readings import Instance
 from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.readings import Interfaces
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Outcome
-from windrow.core.clock import Clock
 from windrow.core.json import dumps
-from windrow.core.rng import Rng
 from windrow.kubernetes.objects import nested, new_object
 from windrow.kubernetes.resources import CONFIG_MAP
 
@@ -73,22 +71,17 @@ class NetworkMap:
     """
 
     def __init__(
-        self,
-        guest: Client,
-        instances: Cache[Instance],
-        watched: Cache[Interfaces] | None,
-        options: Options,
-        clock: Clock,
-        rng: Rng,
-        log: logging.Logger,
+        self, context: ControllerContext, instances: Cache[Instance], watched: Cache[Interfaces] | None
     ) -> None:
-        self._guest = guest
+        self._guest = Client(context.guest)
+        self._options = context.options
+        self._log = context.log
         self._instances = instances
         self._watched = watched
-        self._options = options
-        self._log = log
         self._written: dict[str, str] | None = None
-        self._controller: Controller[str] = Controller("network map", self._reconcile, clock, rng)
+        self._controller: Controller[str] = Controller(
+            "network map", self._reconcile, context.clock, context.rng
+        )
 
     async def run(self) -> None:
         await self._instances.wait_for_sync()

@@ -13,18 +13,15 @@ kube-system/harvester-nad-mapping get, list, watch. On Harvester: loadbalancers 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from windrow.client.client import Client
-from windrow.client.events import EventRecorder
 from windrow.client.informer import Informer
-from windrow.client.transport import Transport
 from windrow.cloudprovider import names
-from windrow.cloudprovider.metrics import Metrics
-from windrow.cloudprovider.options import Options
+from windrow.cloudprovider.context import ControllerContext
 from windrow.cloudprovider.services.actions import ENSURED, ENSURING, HARVESTER, EmitEvent, Plan
 from windrow.cloudprovider.services.describe import describe_action, explain_error
 from windrow.cloudprovider.services.execute import FAILED, Executor, HostFailed, Stale
@@ -34,7 +31,6 @@ from windrow.cloudprovider.services.planning import apply_namespace_gate, needs_
 from windrow.cloudprovider.services.readings import (
     Interfaces,
     LoadBalancer,
-    Service,
     load_balancer_reader,
     read_interfaces,
     read_service,
@@ -42,9 +38,7 @@ from windrow.cloudprovider.services.readings import (
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
 from windrow.controller.controller import Backoff, Controller
 from windrow.controller.outcomes import SETTLED, Failed, Outcome, Waiting
-from windrow.core.clock import Clock
 from windrow.core.logs import with_values
-from windrow.core.rng import Rng
 from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import CONFIG_MAP, SERVICE, ObjectRef
@@ -58,6 +52,8 @@ EVENT_PERIOD = timedelta(minutes=50)
 MAX_PROBLEMS = 20
 QUEUE = "service"
 
+V = TypeVar("V")
+
 
 class ServiceController:
     """Keeps the load balancers of one guest cluster in step with its services, while it runs.
@@ -66,63 +62,44 @@ class ServiceController:
     `find_namespace_problem` says why services without a load balancer in this namespace are held back.
     """
 
-    def __init__(
-        self,
-        guest: Transport,
-        host: Transport,
-        namespace: str,
-        options: Options,
-        clock: Clock,
-        rng: Rng,
-        log: logging.Logger,
-        metrics: Metrics,
-    ) -> None:
-        settings = ClusterSettings(options.cluster_name, namespace, options.management_network)
-        # Why `namespace` may not be that of this cluster; None once it is verified.
+    def __init__(self, context: ControllerContext) -> None:
+        options, guest = context.options, context.guest
+        settings = ClusterSettings(options.cluster_name, context.namespace, options.management_network)
+        # Why the namespace may not be that of this cluster; None once it is verified.
         self.find_namespace_problem: Callable[[], Unavailable | None] = lambda: None
-        self.services: Informer[Service] = Informer(
-            guest, SERVICE, "", read_service, clock, rng, on_error=self._watch_error_handler("services")
-        )
-        self.load_balancers: Informer[LoadBalancer] = Informer(
-            host,
+        self.services = context.informer(guest, SERVICE, "", read_service, on_error=self._on_watch_error)
+        self.load_balancers = context.informer(
+            context.host,
             LOAD_BALANCER,
-            namespace,
+            context.namespace,
             load_balancer_reader(settings.cluster),
-            clock,
-            rng,
-            on_error=self._watch_error_handler("load balancers"),
+            on_error=self._on_watch_error,
         )
-        self.interfaces: Informer[Interfaces] = Informer(
+        self.interfaces = context.informer(
             guest,
             CONFIG_MAP,
             names.NETWORK_MAP_NAMESPACE,
             read_interfaces,
-            clock,
-            rng,
             fields=f"metadata.name={names.NETWORK_MAP_NAME}",
-            on_error=self._watch_error_handler("networks"),
+            on_error=self._on_watch_error,
         )
         self._index = ServiceIndex(
-            self.services, self.load_balancers, self.interfaces, settings, options.has_cluster_name, clock
+            self.services,
+            self.load_balancers,
+            self.interfaces,
+            settings,
+            options.has_cluster_name,
+            context.clock,
         )
-        self._recorder = EventRecorder(Client(guest), names.SERVICE_EVENTS, clock, rng)
-        self._executor = Executor(Client(guest), Client(host), self._recorder, settings, self._index)
-        self._metrics = metrics
-        self._controller: Controller[ObjectRef] = Controller(
-            "services",
-            self._reconcile,
-            clock,
-            rng,
-            workers=options.service_workers,
-            backoff=BACK_OFF,
-            on_outcome=self._on_outcome,
-            on_added=lambda ref: self._metrics.queue_adds.labels(QUEUE).inc(),
+        self._recorder = context.recorder(names.SERVICE_EVENTS)
+        self._executor = Executor(Client(guest), Client(context.host), self._recorder, settings, self._index)
+        self._controller: Controller[ObjectRef] = context.controller(
+            "services", self._reconcile, QUEUE, options.service_workers, BACK_OFF
         )
-        queue = self._controller.queue
-        self._metrics.register_queue(QUEUE, lambda: len(queue))
         self.settings = settings
-        self._clock = clock
-        self._log = log
+        self._metrics = context.metrics
+        self._clock = context.clock
+        self._log = context.log
 
     async def run(self) -> None:
         """Run until cancelled. While Harvester is unreachable, services that need it get an event."""
@@ -131,9 +108,9 @@ class ServiceController:
             for cache in caches:
                 group.create_task(cache.run())
             await self.services.wait_for_sync()
-            group.create_task(self._follow_load_balancers())
-            group.create_task(self._follow_services())
-            group.create_task(self._follow_interfaces())
+            group.create_task(self._follow(self.load_balancers, self._index.on_load_balancer_change))
+            group.create_task(self._follow(self.services, self._index.on_service_change))
+            group.create_task(self._follow(self.interfaces, self._services_with_network))
             for cache in (self.load_balancers, self.interfaces):
                 group.create_task(self._enqueue_all_when_listed(cache))
             group.create_task(self._recorder.run())
@@ -141,25 +118,16 @@ class ServiceController:
 
     # --- changes -> work queue ------------------------------------------------------------------------------------
 
-    def _watch_error_handler(self, what: str) -> Callable[[KubeError | None], None]:
-        def on_error(problem: KubeError | None) -> None:
-            if problem is None:
-                self._log.info("watching %s again", what)
-                self.enqueue_all()
-                return
-            self._log.warning("cannot watch %s: %s", what, problem)
-            for ref, record in list(self._index.records.items()):
-                if record.wait.what == HARVESTER:
-                    self._enqueue(ref)
-
-        return on_error
+    def _on_watch_error(self, problem: KubeError | None) -> None:
+        if problem is None:
+            self.enqueue_all()
+            return
+        for ref, record in list(self._index.records.items()):
+            if record.wait.what == HARVESTER:
+                self._enqueue(ref)
 
     def _enqueue(self, ref: ObjectRef) -> None:
         self._controller.queue.add(ref)
-
-    def _on_outcome(self, ref: ObjectRef, outcome: Outcome) -> None:
-        if isinstance(outcome, Failed):
-            self._metrics.queue_retries.labels(QUEUE).inc()
 
     def enqueue_all(self) -> None:
         for ref in self._index.relevant_services():
@@ -170,21 +138,16 @@ class ServiceController:
             await cache.wait_for_sync()
             self.enqueue_all()
 
-    async def _follow_services(self) -> None:
-        async for before, after in self.services.changes():
-            for ref in unique(self._index.on_service_change(before, after)):
+    async def _follow(
+        self, cache: Informer[V], affected: Callable[[V | None, V | None], Iterable[ObjectRef]]
+    ) -> None:
+        """Enqueue the services that each change of the cache affects."""
+        async for before, after in cache.changes():
+            for ref in dict.fromkeys(affected(before, after)):
                 self._enqueue(ref)
 
-    async def _follow_load_balancers(self) -> None:
-        async for before, after in self.load_balancers.changes():
-            for ref in unique(self._index.on_load_balancer_change(before, after)):
-                self._enqueue(ref)
-
-    async def _follow_interfaces(self) -> None:
-        async for _ in self.interfaces.changes():
-            for ref, service in self.services.items():
-                if service.network:
-                    self._enqueue(ref)
+    def _services_with_network(self, *change: Interfaces | None) -> Iterator[ObjectRef]:
+        return (ref for ref, service in self.services.items() if service.network)
 
     # --- one service ----------------------------------------------------------------------------------------------
 
@@ -300,8 +263,3 @@ def _update_wait(record: ServiceRecord, state: ServiceState, plan: Plan) -> None
         record.wait = WaitState()
     elif state.wait.what != plan.waits_for:
         record.wait = WaitState(plan.waits_for, state.now)
-
-
-def unique(refs: Iterable[ObjectRef]) -> dict[ObjectRef, None]:
-    """Each once, in their order."""
-    return dict.fromkeys(refs)

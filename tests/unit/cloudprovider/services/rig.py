@@ -17,6 +17,7 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.app.network import verb_and_resource
 from windrow.cloudprovider import names
+from windrow.cloudprovider.context import ControllerContext
 from windrow.cloudprovider.logs import line_logger
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.names import load_balancer_name
@@ -156,7 +157,7 @@ class Rig:
 
     def start(self, cluster=CLUSTER, **options):
         self._starts += 1
-        provider = ServiceController(
+        context = ControllerContext(
             self.guest_cable,
             self.host_cable,
             "default",
@@ -166,6 +167,7 @@ class Rig:
             line_logger(self.lines.append),
             self.metrics,
         )
+        provider = ServiceController(context)
         self.provider = provider
         self._provider = self.tasks.create_task(provider.run())
         return provider
