@@ -15,7 +15,7 @@ from windrow.emulator.guest_os.packages import QEMU_GUEST_AGENT, add_package, in
 from windrow.emulator.guest_os.shell.commands import FILE_AND_TEXT_COMMANDS
 from windrow.emulator.guest_os.shell.run import Command, Invocation
 from windrow.emulator.guest_os.system import SYSTEM_COMMANDS, apply_sysctl_files
-from windrow.emulator.guest_os.systemd import CLOUD_FINAL, NotifyReady, Systemd
+from windrow.emulator.guest_os.systemd import NotifyReady, Systemd
 
 _OS_INFO = {
     "id": "ubuntu",
@@ -67,7 +67,7 @@ class GuestMachine:
         tasks: set[asyncio.Task[Any]] = set()
         async with asyncio.TaskGroup() as group:
 
-            def spawn(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+            def spawn(work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
                 task = group.create_task(work, name=f"{self.hardware.name}: {name}")
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
@@ -111,11 +111,12 @@ class GuestMachine:
         await cloud_init.local()
         await cloud_init.network()
         guest.spawn(systemd.boot(), "enabled services")
-        if self._starts_agent(guest):
+        # At boot, udev starts the agent when its package is there; one installed later has to be started.
+        if guest.exists("/usr/sbin/qemu-ga"):
             await systemd.start(QEMU_GUEST_AGENT)
         await cloud_init.config()
         await cloud_init.final()
-        systemd.mark_reached(CLOUD_FINAL)
+        systemd.cloud_final.set()
         guest.console(f"{guest.hostname} login: ")
 
     def _prepare_image(self, guest: GuestOS) -> None:
@@ -125,10 +126,6 @@ class GuestMachine:
             guest.write("/etc/machine-id", self.hardware.vm_uid.replace("-", "").encode() + b"\n")
         if self.hardware.image_has_agent and not guest.exists("/usr/sbin/qemu-ga"):
             add_package(guest, QEMU_GUEST_AGENT)
-
-    def _starts_agent(self, guest: GuestOS) -> bool:
-        """At boot, udev starts the agent when its package is there; one installed later has to be started."""
-        return guest.exists("/usr/sbin/qemu-ga")
 
     async def _rke2(self, call: Invocation, ready: NotifyReady) -> int:
         return await Rke2Process(call, ready, self.clusters, self.programs).run()

@@ -16,7 +16,7 @@ from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import File, Hardware, HostInterface
 from windrow.emulator.guest_os.notifier import Notifier
 
-Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+Spawn = Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
 
 
 class GuestOS:
@@ -103,6 +103,10 @@ class GuestOS:
         found = self.find(path)
         return None if found is None else found.content
 
+    def read_text(self, path: str) -> str:
+        """The text of a file, "" where there is none."""
+        return (self.read(path) or b"").decode("utf-8", "replace")
+
     def write(self, path: str, content: bytes, mode: int = 0o644, owner: str = "root:root") -> None:
         self.hardware.root.files[posixpath.normpath(path)] = File(content, mode, owner)
 
@@ -133,12 +137,16 @@ class GuestOS:
         prefix = posixpath.normpath(path).rstrip("/") + "/"
         return sorted(name for name in self.hardware.root.files if name.startswith(prefix))
 
+    def list_files(self, path: str) -> list[str]:
+        """The path of the file itself, or of all files below the directory, as the disk has them."""
+        return [posixpath.normpath(path)] if self.is_file(path) else self.list_under(path)
+
     def remove(self, path: str) -> bool:
         """Remove a file or a whole directory; False when there was nothing."""
         path = posixpath.normpath(path)
-        paths = [path] if self.is_file(path) else self.list_under(path)
+        paths = self.list_files(path)
         for name in paths:
-            self.hardware.root.files.pop(name, None)
+            del self.hardware.root.files[name]
         directories = {name for name in self._directories if name == path or name.startswith(path + "/")}
         self._directories.difference_update(directories)
         return bool(paths or directories)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from windrow.apiserver.handler import Peer
 from windrow.core.version import NotVersion, Version
 from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.guest_os.shell.commands import parse_options
 from windrow.emulator.guest_os.shell.run import Command, Invocation
 from windrow.emulator.guest_os.systemd import render_binary
 from windrow.kubernetes.requests import Request
@@ -55,12 +56,7 @@ def installation_commands(restart_s: float) -> dict[str, Command]:
         _INSTALL_COMMAND: install,
         "curl": _curl,
         "wget": _wget,
-        "apt-get": _package_manager,
-        "apt": _package_manager,
-        "zypper": _package_manager,
-        "dnf": _package_manager,
-        "yum": _package_manager,
-        "transactional-update": _package_manager,
+        **dict.fromkeys(("apt-get", "apt", "zypper", "dnf", "yum", "transactional-update"), _package_manager),
         "cloud-init-per": _run_per,
         "systemd-machine-id-setup": _machine_id,
     }
@@ -102,46 +98,24 @@ async def _install(call: Invocation, restart_s: float) -> int:
 # -- downloads
 
 
-async def _curl(call: Invocation) -> int:
-    words = iter(call.argv[1:])
-    url, target, quiet, remote_name = "", "", False, False
-    for word in words:
-        if word in ("-o", "--output"):
-            target = next(words, "")
-        elif word.startswith("--output="):
-            target = word.partition("=")[2]
-        elif word in _CURL_VALUED:
-            next(words, "")
-        elif word.startswith("-") and not word.startswith("--"):
-            quiet |= "s" in word
-            remote_name |= "O" in word
-            if word.endswith("o"):
-                target = next(words, "")
-        elif not word.startswith("-"):
-            url = word
-    if remote_name and not target:
-        target = posixpath.basename(urlsplit(url).path)
-    return await _fetch(call, url, target)
-
-
 _CURL_OPTIONS = (
-    "--retry --retry-delay --retry-max-time --connect-timeout --max-time -m -H --header -u --user "
-    "--cacert --cert --key -x --proxy -w --write-out -X --request -d --data -A --proto --noproxy"
+    "output retry retry-delay retry-max-time connect-timeout max-time header user cacert cert key proxy write-out "
+    "request data proto noproxy o m H u x w X d A"
 )
-_CURL_VALUED = frozenset(_CURL_OPTIONS.split())
+
+
+async def _curl(call: Invocation) -> int:
+    options, urls = parse_options(call.argv[1:], _CURL_OPTIONS.split())
+    url = urls[-1] if urls else ""
+    remote_name = posixpath.basename(urlsplit(url).path) if "O" in options else ""
+    return await _fetch(call, url, options.get("o") or options.get("output") or remote_name)
 
 
 async def _wget(call: Invocation) -> int:
-    words = iter(call.argv[1:])
-    url, target = "", ""
-    for word in words:
-        if word.startswith("-") and not word.startswith("--") and word.endswith("O"):
-            target = next(words, "")
-        elif word.startswith("--output-document="):
-            target = word.partition("=")[2]
-        elif not word.startswith("-"):
-            url = word
-    return await _fetch(call, url, "" if target == "-" else target or posixpath.basename(urlsplit(url).path))
+    options, urls = parse_options(call.argv[1:], ("O", "output-document"))
+    url = urls[-1] if urls else ""
+    target = options.get("O") or options.get("output-document") or posixpath.basename(urlsplit(url).path)
+    return await _fetch(call, url, "" if target == "-" else target)
 
 
 async def _fetch(call: Invocation, url: str, target: str) -> int:
@@ -154,9 +128,8 @@ async def _fetch(call: Invocation, url: str, target: str) -> int:
     if host in _SCRIPT_HOSTS:
         content: bytes | None = INSTALL_SCRIPT.encode()
     else:
-        content = await _fetch_from_network(
-            call, host, parts.port or (443 if parts.scheme == "https" else 80), parts.path
-        )
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        content = await _fetch_from_network(call, host, port, parts.path)
     if content is None:
         return 7
     if target and not target.startswith("/dev/"):
@@ -217,15 +190,15 @@ async def install_packages(guest: GuestOS, names: list[str], log: Callable[[str]
 
 
 async def _package_manager(call: Invocation) -> int:
-    words = [word for word in call.argv[1:] if not word.startswith("-")]
+    _, words = parse_options(call.argv[1:], "o")
+    if words[:1] == ["pkg"]:
+        words = words[1:]
     if not words:
         return 0
     if words[0] in ("update", "refresh", "makecache", "upgrade", "dist-upgrade"):
         await call.guest.sleep(call.guest.delays.package_update)
         return 0 if call.guest.address else 100
-    if words[0] == "pkg":
-        words = words[1:]
-    if words[:1] in (["install"], ["in"]):
+    if words[0] in ("install", "in"):
         return 0 if await install_packages(call.guest, words[1:], call.print_error) else 100
     return 0
 
@@ -246,7 +219,7 @@ async def _run_per(call: Invocation) -> int:
         if guest.exists(stamp):
             return 0
         guest.write(stamp, b"")
-    return await call.shell.child().execute(command, call.streams)
+    return await call.shell.child().run(command, call.streams)
 
 
 async def _machine_id(call: Invocation) -> int:

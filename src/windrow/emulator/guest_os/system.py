@@ -6,6 +6,7 @@ Users are kept on the disk. Parameters are the kernel's: lost at power-off, set 
 from __future__ import annotations
 
 from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.guest_os.shell.commands import parse_options
 from windrow.emulator.guest_os.shell.run import Command, Invocation
 
 _IMAGE_USERS = frozenset(
@@ -54,7 +55,7 @@ def has_module(guest: GuestOS, name: str) -> bool:
         " ".join(line.split())
         for path in guest.list_under("/etc/modprobe.d")
         if path.endswith(".conf")
-        for line in (guest.read(path) or b"").decode("utf-8", "replace").splitlines()
+        for line in guest.read_text(path).splitlines()
     ]
     return not any(line == forbidding[0] or line.startswith(forbidding[1]) for line in lines)
 
@@ -78,10 +79,9 @@ def apply_sysctl_files(guest: GuestOS) -> None:
 
 
 def _apply(guest: GuestOS, path: str) -> bool:
-    content = guest.read(path)
-    for line in (content or b"").decode("utf-8", "replace").splitlines():
+    for line in guest.read_text(path).splitlines():
         _set(guest, line.split("#", 1)[0].split(";", 1)[0])
-    return content is not None
+    return guest.is_file(path)
 
 
 def _set(guest: GuestOS, line: str) -> None:
@@ -91,52 +91,44 @@ def _set(guest: GuestOS, line: str) -> None:
 
 
 async def _sysctl(call: Invocation) -> int:
-    words = call.argv[1:]
-    if "--system" in words:
+    options, words = parse_options(call.argv[1:])
+    if "system" in options:
         apply_sysctl_files(call.guest)
         return 0
-    for place, word in enumerate(words):
-        if word in ("-p", "--load"):
-            path = words[place + 1] if place + 1 < len(words) else "/etc/sysctl.conf"
-            return 0 if _apply(call.guest, path) else 1
-        if word.startswith("--load="):
-            return 0 if _apply(call.guest, word.partition("=")[2]) else 1
+    if options.keys() & {"p", "load"}:
+        paths = [options.get("load") or "", *words]
+        return 0 if _apply(call.guest, next(filter(None, paths), "/etc/sysctl.conf")) else 1
+    for word in words:
         if "=" in word:
             _set(call.guest, word)
-        elif not word.startswith("-"):
+        else:
             value = get_kernel_parameter(call.guest, word)
-            call.print(value if "-n" in words else f"{word} = {value}")
+            call.print(value if "n" in options else f"{word} = {value}")
     return 0
+
+
+_USER_OPTIONS = "comment home-dir gid groups shell uid gecos c d g G s u"
 
 
 async def _useradd(call: Invocation) -> int:
-    words = iter(call.argv[1:])
-    name = ""
-    for word in words:
-        if word in _OPTIONS_WITH_VALUE:
-            next(words, "")
-        elif not word.startswith("-"):
-            name = word
-    if not name:
+    _, names = parse_options(call.argv[1:], _USER_OPTIONS.split())
+    if not names:
         return 2
-    if has_user(call.guest, name):
-        call.print_error(f"user '{name}' already exists")
+    if has_user(call.guest, names[-1]):
+        call.print_error(f"user '{names[-1]}' already exists")
         return 9
-    add_user(call.guest, name)
+    add_user(call.guest, names[-1])
     return 0
 
 
-_OPTIONS_WITH_VALUE = frozenset(
-    {"-c", "--comment", "-d", "--home-dir", "-g", "--gid", "-G", "--groups", "-s", "--shell", "-u", "--uid"}
-)
-
-
 async def _id(call: Invocation) -> int:
-    name = next((word for word in call.argv[1:] if not word.startswith("-")), "root")
+    options, names = parse_options(call.argv[1:])
+    name = names[0] if names else "root"
     if not has_user(call.guest, name):
         call.print_error(f"'{name}': no such user")
         return 1
-    call.print("0" if "-u" in call.argv and name == "root" else "1000" if "-u" in call.argv else name)
+    number = "0" if name == "root" else "1000"
+    call.print(number if "u" in options and "n" not in options else name)
     return 0
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.guest_os.shell.commands import parse_options
 from windrow.emulator.guest_os.shell.run import Command, Invocation, Shell
 from windrow.emulator.guest_os.system import apply_sysctl_files
 
@@ -77,10 +79,14 @@ def parse_unit(name: str, *texts: str) -> Unit:
 @dataclass(slots=True)
 class _Service:
     unit: Unit
-    task: asyncio.Task[None]
     started: asyncio.Future[int]
-    ready: bool = False
+    task: asyncio.Task[None] = field(init=False)
     state: str = "activating"
+
+    def set_started(self, code: int) -> None:
+        """Wake those who wait for its start, with systemctl's exit code. May be repeated."""
+        if not self.started.done():
+            self.started.set_result(code)
 
 
 NotifyReady = Callable[[], None]
@@ -96,8 +102,8 @@ class Systemd:
         self.guest = guest
         self.commands = commands
         self.programs = programs  # by the name in the first line of their binary
+        self.cloud_final = asyncio.Event()  # set once cloud-final.service is up
         self._services: dict[str, _Service] = {}
-        self._reached: dict[str, asyncio.Event] = {}
         commands["systemctl"] = self._systemctl
         commands["service"] = self._service_command
 
@@ -124,11 +130,7 @@ class Systemd:
                 if dropin.endswith(".conf")
             }.items()
         )
-        texts = [self._text(path), *(self._text(dropin) for _, dropin in dropins)]
-        return parse_unit(name, *texts)
-
-    def _text(self, path: str) -> str:
-        return (self.guest.read(path) or b"").decode("utf-8", "replace")
+        return parse_unit(name, *map(self.guest.read_text, [path, *(dropin for _, dropin in dropins)]))
 
     @property
     def enabled(self) -> set[str]:
@@ -142,21 +144,11 @@ class Systemd:
 
     # -- start and stop
 
-    def mark_reached(self, name: str) -> None:
-        """A unit of the image (such as cloud-final.service) has come up."""
-        self._event(name).set()
-
-    def _event(self, name: str) -> asyncio.Event:
-        return self._reached.setdefault(name, asyncio.Event())
-
     async def boot(self) -> None:
         """Start what is enabled, all at once, each behind the units it names in After=."""
         for name in sorted(self.enabled):
             if self.find_unit(name) is not None:
-                self.guest.spawn(self._start_quietly(name), f"start {name}")
-
-    async def _start_quietly(self, name: str) -> None:
-        await self.start(name)
+                self.guest.spawn(self.start(name), f"start {name}")
 
     async def start(self, name: str, *, wait: bool = True) -> int:
         """Start a unit; 0 once it is up, else systemctl's exit code. With `wait` false, do not wait for it."""
@@ -175,15 +167,8 @@ class Systemd:
         return await asyncio.shield(service.started) if wait else 0
 
     def _launch(self, unit: Unit) -> _Service:
-        started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        holder: list[_Service] = []
-
-        async def life() -> None:
-            await self._run_service(holder[0])
-
-        service = _Service(unit, self.guest.spawn(life(), unit.name), started)
-        holder.append(service)
-        self._services[unit.name] = service
+        service = self._services[unit.name] = _Service(unit, asyncio.get_running_loop().create_future())
+        service.task = self.guest.spawn(self._run_service(service), unit.name)
         return service
 
     async def stop(self, name: str) -> int:
@@ -201,45 +186,38 @@ class Systemd:
             await self._wait_for_dependencies(unit)
             while True:
                 code = await self._run_once(service)
-                again = unit.value("Service", "Restart", "no")
-                oneshot = unit.value("Service", "Type") == "oneshot"
-                if code == 0 and oneshot:
-                    self._finish_start(
-                        service, 0, "active" if _is_true(unit, "RemainAfterExit") else "inactive"
-                    )
-                    self.mark_reached(unit.name)
+                if code == 0 and unit.value("Service", "Type") == "oneshot":
+                    remains = unit.value("Service", "RemainAfterExit").lower() in ("yes", "true", "1", "on")
+                    service.state = "active" if remains else "inactive"
+                    service.set_started(0)
                     return
-                self._finish_start(service, code and 1, "failed" if code else "inactive")
+                service.state = "failed" if code else "inactive"
+                if code and not service.started.done():
+                    self.guest.console(
+                        f"Job for {unit.name} failed because the control process exited with error code."
+                    )
+                service.set_started(code and 1)
+                again = unit.value("Service", "Restart", "no")
                 if again != "always" and not (again in ("on-failure", "on-abnormal") and code):
                     return
                 await self.guest.sleep(_seconds(unit.value("Service", "RestartSec", "100ms")))
                 unit = service.unit = self.find_unit(unit.name) or unit
         finally:
-            if not service.started.done():
-                service.started.set_result(1)
-
-    def _finish_start(self, service: _Service, code: int, state: str) -> None:
-        service.state = state
-        if code and not service.started.done():
-            self.guest.console(
-                f"Job for {service.unit.name} failed because the control process exited with error code."
-            )
-        if not service.started.done():
-            service.started.set_result(code)
+            service.set_started(1)
 
     async def _wait_for_dependencies(self, unit: Unit) -> None:
         for name in [*unit.names("Unit", "Requires"), *unit.names("Unit", "Wants")]:
             if not name.endswith(_ALWAYS_REACHED) and self.find_unit(name) is not None:
-                self.guest.spawn(self._start_quietly(name), f"start {name}")
+                self.guest.spawn(self.start(name), f"start {name}")
         for name in unit.names("Unit", "After"):
             if name == CLOUD_FINAL:
-                if not self._event(name).is_set():
+                if not self.cloud_final.is_set():
                     self.guest.console(f"{unit.name} waits for {name}")
-                await self._event(name).wait()
+                await self.cloud_final.wait()
                 continue
             other = self._services.get(name)
-            if other is None and name in self.enabled and self.find_unit(name) is not None:
-                other = self._launch(self.find_unit(name) or unit)
+            if other is None and name in self.enabled and (found := self.find_unit(name)) is not None:
+                other = self._launch(found)
             if other is not None:
                 await asyncio.shield(other.started)
 
@@ -249,28 +227,21 @@ class Systemd:
             self.guest.console(f"{unit.name} was skipped because of an unmet condition check ({failed}).")
             return 0
         environment = self._environment(unit)
-        if isinstance(environment, int):
-            return environment
+        if environment is None:
+            return 1
         for line in unit.values("Service", "ExecStartPre"):
             if (code := await self._exec(unit, line, environment, service)) != 0:
                 return code
-        kind = unit.value("Service", "Type", "simple")
-        if kind not in ("notify", "oneshot"):
+        if unit.value("Service", "Type", "simple") not in ("notify", "oneshot"):
             self._mark_ready(service)
-        code = 0
-        for line in unit.values("Service", "ExecStart"):
-            code = await self._exec(unit, line, environment, service)
-            if code:
-                break
-        if code == 0:
-            for line in unit.values("Service", "ExecStartPost"):
-                code = code or await self._exec(unit, line, environment, service)
-        return code
+        for line in (*unit.values("Service", "ExecStart"), *unit.values("Service", "ExecStartPost")):
+            if (code := await self._exec(unit, line, environment, service)) != 0:
+                return code
+        return 0
 
     def _mark_ready(self, service: _Service) -> None:
         service.state = "active"
-        if not service.started.done():
-            service.started.set_result(0)
+        service.set_started(0)
         if service.unit.value("Service", "Type") == "notify":
             self.guest.console(f"Started {service.unit.value('Unit', 'Description', service.unit.name)}.")
 
@@ -282,23 +253,19 @@ class Systemd:
                     return f"{key}={value}"
         return None
 
-    def _environment(self, unit: Unit) -> dict[str, str] | int:
-        found: dict[str, str] = {}
+    def _environment(self, unit: Unit) -> dict[str, str] | None:
+        """The variables of a unit; None when a file that it requires is missing."""
+        words = [word for value in unit.values("Service", "Environment") for word in _split(value)]
+        found = {key: value for key, _, value in (word.partition("=") for word in words)}
         for value in unit.values("Service", "EnvironmentFile"):
-            optional, path = value.startswith("-"), value.lstrip("-")
-            text = self.guest.read(path)
-            if text is None and not optional:
+            path = value.lstrip("-")
+            if not (value.startswith("-") or self.guest.is_file(path)):
                 self.guest.console(
                     f"{unit.name}: Failed to load environment files: {path}: No such file or directory"
                 )
-                return 1
-            found.update(_assignments((text or b"").decode("utf-8", "replace")))
-        inline: dict[str, str] = {}
-        for value in unit.values("Service", "Environment"):
-            for word in _split(value):
-                key, _, text_value = word.partition("=")
-                inline[key] = text_value
-        return {**inline, **found}
+                return None
+            found.update(_assignments(self.guest.read_text(path)))
+        return found
 
     async def _exec(self, unit: Unit, line: str, environment: Mapping[str, str], service: _Service) -> int:
         ignore = line.startswith("-")
@@ -314,7 +281,7 @@ class Systemd:
         if program is not None:
             code = await program(Invocation(words, shell), lambda: self._mark_ready(service))
         else:
-            code = await shell.execute(words)
+            code = await shell.run(words)
         if code and not ignore:
             self.guest.log(
                 unit.name, f"Main process exited, code=exited, status={code}/FAILURE ({' '.join(words[:2])})"
@@ -334,27 +301,26 @@ class Systemd:
     # -- systemctl
 
     async def _systemctl(self, call: Invocation) -> int:
-        options = [word for word in call.argv[1:] if word.startswith("-") and word != "-"]
-        words = [word for word in call.argv[1:] if word not in options]
+        options, words = parse_options(call.argv[1:])
         if not words:
             return 0
-        verb, names = words[0], [_full(name) for name in words[1:]]
         code = 0
-        for name in names or [""]:
-            code = code or await self._run_verb(verb, name, options)
+        for name in words[1:] or [""]:
+            code = code or await self._run_verb(words[0], _full(name), options)
         return code
 
     async def _service_command(self, call: Invocation) -> int:
         if len(call.argv) < 3:
             return 1
-        return await self._run_verb(call.argv[2], _full(call.argv[1]), [])
+        return await self._run_verb(call.argv[2], _full(call.argv[1]), {})
 
-    async def _run_verb(self, verb: str, name: str, options: list[str]) -> int:
+    async def _run_verb(self, verb: str, name: str, options: Mapping[str, str]) -> int:
+        wait = "no-block" not in options
         match verb:
-            case "daemon-reload" | "daemon-reexec" | "reset-failed" | "preset":
+            case "daemon-reload" | "daemon-reexec" | "reset-failed" | "preset" | "unmask":
                 return 0
             case "start":
-                return await self.start(name, wait="--no-block" not in options)
+                return await self.start(name, wait=wait)
             case "restart" if name == "systemd-sysctl.service":
                 apply_sysctl_files(self.guest)
                 return 0
@@ -363,7 +329,7 @@ class Systemd:
             case "restart" | "reload-or-restart" | "try-restart":
                 await self.stop(name)
                 self._services.pop(name, None)
-                return await self.start(name, wait="--no-block" not in options)
+                return await self.start(name, wait=wait)
             case "stop":
                 return await self.stop(name)
             case "enable" | "reenable":
@@ -373,12 +339,10 @@ class Systemd:
                     self.guest.console(f"Failed to enable unit: Unit file {name} does not exist.")
                     return 1
                 self.enabled.add(name)
-                return await self.start(name, wait="--no-block" not in options) if "--now" in options else 0
+                return await self.start(name, wait=wait) if "now" in options else 0
             case "disable" | "mask":
                 self.enabled.discard(name)
-                return await self.stop(name) if "--now" in options else 0
-            case "unmask":
-                return 0
+                return await self.stop(name) if "now" in options else 0
             case "is-active":
                 return 0 if self.is_active(name) else 3
             case "is-enabled":
@@ -413,10 +377,6 @@ def _full(name: str) -> str:
     return name if not name or "." in posixpath.basename(name) else f"{name}.service"
 
 
-def _is_true(unit: Unit, key: str) -> bool:
-    return unit.value("Service", key).lower() in ("yes", "true", "1", "on")
-
-
 def _split(line: str) -> list[str]:
     try:
         return shlex.split(line)
@@ -449,8 +409,5 @@ def _assignments(text: str) -> dict[str, str]:
 
 
 def _seconds(text: str) -> float:
-    for suffix, factor in (("ms", 0.001), ("min", 60.0), ("s", 1.0)):
-        if text.endswith(suffix):
-            number = text.removesuffix(suffix).strip()
-            return float(number) * factor if number.replace(".", "", 1).isdigit() else 0.1
-    return float(text) if text.replace(".", "", 1).isdigit() else 0.1
+    found = re.fullmatch(r"(\d+\.?\d*)\s*(ms|s|min|h|)", text)
+    return float(found[1]) * {"ms": 0.001, "min": 60, "h": 3600}.get(found[2], 1) if found else 0.1

@@ -263,6 +263,24 @@ def test_waiting_in_a_run_command_for_a_unit_that_waits_for_cloud_init_hangs_for
     run_driven(scenario())
 
 
+def test_a_download_goes_to_standard_output_or_into_the_named_file():
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            commands = [
+                "wget -qO- https://get.rke2.io | grep -q Simulated && echo piped",
+                "curl -fsSLo /opt/a --retry 3 https://get.rke2.io && test -s /opt/a && echo saved",
+                "apt-get -y -o Dpkg::Options::=--force-confold install jq && echo installed",
+                "sysctl -qw kernel.panic=10 && sysctl -n kernel.panic",
+            ]
+            host = testbed.power_on("one", cloud_config(runcmd=commands))
+            await booted(testbed)
+
+            lines = [line.partition("cloud-init: ")[2] for line in host.lines]
+            assert [one for one in ("piped", "saved", "installed", "10") if one not in lines] == []
+
+    run_driven(scenario())
+
+
 def test_a_file_for_a_user_who_is_not_there_ends_the_list():
     async def scenario() -> None:
         async with a_testbed() as testbed:

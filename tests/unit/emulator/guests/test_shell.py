@@ -59,6 +59,18 @@ def run(script: str, files: dict[str, str] | None = None, **variables: str) -> t
         ("echo hello > /dev/null; echo shown >&2", ["shown"]),
         ("sh -c 'echo $0 $1' name arg", ["sh arg"]),
         ("X=1 sh -c 'echo $X'; echo \"[$X]\"", ["1", "[]"]),
+        ("set -- a; echo ${1-x} ${2-x} ${?:-x}", ["a x 0"]),
+        ('set -- a b; for w in "<$@>" x$1; do echo $w; done', ["<a b>", "xa"]),
+        ("for w in a b; do echo $w; done > /out; echo then; cat < /out", ["then", "a", "b"]),
+        (
+            "for run in 'sudo -u root' 'nice -n 10' 'timeout -k 5 10s' 'env A=b'; do $run echo ran; done",
+            ["ran"] * 4,
+        ),
+        ("sh -euo pipefail -c 'false; echo no'; echo $?", ["1"]),
+        (
+            "printf 'one\\ntwo\\n' > /f; grep -e one /f; grep -c x /none || echo none",
+            ["one", "grep: /none: No such file or directory", "none"],
+        ),
     ],
 )
 def test_what_a_script_prints(script: str, lines: list[str]):
@@ -139,10 +151,25 @@ def test_a_syntax_error_ends_a_script_when_the_shell_gets_there(script: str):
         ("function greet { echo hi; }", "function"),
         ("v=v1.35; echo ${v#v}", "${v#v}"),
         ("v=v1.35; echo ${v%%.*}", "${v%%.*}"),
+        ("echo $((7 / 2))", "$((7 / 2))"),
     ],
 )
 def test_syntax_that_no_bootstrap_needs_is_refused_by_name(script: str, named: str):
     assert run("echo first\n" + script)[:2] == (2, ["first", f"sh: not simulated: {named}"])
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ("cp /etc//x /y && cat /y", "x"),
+        ("chmod 600 /etc//x && echo done", "done"),
+        ("grep '*' /etc/x || echo failed", "grep: *: nothing to repeat at position 0"),
+        ("sleep soon || echo failed", "sleep: invalid time interval 'soon'"),
+        ("install -m u=rw /etc/x /y && cat /y", "x"),
+    ],
+)
+def test_odd_arguments_do_not_end_the_machine(script: str, line: str):
+    assert run(script, {"/etc/x": "x\n"})[1][0] == line
 
 
 def test_a_missing_input_file_fails_the_command_alone():

@@ -139,7 +139,7 @@ class CloudInitRun:
         for number, script in enumerate(self.data.scripts, start=1):
             path = f"/var/lib/cloud/instance/scripts/part-{number:03d}"
             self.guest.write(path, script.encode(), 0o700)
-            code = await self.systemd.shell("cloud-init").execute([path])
+            code = await self.systemd.shell("cloud-init").run([path])
             if code:
                 self.warn(f"Failed running {path} [{code}]")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -48,84 +49,57 @@ class WordExpansion:
 
     async def fields(self, word: str, *, split: bool = True) -> list[str]:
         """The fields that a raw word expands to."""
-        fields: list[list[tuple[str, bool]]] = [[]]
+        pieces: list[tuple[str, bool] | None] = []  # text, and whether it is quoted; None ends a field
         at = 0
         while at < len(word):
             end = skip_piece(word, at)
             piece = word[at:end]
             at = end
-            if piece.startswith("'"):
-                fields[-1].append((piece[1:-1], True))
-            elif piece.startswith('"'):
-                if piece == '"$@"':
-                    for place, argument in enumerate(self.state.arguments):
-                        if place:
-                            fields.append([])
-                        fields[-1].append((argument, True))
-                    continue
-                fields[-1].append((await self.text(piece[1:-1]), True))
-            elif piece.startswith("\\"):
-                fields[-1].append((piece[1:].replace("\n", ""), True))
-            elif piece[0] in "$`":
-                name_end = at
-                if piece == "$":
-                    found = _NAME.match(word, at)
-                    if found is None:
-                        fields[-1].append(("$", True))
-                        continue
-                    name_end = found.end()
-                    piece = word[at - 1 : name_end]
-                at = name_end
-                value = await self._value(piece)
-                if not split:
-                    fields[-1].append((value, True))
-                    continue
-                parts = value.split()
-                if value[:1].isspace() and fields[-1]:
-                    fields.append([])
-                for place, part in enumerate(parts):
+            if piece == '"$@"':
+                for place, argument in enumerate(self.state.arguments):
                     if place:
-                        fields.append([])
-                    fields[-1].append((part, False))
-                if value[-1:].isspace() and parts:
-                    fields.append([])
+                        pieces.append(None)
+                    pieces.append((argument, True))
+            elif piece[0] in "'\"":
+                pieces.append((piece[1:-1] if piece[0] == "'" else await self.text(piece[1:-1]), True))
+            elif piece[0] == "\\":
+                pieces.append((piece[1:].replace("\n", ""), True))
+            elif piece[0] in "$`" and piece != "$":
+                value = await self._value(piece)
+                parts = re.findall(r"\s+|\S+", value) if split else [value]
+                pieces += [None if split and part.isspace() else (part, not split) for part in parts]
             else:
-                fields[-1].append((piece, False))
-        return self._join_fields(fields, split)
+                pieces.append((piece, False))
+        fields: list[str] = []
+        for is_end, parts_of_field in itertools.groupby(pieces, lambda piece: piece is None):
+            if not is_end:
+                fields += self._join([piece for piece in parts_of_field if piece is not None], split)
+        return fields
 
-    def _join_fields(self, fields: list[list[tuple[str, bool]]], split: bool) -> list[str]:
-        made: list[str] = []
-        for parts in fields:
-            if not parts:
-                continue
-            text = "".join(part for part, _ in parts)
-            pattern = "".join(_literal(part) if quoted else part for part, quoted in parts)
-            if split and text.startswith("~"):
-                text = "/root" + text[1:]
-            if split and any(mark in part for part, quoted in parts for mark in "*?[" if not quoted):
-                found = [path for path in self.guest.hardware.root.files if _glob(path, pattern)]
-                made += sorted(found) or [text]
-            else:
-                made.append(text)
-        return made
+    def _join(self, parts: list[tuple[str, bool]], split: bool) -> list[str]:
+        """One field of its parts, or the files that match it."""
+        text = "".join(part for part, _ in parts)
+        if not split:
+            return [text]
+        if text.startswith("~"):
+            text = "/root" + text[1:]
+        if not any(mark in part for part, quoted in parts for mark in "*?[" if not quoted):
+            return [text]
+        pattern = "".join(re.sub(r"([*?\[])", r"[\1]", part) if quoted else part for part, quoted in parts)
+        return sorted(path for path in self.guest.hardware.root.files if _glob(path, pattern)) or [text]
 
     async def text(self, text: str) -> str:
         """Text inside double quotes or a here-document."""
         out, at = "", 0
         while at < len(text):
-            character = text[at]
-            if character == "\\" and text[at + 1 : at + 2] in ("$", "`", '"', "\\", "\n"):
+            if text[at] == "\\" and text[at + 1 : at + 2] in ("$", "`", '"', "\\", "\n"):
                 out += text[at + 1].replace("\n", "")
                 at += 2
-            elif character == "`" or text.startswith(("$(", "${"), at):
-                end = skip_piece(text, at)
+            elif text[at] in "$`" and (end := skip_piece(text, at)) > at + 1:
                 out += await self._value(text[at:end])
                 at = end
-            elif character == "$" and (found := _NAME.match(text, at + 1)):
-                out += await self._value(text[at : found.end()])
-                at = found.end()
             else:
-                out += character
+                out += text[at]
                 at += 1
         return out
 
@@ -140,27 +114,31 @@ class WordExpansion:
             return await self._parameter(piece[2:-1])
         return self._variable(piece[1:])
 
-    def _variable(self, name: str) -> str:
-        match name:
-            case "?":
-                return str(self.state.last_code)
-            case "#":
-                return str(len(self.state.arguments))
-            case "@" | "*":
-                return " ".join(self.state.arguments)
-            case "$":
-                return "4242"
-            case "!":
-                return ""
-            case "0":
-                return self.state.name
+    def _find(self, name: str) -> str | None:
+        """The value of a variable, positional argument or special parameter; None when it is not set."""
+        state = self.state
         if name.isdigit():
-            place = int(name) - 1
-            return self.state.arguments[place] if place < len(self.state.arguments) else ""
-        if name not in self.state.variables and self.state.nounset:
-            self.log(f"{self.state.name}: {name}: parameter not set")
-            raise ShellExit(2)
-        return self.state.variables.get(name, "")
+            return dict(enumerate([state.name, *state.arguments])).get(int(name))
+        count, arguments = str(len(state.arguments)), " ".join(state.arguments)
+        special = {
+            "?": str(state.last_code),
+            "#": count,
+            "@": arguments,
+            "*": arguments,
+            "$": "4242",
+            "!": "",
+        }
+        return special.get(name, state.variables.get(name))
+
+    def _variable(self, name: str) -> str:
+        value = self._find(name)
+        if value is None and self.state.nounset:
+            raise self._unset(name)
+        return value or ""
+
+    def _unset(self, name: str, why: str = "") -> ShellExit:
+        self.log(f"{self.state.name}: {name}: {why or 'parameter not set'}")
+        return ShellExit(2)
 
     async def _parameter(self, text: str) -> str:
         if text.startswith("#") and len(text) > 1:
@@ -173,14 +151,8 @@ class WordExpansion:
             return self._variable(name)
         if operator[0] in "#%":
             raise NotSimulated(f"${{{text}}}")
-        nounset, self.state.nounset = self.state.nounset, False
-        try:
-            value = self._variable(name)
-        finally:
-            self.state.nounset = nounset
-        unset = (name not in self.state.variables and not name.isdigit()) or (
-            operator.startswith(":") and not value
-        )
+        value = self._find(name) or ""
+        unset = self._find(name) is None or (operator.startswith(":") and not value)
         rest = await self.text(rest.replace('"', "").replace("'", ""))
         match operator.lstrip(":"):
             case "-":
@@ -190,41 +162,22 @@ class WordExpansion:
             case "=":
                 if unset:
                     self.state.variables[name] = value = rest
-                return value
             case "?":
                 if unset:
-                    self.log(f"{self.state.name}: {name}: {rest or 'parameter not set'}")
-                    raise ShellExit(2)
-                return value
+                    raise self._unset(name, rest)
         return value
 
     def _arithmetic(self, text: str) -> str:
-        plain = re.sub(
-            r"\$?([A-Za-z_]\w*)", lambda found: self.state.variables.get(found.group(1), "0") or "0", text
-        )
-        numbers = re.fullmatch(r"\s*(-?\d+)\s*(?:([-+*/%])\s*(-?\d+)\s*)?", plain)
-        if numbers is None:
-            self.guest.console(f"not simulated: $(({text}))")
-            return "0"
-        left, operator, right = int(numbers.group(1)), numbers.group(2), int(numbers.group(3) or 0)
-        match operator:
-            case "+":
-                return str(left + right)
-            case "-":
-                return str(left - right)
-            case "*":
-                return str(left * right)
-            case "/" | "%" if right:
-                return str(left // right if operator == "/" else left % right)
-        return str(left)
+        """The value of one number, or of one operation on two: what counts the rounds of a loop."""
+        plain = re.sub(r"\$?([A-Za-z_]\w*)", lambda name: self.state.variables.get(name[1]) or "0", text)
+        found = re.fullmatch(r"\s*(-?\d+)\s*(?:([-+*])\s*(-?\d+)\s*)?", plain)
+        if found is None:
+            raise NotSimulated(f"$(({text}))")
+        left, operator, right = int(found[1]), found[2] or "+", int(found[3] or 0)
+        return str({"+": left + right, "-": left - right, "*": left * right}[operator])
 
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!]")
 _PARAMETER = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!])(?:(:?[-+=?]|##?|%%?)(.*))?$", re.S)
-
-
-def _literal(text: str) -> str:
-    return re.sub(r"([*?\[])", r"[\1]", text)
 
 
 def _glob(path: str, pattern: str) -> bool:

@@ -1,12 +1,14 @@
 """Parses the part of the POSIX shell language that bootstrap scripts are written in.
 
-It gives a tree of frozen nodes; words stay raw, with their quotes and dollars, until `expand` expands
+It gives a tree of nodes; words stay raw, with their quotes and dollars, until `expand` expands
 them. What it does not support is a `BadScript`, where a real shell reports a syntax error.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TypeAlias
 
 
@@ -22,14 +24,13 @@ class NotSimulated(BadScript):
     label = "not simulated"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Redirect:
-    """`fd op target`; for a here-document `body` is its text and `literal` means that it is not expanded."""
+    """`fd op target`; of a here-document (`<<`), `target` is the text, and `literal` means that it is not expanded."""
 
     fd: int
     op: str
     target: str
-    body: str = ""
     literal: bool = False
 
 
@@ -54,14 +55,9 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    chains: tuple[Chain, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class If:
     arms: tuple[tuple[Block, Block], ...]
-    otherwise: Block = field(default_factory=Block)
+    otherwise: Block
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +81,21 @@ class Group:
     redirects: tuple[Redirect, ...] = ()
 
 
-Node: TypeAlias = Simple | Pipeline | If | Loop | For | Group
+Block: TypeAlias = tuple[Chain, ...]
+Node: TypeAlias = Simple | If | Loop | For | Group
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Token:
-    kind: str  # "word", "op", "redirect", "end"
+    kind: str  # "word", "op", "redirect", "end"; "error" where the text cannot be cut further
     text: str
-    fd: int = -1
-    body: str = ""
-    literal: bool = False
+    redirect: Redirect | None = None
 
 
-_OPERATORS = ("&&", "||", "&", "|", ";", "(", ")", "\n")
-_REDIRECTS = ("<<-", "<<", ">>", ">&", "<&", "&>", ">", "<")
+_BLANK = re.compile(r"(?:[ \t]|\\\n|#[^\n]*)+")
+_REDIRECT = re.compile(r"(?:(\d*)(<<-?|>>|>&|<&|>|<)|(&>))[ \t]*")
+_OPERATOR = re.compile(r"&&|\|\||[&|;()\n]")
+_WORD_END = frozenset(" \t\n;&|()<>")
 
 
 class _Lexer:
@@ -107,91 +104,61 @@ class _Lexer:
     def __init__(self, text: str) -> None:
         self.text = text.replace("\r\n", "\n")
         self.at = 0
-        self.tokens: list[_Token] = []
-        self.heredocs: list[tuple[_Token, bool]] = []
+        self.heredocs: list[Redirect] = []
 
-    def run(self) -> list[_Token]:
+    def tokens(self) -> Iterator[_Token]:
         try:
             while self.at < len(self.text):
-                self._step()
+                if not self._skip(_BLANK):
+                    yield self._next()
             self._read_heredocs()
-            self.tokens.append(_Token("end", ""))
+            yield _Token("end", "")
         except BadScript as error:
             # The commands before are valid and will be run; the parser fails here.
-            self.tokens.append(_Token("error", str(error)))
-        return self.tokens
+            yield _Token("error", str(error))
 
-    def _step(self) -> None:
-        text, at = self.text, self.at
-        character = text[at]
-        if character in " \t":
-            self.at += 1
-        elif text.startswith("\\\n", at):
-            self.at += 2
-        elif character == "#":
-            end = text.find("\n", at)
-            self.at = len(text) if end < 0 else end
-        elif (fd := self._descriptor()) is not None:
-            self._redirect(*fd)
-        elif operator := next((one for one in _OPERATORS if text.startswith(one, at)), ""):
-            self.at += len(operator)
-            self.tokens.append(_Token("op", operator))
-            if operator == "\n":
+    def _skip(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self.text, self.at)
+        self.at = found.end() if found else self.at
+        return found
+
+    def _next(self) -> _Token:
+        if found := self._skip(_REDIRECT):
+            digits, operator, both = found.groups()
+            default = 0 if (operator or "").startswith("<") else 1
+            redirect = Redirect(int(digits or default), operator or both, self._word())
+            if redirect.op.startswith("<<"):
+                self.heredocs.append(redirect)
+            return _Token("redirect", "", redirect)
+        if found := self._skip(_OPERATOR):
+            if found.group() == "\n":
                 self._read_heredocs()
-        else:
-            self.tokens.append(_Token("word", self._word()))
-
-    def _descriptor(self) -> tuple[int, str] | None:
-        end = self.at
-        while end < len(self.text) and self.text[end].isdigit():
-            end += 1
-        digits = self.text[self.at : end]
-        for operator in _REDIRECTS:
-            if self.text.startswith(operator, end):
-                if operator == "&>" and digits:
-                    return None
-                self.at = end + len(operator)
-                default = 0 if operator.startswith("<") else 1
-                return (int(digits) if digits else default), operator
-        return None
-
-    def _redirect(self, fd: int, operator: str) -> None:
-        while self.at < len(self.text) and self.text[self.at] in " \t":
-            self.at += 1
-        token = _Token("redirect", self._word(), fd)
-        token.body = operator
-        self.tokens.append(token)
-        if operator.startswith("<<"):
-            self.heredocs.append((token, operator == "<<-"))
-
-    def _read_heredocs(self) -> None:
-        for token, strip in self.heredocs:
-            delimiter = token.text
-            token.literal = any(mark in delimiter for mark in "'\"\\")
-            plain = delimiter.replace("'", "").replace('"', "").replace("\\", "")
-            lines = []
-            while True:
-                if self.at >= len(self.text):
-                    break  # shells warn and use the lines up to the end of the file
-                end = self.text.find("\n", self.at)
-                end = len(self.text) if end < 0 else end
-                line = self.text[self.at : end]
-                self.at = min(end + 1, len(self.text))
-                line = line.lstrip("\t") if strip else line
-                if line == plain:
-                    break
-                lines.append(line + "\n")
-            token.text = "".join(lines)
-        self.heredocs = []
+            return _Token("op", found.group())
+        return _Token("word", self._word())
 
     def _word(self) -> str:
         start = self.at
-        while self.at < len(self.text):
-            character = self.text[self.at]
-            if character in " \t\n;&|()<>":
-                break
+        while self.at < len(self.text) and self.text[self.at] not in _WORD_END:
             self.at = skip_piece(self.text, self.at)
         return self.text[start : self.at]
+
+    def _read_heredocs(self) -> None:
+        """Put the text of each here-document that the last line named in the place of its delimiter."""
+        for redirect in self.heredocs:
+            delimiter = re.sub(r"['\"\\]", "", redirect.target)
+            redirect.literal = delimiter != redirect.target
+            lines = []
+            while self.at < len(self.text):  # shells warn and use the lines up to the end of the file
+                end = self.text.find("\n", self.at) + 1 or len(self.text)
+                line = self.text[self.at : end].removesuffix("\n")
+                self.at = end
+                if redirect.op == "<<-":
+                    line = line.lstrip("\t")
+                if line == delimiter:
+                    break
+                lines.append(line + "\n")
+            redirect.op, redirect.target = "<<", "".join(lines)
+        self.heredocs = []
 
 
 def skip_piece(text: str, at: int) -> int:
@@ -199,8 +166,11 @@ def skip_piece(text: str, at: int) -> int:
     character = text[at]
     if character == "\\":
         return min(at + 2, len(text))
-    if character == "'":
-        return _closing(text, at, "'")
+    if character in "'`":
+        end = text.find(character, at + 1)
+        if end < 0:
+            raise BadScript("unterminated quoted string")
+        return end + 1
     if character == '"':
         end = at + 1
         while end < len(text) and text[end] != '"':
@@ -208,20 +178,15 @@ def skip_piece(text: str, at: int) -> int:
         if end >= len(text):
             raise BadScript("unterminated quoted string")
         return end + 1
-    if character == "`":
-        return _closing(text, at, "`")
     if text.startswith("$(", at):
         return _balanced(text, at + 1, "(", ")")
     if text.startswith("${", at):
         return _balanced(text, at + 1, "{", "}")
-    return at + 1
+    found = _VARIABLE.match(text, at)
+    return found.end() if found else at + 1
 
 
-def _closing(text: str, at: int, mark: str) -> int:
-    end = text.find(mark, at + 1)
-    if end < 0:
-        raise BadScript("unterminated quoted string")
-    return end + 1
+_VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!])")
 
 
 def _balanced(text: str, at: int, opening: str, closing: str) -> int:
@@ -248,18 +213,19 @@ def parse_script(text: str) -> Block:
 
 def parse_until_error(text: str) -> tuple[Block, BadScript | None]:
     """The commands before the first syntax error, and that error. A shell has run them when it finds the error."""
-    parser = _Parser(_Lexer(text).run())
+    parser = _Parser(list(_Lexer(text).tokens()))
     chains: list[Chain] = []
     try:
-        while True:
-            parser.separators()
-            if parser.peek().kind == "end":
-                return Block(tuple(chains)), None
-            if parser.is_op(")"):
-                raise BadScript(f"'{parser.peek().text}' unexpected")
-            chains.append(parser.chain())
+        for chain in parser.chains():
+            chains.append(chain)
+        if parser.is_next(")"):
+            raise BadScript("')' unexpected")
     except BadScript as error:
-        return Block(tuple(chains)), error
+        return tuple(chains), error
+    return tuple(chains), None
+
+
+_RESERVED = frozenset({"then", "else", "elif", "fi", "do", "done", "esac", "}"})
 
 
 class _Parser:
@@ -278,149 +244,128 @@ class _Parser:
         self.at += token.kind != "end"
         return token
 
-    def is_op(self, *texts: str) -> bool:
-        return self.peek().kind == "op" and self.peek().text in texts
+    def is_next(self, *texts: str) -> bool:
+        """Whether one of these operators or reserved words is next."""
+        return self.peek().kind in ("op", "word") and self.peek().text in texts
 
-    def is_word(self, *texts: str) -> bool:
-        return self.peek().kind == "word" and self.peek().text in texts
+    def accept(self, *texts: str) -> str:
+        """Consume one of these operators or reserved words; "" when none is next."""
+        return self.next_token().text if self.is_next(*texts) else ""
 
     def expect(self, text: str) -> None:
         token = self.next_token()
         if token.text != text:
             raise BadScript(f"'{token.text or 'end of file'}' unexpected (expecting '{text}')")
 
-    def newlines(self) -> None:
-        while self.is_op("\n", ";"):
-            self.next_token()
+    def skip(self, *texts: str) -> None:
+        while self.accept(*texts):
+            pass
 
-    def separators(self) -> None:
-        while self.is_op("\n", ";", "&"):
-            self.next_token()
-
-    def block(self, ends: tuple[str, ...]) -> Block:
-        """Commands up to one of the reserved words or operators `ends`, which is not consumed."""
-        chains: list[Chain] = []
+    def chains(self, *ends: str) -> Iterator[Chain]:
+        """Commands up to one of the reserved words or operators `ends`, or a ")", which is not consumed."""
         while True:
-            self.separators()
-            if self.peek().kind == "end" or (self.peek().kind in ("word", "op") and self.peek().text in ends):
-                return Block(tuple(chains))
-            if self.is_op(")"):
-                return Block(tuple(chains))
-            chains.append(self.chain())
+            self.skip("\n", ";", "&")
+            if self.peek().kind == "end" or self.is_next(")", *ends):
+                return
+            yield self.chain()
+
+    def block(self, *ends: str) -> Block:
+        return tuple(self.chains(*ends))
+
+    def enclosed(self, opening: str, closing: str) -> Block:
+        """`opening`, commands, `closing`."""
+        self.expect(opening)
+        block = self.block(closing)
+        self.expect(closing)
+        return block
 
     def chain(self) -> Chain:
         first = self.pipeline()
         rest: list[tuple[str, Pipeline]] = []
-        while self.is_op("&&", "||"):
-            operator = self.next_token().text
-            while self.is_op("\n"):
-                self.next_token()
+        while operator := self.accept("&&", "||"):
+            self.skip("\n")
             rest.append((operator, self.pipeline()))
         return Chain(first, tuple(rest))
 
     def pipeline(self) -> Pipeline:
         negated = False
-        while self.is_word("!"):
-            self.next_token()
+        while self.accept("!"):
             negated = not negated
         commands = [self.command()]
-        while self.is_op("|"):
-            self.next_token()
-            while self.is_op("\n"):
-                self.next_token()
+        while self.accept("|"):
+            self.skip("\n")
             commands.append(self.command())
         return Pipeline(tuple(commands), negated)
 
     def command(self) -> Node:
         token = self.peek()
-        if token.kind == "op" and token.text == "(":
-            self.next_token()
-            body = self.block((")",))
-            self.expect(")")
-            return Group(body, True, self.redirects())
-        if token.kind == "word":
+        if token.kind in ("op", "word"):
             match token.text:
+                case "(":
+                    return Group(self.enclosed("(", ")"), True, self.redirects())
+                case "{":
+                    return Group(self.enclosed("{", "}"), False, self.redirects())
                 case "if":
-                    return self.if_()
+                    return self.redirected(self.if_())
                 case "while" | "until":
-                    return self.loop()
+                    return self.redirected(self.loop())
                 case "for":
-                    return self.for_()
+                    return self.redirected(self.for_())
                 case "case" | "function" | "select":
                     raise NotSimulated(token.text)
-                case "{":
-                    self.next_token()
-                    body = self.block(("}",))
-                    self.expect("}")
-                    return Group(body, False, self.redirects())
-                case "then" | "else" | "elif" | "fi" | "do" | "done" | "esac" | "}":
-                    raise BadScript(f"'{token.text}' unexpected")
+                case text if text in _RESERVED:
+                    raise BadScript(f"'{text}' unexpected")
         return self.simple()
+
+    def redirected(self, node: Node) -> Node:
+        """The node, in a group with the redirections that follow it."""
+        redirects = self.redirects()
+        return Group((Chain(Pipeline((node,))),), False, redirects) if redirects else node
 
     def simple(self) -> Node:
         words: list[str] = []
         redirects: list[Redirect] = []
-        while self.peek().kind in ("word", "redirect"):
-            if self.peek().kind == "redirect":
-                redirects.append(self.redirect())
-            else:
-                words.append(self.next_token().text)
-                if len(words) == 1 and self.is_op("(") and self.tokens[self.at + 1].text == ")":
-                    raise NotSimulated(f"function {words[0]}")
+        while (token := self.peek()).kind in ("word", "redirect"):
+            self.next_token()
+            if token.redirect is not None:
+                redirects.append(token.redirect)
+                continue
+            words.append(token.text)
+            if len(words) == 1 and self.is_next("(") and self.tokens[self.at + 1].text == ")":
+                raise NotSimulated(f"function {words[0]}")
         if not words and not redirects:
-            raise BadScript(f"'{self.peek().text or 'end of file'}' unexpected")
+            raise BadScript(f"'{token.text or 'end of file'}' unexpected")
         return Simple(tuple(words), tuple(redirects))
-
-    def redirect(self) -> Redirect:
-        token = self.next_token()
-        if token.body.startswith("<<"):
-            return Redirect(token.fd, "<<", "", token.text, token.literal)
-        return Redirect(token.fd, token.body, token.text)
 
     def redirects(self) -> tuple[Redirect, ...]:
         found = []
-        while self.peek().kind == "redirect":
-            found.append(self.redirect())
+        while (redirect := self.peek().redirect) is not None:
+            found.append(redirect)
+            self.next_token()
         return tuple(found)
 
     def if_(self) -> If:
         arms = []
-        self.next_token()
-        while True:
-            condition = self.block(("then",))
+        while self.accept("if", "elif"):
+            condition = self.block("then")
             self.expect("then")
-            arms.append((condition, self.block(("elif", "else", "fi"))))
-            if not self.is_word("elif"):
-                break
-            self.next_token()
-        otherwise = Block()
-        if self.is_word("else"):
-            self.next_token()
-            otherwise = self.block(("fi",))
+            arms.append((condition, self.block("elif", "else", "fi")))
+        otherwise = self.block("fi") if self.accept("else") else ()
         self.expect("fi")
         return If(tuple(arms), otherwise)
 
     def loop(self) -> Loop:
         until = self.next_token().text == "until"
-        condition = self.block(("do",))
-        self.expect("do")
-        body = self.block(("done",))
-        self.expect("done")
-        return Loop(condition, body, until)
+        return Loop(self.block("do"), self.enclosed("do", "done"), until)
 
     def for_(self) -> For:
         self.next_token()
         name = self.next_token().text
-        words: list[str] = []
-        self.newlines()
-        if self.is_word("in"):
-            self.next_token()
+        words = ['"$@"']
+        self.skip("\n", ";")
+        if self.accept("in"):
+            words = []
             while self.peek().kind == "word":
                 words.append(self.next_token().text)
-        else:
-            words = ['"$@"']
-        self.newlines()
-        self.expect("do")
-        body = self.block(("done",))
-        self.expect("done")
-        return For(name, tuple(words), body)
+        self.skip("\n", ";")
+        return For(name, tuple(words), self.enclosed("do", "done"))

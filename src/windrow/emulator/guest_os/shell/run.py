@@ -2,7 +2,7 @@
 
 Words are expanded and branches taken as in `sh`; the commands are those of the table passed in. A command that is not
 in the table is logged as "not simulated" and has no effect, because guessing would hide broken scripts. `case`,
-functions and `${name#pattern}` are refused by name: no bootstrap needs them.
+functions, `${name#pattern}` and arithmetic beyond one operation are refused by name: no bootstrap needs them.
 """
 
 from __future__ import annotations
@@ -129,30 +129,18 @@ class Shell:
         self._expansion = WordExpansion(guest, self.state, self.log, self._substitute)
         self._in_condition = 0
 
-    async def run(self, text: str, streams: Streams | None = None) -> int:
-        """Run a script to its end and return its exit code."""
-        block, error = parse_until_error(text)
-
-        async def work(streams: Streams) -> int:
+    async def run(self, script: str | Sequence[str], streams: Streams | None = None) -> int:
+        """Run a script to its end, or one command (a list of words) as exec does; return the exit code."""
+        lines = _LineWriter(self.log)
+        streams = streams or Streams(b"", lines, lines)
+        try:
+            if not isinstance(script, str):
+                return await self._dispatch(list(script), streams)
+            block, error = parse_until_error(script)
             code = await self._block(block, streams)
             if error is not None:
                 raise error
             return code
-
-        return await self._run(work, streams)
-
-    async def execute(self, argv: Sequence[str], streams: Streams | None = None) -> int:
-        """Run one command without a shell's interpretation, as exec does."""
-
-        async def work(streams: Streams) -> int:
-            return await self._dispatch(list(argv), streams)
-
-        return await self._run(work, streams)
-
-    async def _run(self, work: Callable[[Streams], Awaitable[int]], streams: Streams | None) -> int:
-        lines = _LineWriter(self.log)
-        try:
-            return await work(streams or Streams(b"", lines, lines))
         except BadScript as error:
             self.log(f"{self.state.name}: {error.label}: {error}")
             return 2
@@ -182,9 +170,9 @@ class Shell:
     # -- nodes
 
     async def _block(self, block: Block, streams: Streams) -> int:
-        for chain in block.chains:
+        for chain in block:
             self.state.last_code = await self._chain(chain, streams)
-        return self.state.last_code if block.chains else 0
+        return self.state.last_code if block else 0
 
     async def _chain(self, chain: Chain, streams: Streams) -> int:
         tested = bool(chain.rest)
@@ -228,15 +216,16 @@ class Shell:
         try:
             return await self._run_node(node, streams)
         except _MissingInput as error:
-            streams.err += f"{self.state.name}: cannot open {error}: No such file\n".encode()
-            return 1
+            return self._fail(streams, f"cannot open {error}: No such file", 1)
+
+    def _fail(self, streams: Streams, why: str, code: int) -> int:
+        streams.err += f"{self.state.name}: {why}\n".encode()
+        return code
 
     async def _run_node(self, node: Node, streams: Streams) -> int:
         match node:
             case Simple():
                 return await self._simple(node, streams)
-            case Pipeline():
-                return await self._pipeline(node, streams)
             case If():
                 for condition, body in node.arms:
                     if await self._holds(condition, streams):
@@ -264,9 +253,8 @@ class Shell:
                 return 0
             except _Continue:
                 continue
-        self.log(
-            f"{self.state.name}: a loop did not end after {_MAX_ITERATIONS} iterations; the script is aborted"
-        )
+        why = f"a loop did not end after {_MAX_ITERATIONS} iterations; the script is aborted"
+        self.log(f"{self.state.name}: {why}")
         raise ShellExit(1)
 
     async def _for(self, node: For, streams: Streams) -> int:
@@ -333,8 +321,7 @@ class Shell:
         if path:
             return await self._script_file(path, call)
         if "/" in name:
-            call.streams.err += f"{self.state.name}: {name}: not found\n".encode()
-            return NOT_FOUND
+            return self._fail(call.streams, f"{name}: not found", NOT_FOUND)
         self.guest.console(f"not simulated: {' '.join(call.argv)}")
         return 0
 
@@ -349,8 +336,7 @@ class Shell:
     async def _script_file(self, path: str, call: Invocation) -> int:
         entry = self.guest.hardware.root.files[path]
         if not entry.mode & 0o111:
-            call.streams.err += f"{self.state.name}: {path}: Permission denied\n".encode()
-            return 126
+            return self._fail(call.streams, f"{path}: Permission denied", 126)
         if not entry.content.startswith(b"#!"):
             self.guest.console(f"not simulated: program {path}")
             return 0
@@ -390,10 +376,7 @@ class Shell:
             case "." | "source":
                 text = self.guest.read(rest[0]) if rest else None
                 if text is None:
-                    call.streams.err += (
-                        f"{self.state.name}: .: cannot open {' '.join(rest)}: No such file\n".encode()
-                    )
-                    return 2
+                    return self._fail(call.streams, f".: cannot open {' '.join(rest)}: No such file", 2)
                 return await self._block(parse_script(text.decode("utf-8", "replace")), call.streams)
             case "command" | "type" | "which":
                 return await self._command_builtin(call, rest)
@@ -454,7 +437,7 @@ class Shell:
 
     async def _expand_redirect(self, redirect: Redirect) -> str:
         if redirect.op == "<<":
-            return redirect.body if redirect.literal else await self._expansion.text(redirect.body)
+            return redirect.target if redirect.literal else await self._expansion.text(redirect.target)
         return " ".join(await self._expansion.fields(redirect.target, split=False))
 
     def _write_redirects(
