@@ -8,10 +8,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.blank_machine import BlankMachine
+
 from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
-from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.preload import Image, VmNetwork
 from windrow.kubernetes.requests import Reply, Request, WatchEvent

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.blank_machine import BlankMachine
 
 from windrow.apiserver.handler import Handler, Peer, TlsIdentity
 from windrow.apiserver.request.info import parse_request_info
 from windrow.app.clock import SystemClock
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.preload import Image, KeyPair, VmNetwork
 from windrow.emulator.serving import serve

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.blank_machine import BlankMachine
 from tests.stories.harvester_rig import a_harvester, a_vm, blank, eventually, is_gone
 
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.guest_os.hardware import Hardware, HostInterface
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.kubeconfig import ClientConfig

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Any, TypeVar
 
+from tests.blank_machine import BlankMachine
+
 from windrow.app.clock import SystemClock
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.faults import Effect, Fault, Slow
-from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.kit.inventory import Item, inventory
 from windrow.emulator.preload import Image, VmNetwork

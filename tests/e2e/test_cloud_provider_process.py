@@ -17,6 +17,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.blank_machine import BlankMachine
 
 from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.http import Listener
@@ -26,7 +27,6 @@ from windrow.app.clock import SystemClock
 from windrow.core import pki
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
 from windrow.kubernetes.errors import NotFound

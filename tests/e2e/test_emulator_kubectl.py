@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.blank_machine import BlankMachine
 
 from windrow.app.clock import SystemClock
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
-from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.preload import Image, VmNetwork
 from windrow.emulator.serving import serve

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.blank_machine import BlankMachine
 
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
@@ -14,7 +15,6 @@ from windrow.client.http_transport import HttpTransport
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.faults import DropReply, Fault
-from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import ServedHarvester, serve
 from windrow.kubernetes.errors import CertificateError, OutcomeUnknown, Unauthorized, Unreachable

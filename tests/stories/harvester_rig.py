@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+from tests.blank_machine import BlankMachine
+
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.guest_os.hardware import Hardware, HostInterface
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.preload import Image, VmNetwork

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.random_faults import random_faults
 
 from windrow.apiserver.handler import Peer
 from windrow.core.json import loads
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.faults import random_faults
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import KubeError

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
+from tests.random_faults import random_faults
 from tests.seeds import sampled
 from tests.stories.cluster_rig import ALL, a_cluster, a_pool, gone, machines_of, post, scale, stock
 
@@ -15,7 +16,6 @@ from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import MACHINE
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
-from windrow.emulator.faults import random_faults
 from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import OutcomeUnknown, Unreachable

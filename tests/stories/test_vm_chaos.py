@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from tests.blank_machine import BlankMachine
 from tests.seeds import sampled
 
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import nested, uid_of
 from windrow.kubernetes.resources import POD, PVC

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.blank_machine import BlankMachine
+
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.core.json import loads
 from windrow.emulator import kinds
-from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.objects import nested, uid_of
 from windrow.kubernetes.requests import list_

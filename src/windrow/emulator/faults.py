@@ -1,8 +1,7 @@
 """Fault injection: failures between clients and the simulated Harvester.
 
 A `Fault` says what happens (`effect`), to which requests (verb, kind, name, caller's path), and how often. Faults are
-scripted, or drawn at random (`random_faults`). Injected faults are counted, so that a test can assert that its fault
-happened.
+scripted. Injected ones are counted, so that a test can assert that its fault happened.
 
 Failures of the cluster itself are elsewhere: hosts in `host.nodes`, guest agents in `AgentFault` below, quotas in
 `vms.quotas`.
@@ -15,9 +14,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Literal
 
 from windrow.apiserver.handler import Handler, Peer, TlsIdentity
+from windrow.apiserver.request.info import parse_request_info, query_options, request_verb
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator.delays import ScaledClock
@@ -68,19 +68,7 @@ class ExpireWatch:
     """A watch answers 410: the version it asks from is too old."""
 
 
-@dataclass(frozen=True, slots=True)
-class SkipEvents:
-    """A watch drops `events` events, as a broken cache does."""
-
-    events: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class StaleList:
-    """A list answers what it answered last time, as a lagging cache does; the first one is fresh."""
-
-
-Effect = Slow | Refuse | Reset | DropReply | CutWatch | ExpireWatch | SkipEvents | StaleList
+Effect = Slow | Refuse | Reset | DropReply | CutWatch | ExpireWatch
 
 CONFLICT = Refuse(
     409,
@@ -94,6 +82,7 @@ TOO_MANY_REQUESTS = Refuse(
 INTERNAL_ERROR = Refuse(500, "InternalError", "Internal error occurred: etcdserver: leader changed")
 UNAVAILABLE = Refuse(503, "ServiceUnavailable", "the server is currently unable to handle the request")
 UNAUTHORIZED = Refuse(401, "Unauthorized", "Unauthorized")
+GONE = Refuse(410, "Expired", "too old resource version: 1 (2)")
 
 
 def denied(message: str, status: int = 500, reason: str = "InternalError") -> Refuse:
@@ -102,8 +91,7 @@ def denied(message: str, status: int = 500, reason: str = "InternalError") -> Re
     return Refuse(status, reason, text)
 
 
-Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "other"]
-WRITES: frozenset[Verb] = frozenset({"create", "update", "patch", "delete"})
+WRITES = frozenset({"create", "update", "patch", "delete"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +99,7 @@ class Fault:
     """Injects `effect` into matching requests: every `every`-th, with `probability`, at most `times`."""
 
     effect: Effect
-    verbs: frozenset[Verb] = frozenset()  # empty: all
+    verbs: frozenset[str] = frozenset()  # empty: all
     plurals: frozenset[str] = frozenset()  # such as `virtualmachines`; empty: all
     name: str = "*"
     namespace: str = "*"
@@ -131,33 +119,11 @@ class Fault:
         )
 
 
-def parse_request(request: Request) -> tuple[Verb, str, str, str]:
+def parse_request(request: Request) -> tuple[str, str, str, str]:
     """Verb, plural, namespace and name of a request; plural "" where it names no resource."""
-    parts = [part for part in request.path.split("/") if part]
-    rest = parts[2:] if parts[:1] == ["api"] else parts[3:]
-    namespace = ""
-    if len(rest) >= 3 and rest[0] == "namespaces":
-        namespace, rest = rest[1], rest[2:]
-    plural, name = rest[0] if rest else "", rest[1] if len(rest) > 1 else ""
-    return _verb(request, name), plural, namespace, name
-
-
-def _verb(request: Request, name: str) -> Verb:
-    match request.method:
-        case "GET" | "HEAD":
-            if request.query_parameter("watch") not in (None, "false", "0"):
-                return "watch"
-            return "get" if name else "list"
-        case "POST":
-            return "create"
-        case "PUT":
-            return "update"
-        case "PATCH":
-            return "patch"
-        case "DELETE":
-            return "delete"
-        case _:
-            return "other"
+    info = parse_request_info(request.path)
+    verb = request_verb(request.method, info, query_options(request))
+    return verb, info.plural, info.namespace, info.name
 
 
 @dataclass(slots=True)
@@ -220,24 +186,6 @@ class Faults:
         return next((one for one in reversed(self.agents) if fnmatchcase(machine, one.machines)), None)
 
 
-def random_faults(rng: Rng, probability: float = 0.02) -> Faults:
-    """Faults of every sort that a client must survive, each with the same small probability."""
-    latency = Slow(round(rng.uniform(0.2, 3.0), 3))
-    return Faults(
-        [
-            Fault(latency, probability=min(1.0, probability * 5)),
-            Fault(CONFLICT, frozenset({"update", "patch"}), probability=probability),
-            Fault(TOO_MANY_REQUESTS, probability=probability),
-            Fault(INTERNAL_ERROR, probability=probability),
-            Fault(UNAVAILABLE, probability=probability),
-            Fault(Reset(), probability=probability),
-            Fault(DropReply(), WRITES, probability=probability),
-            Fault(CutWatch(1 + rng.below(5)), frozenset({"watch"}), probability=min(1.0, probability * 10)),
-            Fault(ExpireWatch(), frozenset({"watch"}), probability=min(1.0, probability * 5)),
-        ]
-    )
-
-
 # --- injection ---------------------------------------------------------------------------------------------------
 
 
@@ -249,7 +197,6 @@ class FaultInjector:
         self._faults = faults
         self._clock = clock
         self._rng = rng
-        self._last_lists: dict[str, Reply] = {}
 
     def identity(self) -> TlsIdentity | None:
         return self._handler.identity()
@@ -268,25 +215,14 @@ class FaultInjector:
                     )
                 case DropReply():
                     lose = True
-                case StaleList():
-                    return await self._stale_list(request, peer)
         reply = await self._handler.send(request, peer)
         if lose:
-            raise OutcomeUnknown(
-                "connection reset by peer (a fault, after the server carried the request out)"
-            )
+            raise OutcomeUnknown("connection reset by peer (a fault, after the server executed the request)")
         return reply
-
-    async def _stale_list(self, request: Request, peer: Peer) -> Reply:
-        known = self._last_lists.get(request.target)
-        if known is None:
-            known = self._last_lists[request.target] = await self._handler.send(request, peer)
-        return known
 
     @asynccontextmanager
     async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         cut: CutWatch | None = None
-        skip = 0
         for effect in self._faults.draw(request, self._rng):
             match effect:
                 case Slow(seconds):
@@ -298,30 +234,26 @@ class FaultInjector:
                 case Reset() | DropReply():
                     raise OutcomeUnknown("connection reset by peer (a fault)")
                 case ExpireWatch():
-                    yield _one(WatchEvent("ERROR", GONE))
+                    yield _one(WatchEvent("ERROR", _status(GONE)))
                     return
                 case CutWatch():
                     cut = effect
-                case SkipEvents(count):
-                    skip += count
         async with self._handler.stream(request, peer) as events:
-            yield _limit_events(events, cut, skip)
-
-
-GONE: Raw = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "metadata": {},
-    "status": "Failure",
-    "message": "too old resource version: 1 (2)",
-    "reason": "Expired",
-    "code": 410,
-}
+            yield _limit_events(events, cut)
 
 
 def render_refusal(refusal: Refuse) -> Reply:
     """The error reply, as an API server sends it."""
-    body: dict[str, Any] = {
+    body = _status(refusal)
+    headers = {}
+    if refusal.retry_after_s:
+        body["details"] = {"retryAfterSeconds": refusal.retry_after_s}
+        headers["Retry-After"] = str(refusal.retry_after_s)
+    return Reply(refusal.status, dumps(body), headers=headers)
+
+
+def _status(refusal: Refuse) -> Raw:
+    return {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
@@ -330,20 +262,13 @@ def render_refusal(refusal: Refuse) -> Reply:
         "reason": refusal.reason,
         "code": refusal.status,
     }
-    headers = {}
-    if refusal.retry_after_s:
-        body["details"] = {"retryAfterSeconds": refusal.retry_after_s}
-        headers["Retry-After"] = str(refusal.retry_after_s)
-    return Reply(refusal.status, dumps(body), headers=headers)
 
 
 async def _one(event: WatchEvent) -> AsyncIterator[WatchEvent]:
     yield event
 
 
-async def _limit_events(
-    events: AsyncIterator[WatchEvent], cut: CutWatch | None, skip: int
-) -> AsyncIterator[WatchEvent]:
+async def _limit_events(events: AsyncIterator[WatchEvent], cut: CutWatch | None) -> AsyncIterator[WatchEvent]:
     given = 0
     async for event in events:
         if cut is not None and given >= cut.events:
@@ -351,7 +276,4 @@ async def _limit_events(
                 return
             raise OutcomeUnknown("connection reset by peer (a fault, in the middle of a watch)")
         given += 1
-        if skip > 0 and event.type in ("ADDED", "MODIFIED", "DELETED"):
-            skip -= 1
-            continue
         yield event

@@ -58,7 +58,7 @@ from windrow.emulator.vms.instances.launcher_pods import LauncherPods
 from windrow.emulator.vms.instances.migrations import MigrationController
 from windrow.emulator.vms.subresources import VmSubresources
 from windrow.emulator.vms.virtual_machines import VM_FINALIZERS, VmController
-from windrow.kubernetes.objects import Raw, namespace_of, nested, new_object, uid_of
+from windrow.kubernetes.objects import Raw, namespace_of, nested, uid_of
 from windrow.kubernetes.resources import NODE, STORAGE_CLASS, ApiResource
 
 VERSION = "v1.8.2"
@@ -215,14 +215,6 @@ class Harvester:
         for mac in (*macs, *self.hypervisor.guest_macs_of((namespace, name))):
             for server in self.vlans.servers().values():
                 server.release(mac)
-
-    async def set_quota(self, namespace: str, **hard: str) -> None:
-        """Set the Rancher quota of the namespace, such as `limits_cpu="4"`; replaces an existing one."""
-        limits = {name.replace("_", ".", 1): text for name, text in hard.items()}
-        raw = new_object(kinds.QUOTA, "default-quota", namespace, labels={names.DEFAULT_QUOTA: "true"})
-        await self._client.ensure(kinds.QUOTA, raw)
-        ref = kinds.QUOTA.ref("default-quota", namespace)
-        await self._client.mutate(ref, lambda found: found.update(spec={"hard": limits}))
 
     def fail_host(self, name: str) -> None:
         """Power off the host with every VM on it. May be repeated."""

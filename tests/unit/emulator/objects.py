@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from windrow.core.json import dumps
 from windrow.emulator import kinds
 from windrow.emulator.host.networks import Lan, render_network
-from windrow.emulator.kit.listers import Listers, static_listers
+from windrow.emulator.kit.listers import (
+    WATCHED_KINDS,
+    Key,
+    Listers,
+    claims_of_vm,
+    claims_of_vmi,
+    key_of,
+    macs_of_vm,
+)
 from windrow.emulator.system import SETTINGS, render_storage_class
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import PVC
@@ -79,3 +89,25 @@ def listers_of(*objects: Raw, ratio: str = "1.5", overcommit_cpu: int = 1000) ->
         settings.append(raw)
     network = render_network("ns", "net", 50, Lan("192.168.50.0/24"))
     return static_listers([*settings, render_storage_class("fast"), network, *objects])
+
+
+def static_listers(objects: Iterable[Raw]) -> Listers:
+    """Listers over exactly `objects`."""
+    maps = {(kind.api_version, kind.kind): name for name, kind in WATCHED_KINDS}
+    found: dict[str, dict[Key, Raw]] = defaultdict(dict)
+    for raw in objects:
+        found[maps[raw["apiVersion"], raw["kind"]]][key_of(raw)] = raw
+    return Listers(
+        **found,
+        vms_by_claim=_index(found["vms"].values(), claims_of_vm),
+        vms_by_mac=_index(found["vms"].values(), macs_of_vm),
+        vmis_by_claim=_index(found["instances"].values(), claims_of_vmi),
+    )
+
+
+def _index(vms: Iterable[Raw], keys: Callable[[Raw], list[Key]]) -> dict[Key, set[Key]]:
+    made: dict[Key, set[Key]] = defaultdict(set)
+    for vm in vms:
+        for key in keys(vm):
+            made[key].add(key_of(vm))
+    return made

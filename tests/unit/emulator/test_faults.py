@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.random_faults import random_faults
 
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
@@ -18,7 +19,6 @@ from windrow.emulator.faults import (
     Slow,
     denied,
     parse_request,
-    random_faults,
     render_refusal,
 )
 from windrow.kubernetes import requests

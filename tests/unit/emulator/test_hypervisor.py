@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 
+from tests.blank_machine import BlankMachine
+
 from windrow.core.rng import Rng
 from windrow.emulator.delays import ScaledClock
 from windrow.emulator.faults import AgentFault, Faults
-from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.guest_os.hardware import Disk, Hardware, Nic
 from windrow.emulator.host.hypervisor import CONSOLE_LINES, Consoles, Hypervisor
 from windrow.emulator.host.networks import Lan, Vlans, render_network

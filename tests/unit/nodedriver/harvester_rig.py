@@ -12,10 +12,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from tests.blank_machine import BlankMachine
 from tests.stories.harvester_rig import a_harvester
 
 from windrow.core.rng import Rng
-from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.guest_os.hardware import Hardware, HostInterface
 from windrow.emulator.harvester import Harvester
 from windrow.harvester.resources import VM

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,25 +103,3 @@ WATCHED_KINDS: tuple[tuple[str, ApiResource], ...] = (
     ("nodes", NODE),
     ("secrets", SECRET),
 )
-
-
-def static_listers(objects: Iterable[Raw]) -> Listers:
-    """Listers over exactly `objects`."""
-    maps = {(kind.api_version, kind.kind): name for name, kind in WATCHED_KINDS}
-    found: dict[str, dict[Key, Raw]] = defaultdict(dict)
-    for raw in objects:
-        found[maps[raw["apiVersion"], raw["kind"]]][key_of(raw)] = raw
-    return Listers(
-        **found,
-        vms_by_claim=_index(found["vms"].values(), claims_of_vm),
-        vms_by_mac=_index(found["vms"].values(), macs_of_vm),
-        vmis_by_claim=_index(found["instances"].values(), claims_of_vmi),
-    )
-
-
-def _index(vms: Iterable[Raw], keys: Any) -> dict[Key, set[Key]]:
-    made: dict[Key, set[Key]] = defaultdict(set)
-    for vm in vms:
-        for key in keys(vm):
-            made[key].add(key_of(vm))
-    return made
