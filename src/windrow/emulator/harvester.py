@@ -48,13 +48,13 @@ from windrow.emulator.kit.listers import (
     macs_of_vm,
 )
 from windrow.emulator.kit.network import Network
+from windrow.emulator.kit.step_timers import StepTimers
 from windrow.emulator.kit.vm_readings import claims_of, phase_of
 from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
 from windrow.emulator.preload import Image, KeyPair, LanAllocator, VmNetwork, render_preload
 from windrow.emulator.system import render_storage_class, system_objects
 from windrow.emulator.vms.instances.context import InstanceContext
 from windrow.emulator.vms.instances.controller import InstanceController
-from windrow.emulator.vms.instances.launcher_pods import LauncherPods
 from windrow.emulator.vms.instances.migrations import MigrationController
 from windrow.emulator.vms.subresources import VmSubresources
 from windrow.emulator.vms.virtual_machines import VM_FINALIZERS, VmController
@@ -278,7 +278,7 @@ class Harvester:
             recorder,
             self.hosts,
             self.hypervisor,
-            LauncherPods(client),
+            StepTimers(clock),
         )
         instances = self._instances = InstanceController(control)
         reconciles: dict[str, Reconcile] = {

@@ -15,7 +15,7 @@ from windrow.emulator.kit.controller import Controller
 from windrow.emulator.kit.vm_readings import claims_of, networks_of, root_claim_of
 from windrow.emulator.preload import PLACEHOLDER_KEY, Image, LanAllocator, VmNetwork, render_preload
 from windrow.emulator.proxy import BadConnect, read_head
-from windrow.emulator.vms.instances.cloud_init import list_secrets, read_cloud_init
+from windrow.emulator.vms.instances.hardware import list_secrets, read_cloud_init
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import nested
 from windrow.testing.clock import LoopClock, run_driven

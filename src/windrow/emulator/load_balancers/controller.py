@@ -12,6 +12,7 @@ from windrow.emulator import kinds
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key, key_of
+from windrow.emulator.kit.step_timers import StepTimers
 from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.ip_pools.allocation import DUPLICATE
 from windrow.emulator.load_balancers.ip_pools.controller import IPPoolController
@@ -25,7 +26,6 @@ from windrow.emulator.load_balancers.readiness import (
     set_ready,
 )
 from windrow.emulator.load_balancers.release import Release
-from windrow.emulator.load_balancers.step_timers import StepTimers
 from windrow.emulator.load_balancers.validation import is_for_cluster
 from windrow.emulator.load_balancers.vm_frontends import VmFrontends
 from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, nested, uid_of

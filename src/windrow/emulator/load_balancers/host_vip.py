@@ -17,6 +17,7 @@ from windrow.emulator.host.networks import Vlan
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key, Objects
 from windrow.emulator.kit.network import Network
+from windrow.emulator.kit.step_timers import StepTimers
 from windrow.emulator.load_balancers.services import (
     DUMMY_ADDRESS,
     REQUEST_DHCP,
@@ -26,7 +27,6 @@ from windrow.emulator.load_balancers.services import (
     requested_addresses,
     tcp_ports_of,
 )
-from windrow.emulator.load_balancers.step_timers import StepTimers
 from windrow.emulator.load_balancers.virtual_listeners import ProxyHandler, SocketAddress, VirtualListeners
 from windrow.kubernetes.objects import Raw, nested, uid_of
 from windrow.kubernetes.resources import SERVICE

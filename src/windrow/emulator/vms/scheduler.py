@@ -10,8 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
+from windrow.emulator import names
+from windrow.emulator.kit.scheduling import NO_AFFINITY, Placement, find_obstacle
 from windrow.emulator.quantities import MI, quantity_or_zero
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, uid_of
@@ -26,11 +29,8 @@ class ResourceRequest:
     cpu: Fraction
     memory: Fraction
 
-    def plus(self, other: ResourceRequest) -> ResourceRequest:
-        return ResourceRequest(self.cpu + other.cpu, self.memory + other.memory)
-
-    def minus(self, other: ResourceRequest) -> ResourceRequest:
-        return ResourceRequest(self.cpu - other.cpu, self.memory - other.memory)
+    def plus(self, other: ResourceRequest, sign: int = 1) -> ResourceRequest:
+        return ResourceRequest(self.cpu + sign * other.cpu, self.memory + sign * other.memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +47,6 @@ class Host:
     used_memory: Fraction = Fraction(0)
     pod_labels: tuple[Mapping[str, str], ...] = field(default=())
     cordoned: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Scheduled:
-    host: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unschedulable:
-    """No host; `message` is what the scheduler writes."""
-
-    message: str
 
 
 def read_request(vmi: Mapping[str, Any]) -> ResourceRequest:
@@ -91,7 +79,7 @@ class HostAllocations:
         host = self._host_of.pop(uid, None)
         if host is not None:
             demand, _ = self._pods_on[host].pop(uid)
-            self._used[host] = self._used[host].minus(demand)
+            self._used[host] = self._used[host].plus(demand, -1)
 
     def read_host(self, node: Raw) -> Host:
         """The scheduler's view of a Node."""
@@ -111,94 +99,30 @@ class HostAllocations:
         )
 
 
-def find_host(vmi: Mapping[str, Any], hosts: Sequence[Host]) -> Scheduled | Unschedulable:
-    """The best host for `vmi`."""
+def find_host(vmi: Mapping[str, Any], hosts: Sequence[Host]) -> Placement:
     spec = vmi["spec"]
     demand = read_request(vmi)
-    obstacles: Counter[str] = Counter()
-    fitting = []
-    for host in hosts:
-        problem = _find_obstacles(spec, demand, host)
-        if problem:
-            obstacles.update(problem)
-        else:
-            fitting.append(host)
+    obstacles = {host.name: _find_obstacles(spec, demand, host) for host in hosts}
+    fitting = [host for host in hosts if not obstacles[host.name]]
     if not fitting:
-        return Unschedulable(_render_message(len(hosts), obstacles))
+        return Placement(message=_render_message(obstacles))
     best = min(fitting, key=lambda host: (_anti_affinity_penalty(spec, host), _load(host), host.name))
-    return Scheduled(best.name)
+    return Placement(best.name)
 
 
 def _find_obstacles(spec: Mapping[str, Any], demand: ResourceRequest, host: Host) -> list[str]:
-    if host.cordoned:
-        return ["node(s) were unschedulable"]
-    if taint := _untolerated(spec, host):
-        return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
-    if not host.ready or host.labels.get("kubevirt.io/schedulable") != "true":
-        return ["node(s) didn't match Pod's node affinity/selector"]
-    if not _matches_affinity(spec, host.labels):
-        return ["node(s) didn't match Pod's node affinity/selector"]
+    selector = {**(spec.get("nodeSelector") or {}), names.SCHEDULABLE: "true"}  # as virt-controller adds it
+    pod = {**spec, "nodeSelector": selector}
+    if obstacle := find_obstacle(pod, host.labels, host.taints, cordoned=host.cordoned):
+        return [obstacle]
+    if not host.ready:
+        return [NO_AFFINITY]
     short = []
     if host.used_cpu + demand.cpu > host.cpu:
         short.append("Insufficient cpu")
     if host.used_memory + demand.memory > host.memory:
         short.append("Insufficient memory")
     return short
-
-
-def _untolerated(spec: Mapping[str, Any], host: Host) -> Mapping[str, Any] | None:
-    tolerations = spec.get("tolerations") or ()
-    for taint in host.taints:
-        if taint.get("effect") == "PreferNoSchedule":
-            continue
-        if not any(_tolerates(toleration, taint) for toleration in tolerations):
-            return taint
-    return None
-
-
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    if toleration.get("effect") not in (None, "", taint.get("effect")):
-        return False
-    if not toleration.get("key"):
-        return toleration.get("operator") == "Exists"
-    if toleration["key"] != taint["key"]:
-        return False
-    return toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
-
-
-def _matches_affinity(spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    for key, value in (spec.get("nodeSelector") or {}).items():
-        if labels.get(key) != value:
-            return False
-    path = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
-    terms = nested(spec, *path)
-    if terms is None:
-        return True
-    return any(_matches_term(term, labels) for term in terms)
-
-
-def _matches_term(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    expressions = term.get("matchExpressions") or []
-    return bool(expressions) and all(_matches_expression(one, labels) for one in expressions)
-
-
-def _matches_expression(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(expression["key"]), expression.get("values") or []
-    match expression.get("operator"):
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt":
-            return value is not None and value.isdigit() and int(value) > int(values[0])
-        case "Lt":
-            return value is not None and value.isdigit() and int(value) < int(values[0])
-        case _:
-            return False
 
 
 def _anti_affinity_penalty(spec: Mapping[str, Any], host: Host) -> int:
@@ -217,8 +141,10 @@ def _load(host: Host) -> Fraction:
     return host.used_memory / host.memory if host.memory else Fraction(1)
 
 
-def _render_message(hosts: int, refusals: Counter[str]) -> str:
-    parts = ", ".join(f"{count} {reason}" for reason, count in sorted(refusals.items()))
+def _render_message(obstacles: Mapping[str, list[str]]) -> str:
+    counts = Counter(chain.from_iterable(obstacles.values()))
+    parts = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
+    hosts = len(obstacles)
     return (
         f"0/{hosts} nodes are available: {parts}. preemption: 0/{hosts} nodes are available: "
         f"{hosts} No preemption victims found for incoming pod."

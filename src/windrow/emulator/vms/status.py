@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -83,25 +83,19 @@ def derive_status(vm: Vm, vmi: Vmi, now: datetime, failure: Condition | None = N
     before: Raw = dict(vm.get("status") or {})
     own = [raw for raw in before.get("conditions") or () if raw["type"] in _OWN_CONDITIONS]
     conditions = set_condition([raw for raw in own if raw["type"] == "Ready"], _ready(vmi), now)
-    for raw in nested(vmi, "status", "conditions", default=[]):
-        if raw["type"] not in _OWN_CONDITIONS:
-            conditions.append(dict(raw))
+    instance_conditions = nested(vmi, "status", "conditions", default=[])
+    conditions += [raw for raw in instance_conditions if raw["type"] not in _OWN_CONDITIONS]
     if _needs_restart(vm, vmi):
         kept = [raw for raw in own if raw["type"] == "RestartRequired"]
         conditions += set_condition(kept, _RESTART, now)
     if failure is not None:
         kept = [raw for raw in before.get("conditions") or () if raw["type"] == "Failure"]
         conditions += set_condition(kept, failure, now)
-    for raw in conditions:
-        raw.setdefault("lastProbeTime", None)
-        for key in ("reason", "message"):
-            if not raw.get(key):
-                raw.pop(key, None)
     left = open_requests(read_vm(vm), read_instance(vmi))
     generation = nested(vm, "metadata", "generation", default=1)
     made: Raw = {
         **before,
-        "conditions": conditions,
+        "conditions": render_conditions(conditions),
         "created": vmi is not None,
         "ready": _is_alive(vmi) and _ready(vmi).status == "True",
         "printableStatus": printable_status(vm, vmi, now),
@@ -121,6 +115,15 @@ def derive_status(vm: Vm, vmi: Vmi, now: datetime, failure: Condition | None = N
         if not made[key]:
             del made[key]
     return made
+
+
+def render_conditions(conditions: Iterable[Mapping[str, Any]]) -> list[Raw]:
+    """Conditions as KubeVirt writes them: with lastProbeTime, without an empty reason or message."""
+    return [
+        {"lastProbeTime": None}
+        | {key: value for key, value in one.items() if value or key not in ("reason", "message")}
+        for one in conditions
+    ]
 
 
 _RESTART = Condition(
@@ -156,8 +159,9 @@ def _render_snapshot_status(volume: Raw) -> Raw:
     return {"name": name, "enabled": False, "reason": reason}
 
 
-def enter_phase(status: Raw, phase: str, now: datetime) -> Raw:
-    """`status` of an instance in its next phase, with the transition noted."""
-    steps = [*(status.get("phaseTransitionTimestamps") or ())]
-    steps.append({"phase": phase, "phaseTransitionTimestamp": format_time(now)})
-    return {**status, "phase": phase, "phaseTransitionTimestamps": steps}
+def set_phase(raw: Raw, phase: str, now: datetime) -> None:
+    """Set the phase of an instance or migration, with its transition timestamp."""
+    status = raw.setdefault("status", {})
+    status["phase"] = phase
+    entered = {"phase": phase, "phaseTransitionTimestamp": format_time(now)}
+    status["phaseTransitionTimestamps"] = [*(status.get("phaseTransitionTimestamps") or ()), entered]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from windrow.apiserver.request.info import UserInfo
@@ -12,10 +13,11 @@ from windrow.emulator.host.hypervisor import Hypervisor
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.vm_readings import FINAL, is_connected, phase_of, read_strategy
 from windrow.emulator.vms.instances import interfaces
+from windrow.emulator.vms.virtual_machines import set_strategy
 from windrow.kubernetes.errors import BadRequest, Conflict, KubeError, NotFound, ServerError
-from windrow.kubernetes.objects import Raw, is_deleting, nested, uid_of
+from windrow.kubernetes.objects import Raw, is_deleting, nested, new_object, uid_of
 from windrow.kubernetes.requests import Reply, Request
-from windrow.kubernetes.resources import ObjectRef
+from windrow.kubernetes.resources import ObjectRef, ref_of
 
 Handler = Callable[[Request, ObjectRef, UserInfo], Awaitable[Reply]]
 
@@ -54,8 +56,8 @@ class VmSubresources:
             (vm, "restart"): self.restart,
             (vm, "migrate"): self.migrate,
             (vmi, "guestosinfo"): self.guest_os_info,
-            (vmi, "userlist"): self.user_list,
-            (vmi, "filesystemlist"): self.file_systems,
+            (vmi, "userlist"): partial(self._list, "VirtualMachineInstanceGuestOSUserList"),
+            (vmi, "filesystemlist"): partial(self._list, "VirtualMachineInstanceFileSystemList"),
             (vmi, "softreboot"): self.soft_reboot,
         }
 
@@ -71,7 +73,7 @@ class VmSubresources:
         if strategy == "RerunOnFailure" and vmi is not None and phase_of(vmi) == "Failed":
             raise _conflict(ref.name, "RerunOnFailure does not support starting VM from failed state")
         if strategy == "Halted":
-            return await self._set_strategy(ref, "Always", dry)
+            return await self._mutate(ref, lambda raw: set_strategy(raw, "Always"), dry)
         wanted: list[Raw] = [{"action": "Start"}]
         if vmi is not None:
             wanted = [{"action": "Stop", "uid": uid_of(vmi)}, *wanted]
@@ -95,7 +97,7 @@ class VmSubresources:
         if strategy == "Halted":
             return ACCEPTED
         if strategy in ("Always", "Once"):
-            return await self._set_strategy(ref, "Halted", dry)
+            return await self._mutate(ref, lambda raw: set_strategy(raw, "Halted"), dry)
         assert vmi is not None
         return await self._request(ref, vm, [{"action": "Stop", "uid": uid_of(vmi)}], dry)
 
@@ -120,12 +122,8 @@ class VmSubresources:
         if vmi is None or phase_of(vmi) != "Running":
             raise _conflict(ref.name, "VM is not running")
         if not _is_dry(request):
-            raw = {
-                "apiVersion": kinds.MIGRATION.api_version,
-                "kind": kinds.MIGRATION.kind,
-                "metadata": {"generateName": "kubevirt-migrate-vm-", "namespace": ref.namespace},
-                "spec": {"vmiName": ref.name},
-            }
+            raw = new_object(kinds.MIGRATION, "", ref.namespace, spec={"vmiName": ref.name})
+            raw["metadata"] = {"generateName": "kubevirt-migrate-vm-", "namespace": ref.namespace}
             await self._client.create(kinds.MIGRATION, raw)
         return ACCEPTED
 
@@ -137,15 +135,6 @@ class VmSubresources:
             raise NotFound(message, status=404, reason="NotFound", details=details)
         return vm, await self._client.find(kinds.VMI.ref(ref.name, ref.namespace))
 
-    async def _set_strategy(self, ref: ObjectRef, strategy: str, dry: bool) -> Reply:
-        def edit(raw: Raw) -> None:
-            raw["spec"].pop("running", None)
-            raw["spec"]["runStrategy"] = strategy
-
-        if not dry:
-            await self._client.mutate(kinds.VM.ref(ref.name, ref.namespace), edit)
-        return ACCEPTED
-
     async def _request(self, ref: ObjectRef, vm: Raw, wanted: list[Raw], dry: bool) -> Reply:
         if nested(vm, "status", "stateChangeRequests", default=[]):
             text = "Internal error occurred: unable to complete request: stop/start already underway"
@@ -154,20 +143,25 @@ class VmSubresources:
         def edit(raw: Raw) -> None:
             raw.setdefault("status", {})["stateChangeRequests"] = wanted
 
+        return await self._mutate(ref, edit, dry, "status")
+
+    async def _mutate(
+        self, ref: ObjectRef, edit: Callable[[Raw], None], dry: bool, subresource: str = ""
+    ) -> Reply:
         if not dry:
-            await self._client.mutate(kinds.VM.ref(ref.name, ref.namespace), edit, "status")
+            await self._client.mutate(kinds.VM.ref(ref.name, ref.namespace), edit, subresource)
         return ACCEPTED
 
     async def _shorten_grace(self, vmi: Raw, seconds: int) -> None:
-        ref = kinds.VMI.ref(vmi["metadata"]["name"], vmi["metadata"]["namespace"])
+        ref = ref_of(kinds.VMI, vmi)
         await self._client.mutate(ref, lambda raw: raw["spec"].update(terminationGracePeriodSeconds=seconds))
 
     # --- instances ----------------------------------------------------------------------------------------------
 
     async def guest_os_info(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
-        vmi = await self._instance(ref)
-        if isinstance(vmi, Reply):
-            return vmi
+        vmi = await self._client.get(kinds.VMI.ref(ref.name, ref.namespace))
+        if error := _find_agent_error(vmi):
+            return error
         session = self._power.find(uid_of(vmi))
         report = session.report if session else None
         body: Raw = {
@@ -183,16 +177,9 @@ class VmSubresources:
         }
         return _json(body)
 
-    async def user_list(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
-        return await self._listing("VirtualMachineInstanceGuestOSUserList", ref)
-
-    async def file_systems(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
-        return await self._listing("VirtualMachineInstanceFileSystemList", ref)
-
-    async def _listing(self, kind: str, ref: ObjectRef) -> Reply:
-        vmi = await self._instance(ref)
-        if isinstance(vmi, Reply):
-            return vmi
+    async def _list(self, kind: str, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
+        if error := _find_agent_error(await self._client.get(kinds.VMI.ref(ref.name, ref.namespace))):
+            return error
         return _json({"kind": kind, "apiVersion": "subresources.kubevirt.io/v1", "metadata": {}, "items": []})
 
     async def soft_reboot(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
@@ -202,14 +189,14 @@ class VmSubresources:
         self._power.reset(uid_of(vmi))
         return Reply(200, b"")
 
-    async def _instance(self, ref: ObjectRef) -> Raw | Reply:
-        """The instance; or the error reply, which is plain text and not a Status, as shipped."""
-        vmi = await self._client.get(kinds.VMI.ref(ref.name, ref.namespace))
-        if phase_of(vmi) != "Running":
-            return _plain("VMI is not running")
-        if not is_connected(vmi):
-            return _plain("VMI does not have guest agent connected")
-        return vmi
+
+def _find_agent_error(vmi: Raw) -> Reply | None:
+    """The reply while the guest agent cannot be asked: plain text and not a Status, as shipped."""
+    if phase_of(vmi) != "Running":
+        return Reply(500, b"VMI is not running", "text/plain")
+    if not is_connected(vmi):
+        return Reply(500, b"VMI does not have guest agent connected", "text/plain")
+    return None
 
 
 def _is_dry(request: Request) -> bool:
@@ -218,7 +205,3 @@ def _is_dry(request: Request) -> bool:
 
 def _json(body: Mapping[str, Any]) -> Reply:
     return Reply(200, dumps(dict(body)))
-
-
-def _plain(text: str) -> Reply:
-    return Reply(500, text.encode(), "text/plain")

@@ -16,6 +16,7 @@ from windrow.core.rng import Rng
 from windrow.emulator import kinds, names
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.edits import add_finalizers, annotate, remove_finalizer
 from windrow.emulator.kit.events import EventRecorder
 from windrow.emulator.kit.listers import Key, Listers
 from windrow.emulator.kit.vm_readings import read_instance, read_strategy, read_vm
@@ -33,21 +34,22 @@ from windrow.kubernetes.conditions import Condition
 from windrow.kubernetes.errors import AlreadyExists, KubeError
 from windrow.kubernetes.objects import (
     Raw,
-    annotations_of,
     finalizers_of,
     is_deleting,
     name_of,
+    namespace_of,
     nested,
+    new_object,
     owner_reference,
     uid_of,
 )
-from windrow.kubernetes.resources import ObjectRef
+from windrow.kubernetes.resources import ref_of
 
 VM_FINALIZERS = (names.CLEANUP_FINALIZER, names.BACKEND_FINALIZER, names.LB_FINALIZER, names.VM_FINALIZER)
 
 
 class VmController:
-    """The VM controller."""
+    """The VM controller. `on_removed` is called with each VM that is deleted, before its finalizers are removed."""
 
     def __init__(
         self,
@@ -97,18 +99,14 @@ class VmController:
         """Add finalizers and the annotations of run strategy and MAC addresses."""
 
         def edit(raw: Raw) -> None:
-            missing = [one for one in self._finalizers if one not in finalizers_of(raw)]
-            if missing:
-                raw["metadata"]["finalizers"] = [*finalizers_of(raw), *missing]
+            add_finalizers(*self._finalizers)(raw)
             strategy = read_strategy(raw)
-            if strategy != "Halted" and annotations_of(raw).get(names.RUN_STRATEGY) != strategy:
-                raw["metadata"].setdefault("annotations", {})[names.RUN_STRATEGY] = strategy
             if strategy != "Halted":
-                annotations_of(raw).pop(names.QUOTA_HALT, None)
+                annotate(raw, {names.RUN_STRATEGY: strategy, names.QUOTA_HALT: None})
             if macs := render_mac_annotation(raw):
-                raw["metadata"].setdefault("annotations", {})[names.MAC_ADDRESSES] = macs
+                annotate(raw, {names.MAC_ADDRESSES: macs})
 
-        return await self._client.mutate(_ref(vm), edit)
+        return await self._mutate(vm, edit)
 
     async def _ensure_claims(self, vm: Raw) -> datetime | None:
         """A PVC that is refused is retried later; KubeVirt continues meanwhile without it."""
@@ -127,11 +125,10 @@ class VmController:
             return False
 
         def edit(raw: Raw) -> None:
-            raw["spec"].pop("running", None)
-            raw["spec"]["runStrategy"] = "Halted"
-            raw["metadata"].setdefault("annotations", {})[names.QUOTA_HALT] = problem
+            set_strategy(raw, "Halted")
+            annotate(raw, {names.QUOTA_HALT: problem})
 
-        await self._client.mutate(_ref(vm), edit)
+        await self._mutate(vm, edit)
         text = f"Set runStrategy to Halted: {problem}"
         await self._recorder.record(
             vm, "InsufficientResourceQuota", text, names.HARVESTER_CONTROLLER, "Warning"
@@ -153,12 +150,16 @@ class VmController:
             case DeleteInstance(then_start=then_start):
                 assert vmi is not None
                 if then_start:
-                    await self._client.mutate(_ref(vm), _request_start, "status")
+                    await self._mutate(vm, _request_start, "status")
                 await self._stop(vm, vmi)
-        if failure is None:
-            await self._client.mutate(_ref(vm), _record_strategy(read_strategy(vm)), "status")
         if failure is not None:
             return self._pace.after(1.0), failure
+        acted_on = read_strategy(vm)
+        await self._mutate(
+            vm,
+            lambda raw: raw.setdefault("status", {}).update(runStrategy=acted_on),
+            "status",
+        )
         # The back-off is in the status until it is over, also while nothing is to be started.
         holding = read_vm(vm).retry_at
         return (holding if holding is not None and now < holding else None), None
@@ -191,7 +192,7 @@ class VmController:
         if instance is None:
             return
         if instance.phase == "Running" and reading.failures:
-            await self._client.mutate(_ref(vm), lambda raw: raw["status"].pop("startFailure", None), "status")
+            await self._mutate(vm, lambda raw: raw["status"].pop("startFailure", None), "status")
             vm.get("status", {}).pop("startFailure", None)
         if instance.phase != "Failed" or instance.has_run or reading.counted_failure == instance.uid:
             return
@@ -207,8 +208,10 @@ class VmController:
             "retryAfterTimestamp": format_time(self._pace.after(wait.total_seconds())),
         }
         vm.setdefault("status", {})["startFailure"] = failure
-        await self._client.mutate(
-            _ref(vm), lambda raw: raw.setdefault("status", {}).update(startFailure=failure), "status"
+        await self._mutate(
+            vm,
+            lambda raw: raw.setdefault("status", {}).update(startFailure=failure),
+            "status",
         )
 
     async def _update_status(self, vm: Raw, vmi: Raw | None, failure: Condition | None = None) -> None:
@@ -217,7 +220,7 @@ class VmController:
         def edit(raw: Raw) -> None:
             raw["status"] = derive_status(raw, vmi, now, failure)
 
-        await self._client.mutate(_ref(vm), edit, "status")
+        await self._mutate(vm, edit, "status")
 
     # --- deletion -----------------------------------------------------------------------------------------------
 
@@ -227,35 +230,29 @@ class VmController:
             await self._stop(vm, vmi)
             return None
         if names.VM_FINALIZER in finalizers_of(vm):
-            await self._remove_finalizer(vm, names.VM_FINALIZER)
+            await self._mutate(vm, remove_finalizer(names.VM_FINALIZER))
             return self._pace.after(self._delays.controller)
         if names.CLEANUP_FINALIZER in finalizers_of(vm):
             await self._claims.remove(vm)
-            await self._remove_finalizer(vm, names.CLEANUP_FINALIZER)
+            await self._mutate(vm, remove_finalizer(names.CLEANUP_FINALIZER))
         if self._on_removed is not None and names.LB_FINALIZER in finalizers_of(vm):
             await self._on_removed(vm)
         for finalizer in (names.BACKEND_FINALIZER, names.LB_FINALIZER):
-            if finalizer in finalizers_of(vm):
-                await self._remove_finalizer(vm, finalizer)
+            await self._mutate(vm, remove_finalizer(finalizer))
         return None
 
-    async def _remove_finalizer(self, vm: Raw, finalizer: str) -> None:
-        def edit(raw: Raw) -> None:
-            raw["metadata"]["finalizers"] = [one for one in finalizers_of(raw) if one != finalizer]
-
-        await self._client.mutate(_ref(vm), edit)
+    async def _mutate(self, vm: Raw, edit: Callable[[Raw], None], subresource: str = "") -> Raw | None:
+        return await self._client.mutate(ref_of(kinds.VM, vm), edit, subresource)
 
 
-def _ref(vm: Raw) -> ObjectRef:
-    return kinds.VM.ref(name_of(vm), vm["metadata"]["namespace"])
+def set_strategy(raw: Raw, strategy: str) -> None:
+    """Set the run strategy; the deprecated `running` excludes it."""
+    raw["spec"].pop("running", None)
+    raw["spec"]["runStrategy"] = strategy
 
 
 def _owns(vm: Raw, vmi: Raw) -> bool:
     return any(one.get("uid") == uid_of(vm) for one in vmi["metadata"].get("ownerReferences") or ())
-
-
-def _record_strategy(strategy: str) -> Callable[[Raw], None]:
-    return lambda raw: raw.setdefault("status", {}).update(runStrategy=strategy)
 
 
 def _request_start(raw: Raw) -> None:
@@ -272,19 +269,16 @@ def render_instance(vm: Raw) -> Raw:
         "kubevirt.io/storage-observed-api-version": "v1",
         "kubevirt.io/vm-generation": str(nested(vm, "metadata", "generation", default=1)),
     }
-    return {
-        "apiVersion": kinds.VMI.api_version,
-        "kind": kinds.VMI.kind,
-        "metadata": {
-            "name": name_of(vm),
-            "namespace": vm["metadata"]["namespace"],
-            "labels": metadata.get("labels") or {},
-            "annotations": annotations,
-            "finalizers": [names.VMI_FINALIZER],
-            "ownerReferences": [owner_reference(kinds.VM, vm, controller=True, block=True)],
-        },
-        "spec": template.get("spec") or {},
-    }
+    return new_object(
+        kinds.VMI,
+        name_of(vm),
+        namespace_of(vm),
+        labels=metadata.get("labels"),
+        annotations=annotations,
+        finalizers=[names.VMI_FINALIZER],
+        owners=[owner_reference(kinds.VM, vm, controller=True, block=True)],
+        spec=template.get("spec") or {},
+    )
 
 
 def render_mac_annotation(vm: Raw) -> str:

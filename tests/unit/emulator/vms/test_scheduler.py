@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from windrow.emulator.vms.scheduler import Host, Scheduled, Unschedulable, find_host
+from windrow.emulator.kit.scheduling import Placement
+from windrow.emulator.vms.scheduler import Host, find_host
 
 GI = 1 << 30
 
@@ -35,7 +36,7 @@ def only_on(key, operator, *values):
 def test_the_emptier_host_is_taken():
     hosts = [a_host("a", used_memory=Fraction(8 * GI)), a_host("b")]
 
-    assert Scheduled("b") == find_host(a_vmi(), hosts)
+    assert Placement("b") == find_host(a_vmi(), hosts)
 
 
 def test_preferred_anti_affinity_comes_before_emptiness():
@@ -47,7 +48,7 @@ def test_preferred_anti_affinity_comes_before_emptiness():
     affinity = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
     hosts = [a_host("a", pod_labels=({"team": "x"},)), a_host("b", used_memory=Fraction(20 * GI))]
 
-    assert Scheduled("b") == find_host(a_vmi(affinity=affinity), hosts)
+    assert Placement("b") == find_host(a_vmi(affinity=affinity), hosts)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_required_node_affinity_is_honoured(key, operator, values, fits):
 
     found = find_host(a_vmi(affinity=only_on(key, operator, *values)), [a_host("a", labels=labels)])
 
-    assert isinstance(found, Scheduled) is fits
+    assert bool(found.node) is fits
 
 
 def test_the_message_counts_the_reasons():
@@ -78,7 +79,7 @@ def test_the_message_counts_the_reasons():
 
     found = find_host(a_vmi("8Gi"), [*full, tainted])
 
-    assert isinstance(found, Unschedulable)
+    assert not found.node
     assert found.message.startswith(
         "0/3 nodes are available: 2 Insufficient memory, 1 node(s) had untolerated taint {kubevirt.io/drain: scheduling}."
     )
@@ -87,18 +88,18 @@ def test_the_message_counts_the_reasons():
 def test_a_toleration_opens_a_tainted_host():
     host = a_host("a", taints=({"key": "gpu", "value": "yes", "effect": "NoSchedule"},))
 
-    assert isinstance(find_host(a_vmi(), [host]), Unschedulable)
-    assert Scheduled("a") == find_host(a_vmi(tolerations=[{"key": "gpu", "operator": "Exists"}]), [host])
-    assert Scheduled("a") == find_host(a_vmi(tolerations=[{"operator": "Exists"}]), [host])
+    assert not find_host(a_vmi(), [host]).node
+    assert Placement("a") == find_host(a_vmi(tolerations=[{"key": "gpu", "operator": "Exists"}]), [host])
+    assert Placement("a") == find_host(a_vmi(tolerations=[{"operator": "Exists"}]), [host])
 
 
 def test_a_host_that_is_not_ready_is_filtered():
-    assert isinstance(find_host(a_vmi(), [a_host("a", ready=False)]), Unschedulable)
+    assert not find_host(a_vmi(), [a_host("a", ready=False)]).node
 
 
 def test_a_host_is_filled_to_the_last_byte_but_not_further():
     overhead = 260 << 20
     host = a_host("a", used_memory=Fraction(28 * GI - overhead))
 
-    assert Scheduled("a") == find_host(a_vmi("4Gi"), [host])
-    assert isinstance(find_host(a_vmi(str(4 * GI + 1)), [host]), Unschedulable)
+    assert Placement("a") == find_host(a_vmi("4Gi"), [host])
+    assert not find_host(a_vmi(str(4 * GI + 1)), [host]).node

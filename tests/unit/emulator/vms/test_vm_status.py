@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from windrow.emulator.vms.status import PRINTABLE, derive_status, enter_phase, printable_status
+from windrow.emulator.vms.status import PRINTABLE, derive_status, printable_status, set_phase
 from windrow.kubernetes.conditions import find_condition
 
 from ..objects import a_vm
@@ -145,8 +145,11 @@ def test_a_changed_template_needs_a_restart_and_a_plugged_volume_does_not():
 
 
 def test_each_phase_has_a_transition_timestamp():
-    status = enter_phase(enter_phase({}, "Pending", NOON), "Running", NOON.replace(second=9))
+    vmi = {}
+    set_phase(vmi, "Pending", NOON)
+    set_phase(vmi, "Running", NOON.replace(second=9))
 
+    status = vmi["status"]
     assert status["phase"] == "Running"
     assert status["phaseTransitionTimestamps"] == [
         {"phase": "Pending", "phaseTransitionTimestamp": "2026-01-01T12:00:00Z"},

@@ -13,12 +13,12 @@ from windrow.emulator import kinds
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key
+from windrow.emulator.kit.step_timers import StepTimers
 from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.ip_pools import allocation
 from windrow.emulator.load_balancers.ip_pools.allocation import Allocation, NoAddress
 from windrow.emulator.load_balancers.ip_pools.ranges import AddressRange, BadRange, read_ranges
 from windrow.emulator.load_balancers.readiness import Failed, set_ready
-from windrow.emulator.load_balancers.step_timers import StepTimers
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw, annotations_of, finalizers_of, is_deleting, nested, uid_of
 

@@ -6,8 +6,9 @@ from datetime import datetime
 
 from windrow.emulator import names
 from windrow.emulator.guest_os.hardware import AgentReport
+from windrow.emulator.kit.edits import annotate
 from windrow.emulator.vms.instances import interfaces
-from windrow.emulator.vms.status import enter_phase
+from windrow.emulator.vms.status import render_conditions
 from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.objects import Raw, labels_of, nested
 
@@ -20,26 +21,15 @@ READY = Condition("Ready", "True")
 MIGRATABLE = (Condition("LiveMigratable", "True"), Condition("StorageLiveMigratable", "True"))
 
 
-def set_phase(raw: Raw, phase: str, now: datetime) -> None:
-    """Set the phase, with its transition timestamp."""
-    raw["status"] = enter_phase(raw.get("status") or {}, phase, now)
-
-
 def set_conditions(raw: Raw, now: datetime, *new: Condition) -> None:
     """Set the conditions; lastTransitionTime changes only with the status."""
     conditions = nested(raw, "status", "conditions", default=[])
     for one in new:
         conditions = set_condition(conditions, one, now)
-    for condition in conditions:
-        condition.setdefault("lastProbeTime", None)
-        for key in ("reason", "message"):
-            if not condition.get(key):
-                condition.pop(key, None)
-    raw.setdefault("status", {})["conditions"] = conditions
+    raw.setdefault("status", {})["conditions"] = render_conditions(conditions)
 
 
 def remove_conditions(raw: Raw, *types: str) -> None:
-    """Remove the conditions of these types."""
     conditions = nested(raw, "status", "conditions", default=[])
     raw["status"]["conditions"] = [one for one in conditions if one["type"] not in types]
 
@@ -57,17 +47,15 @@ def set_agent(raw: Raw, report: AgentReport | None, now: datetime) -> None:
     raw["status"]["guestOSInfo"] = interfaces.render_guest_os(report)
 
 
+def set_host(raw: Raw, pod_uid: str, host: str) -> None:
+    raw["status"].update(nodeName=host, activePods={pod_uid: host})
+    raw["metadata"].setdefault("labels", {})[names.NODE_NAME] = host
+
+
 def set_topology(raw: Raw, node: Raw | None) -> None:
     """Annotations with the host's region, zone and hostname, for machines of the node driver only (reference 05 §5.2)."""
-    if node is None or labels_of(raw).get(names.CREATOR) != names.NODE_DRIVER:
-        return
-    annotations = raw["metadata"].setdefault("annotations", {})
-    for key in names.TOPOLOGY:
-        value = labels_of(node).get(key)
-        if value:
-            annotations[key] = value
-        else:
-            annotations.pop(key, None)
+    if node is not None and labels_of(raw).get(names.CREATOR) == names.NODE_DRIVER:
+        annotate(raw, {key: labels_of(node).get(key) or None for key in names.TOPOLOGY})
 
 
 def set_domain(raw: Raw) -> None:

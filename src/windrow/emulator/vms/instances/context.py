@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import count
 
 from windrow.core.rng import Rng
@@ -16,22 +15,24 @@ from windrow.emulator.host.nodes import HostController
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.events import EventRecorder
 from windrow.emulator.kit.listers import Listers
-from windrow.emulator.vms.instances.launcher_pods import LauncherPods
+from windrow.emulator.kit.step_timers import StepTimers
+from windrow.emulator.vms.instances import conditions
+from windrow.emulator.vms.instances.launcher_pods import render_pod, render_running
 from windrow.emulator.vms.scheduler import HostAllocations
+from windrow.kubernetes.conditions import Condition
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, uid_of
-from windrow.kubernetes.resources import ObjectRef
+from windrow.kubernetes.resources import POD, ref_of
 
 
 @dataclass(slots=True)
 class InstanceRecord:
-    """In-memory record of one instance: exact instants, its pod, its host."""
+    """In-memory record of one instance: its pod, its host."""
 
     pod: str = ""
     pod_uid: str = ""
     pod_address: str = ""
     host: str = ""
     written_report: AgentReport | None = None  # the agent report that is in the status
-    began: dict[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class InstanceContext:
     recorder: EventRecorder
     hosts: HostController
     power: Hypervisor
-    launcher_pods: LauncherPods
+    timers: StepTimers
     allocations: HostAllocations = field(default_factory=HostAllocations)
     records: dict[str, InstanceRecord] = field(default_factory=dict)
     pod_numbers: Iterator[int] = field(default_factory=count)
@@ -61,20 +62,35 @@ class InstanceContext:
         """Drop everything of the instance. May be repeated."""
         self.power.power_off(uid)
         self.allocations.release(uid)
+        self.timers.forget(uid)
         self.records.pop(uid, None)
 
-    def due(self, record: InstanceRecord, step: str, seconds: float) -> datetime | None:
-        """The end of `step`, counted from the first call; None when it has passed."""
-        now = self.pace.now()
-        due = self.pace.after(seconds, record.began.setdefault(step, now))
-        return due if now < due else None
-
     async def update(self, vmi: Raw, edit: Callable[[Raw], None]) -> None:
-        await self.client.mutate(ref_of_instance(vmi), edit)
+        await self.client.mutate(ref_of(kinds.VMI, vmi), edit)
+
+    async def set_conditions(self, vmi: Raw, *new: Condition) -> None:
+        await self.update(vmi, lambda raw: conditions.set_conditions(raw, self.pace.now(), *new))
 
     def node_of(self, vmi: Raw) -> Raw | None:
         return self.listers.nodes.get(("", nested(vmi, "status", "nodeName", default="")))
 
+    # --- launcher pod: everything may be repeated ---------------------------------------------------------------
 
-def ref_of_instance(vmi: Raw) -> ObjectRef:
-    return kinds.VMI.ref(name_of(vmi), namespace_of(vmi))
+    async def create_pod(self, vmi: Raw, record: InstanceRecord) -> None:
+        """Create the instance's launcher pod under a new name."""
+        record.pod = f"virt-launcher-{name_of(vmi)}-{self.rng.name_suffix()}"
+        record.pod_uid = uid_of(await self.client.ensure(POD, render_pod(vmi, record.pod)))
+
+    async def bind_pod(self, vmi: Raw, record: InstanceRecord) -> None:
+        ref = POD.ref(record.pod, namespace_of(vmi))
+        await self.client.mutate(ref, lambda raw: raw["spec"].update(nodeName=record.host))
+
+    async def run_pod(self, vmi: Raw, record: InstanceRecord) -> None:
+        status = render_running(record.pod_address, self.pace.now())
+        ref = POD.ref(record.pod, namespace_of(vmi))
+        await self.client.mutate(ref, lambda raw: raw.update(status=status), "status")
+
+    async def remove_pod(self, vmi: Raw, record: InstanceRecord) -> None:
+        found = await self.client.find(POD.ref(record.pod, namespace_of(vmi))) if record.pod else None
+        if found is not None:
+            await self.client.delete(POD, found)

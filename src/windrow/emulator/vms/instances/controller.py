@@ -1,35 +1,36 @@
-"""VirtualMachineInstance controller: one handler per phase, in `launching`, `running` and `ending`."""
+"""VirtualMachineInstance controller: one handler per phase, in `phases`."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
-from windrow.emulator import kinds, names
+from windrow.emulator import kinds
 from windrow.emulator.kit.listers import Key
+from windrow.emulator.kit.scheduling import Placement
 from windrow.emulator.kit.vm_readings import FINAL, phase_of
-from windrow.emulator.vms.instances import conditions, ending, launching, running
+from windrow.emulator.vms.instances import conditions, phases
 from windrow.emulator.vms.instances.context import InstanceContext, InstanceRecord
-from windrow.emulator.vms.scheduler import Scheduled, Unschedulable, find_host
+from windrow.emulator.vms.scheduler import find_host
 from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nested, uid_of
 
 PhaseHandler = Callable[[InstanceContext, Raw, InstanceRecord], Awaitable[datetime | None]]
 
 PHASE_HANDLERS: dict[str, PhaseHandler] = {
-    "": launching.accept,
-    "Pending": launching.create_pod,
-    "Scheduling": launching.schedule,
-    "Scheduled": running.define,
-    "Running": running.sync,
+    "": phases.accept,
+    "Pending": phases.create_pod,
+    "Scheduling": phases.schedule,
+    "Scheduled": phases.define,
+    "Running": phases.sync,
 }
 
 
 def find_phase_handler(vmi: Raw) -> PhaseHandler | None:
     """The handler of the instance's phase; None for phases that this emulator never enters."""
     if phase_of(vmi) in FINAL:
-        return ending.clean_up
+        return phases.clean_up
     if is_deleting(vmi):
-        return ending.shut_down
+        return phases.shut_down
     return PHASE_HANDLERS.get(phase_of(vmi))
 
 
@@ -38,11 +39,11 @@ class InstanceController:
 
     def __init__(self, context: InstanceContext) -> None:
         self.waiting: set[Key] = set()  # keys that wait for a PVC, a Secret, a network or host capacity
-        self._control = context
+        self._context = context
         self._uids: dict[Key, str] = {}
 
     async def reconcile(self, key: Key) -> datetime | None:
-        vmi = await self._control.client.find(kinds.VMI.ref(key[1], key[0]))
+        vmi = await self._context.client.find(kinds.VMI.ref(key[1], key[0]))
         self._forget_previous(key, uid_of(vmi) if vmi is not None else "")
         self.waiting.discard(key)
         if vmi is None:
@@ -51,19 +52,19 @@ class InstanceController:
             self.waiting.add(key)
         vmi = await self._sync_labels(vmi, key) or vmi
         handler = find_phase_handler(vmi)
-        return await handler(self._control, vmi, self._control.record(vmi)) if handler else None
+        return await handler(self._context, vmi, self._context.record(vmi)) if handler else None
 
     def _forget_previous(self, key: Key, uid: str) -> None:
         """Drop the record of an earlier instance of this name, also when its finalizer was removed by hand."""
         before = self._uids.pop(key, "")
         if before and before != uid:
-            self._control.forget(before)
+            self._context.forget(before)
         if uid:
             self._uids[key] = uid
 
     async def _sync_labels(self, vmi: Raw, key: Key) -> Raw | None:
         """Harvester keeps the instance's labels equal to the template's; KubeVirt's own are kept."""
-        vm = self._control.listers.vms.get(key)
+        vm = self._context.listers.vms.get(key)
         if vm is None or is_deleting(vmi):
             return None
         wanted = nested(vm, "spec", "template", "metadata", "labels", default={})
@@ -72,37 +73,34 @@ class InstanceController:
         if labels == labels_of(vmi):
             return None
         ref = kinds.VMI.ref(key[1], key[0])
-        return await self._control.client.mutate(ref, lambda raw: raw["metadata"].update(labels=labels))
+        return await self._context.client.mutate(ref, lambda raw: raw["metadata"].update(labels=labels))
 
     # --- migration ----------------------------------------------------------------------------------------------
 
-    def find_target(self, vmi: Raw) -> Scheduled | Unschedulable:
+    def find_target(self, vmi: Raw) -> Placement:
         """Another host for a running instance."""
         here = nested(vmi, "status", "nodeName")
-        nodes = [node for node in self._control.listers.nodes.values() if name_of(node) != here]
-        return find_host(vmi, [self._control.allocations.read_host(node) for node in nodes])
+        nodes = [node for node in self._context.listers.nodes.values() if name_of(node) != here]
+        return find_host(vmi, [self._context.allocations.read_host(node) for node in nodes])
 
     def can_move(self, vmi: Raw, target: str) -> bool:
         """Whether the instance still runs and both hosts have power."""
         here = nested(vmi, "status", "nodeName", default="")
-        has_power = self._control.hosts.has_power
-        return self._control.power.find(uid_of(vmi)) is not None and has_power(here) and has_power(target)
+        has_power = self._context.hosts.has_power
+        return self._context.power.find(uid_of(vmi)) is not None and has_power(here) and has_power(target)
 
     async def move(self, vmi: Raw, target: str, edit_status: Callable[[Raw], None]) -> None:
         """Move the domain to `target`; `edit_status` completes the migration's state."""
-        context, record = self._control, self._control.record(vmi)
+        context, record = self._context, self._context.record(vmi)
         record.host = target
         context.allocations.assign(vmi, target)
-        await context.launcher_pods.remove(vmi, record.pod)
-        record.pod = f"virt-launcher-{name_of(vmi)}-{context.rng.name_suffix()}"
-        record.pod_uid = await context.launcher_pods.create(vmi, record.pod)
-        await context.launcher_pods.bind(vmi, record.pod, target)
-        await context.launcher_pods.run(vmi, record.pod, record.pod_address, context.pace.now())
+        await context.remove_pod(vmi, record)
+        await context.create_pod(vmi, record)
+        await context.bind_pod(vmi, record)
+        await context.run_pod(vmi, record)
 
         def edit(raw: Raw) -> None:
-            raw["status"]["nodeName"] = target
-            raw["status"]["activePods"] = {record.pod_uid: target}
-            raw["metadata"].setdefault("labels", {})[names.NODE_NAME] = target
+            conditions.set_host(raw, record.pod_uid, target)
             edit_status(raw)
             conditions.set_topology(raw, context.node_of(raw))
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 
 from windrow.core.clock import format_time
 from windrow.emulator import kinds
-from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.vm_readings import claims_of
 from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.objects import (
@@ -51,56 +49,25 @@ def render_pod(vmi: Raw, name: str) -> Raw:
     )
 
 
-def set_node(host: str) -> Callable[[Raw], None]:
-    return lambda raw: raw["spec"].update(nodeName=host)
-
-
-def set_running(address: str, now: datetime) -> Callable[[Raw], None]:
-    def edit(raw: Raw) -> None:
-        conditions: list[Raw] = []
-        for type in ("PodScheduled", "Initialized", "ContainersReady", "Ready"):
-            conditions = set_condition(conditions, Condition(type, "True"), now)
-        raw["status"] = {
-            "phase": "Running",
-            "podIP": address,
-            "podIPs": [{"ip": address}],
-            "startTime": format_time(now),
-            "conditions": conditions,
-            "containerStatuses": [
-                {
-                    "name": "compute",
-                    "image": LAUNCHER_IMAGE,
-                    "imageID": LAUNCHER_IMAGE,
-                    "ready": True,
-                    "restartCount": 0,
-                    "state": {"running": {"startedAt": format_time(now)}},
-                }
-            ],
-        }
-
-    return edit
-
-
-class LauncherPods:
-    """Creates, binds, starts and deletes launcher pods. Everything may be repeated."""
-
-    def __init__(self, client: AdminClient) -> None:
-        self._client = client
-
-    async def create(self, vmi: Raw, name: str) -> str:
-        """The pod's uid."""
-        return uid_of(await self._client.ensure(POD, render_pod(vmi, name)))
-
-    async def bind(self, vmi: Raw, name: str, host: str) -> None:
-        await self._client.mutate(POD.ref(name, namespace_of(vmi)), set_node(host))
-
-    async def run(self, vmi: Raw, name: str, address: str, now: datetime) -> None:
-        await self._client.mutate(POD.ref(name, namespace_of(vmi)), set_running(address, now), "status")
-
-    async def find(self, vmi: Raw, name: str) -> Raw | None:
-        return await self._client.find(POD.ref(name, namespace_of(vmi)))
-
-    async def remove(self, vmi: Raw, name: str) -> None:
-        found = await self.find(vmi, name) if name else None
-        if found is not None:
-            await self._client.delete(POD, found)
+def render_running(address: str, now: datetime) -> Raw:
+    """The pod's status once its containers run."""
+    conditions: list[Raw] = []
+    for type in ("PodScheduled", "Initialized", "ContainersReady", "Ready"):
+        conditions = set_condition(conditions, Condition(type, "True"), now)
+    return {
+        "phase": "Running",
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "startTime": format_time(now),
+        "conditions": conditions,
+        "containerStatuses": [
+            {
+                "name": "compute",
+                "image": LAUNCHER_IMAGE,
+                "imageID": LAUNCHER_IMAGE,
+                "ready": True,
+                "restartCount": 0,
+                "state": {"running": {"startedAt": format_time(now)}},
+            }
+        ],
+    }

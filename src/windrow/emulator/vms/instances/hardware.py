@@ -1,4 +1,4 @@
-"""Cloud-init data of an instance: from a volume of its spec, inline or in Secrets."""
+"""Hardware of an instance. Its cloud-init data is in a volume of its spec, inline or in Secrets."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.core.text import decode_base64
+from windrow.emulator import names
+from windrow.emulator.guest_os.hardware import Hardware
+from windrow.emulator.host.images import has_agent, missing_modules
 from windrow.emulator.kit.listers import Key
-from windrow.kubernetes.objects import Raw, nested
+from windrow.emulator.kit.vm_readings import root_claim_of
+from windrow.emulator.quantities import quantity_or_zero
+from windrow.emulator.vms.instances import interfaces
+from windrow.emulator.vms.instances.context import InstanceContext
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, nested, uid_of
 
+DEFAULT_MEMORY = 4 << 30
 SOURCE_FIELDS = ("cloudInitNoCloud", "cloudInitConfigDrive")
 
 
@@ -68,3 +76,31 @@ def _decoded(text: str) -> str:
         return decode_base64(text, "replace")
     except ValueError:
         return ""
+
+
+def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
+    """The hardware of the machine. Its disk is that of the root PVC, the same at every start."""
+    namespace = namespace_of(vmi)
+    claim = context.listers.claims.get((namespace, root_claim_of(vmi["spec"])))
+    image_id = annotations_of(claim).get(names.IMAGE_ID, "") if claim else ""
+    image_namespace, _, image_name = image_id.partition("/")
+    cloud_init = read_cloud_init(vmi, context.listers.secrets, namespace)
+    image = context.listers.images.get((image_namespace, image_name))
+    owner: Raw = next(iter(vmi["metadata"].get("ownerReferences") or ()), {})
+    return Hardware(
+        namespace=namespace,
+        name=name_of(vmi),
+        vm_uid=owner.get("uid", ""),
+        vmi_uid=uid_of(vmi),
+        user_data=cloud_init.user_data,
+        network_data=cloud_init.network_data,
+        nics=interfaces.nics_of(vmi, namespace),
+        root=context.power.disk(uid_of(claim) if claim else uid_of(vmi)),
+        image=image_id,
+        image_has_agent=has_agent(image),
+        missing_modules=missing_modules(image),
+        cores=int(nested(vmi, "spec", "domain", "cpu", "cores", default=1)),
+        memory_bytes=int(quantity_or_zero(nested(vmi, "spec", "domain", "memory", "guest")))
+        or DEFAULT_MEMORY,
+        system_uuid=nested(vmi, "spec", "domain", "firmware", "uuid", default=""),
+    )
