@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.support.clock import LoopClock, run_driven
+
 from benchmarks import Figure
 from benchmarks._harvester import CallCount, CountingTransport, a_harvester, a_spec
 from windrow.client.in_process import InProcessTransport
@@ -17,7 +19,6 @@ from windrow.core.rng import Rng
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.machines.harvester.machines import HarvesterMachines
 from windrow.machines.port import MachineStatus
-from windrow.testing.clock import LoopClock, run_driven
 
 MACHINES = 10
 IDLE_S = 600.0

@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterator
 from importlib.resources import files
 
+from tests.support.clock import run_driven
+from tests.support.simulation import simulation
+
 from benchmarks import Figure
 from windrow.core.yaml import load_all
 from windrow.kubernetes.objects import Raw, name_of
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import simulation
 
 FASTER = 1000.0
 

@@ -13,14 +13,15 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
+from tests.support.clock import run_driven
+from tests.support.simulation import simulation
+
 from benchmarks import Figure
 from windrow.client.transport import Transport
 from windrow.core.fastjson import loads
 from windrow.demo.manifests import read_documents, shipped
 from windrow.kubernetes.objects import name_of
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import simulation
 
 SERVERS, WORKERS = 3, 57
 IDLE_MINUTES = 10

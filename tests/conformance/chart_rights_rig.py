@@ -27,6 +27,7 @@ from tests.stories.service_rig import (
     Room,
     a_cloud_config,
 )
+from tests.support.clock import LoopClock
 
 from windrow.apiserver.handler import Handler, Peer, TlsIdentity
 from windrow.apiserver.request.info import (
@@ -62,7 +63,6 @@ from windrow.kubernetes.resources import (
 )
 from windrow.kubernetes.resources import NAMESPACE as NAMESPACES
 from windrow.probes.endpoints import Endpoints, ProbeRequest
-from windrow.testing.clock import LoopClock
 
 KINDS: dict[str, ApiResource] = {
     kind.kind: kind for kind in (SERVICE_ACCOUNT, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING)

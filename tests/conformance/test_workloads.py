@@ -16,6 +16,7 @@ import pytest
 from tests.conformance.cloud_provider_rig import eventually
 from tests.conformance.test_certificates import Cluster
 from tests.conformance.test_cloud_provider_real import cluster
+from tests.support.clock import run_driven
 from tests.unit.emulator.guests.test_workloads import Rig, a_deployment, a_rig, a_service
 
 from windrow.apiserver.server import ApiServer
@@ -45,7 +46,6 @@ from windrow.kubernetes.resources import (
     ApiResource,
     ref_of,
 )
-from windrow.testing.clock import run_driven
 
 __all__ = ["cluster"]
 

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import pytest
 from tests.contract.harvester_rig import harvester_rig
 from tests.contract.plugin_rig import GO_DRIVER, go_plugin_rig, plugin_rig
+from tests.support.clock import LoopClock, run_driven
+from tests.support.fake_machines import MemoryMachines
 
 from windrow.machines.port import (
     DriverConfig,
@@ -23,8 +25,6 @@ from windrow.machines.port import (
     Power,
     initial_driver_config,
 )
-from windrow.testing.clock import LoopClock, run_driven
-from windrow.testing.fake_machines import MemoryMachines
 
 CREDENTIAL = "fleet-default:cc-harvester"
 DOCUMENT = "#cloud-config\nwrite_files:\n- path: /etc/rancher/rke2/config.yaml\n  content: 'token: s3cret'\n"

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Mapping
 from functools import cache
 
+from tests.support.clock import LoopClock
+
 from windrow.apiserver.request.info import RequestInfo, UserInfo
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
@@ -25,7 +27,6 @@ from windrow.emulator.kit.listers import Listers
 from windrow.emulator.kit.network import Network
 from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
 from windrow.kubernetes.objects import Raw
-from windrow.testing.clock import LoopClock
 
 GROUP = "loadbalancer.harvesterhci.io"
 

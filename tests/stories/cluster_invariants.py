@@ -10,6 +10,8 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterable
 
+from tests.support.simulation import Simulation
+
 from windrow.apiserver.loopback import LoopbackClient
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.demo.cluster import NODE_MACHINE, DemoCluster
@@ -20,7 +22,6 @@ from windrow.emulator.kit.inventory import Item, inventory
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested, uid_of
 from windrow.kubernetes.resources import EVENT, NODE, SECRET
-from windrow.testing.simulation import Simulation
 
 CLUSTER_UID = "windrow.io/cluster-uid"
 MACHINE_UID = "windrow.io/machine-uid"

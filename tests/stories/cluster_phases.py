@@ -9,6 +9,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from tests.support.clock import run_driven
+from tests.support.simulation import Simulation, simulation
+
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.manifests import read_documents, shipped
@@ -17,8 +20,6 @@ from windrow.emulator.kit.inventory import Item, inventory
 from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, new_object
 from windrow.kubernetes.resources import SECRET, SERVICE
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import Simulation, simulation
 
 from .cluster_invariants import Founded, count_events, find_faults, find_remains
 from .crashes import Fate, Lives, Write, told

@@ -16,6 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
 
+from tests.support.simulation import VIP, Simulation
+
 from windrow.app.preload import credential_secrets, read_preload
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
@@ -25,7 +27,6 @@ from windrow.demo.cluster import DemoCluster
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import SECRET, ObjectRef
-from windrow.testing.simulation import VIP, Simulation
 
 GOLDEN = Path(__file__).parent / "golden"
 CREDENTIAL = "cattle-global-data:cc-harvester"

@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
+from tests.support.simulation import Simulation
+
 from windrow.app.network import verb_and_resource
 from windrow.bootstrap.client_cert import USER
 from windrow.client.transport import Transport
 from windrow.core.rng import Rng
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
-from windrow.testing.simulation import Simulation
 
 When = Literal["before", "after", "idle"]
 HELD_S = 5.0  # how long an instant waits for the request that it is to cut off

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from tests.blank_machine import BlankMachine
+from tests.support.clock import LoopClock
 
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
@@ -19,7 +20,6 @@ from windrow.emulator.preload import Image, VmNetwork
 from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.requests import put_subresource
 from windrow.kubernetes.resources import ObjectRef
-from windrow.testing.clock import LoopClock
 
 NAMESPACE = "default"
 IMAGE = "default/jammy"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.clock import LoopClock, run_driven
 from tests.unit.drivers.files import DRIVER, HERE, a_driver, sha256
 
 from windrow.apiserver.server import ApiServer
@@ -26,7 +27,6 @@ from windrow.drivers.store import DriverStore
 from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.protocols.dockermachine import Flag
-from windrow.testing.clock import LoopClock, run_driven
 
 NOOP_CONFIG = machine_config("NoopConfig")
 URL = "https://drivers.example/docker-machine-driver-noop.tar.gz"

@@ -17,6 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.support.clock import run_driven
+
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.faults import (
@@ -45,7 +47,6 @@ from windrow.kubernetes.objects import (
     new_object,
 )
 from windrow.kubernetes.resources import SERVICE
-from windrow.testing.clock import run_driven
 
 from .crashes import Moment, SomeWrites
 from .service_invariants import SOMEBODYS, InvariantChecker, find_faults, look, name_for

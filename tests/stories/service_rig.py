@@ -23,6 +23,8 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, Protocol
 
+from tests.support.clock import NOON, LoopClock
+
 from windrow.apiserver.handler import Handler, Peer, TlsIdentity
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
@@ -55,7 +57,6 @@ from windrow.kubernetes.resources import (
     SERVICE_ACCOUNT,
     ObjectRef,
 )
-from windrow.testing.clock import NOON, LoopClock
 
 from .announcing import Announcer
 from .balancing import Balancing

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.random_faults import random_faults
+from tests.support.clock import run_driven
 
 from windrow.apiserver.handler import Peer
 from windrow.core.json import loads
@@ -19,7 +20,6 @@ from windrow.kubernetes import requests
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested
 from windrow.kubernetes.requests import Request
-from windrow.testing.clock import run_driven
 
 from .harvester_rig import a_harvester
 from .test_load_balancers import a_balancer, a_pool, address, lb_ref, pool_ref, ready

@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.clock import run_driven
+from tests.support.simulation import Simulation, simulation
 
 from windrow.app.guest_programs import guest_programs
 from windrow.app.machines import running
@@ -26,8 +28,6 @@ from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, name_of, nested
 from windrow.kubernetes.requests import Reply, put_subresource
 from windrow.kubernetes.resources import EVENT, NODE, SECRET
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import Simulation, simulation
 
 from .cluster_phases import delete, manifest
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.bootstrap import rke2
 from windrow.bootstrap.pki import new_cluster_secrets
@@ -22,7 +23,6 @@ from windrow.core.rng import Rng
 from windrow.emulator.guest_os.hardware import AgentReport, DhcpLease, Disk, Hardware, Nic
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.kit.network import Network
-from windrow.testing.clock import LoopClock, run_driven
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECRETS = new_cluster_secrets(START)

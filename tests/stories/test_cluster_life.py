@@ -21,6 +21,8 @@ from tests.stories.cluster_rig import (
     stock,
     until,
 )
+from tests.support.clock import run_driven
+from tests.support.simulation import VIP, Simulation, simulation
 
 from windrow.client.client import Client
 from windrow.clusters.api.kinds import MACHINE
@@ -33,8 +35,6 @@ from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, labels_of, name_of, nested
 from windrow.kubernetes.requests import put_subresource
 from windrow.kubernetes.resources import NODE, SECRET, SERVICE_ACCOUNT, ObjectRef
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import VIP, Simulation, simulation
 
 
 @dataclass

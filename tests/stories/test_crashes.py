@@ -20,7 +20,7 @@ from pathlib import Path
 from site import addsitedir
 
 import pytest
-from tests.seeds import sampled
+from tests.support.seeds import sampled
 
 from windrow.core.rng import Rng
 

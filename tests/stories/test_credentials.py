@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 from tests.stories.cluster_rig import SERVERS, a_cluster, a_pool, machines_of, post, stock, until
+from tests.support.clock import run_driven
+from tests.support.simulation import VIP, Simulation, simulation
 
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import name_of, nested
 from windrow.kubernetes.resources import EVENT, SECRET
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import VIP, Simulation, simulation
 
 NOWHERE = "https://192.168.100.99:6443"
 

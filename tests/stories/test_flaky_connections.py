@@ -9,8 +9,10 @@ from datetime import timedelta
 
 import pytest
 from tests.random_faults import random_faults
-from tests.seeds import sampled
 from tests.stories.cluster_rig import ALL, a_cluster, a_pool, gone, machines_of, post, scale, stock
+from tests.support.clock import run_driven
+from tests.support.seeds import sampled
+from tests.support.simulation import simulation
 
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import MACHINE
@@ -22,8 +24,6 @@ from windrow.kubernetes.errors import OutcomeUnknown, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import name_of
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import simulation
 
 LONG = timedelta(hours=3)
 

@@ -7,6 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.stories.cluster_rig import ALL, a_cluster, a_pool, stock
+from tests.support.clock import run_driven
+from tests.support.fake_machines import MemoryMachines
+from tests.support.simulation import Simulation, simulation
 
 from windrow.app.embedded import read_credential
 from windrow.app.machines import running
@@ -22,9 +25,6 @@ from windrow.machines.dispatch import DriverDispatch
 from windrow.machines.harvester.machines import HarvesterMachines
 from windrow.machines.port import DriverConfig, MachineStatus, Problem, ReplaceUserDataUnsupported
 from windrow.machines.status_store import StatusStore
-from windrow.testing.clock import run_driven
-from windrow.testing.fake_machines import MemoryMachines
-from windrow.testing.simulation import Simulation, simulation
 
 NOOP_CONFIG = machine_config("NoopConfig")
 

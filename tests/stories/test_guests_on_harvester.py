@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from tests.support.clock import NOON, run_driven
+
 from windrow.apiserver.handler import Peer
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.pki import new_cluster_secrets
@@ -17,7 +19,6 @@ from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import name_of, nested
 from windrow.kubernetes.resources import NODE, SECRET
-from windrow.testing.clock import NOON, run_driven
 
 from .harvester_rig import a_harvester, boot, eventually, order, shows, vm_ref
 

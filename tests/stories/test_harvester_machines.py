@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.contract.harvester_rig import HarvesterRig, harvester_rig
 from tests.contract.test_machines import CREDENTIAL, DOCUMENT, a_spec, create_running, wait_for_status
+from tests.support.clock import run_driven
 
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
@@ -28,7 +29,6 @@ from windrow.machines.port import (
     initial_driver_config,
     synthetic_uid,
 )
-from windrow.testing.clock import run_driven
 
 NAME = "c1-pool1-abcde-fghij"
 

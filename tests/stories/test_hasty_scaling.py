@@ -9,6 +9,8 @@ from datetime import timedelta
 
 import pytest
 from tests.stories.cluster_rig import SERVERS, a_cluster, a_pool, machines_of, post, scale, stock
+from tests.support.clock import LoopClock, run_driven
+from tests.support.simulation import VIP, Simulation, simulation
 
 from windrow.client.transport import Transport
 from windrow.core.fastjson import loads
@@ -18,8 +20,6 @@ from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import ObjectRef
-from windrow.testing.clock import LoopClock, run_driven
-from windrow.testing.simulation import VIP, Simulation, simulation
 
 
 @dataclass

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.clock import NOON, run_driven
 
 from windrow.apiserver.handler import Peer
 from windrow.bootstrap.pki import new_cluster_secrets
@@ -24,7 +25,6 @@ from windrow.kubernetes.errors import AdmissionDenied, Conflict, Invalid
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested, new_object
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import NAMESPACE, NODE, SERVICE, ObjectRef
-from windrow.testing.clock import NOON, run_driven
 
 from .harvester_rig import a_harvester, boot, eventually, is_gone, order, vm_ref, vmi_ref
 from .test_guests_on_harvester import an_intent, stand_up, until_ready

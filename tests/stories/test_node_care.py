@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.support.clock import run_driven
+from tests.support.simulation import simulation
+
 from windrow.emulator import kinds
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import NODE, SERVICE
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import simulation
 
 from .cluster_invariants import Founded
 from .cluster_rig import a_cluster, a_pool, post, stock

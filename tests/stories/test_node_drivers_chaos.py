@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.seeds import sampled
+from tests.support.seeds import sampled
 from tests.unit.drivers.files import a_driver, sha256
 
 from windrow.apiserver.admission import AdmissionRequest

@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from tests.support.clock import NOON, run_driven
+
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import BootstrapSpec, ClusterSecrets, Role
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.resources import SECRET
-from windrow.testing.clock import NOON, run_driven
 
 from .harvester_rig import a_harvester, post
 from .test_guests_on_harvester import an_intent, let_pass, ready_nodes, stand_up, until_ready

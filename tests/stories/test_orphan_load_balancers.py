@@ -7,6 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.clock import run_driven
+from tests.support.simulation import Simulation, simulation
+
 from windrow.demo.cluster import DemoCluster
 from windrow.emulator.faults import Fault, Refuse
 from windrow.emulator.kit.inventory import Item, inventory
@@ -14,8 +17,6 @@ from windrow.emulator.load_balancers.names import MACHINE_CLUSTER
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, VM
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import EVENT, SERVICE, ObjectRef
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import Simulation, simulation
 
 from .cluster_rig import ALL, a_cluster, a_pool, gone, post, stock, until
 from .harvester_rig import a_vm

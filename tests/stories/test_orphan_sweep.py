@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.support.clock import run_driven
+
 from windrow.emulator import kinds
 from windrow.kubernetes.objects import annotations_of, name_of, nested, new_object
 from windrow.kubernetes.resources import SERVICE
-from windrow.testing.clock import run_driven
 
 from .service_rig import Room, a_room
 

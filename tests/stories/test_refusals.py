@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from tests.stories.cluster_rig import ALL, a_cluster, a_pool, post, stock
+from tests.support.clock import run_driven
+from tests.support.simulation import VIP, Simulation, simulation
 
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, MACHINE
 from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.resources import SECRET
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import VIP, Simulation, simulation
 
 Change = Callable[[list[Raw]], None]
 CREDENTIAL = SECRET.ref("cc-harvester", "cattle-global-data")

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
+from tests.support.clock import run_driven
+from tests.support.simulation import Simulation, simulation
 
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.demo.cluster import DemoCluster
@@ -18,8 +20,6 @@ from windrow.emulator.kit.inventory import Item, inventory
 from windrow.harvester.resources import VM, VM_ACTIONS
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
 from windrow.kubernetes.requests import put_subresource
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import Simulation, simulation
 
 from .cluster_invariants import Founded, find_faults
 from .cluster_phases import PATIENCE, REST_S, WORKERS, manifest

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.support.clock import run_driven
 
 from windrow.emulator.guest_cluster.charts import CLOUD_CONFIG
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, nested
 from windrow.kubernetes.resources import EVENT, SERVICE
-from windrow.testing.clock import run_driven
 
 from .service_rig import (
     ADDRESSES,

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.support.clock import run_driven
 
 from windrow.emulator import kinds
 from windrow.emulator.faults import CONFLICT, DropReply, Fault, denied
 from windrow.kubernetes.objects import Raw, annotations_of, finalizers_of, labels_of, name_of, nested
 from windrow.kubernetes.resources import EVENT, SERVICE
-from windrow.testing.clock import run_driven
 
 from .service_invariants import InvariantChecker, find_faults, look, name_for
 from .service_rig import ADDRESSES, CLEANUP, INTERFACE, Room, a_room, a_service, service_ref

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.clock import run_driven
 
 from windrow.emulator import kinds
 from windrow.kubernetes.objects import Raw, new_object
-from windrow.testing.clock import run_driven
 
 from .service_chaos import live
 from .service_invariants import load_balancer_name

@@ -11,6 +11,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.support.clock import run_driven
+from tests.support.simulation import simulation
+
 from windrow.apiserver.handler import Peer
 from windrow.cloudprovider.names import LEASE_NAME, LEASE_NAMESPACE
 from windrow.core.json import loads
@@ -21,8 +24,6 @@ from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.kubernetes.objects import annotations_of, finalizers_of, labels_of, nested, new_object
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import LEASE, NODE, SECRET, SERVICE
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import simulation
 
 from .cluster_invariants import Founded
 from .cluster_rig import a_cluster, compare, post, stock

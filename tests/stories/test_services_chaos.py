@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.seeds import sampled
+from tests.support.seeds import sampled
 
 from .service_chaos import live
 

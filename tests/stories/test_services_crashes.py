@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.support.clock import run_driven
 
 from windrow.emulator import kinds
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
 from windrow.kubernetes.resources import EVENT, SERVICE
-from windrow.testing.clock import run_driven
 
 from .crashes import AtWrite, Write
 from .service_invariants import InvariantChecker, find_faults, look

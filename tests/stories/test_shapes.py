@@ -7,14 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.clock import run_driven
+from tests.support.simulation import Simulation, simulation
 
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.report import CheckRecord
 from windrow.demo.scenarios import plan_scenarios, run_scenario
 from windrow.emulator.kit.inventory import inventory
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import Simulation, simulation
 
 CONFIG = {
     "apiVersion": "rke-machine-config.cattle.io/v1",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from benchmarks.status_writes import run
-
-from windrow.testing.clock import run_driven
+from tests.support.clock import run_driven
 
 
 def test_a_machine_costs_eight_writes_from_creation_to_ready_and_none_afterwards() -> None:

@@ -6,14 +6,14 @@ from contextlib import suppress
 
 import pytest
 from tests.blank_machine import BlankMachine
-from tests.seeds import sampled
+from tests.support.clock import run_driven
+from tests.support.seeds import sampled
 
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import nested, uid_of
 from windrow.kubernetes.resources import POD, PVC
-from windrow.testing.clock import run_driven
 
 from .harvester_rig import (
     NAMESPACE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.blank_machine import BlankMachine
+from tests.support.clock import run_driven
 
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.core.json import loads
@@ -12,7 +13,6 @@ from windrow.kubernetes.objects import nested, uid_of
 from windrow.kubernetes.requests import list_
 from windrow.kubernetes.resources import NAMESPACE as NAMESPACE_KIND
 from windrow.kubernetes.resources import POD, PVC
-from windrow.testing.clock import run_driven
 
 from .harvester_rig import (
     a_harvester,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.clock import run_driven
 
 from windrow.client.in_process import InProcessTransport
 from windrow.core.json import loads
@@ -30,7 +31,6 @@ from windrow.kubernetes.resources import (
     SECRET,
     SERVICE_ACCOUNT,
 )
-from windrow.testing.clock import run_driven
 
 from .harvester_rig import (
     NAMESPACE,

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.clock import run_driven
 
 from windrow.emulator import kinds
-from windrow.testing.clock import run_driven
 
 from .harvester_rig import a_harvester, boot, vm_ref
 

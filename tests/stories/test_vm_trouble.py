@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from tests.support.clock import run_driven
+
 from windrow.emulator import kinds
 from windrow.emulator.faults import AgentFault, Faults
 from windrow.emulator.preload import Image
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import annotations_of, labels_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import EVENT, NODE, PVC, SECRET
-from windrow.testing.clock import run_driven
 
 from .harvester_rig import (
     a_harvester,

@@ -1,7 +1,7 @@
 """The port Machines: how the cluster controller creates, powers and removes machines, with any node driver.
 
 Level-triggered: every verb may be repeated, and continues from what exists. Adapters: `harvester` (the built-in node
-driver against the Harvester API) and `plugin` (any docker-machine plugin); `windrow.testing` has a double.
+driver against the Harvester API) and `plugin` (any docker-machine plugin).
 """
 
 from __future__ import annotations

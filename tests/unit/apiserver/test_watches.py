@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
@@ -14,7 +15,6 @@ from windrow.core.rng import Rng
 from windrow.kubernetes.errors import BadRequest, Invalid, NotFound
 from windrow.kubernetes.requests import Request, WatchEvent
 from windrow.kubernetes.resources import CONFIG_MAP
-from windrow.testing.clock import LoopClock, run_driven
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+from tests.support.clock import LoopClock, run_driven
+
 from windrow.apiserver.work_queue import WorkQueue
-from windrow.testing.clock import LoopClock, run_driven
 
 SECOND = timedelta(seconds=1)
 

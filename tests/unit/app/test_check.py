@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.support.fake_machines import MemoryMachines
 
 from windrow.app.check import CheckResult, check
 from windrow.kubernetes.errors import NotFound
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
-from windrow.testing.fake_machines import MemoryMachines
 
 DISKS = {"disks": [{"imageName": "default/leap", "size": 40}]}
 CARDS = {"interfaces": [{"networkName": "default/vlan"}]}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.clock import LoopClock
 
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.clock import SystemClock
@@ -29,7 +30,6 @@ from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.resources import SECRET
 from windrow.machines.port import Problem
-from windrow.testing.clock import LoopClock
 
 
 async def no_credential(name: str) -> str:

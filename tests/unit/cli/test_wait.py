@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.support.clock import LoopClock, run_driven
+
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.cli.connect import Connection
@@ -12,7 +14,6 @@ from windrow.core.rng import Rng
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import new_object
-from windrow.testing.clock import LoopClock, run_driven
 
 ORCHARD = new_object(CLUSTER, "orchard", "default", spec={})
 

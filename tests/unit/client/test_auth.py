@@ -3,13 +3,13 @@ import sys
 from datetime import timedelta
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.client.auth import RequestCredentials, credential_for, run_plugin
 from windrow.core.clock import format_time
 from windrow.core.json import dumps
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig
-from windrow.testing.clock import LoopClock, run_driven
 
 V1 = "client.authentication.k8s.io/v1"
 

@@ -1,5 +1,7 @@
 import asyncio
 
+from tests.support.clock import LoopClock, run_driven
+
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.client.client import Client
@@ -7,7 +9,6 @@ from windrow.client.events import EventNote, EventRecorder
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import ServerError
 from windrow.kubernetes.resources import EVENT, NODE
-from windrow.testing.clock import LoopClock, run_driven
 
 SYNCED = EventNote(NODE.ref("w1"), "uid-1", "Synced", "Node synced successfully")
 

@@ -3,6 +3,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.client.informer import Informer, watching
 from windrow.core.json import dumps
@@ -10,7 +11,6 @@ from windrow.core.rng import Rng
 from windrow.kubernetes.errors import Expired, Forbidden, OutcomeUnknown, Unreachable
 from windrow.kubernetes.requests import Reply, WatchEvent
 from windrow.kubernetes.resources import CONFIG_MAP
-from windrow.testing.clock import LoopClock, run_driven
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.client.client import Client
 from windrow.client.leader_election import LeaderElector, LeadershipLost
@@ -10,7 +11,6 @@ from windrow.core.json import dumps, loads
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.requests import Reply
-from windrow.testing.clock import LoopClock, run_driven
 
 
 class Leases:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
@@ -14,7 +15,6 @@ from windrow.client.mutation_cache import MutationCache
 from windrow.core.rng import Rng
 from windrow.kubernetes.objects import name_of, new_object, resource_version_of
 from windrow.kubernetes.resources import CONFIG_MAP
-from windrow.testing.clock import LoopClock, run_driven
 
 REF = CONFIG_MAP.ref("a", "default")
 

@@ -1,10 +1,11 @@
 import asyncio
 
+from tests.support.clock import LoopClock, run_driven
+
 from windrow.client.middleware.rate_limit import RateLimitedTransport, SeparateEventBudget
 from windrow.kubernetes import requests
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import EVENT, NODE
-from windrow.testing.clock import LoopClock, run_driven
 
 READ = requests.get(NODE.ref("a"))
 

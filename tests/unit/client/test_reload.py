@@ -112,7 +112,7 @@ class Ticking:
     """A clock that moves by two seconds each time it is looked at."""
 
     def __init__(self):
-        from windrow.testing.clock import NOON
+        from tests.support.clock import NOON
 
         self.at = NOON
 

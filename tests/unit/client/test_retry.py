@@ -1,4 +1,5 @@
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.client.middleware.retry import RetryingTransport
 from windrow.core.json import dumps
@@ -7,7 +8,6 @@ from windrow.kubernetes import requests
 from windrow.kubernetes.errors import CertificateError, KubeError, OutcomeUnknown, Unreachable
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import POD, SECRET
-from windrow.testing.clock import LoopClock, run_driven
 
 READ = requests.get(SECRET.ref("a", "default"))
 WRITE = requests.create(SECRET, {"metadata": {"name": "a", "namespace": "default"}})

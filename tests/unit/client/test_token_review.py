@@ -1,6 +1,7 @@
 from datetime import timedelta
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
@@ -10,7 +11,6 @@ from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError, Unreachable
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import ApiResource
-from windrow.testing.clock import LoopClock, run_driven
 
 ROLE = ApiResource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
 BINDING = ApiResource(

@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
+from tests.support.clock import NOON, LoopClock, run_driven
+
 from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
@@ -18,7 +20,6 @@ from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import EVENT, LEASE, NAMESPACE, NODE, SERVICE, ApiResource
-from windrow.testing.clock import NOON, LoopClock, run_driven
 
 VM = ApiResource("kubevirt.io", "v1", "VirtualMachine", "virtualmachines")
 VMI = ApiResource("kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances")

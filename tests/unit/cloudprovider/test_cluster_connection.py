@@ -2,6 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.clock import NOON
 
 from windrow.cloudprovider.connection.cluster_connection import ClusterConnection
 from windrow.cloudprovider.connection.sources import guest_source, host_source
@@ -10,7 +11,6 @@ from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.options import Options
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, render_kubeconfig
 from windrow.kubernetes.requests import Reply, Request
-from windrow.testing.clock import NOON
 
 HOST = ClientConfig("https://h:6443", token="first", user="harvester")
 GET = Request("GET", "/version")

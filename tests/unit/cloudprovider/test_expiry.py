@@ -2,12 +2,12 @@ import base64
 from datetime import timedelta
 
 import pytest
+from tests.support.clock import NOON
 
 from windrow.cloudprovider.connection.expiry import Expiry, find_expiry, render_warning
 from windrow.core import pki
 from windrow.core.json import dumps
 from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig
-from windrow.testing.clock import NOON
 
 DAY = timedelta(days=1)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from tests.support.clock import NOON, LoopClock
 
 from windrow.cloudprovider.cmd.main import run
 from windrow.cloudprovider.logs import line_logger
@@ -14,7 +15,6 @@ from windrow.core.rng import Rng
 from windrow.kubernetes.kubeconfig import render_kubeconfig
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import CONFIG_MAP, EVENT, LEASE, NAMESPACE, NODE, SERVICE
-from windrow.testing.clock import NOON, LoopClock
 
 from .rig import LEASE_REF, SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, Slipped, settled, tell
 

@@ -9,7 +9,7 @@ import os
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.seeds import sampled
+from tests.support.seeds import sampled
 
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import OutcomeUnknown, Unreachable

@@ -1,6 +1,8 @@
 import asyncio
 from datetime import timedelta
 
+from tests.support.clock import NOON, LoopClock, run_driven
+
 from windrow.cloudprovider.cmd.server import ProcessHealth
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.options import Options
@@ -8,7 +10,6 @@ from windrow.core.json import dumps, loads
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import LEASE
 from windrow.probes.endpoints import ProbeRequest
-from windrow.testing.clock import NOON, LoopClock, run_driven
 
 
 class Clock:

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
@@ -23,7 +24,6 @@ from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import SERVICE
-from windrow.testing.clock import LoopClock, run_driven
 
 CLUSTER = "demo"
 GUEST_UID = "guest-uid"

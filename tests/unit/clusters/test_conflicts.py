@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
@@ -9,7 +10,6 @@ from windrow.clusters.conflicts import RancherPresent, refuse_if_rancher_present
 from windrow.core.rng import Rng
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import LEASE
-from windrow.testing.clock import LoopClock, run_driven
 
 
 def with_lease(holder: str | None) -> None:

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from tests.support.clock import LoopClock, run_driven
+
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.bootstrap.pki import new_cluster_secrets
@@ -16,7 +18,6 @@ from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import NODE
-from windrow.testing.clock import LoopClock, run_driven
 
 A, B = "https://10.0.0.1:6443", "https://10.0.0.2:6443"
 

@@ -4,6 +4,7 @@ import base64
 from typing import Any
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
@@ -13,7 +14,6 @@ from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import SECRET
-from windrow.testing.clock import LoopClock, run_driven
 
 HOST = "registry.example.com"
 

@@ -2,11 +2,12 @@ import asyncio
 from datetime import timedelta
 from itertools import pairwise
 
+from tests.support.clock import LoopClock, run_driven
+
 from windrow.controller.controller import Backoff, Controller
 from windrow.controller.outcomes import SETTLED, Changed, Failed, Refused, Waiting
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import TooManyRequests
-from windrow.testing.clock import LoopClock, run_driven
 
 
 def watch(reconcile, *, add, until_s, **options):

@@ -1,8 +1,9 @@
 import asyncio
 from datetime import timedelta
 
+from tests.support.clock import LoopClock, run_driven
+
 from windrow.controller.queue import WorkQueue
-from windrow.testing.clock import LoopClock, run_driven
 
 SECOND = timedelta(seconds=1)
 

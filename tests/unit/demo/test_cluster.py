@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.clock import run_driven
+from tests.support.simulation import simulation
 
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.demo.cluster import ClusterRefused
 from windrow.demo.service_scenarios import delete_pool, pool_name
 from windrow.harvester.resources import IP_POOL
 from windrow.kubernetes.objects import new_object
-from windrow.testing.clock import run_driven
-from windrow.testing.simulation import simulation
 
 UNKNOWN_CONFIG = {"kind": "HarvesterConfig", "name": "absent"}
 POOL = {"name": "servers", "quantity": 1, "etcdRole": True, "controlPlaneRole": True}

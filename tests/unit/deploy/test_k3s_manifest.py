@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from scripts import chart
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
@@ -16,7 +17,6 @@ from windrow.core.rng import Rng
 from windrow.core.yaml import load
 from windrow.kubernetes.requests import JSON, Reply, Request
 from windrow.kubernetes.resources import ApiResource
-from windrow.testing.clock import LoopClock, run_driven
 
 SCHEMA = Path(__file__).parents[4] / "shared" / "crds" / "helm.cattle.io_helmcharts.yaml"
 HELM_CHART = ApiResource("helm.cattle.io", "v1", "HelmChart", "helmcharts")

@@ -6,12 +6,12 @@ import struct
 from pathlib import Path
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.drivers.api import Fault
 from windrow.drivers.archive import find_loader
 from windrow.drivers.installer import probe_flags, translate_error
 from windrow.protocols.dockermachine import Flag
-from windrow.testing.clock import LoopClock, run_driven
 
 DRIVER = Path("/x/docker-machine-driver-noop")
 FLAGS = (Flag("string", "noop-a", "", "", ""),)

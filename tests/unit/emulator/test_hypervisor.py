@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from tests.blank_machine import BlankMachine
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.core.rng import Rng
 from windrow.emulator.delays import ScaledClock
@@ -14,7 +15,6 @@ from windrow.emulator.guest_os.hardware import Disk, Hardware, Nic
 from windrow.emulator.host.hypervisor import CONSOLE_LINES, Consoles, Hypervisor
 from windrow.emulator.host.networks import Lan, Vlans, render_network
 from windrow.emulator.kit.network import Network
-from windrow.testing.clock import LoopClock, run_driven
 
 KEY = ("ns", "m-1")
 

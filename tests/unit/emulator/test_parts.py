@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.host.keypairs import InvalidPublicKey, fingerprint
@@ -18,7 +19,6 @@ from windrow.emulator.proxy import BadConnect, read_head
 from windrow.emulator.vms.instances.hardware import list_secrets, read_cloud_init
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import nested
-from windrow.testing.clock import LoopClock, run_driven
 
 # --- cloud-init -------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.blank_machine import BlankMachine
 from tests.stories.harvester_rig import a_harvester
+from tests.support.clock import DrivenLoop
 
 from windrow.core.rng import Rng
 from windrow.emulator.guest_os.hardware import Hardware, HostInterface
@@ -26,7 +27,6 @@ from windrow.nodedriver.blocking_runner import run
 from windrow.nodedriver.config import UNSET, Configuration
 from windrow.nodedriver.effects import Operation
 from windrow.nodedriver.flags import read_flags, with_machine_uid
-from windrow.testing.clock import DrivenLoop
 
 NAME = "c1-pool1-abcde-fghij"
 TICK_S = 5

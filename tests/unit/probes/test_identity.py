@@ -1,11 +1,11 @@
 from datetime import timedelta
 
 import pytest
+from tests.support.clock import NOON
 
 from windrow.cloudprovider.logs import line_logger
 from windrow.core import pki
 from windrow.probes.identity import BadCertificate, FileIdentity, SelfSignedIdentity
-from windrow.testing.clock import NOON
 
 
 class Clock:

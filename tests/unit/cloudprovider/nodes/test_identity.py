@@ -2,6 +2,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from tests.support.clock import NOON
 
 from windrow.cloudprovider.nodes.identity import (
     Candidates,
@@ -13,7 +14,6 @@ from windrow.cloudprovider.nodes.identity import (
 )
 from windrow.cloudprovider.nodes.readings import GuestNode, GuestVm, Instance
 from windrow.cloudprovider.options import Options
-from windrow.testing.clock import NOON
 
 DEMO = Options(cluster_name="demo")
 W1 = GuestVm("w1", "uid-1", "demo")

@@ -2,6 +2,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.client.client import Client
 from windrow.cloudprovider.nodes.vms import VmInventory
@@ -9,7 +10,6 @@ from windrow.core.clock import sleep
 from windrow.core.json import dumps
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.requests import Reply
-from windrow.testing.clock import LoopClock, run_driven
 
 
 class Harvester:

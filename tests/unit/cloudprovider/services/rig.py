@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 from tests.stories.announcing import Announcer
 from tests.stories.balancing import Balancing
+from tests.support.clock import NOON, LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
@@ -37,7 +38,6 @@ from windrow.kubernetes.objects import (
     uid_of,
 )
 from windrow.kubernetes.resources import CONFIG_MAP, EVENT, NAMESPACE, SERVICE
-from windrow.testing.clock import NOON, LoopClock, run_driven
 
 CLUSTER = "demo"
 

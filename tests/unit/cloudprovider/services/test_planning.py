@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from tests.support.clock import NOON
 
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import (
@@ -32,7 +33,6 @@ from windrow.cloudprovider.services.readings import (
 )
 from windrow.cloudprovider.services.sharing import CannotShare, OwnAddress, SharedAddress
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
-from windrow.testing.clock import NOON
 
 POLICY = ClusterSettings("demo", "host-ns")
 WEB = Service(

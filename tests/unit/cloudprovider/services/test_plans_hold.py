@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.clock import NOON
 
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import (
@@ -20,7 +21,6 @@ from windrow.cloudprovider.services.planning import plan_service
 from windrow.cloudprovider.services.readings import Interfaces, LoadBalancer, Owner, Service
 from windrow.cloudprovider.services.sharing import CannotShare, OwnAddress, SharedAddress
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
-from windrow.testing.clock import NOON
 
 POLICIES = [
     ClusterSettings(name, "host-ns", network)

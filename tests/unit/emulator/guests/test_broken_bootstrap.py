@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.clock import NOON, run_driven
 
 from windrow.core import pki
 from windrow.emulator.guest_cluster.rke2.pki import BadAuthorities, load_authorities
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import Disk, Hardware
 from windrow.emulator.guest_os.operating_system import GuestOS
-from windrow.testing.clock import NOON, run_driven
 
 from .testbed import VERSION, ClusterFixture, Kubectl, MachineTestbed, a_testbed
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tests.support.clock import run_driven
+
 from windrow.kubernetes.objects import nested
-from windrow.testing.clock import run_driven
 
 from .testbed import ClusterFixture, Kubectl, a_testbed, condition
 

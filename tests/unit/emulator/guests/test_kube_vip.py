@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.support.clock import run_driven
 
 from windrow.apiserver.handler import Peer
 from windrow.core.json import loads
@@ -18,7 +19,6 @@ from windrow.kubernetes.errors import OutcomeUnknown
 from windrow.kubernetes.objects import annotations_of, nested, new_object
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import LEASE, NODE, SERVICE
-from windrow.testing.clock import run_driven
 
 from .testbed import ClusterFixture, Kubectl, MachineTestbed, a_testbed
 

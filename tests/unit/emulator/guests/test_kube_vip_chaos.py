@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from tests.support.clock import run_driven
 
 from windrow.core.rng import Rng
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, REQUESTED_ADDRESS
 from windrow.kubernetes.objects import annotations_of, name_of, nested
 from windrow.kubernetes.resources import SERVICE
-from windrow.testing.clock import run_driven
 
 from .test_kube_vip import ADDRESSES, EACH, Raw, Rig, a_pod, a_rig, change_slice, with_values
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.clock import run_driven
 
 from windrow.core.yaml import dump
 from windrow.emulator.guest_os.cloudinit.modules import (
@@ -19,7 +20,6 @@ from windrow.emulator.guest_os.cloudinit.network_data import read_network_data
 from windrow.emulator.guest_os.cloudinit.user_data import merge_configs, read_user_data
 from windrow.emulator.guest_os.shell.parse import BadScript, parse_script
 from windrow.emulator.guest_os.systemd import parse_unit
-from windrow.testing.clock import run_driven
 
 from .testbed import a_testbed
 

@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 import pytest
+from tests.support.clock import NOON, run_driven
 
 from windrow.core import pki
 from windrow.emulator.guest_cluster.chart_pods import tolerates
@@ -19,7 +20,6 @@ from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import Disk, Hardware
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.systemd import parse_unit
-from windrow.testing.clock import NOON, run_driven
 
 from .testbed import MachineTestbed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.clock import run_driven
 
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import Disk, Hardware
@@ -10,7 +11,6 @@ from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.commands import FILE_AND_TEXT_COMMANDS
 from windrow.emulator.guest_os.shell.parse import BadScript, parse_script
 from windrow.emulator.guest_os.shell.run import Shell
-from windrow.testing.clock import run_driven
 
 from .testbed import MachineTestbed
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
@@ -34,7 +35,6 @@ from windrow.emulator.guest_cluster.workloads.templates import (
 from windrow.emulator.kit.client import AdminClient
 from windrow.kubernetes.objects import annotations_of, new_object
 from windrow.kubernetes.resources import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
-from windrow.testing.clock import LoopClock, run_driven
 
 Raw = dict[str, Any]
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.support.clock import run_driven
+
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.objects import is_deleting, labels_of, name_of, nested, new_object
 from windrow.kubernetes.resources import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
-from windrow.testing.clock import run_driven
 
 from .testbed import ClusterFixture, Kubectl, MachineTestbed, a_testbed
 

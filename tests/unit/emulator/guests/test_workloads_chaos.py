@@ -6,12 +6,12 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from tests.support.clock import run_driven
 
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import is_deleting, name_of, nested
 from windrow.kubernetes.resources import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
-from windrow.testing.clock import run_driven
 
 from .test_workloads import WEB, Rig, a_deployment, a_rig, a_service
 

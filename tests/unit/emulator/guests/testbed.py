@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from tests.support.clock import NOON, LoopClock
+
 from windrow.apiserver.handler import Peer
 from windrow.core import pki
 from windrow.core.clock import sleep
@@ -32,7 +34,6 @@ from windrow.emulator.kit.network import Network
 from windrow.kubernetes import requests
 from windrow.kubernetes.objects import name_of, nested
 from windrow.kubernetes.resources import NODE, ApiResource, ObjectRef
-from windrow.testing.clock import NOON, LoopClock
 
 DAY = timedelta(days=1)
 VERSION = "v1.35.1+rke2r1"

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from tests.support.clock import LoopClock
+
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.embedded import install_crds, make_manager, management_api, preload_objects
@@ -31,7 +33,6 @@ from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.resources import SECRET
-from windrow.testing.clock import LoopClock
 
 VIP = "https://192.168.100.10:6443"
 _KINDS = {"Secret": SECRET, "HarvesterConfig": HARVESTER_CONFIG, "Cluster": CLUSTER}

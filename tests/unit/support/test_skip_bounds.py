@@ -2,7 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.skip_bounds import read_skip_bounds, skips_over_bounds
+import pytest
+from tests.support.skip_bounds import read_skip_bounds, skips_over_bounds
+
+from .planted import run_planted
 
 
 def test_a_reason_that_skips_as_many_tests_as_its_row_allows_exceeds_nothing():
@@ -28,3 +31,29 @@ def test_bounds_are_read_from_lines_with_a_number_and_a_reason(tmp_path: Path):
     )
 
     assert read_skip_bounds(bounds) == {"WINDROW_GO_NODE_DRIVER is not set": 12, "kubectl": 0}
+
+
+CONFTEST = """
+from tests.support.skip_bounds import SkipBounds
+
+def pytest_configure(config):
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    config.pluginmanager.register(SkipBounds(reporter, {}))
+"""
+TEST = """
+import pytest
+
+def test_one():
+    pytest.skip("no kubectl")
+
+def test_another():
+    pass
+"""
+
+
+def test_a_run_with_too_many_skips_fails_and_prints_them_once(tmp_path: Path):
+    done = run_planted(tmp_path, conftest=CONFTEST, test=TEST)
+
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+    assert done.stdout.count("    1 no kubectl") == 1
+    assert done.stdout.count("1 tests skipped, at most 0 allowed: no kubectl") == 1

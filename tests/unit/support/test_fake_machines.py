@@ -6,9 +6,9 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from tests.support.fake_machines import ImpossibleState, MemoryMachines
 
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
-from windrow.testing.fake_machines import ImpossibleState, MemoryMachines
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

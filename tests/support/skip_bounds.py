@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 
 def read_skip_bounds(path: Path) -> dict[str, int]:
     """The largest number of skipped tests by reason (or its beginning): lines `NUMBER REASON`, `#` comments."""
@@ -28,3 +30,28 @@ def skips_over_bounds(skips: Mapping[str, int], bounds: Mapping[str, int]) -> li
         for reason, count in counts.items()
         if count > bounds.get(reason, 0)
     ]
+
+
+class SkipBounds:
+    """A pytest plugin of the process that reports: prints the skips by reason, and fails the run beyond `bounds`."""
+
+    def __init__(self, reporter: pytest.TerminalReporter, bounds: Mapping[str, int]) -> None:
+        self._reporter = reporter
+        self._bounds = bounds
+        self._skips: Counter[str] = Counter()
+        self._over: list[str] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        reports = self._reporter.stats.get("skipped", [])
+        self._skips.update(str(report.longrepr[2]).removeprefix("Skipped: ") for report in reports)
+        self._over = skips_over_bounds(self._skips, self._bounds)
+        if exitstatus == pytest.ExitCode.OK and self._over:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self) -> None:
+        self._reporter.section("skipped, by reason")
+        for reason, count in sorted(self._skips.items()):
+            self._reporter.write_line(f"{count:5} {reason}")
+        for sentence in self._over:
+            self._reporter.write_line(sentence, red=True)

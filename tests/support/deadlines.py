@@ -1,0 +1,43 @@
+"""A pytest plugin: a test that pytest-timeout could not end, ends its process.
+
+pytest-timeout raises an exception in the main thread. A task of asyncio keeps it to itself when nothing awaits that task,
+and a loop in C never sees it: the test goes on, and so does what it allocates. Some seconds
+later the process ends from a thread without the GIL, after the stacks of all threads; pytest-xdist then reports the test
+as failed and starts another worker. An ordinary hang never gets here, and its fixtures are torn down.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+from collections.abc import Generator
+
+import pytest
+
+GRACE_S = 20.0
+_STDERR = pytest.StashKey[int]()
+
+
+def timeout_of(item: pytest.Item) -> float:
+    """The seconds that pytest-timeout gives this test."""
+    mark = item.get_closest_marker("timeout")
+    return float(mark.args[0] if mark else item.config.getini("timeout") or 0)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # While a test runs, pytest has put a file of its own in the place of descriptor 2.
+    config.stash[_STDERR] = os.dup(2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    os.close(config.stash[_STDERR])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if seconds := timeout_of(item):
+        faulthandler.dump_traceback_later(seconds + GRACE_S, exit=True, file=item.config.stash[_STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()

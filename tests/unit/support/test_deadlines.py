@@ -1,0 +1,69 @@
+"""A test that an exception cannot end does not run, nor allocate, for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .planted import run_planted
+
+CONFTEST = """
+from tests.support import deadlines
+
+deadlines.GRACE_S = 0.3
+"""
+
+# What pytest-timeout raises is kept by the task, or never raised.
+ENDLESS = {
+    "a task that nothing awaits": """
+import asyncio
+
+async def spin():
+    while True:
+        pass
+
+async def begin():
+    task = asyncio.create_task(spin())
+    while True:
+        await asyncio.sleep(0)
+
+def test_endless():
+    asyncio.run(begin())
+""",
+    "a loop in C": """
+import itertools
+
+def test_endless():
+    all(itertools.repeat(True))
+""",
+}
+
+
+LIMITS = ("-p", "tests.support.deadlines", "-o", "timeout=0.3")
+
+
+@pytest.mark.parametrize("loop", ENDLESS)
+def test_the_process_of_a_test_that_cannot_be_ended_ends_with_its_stack(tmp_path: Path, loop: str):
+    done = run_planted(tmp_path, *LIMITS, conftest=CONFTEST, test=ENDLESS[loop])
+
+    assert done.returncode == 1
+    assert "test_planted.py" in done.stderr
+    assert "in test_endless" in done.stderr
+
+
+SLOW = """
+import time
+
+def test_slow():
+    time.sleep(60)
+
+def test_next():
+    pass
+"""
+
+
+def test_a_test_that_an_exception_ends_leaves_the_others_their_turn(tmp_path: Path):
+    done = run_planted(tmp_path, *LIMITS, conftest=CONFTEST, test=SLOW)
+
+    assert "1 failed, 1 passed" in done.stdout
