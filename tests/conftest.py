@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.support import deadlines
+from tests.support import deadlines, scheduling
 from tests.support.skip_bounds import SkipBounds, read_skip_bounds
 
 # No deadline and no health check that reads the clock: a busy machine fails no property. A CI run draws the same
@@ -39,7 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(deadlines)
+    for plugin in (deadlines, scheduling):
+        config.pluginmanager.register(plugin)
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if (bounds := config.getoption("--skip-bounds")) and reporter and not hasattr(config, "workerinput"):
         config.pluginmanager.register(SkipBounds(reporter, read_skip_bounds(Path(bounds))))

@@ -34,8 +34,10 @@ def test_bounds_are_read_from_lines_with_a_number_and_a_reason(tmp_path: Path):
 
 
 CONFTEST = """
+import pytest
 from tests.support.skip_bounds import SkipBounds
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config):
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     config.pluginmanager.register(SkipBounds(reporter, {}))
