@@ -17,8 +17,7 @@ import pytest
 
 from windrow.app.clock import SystemClock
 from windrow.bootstrap import rke2
-from windrow.bootstrap.client_cert import issue_client_config
-from windrow.bootstrap.pki import new_cluster_secrets
+from windrow.bootstrap.pki import issue_client_config, new_cluster_secrets
 from windrow.bootstrap.spec import BootstrapSpec, ClusterSecrets, Role
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport

@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol
 from tests.support.simulation import Simulation
 
 from windrow.app.network import verb_and_resource
-from windrow.bootstrap.client_cert import USER
+from windrow.bootstrap.pki import USER
 from windrow.client.transport import Transport
 from windrow.core.rng import Rng
 from windrow.kubernetes.kubeconfig import ClientConfig

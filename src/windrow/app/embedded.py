@@ -23,7 +23,7 @@ from windrow.app.network import Connect, CountingTransport
 from windrow.app.pki import load_or_create_ca
 from windrow.app.preload import Preload
 from windrow.app.state_lock import lock_state_dir
-from windrow.bootstrap.client_cert import USER
+from windrow.bootstrap.pki import USER
 from windrow.client.client import Client
 from windrow.client.middleware.rate_limit import RateLimitedTransport
 from windrow.client.middleware.retry import RetryingTransport

@@ -1,26 +1,31 @@
-"""The certificate authorities and passwords of a new cluster, and the files that hold them on its init server.
+"""The certificate authorities and passwords of a new cluster, the files that hold them on its init server, and the
+cluster controller's client certificate.
 
 `server-ca` is one self-signed certificate, not an issuing authority under a per-cluster root. Two certificates would
 let the join hash outlive a renewal of the server authority, but the hash rule for bundles differs, and the renewal that
 would profit from it does not exist yet. One certificate is what distributions make themselves, so each of their
 releases reads it; a cluster that is to change its server authority gets new join tokens with it.
 
-Every cluster has its own authorities: a client certificate of one cluster must never be good for another.
+Every cluster has its own authorities: a client certificate of one cluster must never be good for another. The cluster
+controller's is issued on demand, in memory, and valid for hours: there is nothing to copy out of a guest or to revoke.
 """
 
 from __future__ import annotations
 
 import secrets as operating_system
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.bootstrap.cloud_config import File
 from windrow.bootstrap.spec import CertKeyPair, ClusterSecrets
 from windrow.core import pki
+from windrow.kubernetes.kubeconfig import ClientConfig
 
-YEARS = 10
-DAYS = 365 * YEARS
+DAYS = 365 * 10
+USER = "windrow-manager"
+# Every API server grants this group everything, so lifetimes are short.
+ADMINISTRATORS = "system:masters"
 
 # Certificates are for the group too, keys for root only; the modes distributions give their own.
 CERTIFICATE_MODE = "0640"
@@ -88,3 +93,31 @@ def _new_authority(name: str, now: datetime) -> CertKeyPair:
     # The time in the name distinguishes an old authority from its successor.
     certificate, key = pki.new_ca(f"windrow-{_key(name)}@{int(now.timestamp())}", now, DAYS)
     return CertKeyPair(certificate, key)
+
+
+def issue_client_config(
+    cluster: ClusterSecrets,
+    endpoint: str,
+    now: datetime,
+    lifetime: timedelta,
+    proxy_url: str = "",
+    user: str = USER,
+) -> ClientConfig:
+    """Administrator's access to the API at `endpoint` (`https://10.0.0.5:6443`) until `now` + `lifetime`."""
+    certificate, key = pki.issue_certificate(
+        cluster.client_ca.certificate,
+        cluster.client_ca.key,
+        common_name=user,
+        organizations=(ADMINISTRATORS,),
+        client=True,
+        now=now,
+        lifetime=lifetime,
+    )
+    return ClientConfig(
+        server=endpoint,
+        ca=cluster.server_ca.certificate,
+        certificate=certificate,
+        key=key,
+        proxy_url=proxy_url,
+        user=user,
+    )

@@ -80,7 +80,7 @@ class GuestCredential:
 class BootstrapSpec(HasRoles):
     """One machine's part in its cluster.
 
-    `first` is true for the one server that starts the cluster; it has no `server`. `machine_labels` are what
+    `init_server` is true for the one server that starts the cluster; it has no `join_server`. `machine_labels` are what
     `machineSelectorConfig` selects on. `labels`/`taints` come from the pool.
     """
 

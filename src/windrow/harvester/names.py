@@ -28,7 +28,6 @@ REMOVED_CLAIMS = "harvesterhci.io/removedPersistentVolumeClaims"
 # Written by the cluster manager when the whole cluster goes; honoured since driver v0.7.2, and by Harvester's
 # load balancer controller since v1.8.0.
 REMOVE_ALL_CLAIMS = "harvesterhci.io/removeAllPersistentVolumeClaims"
-SAVED_RUN_STRATEGY = "harvesterhci.io/vmRunStrategy"
 HALTED_BY_QUOTA = "harvesterhci.io/insufficient-resource-quota"
 
 # On VM templates.
@@ -37,27 +36,21 @@ WAIT_FOR_LEASE = "harvesterhci.io/waitForLeaseInterfaceNames"
 
 # On claims.
 IMAGE_ID = "harvesterhci.io/imageId"
-GOLDEN_IMAGE = "harvesterhci.io/goldenImage"
 # Which VMs have the claim among their volumes, as JSON; kept by Harvester.
 OWNED_BY = "harvesterhci.io/owned-by"
 
-# On images. The screens set the first two; both may be missing or empty.
+# On images. Set by Harvester's UI; may be missing or empty.
 IMAGE_TYPE = "harvesterhci.io/image-type"
-OS_TYPE = "harvesterhci.io/os-type"
-IMAGE_DISPLAY_NAME = "harvesterhci.io/imageDisplayName"
 
 # On networks.
-NETWORK_TYPE = "network.harvesterhci.io/type"
 NETWORK_READY = "network.harvesterhci.io/ready"
 CLUSTER_NETWORK = "network.harvesterhci.io/clusternetwork"
-NETWORK_ROUTE = "network.harvesterhci.io/route"
 STORAGE_NETWORK = "storage-network.settings.harvesterhci.io"
 
 # On storage classes.
 # In which modes claims of a class can be made, as JSON: `{"Block":["ReadWriteMany"]}`; Harvester wants it on classes
 # that are not Longhorn's.
 CLAIM_MODES = "cdi.harvesterhci.io/storageProfileVolumeModeAccessModes"
-DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 # On host nodes as labels, and on VMIs of our creator as annotations with the same keys.
 ZONE = "topology.kubernetes.io/zone"

@@ -6,9 +6,6 @@ from windrow.kubernetes.resources import ApiResource
 
 VM = ApiResource("kubevirt.io", "v1", "VirtualMachine", "virtualmachines")
 VMI = ApiResource("kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances")
-MIGRATION = ApiResource(
-    "kubevirt.io", "v1", "VirtualMachineInstanceMigration", "virtualmachineinstancemigrations"
-)
 
 # Start, stop, restart and their like are verbs of a group of its own: PUT <ref>/start.
 VM_ACTIONS = ApiResource("subresources.kubevirt.io", "v1", "VirtualMachine", "virtualmachines")
@@ -18,7 +15,6 @@ VMI_ACTIONS = ApiResource(
 
 IMAGE = ApiResource("harvesterhci.io", "v1beta1", "VirtualMachineImage", "virtualmachineimages")
 KEY_PAIR = ApiResource("harvesterhci.io", "v1beta1", "KeyPair", "keypairs")
-SETTING = ApiResource("harvesterhci.io", "v1beta1", "Setting", "settings", namespaced=False)
 NETWORK = ApiResource(
     "k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition", "network-attachment-definitions"
 )

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from windrow.core.json import NotJson, dumps, loads
-from windrow.harvester.hosts import Host
+from windrow.harvester.references import Host
 from windrow.harvester.vmis import Vmi
 from windrow.harvester.vms import Vm
 

@@ -17,7 +17,7 @@ from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.resources import VM
 from windrow.harvester.volumes import Disk, render_claim_templates
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, nested, new_object, uid_of
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, nested, new_object, uid_of
 from windrow.kubernetes.resources import ObjectRef, ref_of
 
 CLOUD_INIT = "cloudinitdisk"
@@ -31,15 +31,12 @@ class Vm:
     uid: str
     machine_uid: str
     cluster_uid: str
-    creator: str
-    guest_cluster: str
     is_deleting: bool
     status: str  # printableStatus
     run_strategy: str
     observed_run_strategy: str  # the strategy KubeVirt has acted on; differs before the first start
     start_requested: bool  # status.stateChangeRequests has a Start
     is_created: bool  # a VMI exists
-    is_ready: bool
     halted_by_quota: str
     failure: str
     retry_at: str  # when a crashing VM is started again
@@ -105,7 +102,7 @@ class VmSpec:
 
 
 def read_vm(raw: Mapping[str, Any]) -> Vm:
-    annotations, labels = annotations_of(raw), labels_of(raw)
+    annotations = annotations_of(raw)
     failure = find_condition(nested(raw, "status", "conditions"), "Failure")
     claims = [
         claim
@@ -117,8 +114,6 @@ def read_vm(raw: Mapping[str, Any]) -> Vm:
         uid=uid_of(raw),
         machine_uid=annotations.get(names.MACHINE_UID, ""),
         cluster_uid=annotations.get(names.CLUSTER_UID, ""),
-        creator=labels.get(names.CREATOR, ""),
-        guest_cluster=labels.get(names.GUEST_CLUSTER, ""),
         is_deleting=is_deleting(raw),
         status=nested(raw, "status", "printableStatus", default=""),
         run_strategy=_run_strategy(raw),
@@ -128,7 +123,6 @@ def read_vm(raw: Mapping[str, Any]) -> Vm:
             for request in nested(raw, "status", "stateChangeRequests", default=[])
         ),
         is_created=bool(nested(raw, "status", "created", default=False)),
-        is_ready=bool(nested(raw, "status", "ready", default=False)),
         halted_by_quota=annotations.get(names.HALTED_BY_QUOTA, ""),
         failure=failure.message if failure is not None and failure.status == "True" else "",
         retry_at=nested(raw, "status", "startFailure", "retryAfterTimestamp", default=""),
@@ -141,7 +135,7 @@ def read_vm(raw: Mapping[str, Any]) -> Vm:
 
 
 def build_vm(spec: VmSpec) -> Raw:
-    """The VirtualMachine for `plan`. It starts by itself, and is not restarted when its guest powers off."""
+    """The VirtualMachine of `spec`. It starts by itself, and is not restarted when its guest powers off."""
     labels = _labels(spec)
     annotations = {
         names.CLAIM_TEMPLATES: render_claim_templates(spec.disks, spec.owner_annotations),
@@ -217,17 +211,17 @@ def _domain(spec: VmSpec) -> Raw:
     return domain
 
 
-def _devices(plan: VmSpec) -> Raw:
+def _devices(spec: VmSpec) -> Raw:
     devices: Raw = {
         # The cloud-init disk comes first, as in the Go driver; boot orders keep the VM from booting it.
-        "disks": [{"name": CLOUD_INIT, "disk": {"bus": "virtio"}}, *(_disk(disk) for disk in plan.disks)],
-        "interfaces": [_interface(nic) for nic in plan.nics],
+        "disks": [{"name": CLOUD_INIT, "disk": {"bus": "virtio"}}, *(_disk(disk) for disk in spec.disks)],
+        "interfaces": [_interface(nic) for nic in spec.nics],
     }
-    if plan.tpm:
+    if spec.tpm:
         devices["tpm"] = {}
-    if plan.devices:
+    if spec.devices:
         devices["hostDevices"] = [
-            {"name": device.name, "deviceName": device.device_name} for device in plan.devices
+            {"name": device.name, "deviceName": device.device_name} for device in spec.devices
         ]
     return devices
 

@@ -10,7 +10,7 @@ from typing import Any
 from windrow.core.json import NotJson, dumps, loads
 from windrow.core.rng import ALPHABET
 from windrow.harvester.identity import is_owned_by
-from windrow.harvester.names import CLAIM_MODES, CLAIM_TEMPLATES, DEFAULT_CLASS, IMAGE_ID, OWNED_BY
+from windrow.harvester.names import CLAIM_MODES, CLAIM_TEMPLATES, IMAGE_ID, OWNED_BY
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested
 
 # Reserved by Harvester, which refuses claims with them.
@@ -31,8 +31,6 @@ LONGHORN = ClaimModes()
 @dataclass(frozen=True, slots=True)
 class StorageClass:
     name: str
-    provisioner: str
-    is_default: bool
     is_reserved: bool
     modes: ClaimModes
 
@@ -41,8 +39,6 @@ def read_storage_class(raw: Mapping[str, Any]) -> StorageClass:
     name = name_of(raw)
     return StorageClass(
         name=name,
-        provisioner=str(raw.get("provisioner") or ""),
-        is_default=annotations_of(raw).get(DEFAULT_CLASS) == "true",
         is_reserved=name in RESERVED,
         modes=_best_modes(annotations_of(raw).get(CLAIM_MODES, "")),
     )

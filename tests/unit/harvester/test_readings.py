@@ -6,8 +6,7 @@ import pytest
 
 from windrow.harvester.cloud_init_secret import build_secret, read_cloud_init_secret
 from windrow.harvester.connection import connection_problem, is_inconclusive
-from windrow.harvester.keypairs import read_key_pair
-from windrow.harvester.networks import read_network
+from windrow.harvester.references import read_key_pair, read_network
 from windrow.harvester.volumes import read_storage_class
 from windrow.kubernetes.errors import (
     CertificateError,
@@ -21,7 +20,7 @@ from windrow.kubernetes.errors import (
 )
 
 
-def test_a_network_tells_its_vlan_and_purpose() -> None:
+def test_a_network_tells_its_cluster_network_and_purpose() -> None:
     network = read_network(
         {
             "metadata": {
@@ -37,7 +36,7 @@ def test_a_network_tells_its_vlan_and_purpose() -> None:
             "spec": {"config": '{"type":"bridge","vlan":100}'},
         }
     )
-    assert (network.type, network.cluster_network, network.vlan) == ("L2VlanNetwork", "mgmt", 100)
+    assert network.cluster_network == "mgmt"
     assert network.is_ready is True
     assert network.is_for_storage
 
@@ -45,7 +44,6 @@ def test_a_network_tells_its_vlan_and_purpose() -> None:
 def test_a_network_of_which_nothing_is_said_is_neither_ready_nor_not() -> None:
     network = read_network({"metadata": {"name": "n"}, "spec": {"config": "not json"}})
     assert network.is_ready is None
-    assert network.vlan is None
 
 
 def test_a_key_pair_counts_once_validated() -> None:
@@ -55,14 +53,8 @@ def test_a_key_pair_counts_once_validated() -> None:
     assert read_key_pair(raw).is_validated
 
 
-def test_the_default_class_and_harvesters_own_are_known() -> None:
-    raw = {
-        "metadata": {
-            "name": "harvester-longhorn",
-            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-        }
-    }
-    assert read_storage_class(raw).is_default
+def test_harvesters_own_storage_classes_are_known() -> None:
+    assert not read_storage_class({"metadata": {"name": "harvester-longhorn"}}).is_reserved
     assert read_storage_class({"metadata": {"name": "longhorn-static"}}).is_reserved
 
 

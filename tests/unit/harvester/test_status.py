@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.core.json import dumps
-from windrow.harvester.hosts import Host
+from windrow.harvester.references import Host
 from windrow.harvester.status import (
     InvalidVmStatus,
     MachineStatus,

@@ -251,7 +251,7 @@ def test_a_vm_is_read_back() -> None:
         "conditions": [{"type": "Failure", "status": "True", "message": "no quota"}],
     }
     vm = read_vm(raw)
-    assert (vm.uid, vm.machine_uid, vm.cluster_uid, vm.guest_cluster) == ("u-1", "m-1", "cluster-1", "c1")
+    assert (vm.uid, vm.machine_uid, vm.cluster_uid) == ("u-1", "m-1", "cluster-1")
     assert (vm.status, vm.observed_run_strategy, vm.start_requested, vm.failure) == (
         "Starting",
         "RerunOnFailure",

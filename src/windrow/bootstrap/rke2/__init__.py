@@ -16,9 +16,8 @@ from windrow.bootstrap.cloud_config import File, render_document, scrub
 from windrow.bootstrap.install_unit import BOOT_COMMANDS, RUN_COMMANDS, list_install_files
 from windrow.bootstrap.pki import list_ca_files
 from windrow.bootstrap.registries import render_registries
-from windrow.bootstrap.rke2.charts import chart_configs, credential_secret, harvester_values
+from windrow.bootstrap.rke2.charts import chart_configs, credential_secret, find_charts, harvester_values
 from windrow.bootstrap.rke2.flags import MANAGED, SERVER_ONLY, check_config
-from windrow.bootstrap.rke2.versions import find_charts
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec
 from windrow.bootstrap.tokens import agent_token, server_token
 from windrow.core import yaml

@@ -1,4 +1,4 @@
-"""The configuration keys that RKE2 supports, as of `AS_OF`, and warnings about others.
+"""The configuration keys that RKE2 supports, as of August 2026, and warnings about others.
 
 An unknown key stops the service at its start. It is kept all the same, with a warning, since it may be newer than this
 list. From RKE2's own command-line definitions.
@@ -12,7 +12,6 @@ from typing import Any
 from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG, CLOUD_PROVIDER_NAME
 from windrow.core.version import Version
 
-AS_OF = "2026-08"
 NEWEST_LINE = (1, 36)
 
 # Servers and agents.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from windrow.bootstrap.client_cert import issue_client_config
 from windrow.bootstrap.guest_account import GuestAccount, find_kubeconfig
-from windrow.bootstrap.pki import new_cluster_secrets
+from windrow.bootstrap.pki import issue_client_config, new_cluster_secrets
 from windrow.client.client import Client
 from windrow.clusters.api import names
 from windrow.clusters.api.kinds import MACHINE

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 
-from windrow.bootstrap.client_cert import issue_client_config
+from windrow.bootstrap.pki import issue_client_config
 from windrow.bootstrap.spec import ClusterSecrets
 from windrow.client.client import Client
 from windrow.client.informer import Informer

@@ -20,7 +20,7 @@ from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import Clock, sleep
 from windrow.core.rng import Rng
 from windrow.harvester import names
-from windrow.harvester.hosts import Host, read_host
+from windrow.harvester.references import Host, read_host
 from windrow.harvester.resources import VM, VMI
 from windrow.harvester.status import read_vm_status
 from windrow.harvester.vmis import Vmi, read_vmi

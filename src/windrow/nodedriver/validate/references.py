@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from windrow.harvester.images import Image, read_image
-from windrow.harvester.keypairs import KeyPair, read_key_pair
-from windrow.harvester.networks import Network, read_network
 from windrow.harvester.problems import Problem
+from windrow.harvester.references import Image, KeyPair, Network, read_image, read_key_pair, read_network
 from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
 from windrow.harvester.volumes import ClaimModes, StorageClass, read_storage_class
 from windrow.kubernetes import requests

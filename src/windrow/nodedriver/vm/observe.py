@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windrow.harvester.cloud_init_secret import secret_ref
-from windrow.harvester.hosts import Host, read_host
+from windrow.harvester.references import Host, read_host
 from windrow.harvester.resources import VMI
 from windrow.harvester.status import MachineStatus, read_vm_status
 from windrow.harvester.vmis import Vmi, read_vmi

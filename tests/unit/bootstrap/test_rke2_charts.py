@@ -1,6 +1,6 @@
 import pytest
 
-from windrow.bootstrap.rke2.versions import BUNDLED, Charts, find_charts, list_version_conflicts
+from windrow.bootstrap.rke2.charts import BUNDLED, Charts, find_charts
 from windrow.core.version import Version
 
 
@@ -39,20 +39,3 @@ def test_charts_read_a_secret_from_their_versions_on() -> None:
     assert Charts((0, 2, 12), (0, 1, 8)).cloud_provider_reads_secret
     assert not Charts((0, 2, 12), (0, 1, 8)).csi_driver_reads_secret
     assert Charts((0, 2, 12), (0, 1, 9)).csi_driver_reads_secret
-
-
-@pytest.mark.parametrize(
-    ("rke2", "harvester", "words"),
-    [
-        ("v1.35.1+rke2r1", "v1.8.2", []),
-        ("v1.27.3+rke2r1", "v1.1.3", ["needs Harvester 1.2"]),
-        ("v1.30.6+rke2r1", "v1.3.2", ["cannot attach volumes"]),
-        ("v1.30.6+rke2r1", "v1.4.0", []),
-        ("v1.20.1+rke2r1", "v1.8.2", ["older than any"]),
-    ],
-)
-def test_pairs_known_not_to_work_are_named(rke2: str, harvester: str, words: list[str]) -> None:
-    conflicts = list_version_conflicts(Version.parse(rke2), Version.parse(harvester))
-
-    assert len(conflicts) == len(words)
-    assert all(word in conflict for word, conflict in zip(words, conflicts, strict=True))

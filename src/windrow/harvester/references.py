@@ -1,4 +1,4 @@
-"""VirtualMachineImage: is it ready, is it a disk, and which storage class clones it."""
+"""What a machine refers to on Harvester: images, networks, key pairs, and the host that it runs on."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from windrow.harvester.names import IMAGE_TYPE
-from windrow.harvester.resources import IMAGE
-from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import labels_of, nested
+from windrow.harvester.names import CLUSTER_NETWORK, IMAGE_TYPE, NETWORK_READY, REGION, STORAGE_NETWORK, ZONE
+from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
+from windrow.kubernetes.conditions import find_condition, is_true
+from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested
 from windrow.kubernetes.resources import ObjectRef, ref_of
 
 _TYPES = {"iso": True, "raw_qcow2": False}
@@ -19,7 +19,7 @@ _ENDINGS = {".iso": True, ".qcow2": False, ".qcow": False, ".img": False, ".raw"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One image. `is_iso` is None where it is unknown; `failure` is Harvester's text about a failed import."""
+    """A VirtualMachineImage. `is_iso` is None where it is unknown; `failure` is Harvester's text about a failed import."""
 
     ref: ObjectRef
     display_name: str
@@ -72,3 +72,60 @@ def is_iso(raw: Mapping[str, Any]) -> bool | None:
             if text.lower().endswith(ending):
                 return iso
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A NetworkAttachmentDefinition: a VLAN. `is_ready` is None where the label is missing."""
+
+    ref: ObjectRef
+    cluster_network: str
+    is_ready: bool | None
+    is_for_storage: bool
+
+
+def read_network(raw: Mapping[str, Any]) -> Network:
+    labels = labels_of(raw)
+    return Network(
+        ref=ref_of(NETWORK, dict(raw)),
+        cluster_network=labels.get(CLUSTER_NETWORK, ""),
+        is_ready={"true": True, "false": False}.get(labels.get(NETWORK_READY, "")),
+        is_for_storage=annotations_of(raw).get(STORAGE_NETWORK) == "true",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """An SSH public key that Harvester keeps under a name. The VM's creator has to inject it."""
+
+    ref: ObjectRef
+    public_key: str
+    is_validated: bool
+
+
+def read_key_pair(raw: Mapping[str, Any]) -> KeyPair:
+    return KeyPair(
+        ref=ref_of(KEY_PAIR, dict(raw)),
+        public_key=nested(raw, "spec", "publicKey", default=""),
+        is_validated=is_true(nested(raw, "status", "conditions"), "validated"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A node of Harvester, which a namespaced credential cannot read. Heartbeats do not change this reading."""
+
+    name: str
+    is_ready: bool
+    zone: str
+    region: str
+
+
+def read_host(raw: Mapping[str, Any]) -> Host:
+    labels = labels_of(raw)
+    return Host(
+        name=name_of(raw),
+        is_ready=is_true(nested(raw, "status", "conditions"), "Ready"),
+        zone=labels.get(ZONE, ""),
+        region=labels.get(REGION, ""),
+    )

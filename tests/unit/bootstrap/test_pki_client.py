@@ -1,6 +1,6 @@
 from datetime import datetime, timedelta
 
-from windrow.bootstrap.client_cert import issue_client_config
+from windrow.bootstrap.pki import issue_client_config
 from windrow.bootstrap.spec import ClusterSecrets
 from windrow.core import pki
 from windrow.kubernetes.kubeconfig import parse_kubeconfig, render_kubeconfig

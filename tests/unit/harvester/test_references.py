@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.harvester.objects import a_raw_image
 
-from windrow.harvester.images import is_iso, read_image
+from windrow.harvester.references import is_iso, read_image
 
 
 def test_an_imported_image_with_a_class_is_ready() -> None:
