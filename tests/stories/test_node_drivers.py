@@ -612,7 +612,7 @@ def test_a_driver_whose_kind_a_cluster_names_is_not_removed_before_the_cluster(t
 
             assert (held.status, held.reason) == ("False", "InUse")
             assert held.message.startswith(
-                "NoopConfig is used by Cluster fleet-default/orchard; delete it first"
+                "NoopConfig is used by Clusters fleet-default/orchard; delete these Clusters first"
             )
             assert files == rig.files_of(FIRST)
             assert binary is not None
@@ -652,7 +652,7 @@ def test_a_driver_whose_machines_are_left_is_not_removed_before_them(tmp_path: P
             await rig.wait()
 
             assert (held.status, held.reason) == ("False", "InUse")
-            assert held.message.startswith("driver noop has Machine fleet-default/orchard-a-noop; wait")
+            assert held.message.startswith("driver noop has Machines fleet-default/orchard-a-noop; wait")
             assert binary is not None
             assert rig.files() == []
 

@@ -68,9 +68,9 @@ TERMINAL_REASONS: frozenset[Reason] = frozenset(
 class Fault(UserError):
     """A fault with its condition reason: raised by the step that meets it, then shown as a value in the status."""
 
-    def __init__(self, message: str, hint: str, reason: Reason = "InvalidSpec", field: str = "") -> None:
+    def __init__(self, message: str, hint: str, reason: Reason = "InvalidSpec") -> None:
         super().__init__(message, hint)
-        self.reason, self.field = reason, field
+        self.reason = reason
 
     @property
     def is_retryable(self) -> bool:
@@ -84,8 +84,8 @@ class Fault(UserError):
         return hash(_parts(self))
 
 
-def _parts(fault: Fault) -> tuple[str, str, str, str]:
-    return (fault.message, fault.hint, fault.reason, fault.field)
+def _parts(fault: Fault) -> tuple[str, str, str]:
+    return (fault.message, fault.hint, fault.reason)
 
 
 FINALIZER = "windrow.io/node-driver"
@@ -237,13 +237,8 @@ def _spec_faults(spec: Mapping[str, Any], files_allowed: bool) -> list[Fault]:
         *_display_name_faults(_text(spec, "displayName")),
     ]
     if spec.get("builtin") is True and not faults:
-        faults.append(
-            Fault(
-                "spec.builtin is true, but only harvester is built in",
-                "remove it",
-                field="spec.builtin",
-            )
-        )
+        message = "spec.builtin is true, but only harvester is built in"
+        faults.append(Fault(message, "remove it"))
     return faults
 
 
@@ -251,7 +246,7 @@ def find_url_faults(url: str, *, files_allowed: bool) -> list[Fault]:
     """Faults of a driver's URL; at most one."""
 
     def fault(message: str, hint: str) -> list[Fault]:
-        return [Fault(message, hint, field="spec.url")]
+        return [Fault(message, hint)]
 
     if not url:
         return fault("spec.url is empty", "set the https URL of the driver")
@@ -265,8 +260,14 @@ def find_url_faults(url: str, *, files_allowed: bool) -> list[Fault]:
         host, _ = parts.hostname, parts.port
     except ValueError:
         return fault("spec.url is no URL", "write it as https://HOST/PATH")
+    if parts.scheme == "file" and not files_allowed:
+        return fault(
+            "spec.url is a file URL, which is not allowed here",
+            "serve it over https, or start the manager with --allow-file-urls",
+        )
     if parts.scheme == "file":
-        return _file_faults(parts.netloc, parts.path, files_allowed, fault)
+        is_absolute = parts.netloc in ("", "localhost") and parts.path.startswith("/")
+        return [] if is_absolute else fault("spec.url has no absolute path", "write it as file:///PATH")
     if parts.scheme != "https":
         return fault(
             f"spec.url has the scheme {parts.scheme or '(none)'}, but only https is supported",
@@ -279,19 +280,6 @@ def find_url_faults(url: str, *, files_allowed: bool) -> list[Fault]:
             "spec.url contains a user name or password, visible to every reader of the object",
             "serve the driver without credentials, or by a signed URL",
         )
-    return []
-
-
-def _file_faults(host: str, path: str, files_allowed: bool, fault: Any) -> list[Fault]:
-    if not files_allowed:
-        return list(
-            fault(
-                "spec.url is a file URL, which is not allowed here",
-                "serve it over https, or start the manager with --allow-file-urls",
-            )
-        )
-    if host not in ("", "localhost") or not path.startswith("/"):
-        return list(fault("spec.url has no absolute path", "write it as file:///PATH"))
     return []
 
 
@@ -308,14 +296,14 @@ def find_checksum_faults(checksum: str) -> list[Fault]:
         message, hint = f"spec.checksum has {length} digits, but a SHA-256 has 64", "copy all of it"
     else:
         return []
-    return [Fault(message, hint or "set the SHA-256 of the file (sha256sum FILE)", field="spec.checksum")]
+    return [Fault(message, hint or "set the SHA-256 of the file (sha256sum FILE)")]
 
 
 def _display_name_faults(name: str) -> list[Fault]:
     if len(name) <= MAX_DISPLAY_NAME:
         return []
     message = f"spec.displayName has {len(name)} characters, but Rancher accepts at most {MAX_DISPLAY_NAME}"
-    return [Fault(message, "shorten it", field="spec.displayName")]
+    return [Fault(message, "shorten it")]
 
 
 def _text(spec: Mapping[str, Any], key: str) -> str:

@@ -43,7 +43,6 @@ _ELF_MACHINES = {
 }
 _MACH_MACHINES = {0x0100_0007: "x86_64", 0x0100_000C: "aarch64"}
 _ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
-PT_INTERP = 3
 _SYSTEMS = {"linux": "Linux", "darwin": "macOS"}
 
 
@@ -96,30 +95,6 @@ def _canonical(machine: str) -> str:
     return _ALIASES.get(machine.lower(), machine.lower())
 
 
-def find_loader(path: Path) -> str:
-    """The loader (of the C library) of a dynamic 64-bit ELF program, "" where it names none."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(64)
-            if not head.startswith(ELF) or head[4:6] != b"\x02\x01":
-                return ""
-            (table,) = struct.unpack_from("<Q", head, 32)
-            size, count = struct.unpack_from("<HH", head, 54)
-            for number in range(min(count, 64)):
-                file.seek(table + number * size)
-                entry = file.read(56)
-                if len(entry) == 56 and struct.unpack_from("<I", entry)[0] == PT_INTERP:
-                    offset, length = (
-                        struct.unpack_from("<Q", entry, 8)[0],
-                        struct.unpack_from("<Q", entry, 32)[0],
-                    )
-                    file.seek(offset)
-                    return file.read(min(length, 200)).rstrip(b"\0").decode("ascii", "replace")
-    except (OSError, struct.error):
-        pass
-    return ""
-
-
 PREFIX = "docker-machine-driver-"
 NOT_FOUND_MESSAGE = "failed to find driver in archive. There must be a file of form docker-machine-driver-*"
 
@@ -133,6 +108,7 @@ MAX_ZIP_DIRECTORY = 4 * MIB
 
 _DRIVER_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _PACK_HINT = "pack that file alone, as tar.gz or zip"
+_PACK_PROGRAM = f"pack the program itself, called {PREFIX}NAME, as tar.gz or zip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +138,7 @@ def extract(source: Path, url: str, target: IO[bytes], platform: Platform, limit
                     name = _from_tar(gzip.GzipFile(fileobj=file), target, limits)
                 case _ if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
                     name = _from_zip(file, target, limits)
-                case _ if head[257:262] == b"ustar" or _is_old_tar(head):
+                case _ if head[257:262] == b"ustar":
                     name = _from_tar(file, target, limits)
                 case _:
                     raise _unknown_format(head)
@@ -226,14 +202,10 @@ class _BoundedHeader(tarfile.TarInfo):
     # tarfile reads the map of a sparse file into memory, of any length. These are its steps for the three forms in pax
     # headers; a test notices when they get other names.
 
-    def _proc_gnusparse_00(self, *_: object) -> None:
+    def _refuse_sparse(self, *_: object) -> None:
         raise _sparse_fault()
 
-    def _proc_gnusparse_01(self, *_: object) -> None:
-        raise _sparse_fault()
-
-    def _proc_gnusparse_10(self, *_: object) -> None:
-        raise _sparse_fault()
+    _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse_sparse
 
 
 def _sparse_fault() -> Fault:
@@ -279,15 +251,6 @@ def _from_tar(file: IO[bytes] | gzip.GzipFile, target: IO[bytes], limits: Limits
                 continue
             found = _extract_member(found, member.name, content, target, limits, hints)
     return _require_one(found, hints)
-
-
-def _is_old_tar(head: bytes) -> bool:
-    """A tar of the first Unix, without a magic number: its checksum shows it."""
-    try:
-        tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
-    except tarfile.HeaderError:
-        return False
-    return True
 
 
 # -- zip ---------------------------------------------------------------------------------------------------------
@@ -372,9 +335,7 @@ def _extract_member(
 def _require_one(found: str, hints: list[str]) -> str:
     if not found:
         said = f" ({', '.join(hints[:3])})" if hints else ""
-        raise _invalid_archive(
-            NOT_FOUND_MESSAGE + said, f"pack the program itself, called {PREFIX}NAME, as tar.gz or zip"
-        )
+        raise _invalid_archive(NOT_FOUND_MESSAGE + said, _PACK_PROGRAM)
     return driver_name_of_member(found)
 
 
@@ -413,14 +374,12 @@ def _check_program(target: IO[bytes], name: str, platform: Platform) -> None:
         raise fault
 
 
+_PACK_AS_GZIP = "pack it as tar.gz: Rancher's machine image unpacks only that and zip"
 _KNOWN_FORMATS = {
     b"#!": ("a script", "drivers are programs (ELF or Mach-O); scripts are never run"),
-    b"\xfd7zXZ": ("an xz archive", "pack it as tar.gz: Rancher's machine image unpacks only that and zip"),
-    b"BZh": ("a bzip2 archive", "pack it as tar.gz: Rancher's machine image unpacks only that and zip"),
-    b"\x28\xb5\x2f\xfd": (
-        "a zstd archive",
-        "pack it as tar.gz: Rancher's machine image unpacks only that and zip",
-    ),
+    b"\xfd7zXZ": ("an xz archive", _PACK_AS_GZIP),
+    b"BZh": ("a bzip2 archive", _PACK_AS_GZIP),
+    b"\x28\xb5\x2f\xfd": ("a zstd archive", _PACK_AS_GZIP),
     b"MZ": ("a program for Windows", "use the one for this system"),
     b"<": ("a web page", "use the URL of the file itself"),
 }
@@ -430,9 +389,7 @@ def _unknown_format(head: bytes) -> Fault:
     for magic, (what, hint) in _KNOWN_FORMATS.items():
         if head.lstrip().startswith(magic):
             return _invalid_archive(f"{NOT_FOUND_MESSAGE} (the file is {what})", hint)
-    return _invalid_archive(
-        NOT_FOUND_MESSAGE, f"pack the program itself, called {PREFIX}NAME, as tar.gz or zip"
-    )
+    return _invalid_archive(NOT_FOUND_MESSAGE, _PACK_PROGRAM)
 
 
 def _invalid_archive(message: str, hint: str) -> Fault:
@@ -450,9 +407,6 @@ def _archive_faults() -> Iterator[None]:
         # Errors of the disk come through; EINVAL is a seek before the beginning of a file.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
-        raise _broken_archive(error) from error
-
-
-def _broken_archive(error: Exception) -> Fault:
-    said = one_line(str(error), 200) or type(error).__name__
-    return _invalid_archive(f"the archive is broken ({said})", "build it again, and take its new SHA-256")
+        said = one_line(str(error), 200) or type(error).__name__
+        hint = "build it again, and take its new SHA-256"
+        raise _invalid_archive(f"the archive is broken ({said})", hint) from error

@@ -35,16 +35,13 @@ from windrow.drivers.api import (
 )
 from windrow.drivers.installer import DownloadCancelled, Fetch, Installer, ReadFlags, RunBlocking, run_inline
 from windrow.drivers.plan import (
-    Activate,
     AddFinalizer,
-    Deactivate,
     DefineKind,
     Download,
     Failure,
     Install,
     NodeDriverState,
     Plan,
-    ResetBuiltIn,
     Uninstall,
     next_failure,
     plan_driver,
@@ -142,8 +139,8 @@ class NodeDriverController:
 
     async def _follow_drivers(self) -> None:
         async for before, after in self._drivers.changes():
-            for one in filter(None, (after or before,)):
-                self.controller.queue.add(one.name)
+            if changed := after or before:
+                self.controller.queue.add(changed.name)
             # A driver that was refused because of this one's name may be installable now.
             if after is None or (before is not None and before.driver_name != after.driver_name):
                 for other in self._drivers.values():
@@ -197,8 +194,8 @@ class NodeDriverController:
                 except AlreadyExists:
                     return Changed("it was created meanwhile")
             elif changes := find_changes(driver, raw):
-                reset = ResetBuiltIn(driver.name, changes, "built-in drivers are reset at every start")
-                log.warning("reset %s: %s", ", ".join(reset.fields), reset.because, nodedriver=reset.name)
+                why = "built-in drivers are reset at every start"
+                log.warning("reset %s: %s", ", ".join(changes), why, nodedriver=driver.name)
                 await self._api.patch(ref, {"spec": fixed_fields(driver)})
         await self._installer.sweep()  # the process before may have ended before its sweep
         self._built_ins_reset = True
@@ -238,16 +235,16 @@ class NodeDriverController:
 
     async def _observe_users(self, state: NodeDriverState) -> NodeDriverState:
         kind, name = state.driver.config_kind, state.driver.driver_name
-        clusters: tuple[str, ...] = ()
-        machines: tuple[str, ...] = ()
-        machine_configs: tuple[str, ...] = ()
         if kind:
             clusters = await self._list_names(CLUSTER, lambda raw: kind in read_machine_config_kinds(raw))
+            state = replace(state, clusters=clusters)
             with suppress(NotFound):  # the kind has no CRD
-                machine_configs = await self._list_names(machine_config(kind), lambda raw: True)
+                configs = await self._list_names(machine_config(kind), lambda raw: True)
+                state = replace(state, machine_configs=configs)
         if name:
             machines = await self._list_names(MACHINE, lambda raw: read_machine_driver(raw) == name)
-        return replace(state, clusters=clusters, machines=machines, machine_configs=machine_configs)
+            state = replace(state, machines=machines)
+        return state
 
     def _find_installed(self, driver: NodeDriver) -> InstalledDriver | None:
         return self._store.find(driver.checksum) if self._store.verified_path(driver.checksum) else None
@@ -275,7 +272,7 @@ class NodeDriverController:
                 return Waiting(str(plan.fault), state.failure.since, "the step is retried", plan.retry_at)
             return Refused(plan.fault.message, plan.fault.hint)
         match action:
-            case None | Activate() | Deactivate():
+            case None:
                 return SETTLED
             case AddFinalizer():
                 await self._installer.add_finalizer(raw)
@@ -288,11 +285,8 @@ class NodeDriverController:
                 except DownloadCancelled:
                     return Changed("its spec changed during the download")
                 except Fault as fault:
-                    spread = self._rng.uniform(0.9, 1.1)
-                    previous = self._failures.get(driver.name)
-                    self._failures[driver.name] = next_failure(
-                        previous, fault, replace(state, now=self._clock.now()), spread
-                    )
+                    previous, failed = self._failures.get(driver.name), replace(state, now=self._clock.now())
+                    self._failures[driver.name] = next_failure(previous, fault, failed, self._rng)
                     return Changed(str(fault))
                 if not isinstance(action, Download):
                     self._failures.pop(driver.name, None)

@@ -20,9 +20,8 @@ from windrow.client.client import Client
 from windrow.client.downloads import DEFAULT_LIMITS, MIB, DownloadFailed
 from windrow.core.clock import Clock, sleep
 from windrow.core.logs import with_values
-from windrow.core.text import collapse_whitespace
+from windrow.core.text import one_line
 from windrow.drivers.api import FINALIZER, NODE_DRIVER, Fault, NodeDriver, Reason, machine_config
-from windrow.drivers.archive import find_loader
 from windrow.drivers.plan import DefineKind, Download, Install, NodeDriverState, Uninstall
 from windrow.drivers.schema import (
     DRIVER_LABEL,
@@ -57,26 +56,25 @@ RUN_BY_HAND_HINT = "run it by hand with MACHINE_PLUGIN_TOKEN=42 and read its out
 async def probe_flags(path: Path, read_flags: ReadFlags, clock: Clock) -> tuple[Flag, ...]:
     """The create flags of the driver at `path`. Raises Fault; by then the program has ended, or was told to."""
     try:
-        return await with_timeout(clock, PROBE_TIMEOUT, read_flags(path))
+        return await run_until(read_flags(path), sleep(clock, PROBE_TIMEOUT), TimeoutError())
     except Fault:
         raise
     except Exception as error:
         raise translate_error(error, path) from error
 
 
-async def with_timeout(clock: Clock, span: timedelta, work: Awaitable[T]) -> T:
-    """The result of `work`. Raises TimeoutError after `span` by `clock`, after cancelling `work`."""
-    task = asyncio.ensure_future(work)
-    timer = asyncio.ensure_future(sleep(clock, span))
+async def run_until(work: Awaitable[T], end: Awaitable[object], error: Exception) -> T:
+    """The result of `work`. Raises `error` where `end` returns first, after cancelling `work`."""
+    task, ender = asyncio.ensure_future(work), asyncio.ensure_future(end)
     try:
-        await asyncio.wait((task, timer), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, ender), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise TimeoutError
+            raise error
         return task.result()
     finally:
-        for one in (task, timer):
+        for one in (task, ender):
             one.cancel()
-        await asyncio.gather(task, timer, return_exceptions=True)
+        await asyncio.gather(task, ender, return_exceptions=True)
 
 
 def translate_error(error: Exception, path: Path) -> Fault:
@@ -90,11 +88,9 @@ def translate_error(error: Exception, path: Path) -> Fault:
         )
     number = _errno(error) or _errno(error.__cause__)  # the plugin client wraps OSError
     if number == errno.ENOENT:
-        loader = find_loader(path)
+        missing = "needs a loader (of the C library) that does not exist here"
         return Fault(
-            f"{name} needs the loader {loader}, which does not exist here"
-            if loader
-            else f"{name} does not exist",
+            f"{name} {missing if path.exists() else 'does not exist'}",
             "use a build that is linked statically, or for the C library of this system",
             "NotExecutable",
         )
@@ -111,8 +107,7 @@ def translate_error(error: Exception, path: Path) -> Fault:
             "NotExecutable",
         )
     text = str(getattr(error, "message", "")) or str(error) or type(error).__name__
-    text = collapse_whitespace(text)[:MESSAGE_LIMIT]
-    text = text.removeprefix("plugin ")
+    text = one_line(text, MESSAGE_LIMIT).removeprefix("plugin ")
     if not text.startswith(name):
         text = f"cannot read the create flags of {name}: {text}"
     if _NOT_A_DRIVER.search(text):
@@ -175,12 +170,8 @@ class Installer:
         download = self._downloads.get(driver.name) if driver is not None else None
         if download is None:
             return
-        if (
-            after is None
-            or after.is_deleting
-            or not after.is_requested
-            or (after.url, after.checksum) != download.source
-        ):
+        is_wanted = after is not None and after.is_requested and not after.is_deleting
+        if after is None or not is_wanted or (after.url, after.checksum) != download.source:
             download.cancelled.set()
 
     async def add_finalizer(self, raw: Raw) -> None:
@@ -221,20 +212,10 @@ class Installer:
             await self._run_blocking(lambda: copy_file(action.url, write))
             return
         download = self._downloads[driver.name] = _ActiveDownload((action.url, action.checksum))
-        waits = [
-            asyncio.ensure_future(self._fetch(action.url, write)),
-            asyncio.ensure_future(download.cancelled.wait()),
-        ]
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            if not waits[0].done():
-                raise DownloadCancelled
-            waits[0].result()
+            await run_until(self._fetch(action.url, write), download.cancelled.wait(), DownloadCancelled())
         finally:
             del self._downloads[driver.name]
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
 
     async def _define_kind(self, state: NodeDriverState, action: DefineKind) -> None:
         installed = action.installed
@@ -285,20 +266,13 @@ class Installer:
         """Orphaned CRDs: one is applied before the status of its NodeDriver, which may be deleted in between."""
         for crd in await self._api.list(CRD, labels=DRIVER_LABEL):
             checksum = find_source_checksum(crd)
-            if (
-                checksum is None
-                or is_deleting(crd)
-                or labels_of(crd)[DRIVER_LABEL] in names
-                or checksum in digests
-            ):
+            is_used = labels_of(crd)[DRIVER_LABEL] in names or checksum in digests
+            if checksum is None or is_deleting(crd) or is_used:
                 continue
             if not await self._api.list(machine_config(crd["spec"]["names"]["kind"])):
-                await self._delete_kind(crd)
+                with suppress(NotFound, Conflict):
+                    await self._api.delete(CRD.ref(name_of(crd)), uid=uid_of(crd))
                 log.info("deleted an orphaned CRD", customresourcedefinition=name_of(crd))
-
-    async def _delete_kind(self, crd: Raw) -> None:
-        with suppress(NotFound, Conflict):
-            await self._api.delete(CRD.ref(name_of(crd)), uid=uid_of(crd))
 
 
 def copy_file(url: str, write: Callable[[bytes], None], limit: int = DEFAULT_LIMITS.bytes) -> None:

@@ -1,6 +1,6 @@
 """Plans the next action for one NodeDriver from its observed state. Pure.
 
-    absent ─ AddFinalizer ─> Download ─> Install ─> DefineKind ─> applied ─ Activate / Deactivate ─> settled
+    absent ─ AddFinalizer ─> Download ─> Install ─> DefineKind ─> settled
                             (verified)  (unpacked) (flags read, CRD applied)
 
 One action at a time: each leaves a result that the next reconcile observes, on disk or in the API, so that a crash
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
+from windrow.controller.controller import Backoff
+from windrow.core.rng import Rng
 from windrow.drivers.api import DELETED_MESSAGE, Fault, NodeDriver, redact_url
 from windrow.drivers.schema import is_current, is_generated, machine_config_kind, schema_source
 from windrow.drivers.store import InstalledDriver
@@ -95,16 +97,6 @@ class DefineKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Activate:
-    because: str
-
-
-@dataclass(frozen=True, slots=True)
-class Deactivate:
-    because: str
-
-
-@dataclass(frozen=True, slots=True)
 class Uninstall:
     """Remove the files, the CRD unless objects of it exist, and our finalizer."""
 
@@ -113,21 +105,12 @@ class Uninstall:
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResetBuiltIn:
-    """Reset the fixed fields of a built-in NodeDriver, at start. `fields` are those that differ."""
-
-    name: str
-    fields: tuple[str, ...]
-    because: str
-
-
-Action = AddFinalizer | Download | Install | DefineKind | Activate | Deactivate | Uninstall
+Action = AddFinalizer | Download | Install | DefineKind | Uninstall
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next action, or the fault that prevents one. At most one of the two is set."""
+    """The next action, or the fault that prevents one; neither where the spec is fulfilled."""
 
     action: Action | None = None
     fault: Fault | None = None
@@ -143,7 +126,7 @@ def plan_driver(state: NodeDriverState) -> Plan:
     if driver.is_deleting:
         return _plan_removal(state)
     if driver.built_in_kind or not driver.is_requested:
-        return _plan_activation(driver)
+        return SETTLED
     if driver.faults:
         return Plan(fault=driver.faults[0])
     if (failure := _current_failure(state)) is not None:
@@ -180,7 +163,7 @@ def _plan_install(state: NodeDriverState) -> Plan:
     ):
         because = f"the CRD of {driver.config_kind} differs from the driver's create flags"
         return Plan(DefineKind(state.installed, because))
-    return _plan_activation(driver)
+    return SETTLED
 
 
 def _install_reason(state: NodeDriverState) -> str:
@@ -193,11 +176,6 @@ def _install_reason(state: NodeDriverState) -> str:
     if checksum != driver.checksum:
         return f"its checksum changed from {checksum[:12]}…"
     return "its binary is not on disk as it was installed"
-
-
-def _plan_activation(driver: NodeDriver) -> Plan:
-    """Follow `spec.active`; the status shows whether that was written already."""
-    return Plan(Activate("spec.active is true") if driver.active else Deactivate("spec.active is false"))
 
 
 def find_name_conflict(state: NodeDriverState) -> Fault | None:
@@ -237,57 +215,34 @@ def _plan_removal(state: NodeDriverState) -> Plan:
         return SETTLED
     kind = driver.config_kind
     if state.clusters:
-        return Plan(fault=in_use_fault(kind, state.clusters))
+        hint = "delete these Clusters first; the driver is needed to remove their machines"
+        return Plan(fault=_in_use(f"{kind} is used by Clusters", state.clusters, hint))
     if state.machines:
-        return Plan(fault=_machines_exist_fault(driver.driver_name, state.machines))
+        # No Cluster names the kind, but pools that moved to another kind still remove theirs.
+        hint = "wait until these Machines are deleted, or delete them; the driver is needed to remove them"
+        return Plan(fault=_in_use(f"driver {driver.driver_name} has Machines", state.machines, hint))
     because = DELETED_MESSAGE + (
         f"; the CRD of {kind} stays, because objects of it exist" if state.machine_configs else ""
     )
     return Plan(Uninstall(kind, bool(state.machine_configs), because))
 
 
-def in_use_fault(kind: str, clusters: tuple[str, ...]) -> Fault:
-    """The Fault of a deleted driver that Clusters use: its machines could not be removed any more."""
-    several = len(clusters) > 1
-    return Fault(
-        f"{kind} is used by Cluster{'s' * several} {_join_names(clusters)}",
-        f"delete {'them' if several else 'it'} first; the driver is needed to remove {'their' if several else 'its'} machines",
-        "InUse",
-    )
-
-
-def _machines_exist_fault(driver: str, machines: tuple[str, ...]) -> Fault:
-    """The Fault of a deleted driver whose machines exist although no Cluster names its kind: pools that moved to
-    another kind still remove theirs."""
-    several = len(machines) > 1
-    return Fault(
-        f"driver {driver} has Machine{'s' * several} {_join_names(machines)}",
-        f"wait until {'they are' if several else 'it is'} deleted, or delete {'them' if several else 'it'}; "
-        f"the driver is needed to remove {'them' if several else 'it'}",
-        "InUse",
-    )
-
-
-def _join_names(objects: tuple[str, ...]) -> str:
-    return ", ".join(objects[:3]) + (f" and {len(objects) - 3} more" if len(objects) > 3 else "")
+def _in_use(subject: str, users: tuple[str, ...], hint: str) -> Fault:
+    more = f" and {len(users) - 3} more" if len(users) > 3 else ""
+    return Fault(f"{subject} {', '.join(users[:3])}{more}", hint, "InUse")
 
 
 # -- retries -----------------------------------------------------------------------------------------------------
 
-RETRY_INITIAL = timedelta(seconds=5)
-RETRY_MAX = timedelta(minutes=10)
+RETRY = Backoff(timedelta(seconds=5), timedelta(minutes=10))
 
 
-def next_failure(previous: Failure | None, fault: Fault, state: NodeDriverState, jitter: float) -> Failure:
-    """The failure to record: the first retry after 5 s, doubling up to 10 min, times `jitter`."""
-    is_repeat = (
-        previous is not None and previous.inputs == state.inputs and previous.fault.reason == fault.reason
-    )
-    count = previous.count + 1 if previous is not None and is_repeat else 1
-    since = previous.since if previous is not None and is_repeat else state.now
-    wait = min(RETRY_INITIAL * 2 ** min(count - 1, 16), RETRY_MAX) * jitter
+def next_failure(previous: Failure | None, fault: Fault, state: NodeDriverState, rng: Rng) -> Failure:
+    """The failure to record; it counts on where `previous` was of the same inputs and reason."""
+    if previous is not None and previous.inputs == state.inputs and previous.fault.reason == fault.reason:
+        count, since = previous.count + 1, previous.since
+    else:
+        count, since = 1, state.now
     # Whole seconds, as the status shows them.
-    retry_at = (
-        (state.now + wait).replace(microsecond=0) + timedelta(seconds=1) if fault.is_retryable else None
-    )
-    return Failure(fault, state.inputs, count, since, retry_at)
+    retry_at = (state.now + RETRY.delay(count, rng)).replace(microsecond=0) + timedelta(seconds=1)
+    return Failure(fault, state.inputs, count, since, retry_at if fault.is_retryable else None)

@@ -11,15 +11,7 @@ from windrow.core.clock import Clock, format_time
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.drivers.api import DELETED_MESSAGE, NODE_DRIVER, Fault, NodeDriver, Reason, redact_url
-from windrow.drivers.plan import (
-    AddFinalizer,
-    Deactivate,
-    DefineKind,
-    Download,
-    Install,
-    NodeDriverState,
-    Plan,
-)
+from windrow.drivers.plan import AddFinalizer, DefineKind, Download, Install, NodeDriverState, Plan
 from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
 from windrow.kubernetes.objects import Raw, is_deleting
 from windrow.kubernetes.patches import make_merge_patch
@@ -42,11 +34,11 @@ def fault_message(plan: Plan) -> str:
 
 def derive_status(state: NodeDriverState, plan: Plan) -> dict[str, Any]:
     """The controller's fields of `status`. None removes a field."""
-    status: dict[str, Any] = dict(_identity_fields(state, plan))
     conditions = state.driver.status.get("conditions")
     for one in (_downloaded(state, plan), _installed(state, plan), *_active(state, plan)):
         conditions = set_condition(conditions, one, state.now)
-    return {**status, "observedGeneration": state.driver.generation, "conditions": conditions}
+    fields = _identity_fields(state, plan)
+    return {**fields, "observedGeneration": state.driver.generation, "conditions": conditions}
 
 
 def _identity_fields(state: NodeDriverState, plan: Plan) -> dict[str, str | None]:
@@ -76,11 +68,6 @@ def render_installed(state: NodeDriverState, action: DefineKind, kind: str) -> d
     }
 
 
-def summary_condition(state: NodeDriverState, plan: Plan) -> Condition:
-    """The condition that summarizes the status: Active."""
-    return _active(state, plan)[0]
-
-
 # -- the conditions ----------------------------------------------------------------------------------------------
 
 
@@ -93,10 +80,10 @@ def _downloaded(state: NodeDriverState, plan: Plan) -> Condition:
     if isinstance(plan.action, AddFinalizer | Download):
         message = f"downloading {redact_url(driver.url)}, because {_download_reason(state, plan)}"
         return Condition(DOWNLOADED, "Unknown", "Downloading", message)
-    if isinstance(plan.action, Deactivate) and not driver.applied[1]:
-        return Condition(DOWNLOADED, "Unknown", "NotActive", "not downloaded while spec.active is false")
     if driver.is_deleting and not driver.applied[1]:
         return Condition(DOWNLOADED, "Unknown", "Deleting", DELETED_MESSAGE)
+    if not driver.is_requested and not driver.applied[1]:
+        return Condition(DOWNLOADED, "Unknown", "NotActive", "not downloaded while spec.active is false")
     return Condition(DOWNLOADED, "True", "Downloaded", f"from {redact_url(driver.url)}")
 
 
@@ -127,11 +114,8 @@ def _active_state(state: NodeDriverState, plan: Plan) -> tuple[ConditionStatus, 
     driver, fault = state.driver, plan.fault
     usable = driver.is_usable and not _lost_name(state, plan)
     if fault is not None and usable:
-        return (
-            "True",
-            "UpdateFailed",
-            f"{fault_message(plan)}; {_current_source(driver)} stays in use",
-        )
+        message = f"{fault_message(plan)}; {_current_source(driver)} stays in use"
+        return "True", "UpdateFailed", message
     if fault is not None:
         return "False", fault.reason, fault_message(plan)
     if driver.is_deleting:
@@ -182,8 +166,7 @@ class StatusWriter:
     async def write(self, raw: Raw, state: NodeDriverState, plan: Plan) -> Raw:
         """Patch the status where it changed. Returns the current object."""
         status = derive_status(state, plan)
-        before = dict(state.driver.status)
-        had = {key: before[key] for key in status if key in before}
+        had = {key: value for key, value in state.driver.status.items() if key in status}
         change = make_merge_patch(had, {key: value for key, value in status.items() if value is not None})
         if not change or (is_deleting(raw) and not state.driver.has_finalizer):
             return raw
@@ -193,7 +176,7 @@ class StatusWriter:
         return raw
 
     async def _record_event(self, state: NodeDriverState, plan: Plan) -> None:
-        condition = summary_condition(state, plan)
+        condition, _ = _active(state, plan)
         message = str(plan.fault) if plan.fault is not None else condition.message
         content = (condition.status, condition.reason, message)
         is_retry = state.failure is not None and state.failure.inputs == state.inputs and plan.fault is None

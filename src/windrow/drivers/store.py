@@ -18,7 +18,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,9 +94,8 @@ class DriverStore:
                 for leftover in place.glob(f"*{PARTIAL_SUFFIX}"):
                     _remove(leftover)
             for download in self._downloads.iterdir():
-                if (
-                    self.find(download.name) is not None
-                ):  # the crash came between the last two steps of an installation
+                # The crash came between the last two steps of an installation.
+                if self.find(download.name) is not None:
                     _remove(download)
 
     # -- downloads ---------------------------------------------------------------------------------------------------
@@ -125,25 +124,23 @@ class DriverStore:
             if (found := _digest_of(source)) != digest:
                 source.unlink(missing_ok=True)
                 raise checksum_mismatch(found, digest)
-            urls = dict.fromkeys((*self._recorded_urls(digest), url))
+            before = self.find(digest)
+            urls = dict.fromkeys((*(before.urls if before is not None else ()), url))
             _remove(partial)
             partial.mkdir(mode=0o700)
             try:
                 name = self._unpack(partial, source, digest, list(urls))
-                if (previous_name := self._recorded_name(digest)) not in ("", name):
+                if (recorded := self._read_record(digest).get("name", name)) != name:
                     source.unlink()
-                    raise _name_conflict(previous_name, name)
+                    raise _name_conflict(recorded, name)
                 self._replace(partial, self._installed / digest)
             finally:
                 _remove(partial)
             source.unlink()
         installed = self.find(digest)
         if installed is None:
-            raise Fault(
-                "the driver disappeared from the disk during its installation",
-                "check the disk",
-                "StorageFailed",
-            )
+            message = "the driver disappeared from the disk during its installation"
+            raise Fault(message, "check the disk", "StorageFailed")
         return installed
 
     def _unpack(self, directory: Path, source: Path, digest: str, urls: list[str]) -> str:
@@ -173,8 +170,8 @@ class DriverStore:
         """The driver installed from that digest, as recorded; the binary itself is not read."""
         if not _DIGEST.fullmatch(digest):
             return None
+        record = self._read_record(digest)
         try:
-            record = loads((self._installed / digest / RECORD_FILE).read_bytes())
             installed = InstalledDriver(
                 digest,
                 str(record["name"]),
@@ -184,9 +181,17 @@ class DriverStore:
                 tuple(str(url) for url in record["urls"]),
             )
             same = installed.path.stat().st_size == installed.size
-        except (OSError, NotJson, LookupError, TypeError, ValueError):
+        except (OSError, LookupError, TypeError, ValueError):
             return None
         return installed if same else None
+
+    def _read_record(self, digest: str) -> Mapping[str, Any]:
+        """The record of an installation, even if the binary is gone; empty where there is none."""
+        try:
+            record = loads((self._installed / digest / RECORD_FILE).read_bytes())
+        except (OSError, NotJson):
+            return {}
+        return record if isinstance(record, dict) else {}
 
     def verified_path(self, digest: str) -> Path | None:
         """The path of the binary, if its digest is still the recorded one. It is read again only after it was touched."""
@@ -216,17 +221,6 @@ class DriverStore:
                         _remove(found)
                         removed.append(found.name)
         return sorted(set(removed))
-
-    def _recorded_urls(self, digest: str) -> tuple[str, ...]:
-        installed = self.find(digest)
-        return installed.urls if installed is not None else ()
-
-    def _recorded_name(self, digest: str) -> str:
-        """The name that it was installed under, even if the binary is gone; "" where there is no record."""
-        try:
-            return str(loads((self._installed / digest / RECORD_FILE).read_bytes())["name"])
-        except (OSError, NotJson, LookupError, TypeError):
-            return ""
 
 
 def _name_conflict(recorded: str, name: str) -> Fault:

@@ -2,28 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import struct
 from pathlib import Path
 
 import pytest
 from tests.support.clock import LoopClock, run_driven
 
 from windrow.drivers.api import Fault
-from windrow.drivers.archive import find_loader
 from windrow.drivers.installer import probe_flags, translate_error
 from windrow.protocols.dockermachine import Flag
 
 DRIVER = Path("/x/docker-machine-driver-noop")
 FLAGS = (Flag("string", "noop-a", "", "", ""),)
-
-
-def a_dynamic_elf(loader: bytes) -> bytes:
-    """An ELF with a table of two program headers, the second of which names the loader."""
-    head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHI", 2, 62, 1) + struct.pack("<QQQ", 0, 64, 0)
-    head += struct.pack("<IHHHHHH", 0, 64, 56, 2, 0, 0, 0)
-    load = struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, 0, 0, 0)
-    interp = struct.pack("<IIQQQQQQ", 3, 4, 64 + 2 * 56, 0, 0, len(loader) + 1, 0, 0)
-    return head + load + interp + loader + b"\0"
 
 
 def asked(answer: object, after: float = 0.0) -> object:
@@ -156,19 +145,11 @@ def test_a_program_that_may_be_a_driver_for_another_system_counts_as_one(how: st
 
 def test_a_missing_loader_is_named(tmp_path: Path):
     program = tmp_path / "docker-machine-driver-noop"
-    program.write_bytes(a_dynamic_elf(b"/lib/ld-musl-x86_64.so.1"))
+    program.touch()
 
     fault = translate_error(FileNotFoundError(errno.ENOENT, "no"), program)
 
     assert str(fault) == (
-        "docker-machine-driver-noop needs the loader /lib/ld-musl-x86_64.so.1, which does not exist here; "
+        "docker-machine-driver-noop needs a loader (of the C library) that does not exist here; "
         "use a build that is linked statically, or for the C library of this system"
     )
-
-
-@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"#!/bin/sh\n", a_dynamic_elf(b"")[:150]])
-def test_what_names_no_loader_has_none(tmp_path: Path, content: bytes):
-    (tmp_path / "x").write_bytes(content)
-
-    assert find_loader(tmp_path / "x") == ""
-    assert find_loader(tmp_path / "absent") == ""
