@@ -23,14 +23,14 @@ from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.executor import Executor, keep_since
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.observer import Observer, clusters_using_config, credentials_of, guest_endpoints
-from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine
-from windrow.clusters.plan.diagnosis import diagnose
+from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, Wait
+from windrow.clusters.plan.diagnosis import diagnose_all
 from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.sources.credentials import CredentialProber, SecretUsers
 from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, GuestConnection
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.machine_configs import MachineConfigs
-from windrow.clusters.state import ActionFailure, ClusterState
+from windrow.clusters.state import ActionFailure, ClusterState, MachineState
 from windrow.clusters.status import all_ready, derive_cluster, derive_machine, find_wait, is_boot_step
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Changed, Failed, Outcome, Waiting
@@ -52,7 +52,7 @@ SYNC_RETRY = timedelta(seconds=1)
 STARTUP_GRACE = timedelta(
     seconds=10
 )  # after a start: what is not reachable in this time is reported as unknown
-BOOT_STATUS_INTERVAL = timedelta(seconds=90)  # for status changes of a booting machine within one phase
+BOOT_STATUS_INTERVAL = timedelta(seconds=60)  # for what a booting machine passes through within seconds
 
 
 class ActionsFailed(Exception):
@@ -236,24 +236,27 @@ class ClusterController:
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)
         self._remember_preflight(state)
-        if self._claims_too_much(state, plan):
-            # Corrected before work that may take long; the next reconcile executes the plan.
-            await self._patch_status(state, plan, self._failures.get(state.cluster.uid, {}))
+        # Ready is withdrawn before work that may take long; the next reconcile executes the plan.
+        withdrawn = self._claims_too_much(state, plan)
+        if withdrawn:
+            failures = self._failures.get(state.cluster.uid, {})
+        else:
+            failures = self._keep_failures(state, await self._executor.execute(plan, state))
+            if plan.actions and not failures and not _only_waits_for_token(plan):
+                return Changed(f"{len(plan.actions)} actions")  # the reconcile that has nothing to do writes
+            deadline = self._find_startup_deadline(state)
+            if deadline is not None and not failures:
+                return Waiting(
+                    "Harvester and the guest API server", state.now, "the status is written", deadline
+                )
+            if plan.actions:
+                state = _without_deleted(self._context.refreshed(state), plan, failures)
+                plan = replace(plan, diagnoses=diagnose_all(state))
+        wait = find_wait(state, plan, failures)
+        due = await self._patch_status(state, plan, failures, wait)
+        if withdrawn:
             return Changed("status Ready withdrawn")
-        failures = self._keep_failures(state, await self._executor.execute(plan, state))
-        if plan.actions and not failures and not _only_waits_for_token(plan):
-            await self._patch_machine_statuses(self._context.refreshed(state), {})
-            return Changed(f"{len(plan.actions)} actions")
-        deadline = self._find_startup_deadline(state)
-        if deadline is not None and not failures:
-            return Waiting("Harvester and the guest API server", state.now, "the status is written", deadline)
-        if plan.actions:
-            state = _without_deleted(self._context.refreshed(state), plan, failures)
-            plan = replace(
-                plan, diagnoses={machine.name: diagnose(machine, state) for machine in state.machines}
-            )
-        due = await self._patch_status(state, plan, failures)
-        return self._outcome(state, plan, failures, [due, connection.grace_deadline if connection else None])
+        return _outcome(state, plan, failures, wait, [due, connection.grace_deadline if connection else None])
 
     def _remember_preflight(self, state: ClusterState) -> None:
         if state.preflight is not None and not state.has_failed_preflight:
@@ -305,72 +308,59 @@ class ClusterController:
         self._failures[state.cluster.uid] = lasting
         return lasting
 
-    async def _patch_machine_statuses(
-        self, state: ClusterState, failures: Mapping[str, ActionFailure], plan: Plan | None = None
-    ) -> datetime | None:
-        """Write the status of Machines; without `plan` only of those of which actions have learned something.
-
-        While a machine boots, only a new phase is written at once. Other changes wait for BOOT_STATUS_INTERVAL, since
-        most are overtaken by the next step within seconds; the return value is when the first of them is due.
-        """
-        unwritten = self._context.process_state.machine_statuses
-        due: list[datetime] = []
-        for machine in state.machines:
-            uid = machine.record.uid
-            if plan is None and uid not in unwritten:
-                continue
-            stored = self._machines.get(machine.record.ref) or machine.record
-            shown = plan or Plan(diagnoses={machine.name: diagnose(machine, state)})
-            wanted = derive_machine(machine, state, shown, failures)
-            change = {**unwritten.get(uid, {}), **_status_patch(stored.status, wanted)}
-            if (
-                change
-                and uid not in unwritten
-                and machine.name not in failures
-                and is_boot_step(machine, wanted)
-            ):
-                write_at = self._boot_changes.setdefault(uid, state.now) + BOOT_STATUS_INTERVAL
-                if state.now < write_at:
-                    due.append(write_at)
-                    continue
-            await self._context.patch_machine_status(machine.record, change)
-            unwritten.pop(uid, None)
-            self._boot_changes.pop(uid, None)
-        return min(due, default=None)
-
     async def _patch_status(
-        self, state: ClusterState, plan: Plan, failures: Mapping[str, ActionFailure]
+        self, state: ClusterState, plan: Plan, failures: Mapping[str, ActionFailure], wait: Wait | None
     ) -> datetime | None:
         """Write the status of the Cluster and its Machines where it has changed; when to write what is put off."""
-        due = await self._patch_machine_statuses(state, failures, plan)
+        due = [await self._patch_machine_status(machine, state, plan, failures) for machine in state.machines]
         await self._executor.record_held(plan, state)
         await self._executor.record_credential_problem(state)
-        wanted = derive_cluster(state, plan, failures)
+        wanted = derive_cluster(state, plan, wait)
         if state.cluster.has_finalizer or state.cluster.deletion_timestamp is None:
             await self._context.patch_cluster_status(state, _status_patch(state.recorded.raw, wanted))
-        return due
+        return min(filter(None, due), default=None)
 
-    def _outcome(
-        self,
-        state: ClusterState,
-        plan: Plan,
-        failures: dict[str, ActionFailure],
-        instants: Sequence[datetime | None],
-    ) -> Outcome:
-        if failures:
-            subject, failure = next(iter(failures.items()))
-            return Failed(
-                ActionsFailed(f"{subject or state.cluster.name}: {failure.message}; {failure.hint}")
-            )
-        if plan.refused:
-            until = state.now + RECHECK_INTERVAL
-            return Waiting(str(plan.refused[0]), state.now, "the preflight is repeated", until)
-        waits = [wait.until for wait in plan.waits] + [held.until for held in plan.held]
-        due = min((instant for instant in (*waits, *instants) if instant is not None), default=None)
-        wait = find_wait(state, plan, failures)
-        if wait is None and due is None:
-            return SETTLED
-        return Waiting(wait.what if wait else "", state.now, wait.then if wait else "", due)
+    async def _patch_machine_status(
+        self, machine: MachineState, state: ClusterState, plan: Plan, failures: Mapping[str, ActionFailure]
+    ) -> datetime | None:
+        """Write what was derived, and what actions have learned.
+
+        While a machine boots, only what a person waits for is written at once. The rest is overtaken by the next step
+        within seconds and waits for BOOT_STATUS_INTERVAL; the return value is when. Readings have it at once.
+        """
+        uid, unwritten = machine.record.uid, self._context.process_state.machine_statuses
+        stored = (self._machines.get(machine.record.ref) or machine.record).status
+        wanted = {**unwritten.get(uid, {}), **derive_machine(machine, state, plan, failures)}
+        change = _status_patch(stored, wanted)
+        if change and machine.name not in failures and is_boot_step(machine, stored, wanted):
+            write_at = self._boot_changes.setdefault(uid, state.now) + BOOT_STATUS_INTERVAL
+            if state.now < write_at:
+                unwritten[uid] = wanted
+                return write_at
+        await self._context.patch_machine_status(machine.record, change)
+        unwritten.pop(uid, None)
+        self._boot_changes.pop(uid, None)
+        return None
+
+
+def _outcome(
+    state: ClusterState,
+    plan: Plan,
+    failures: dict[str, ActionFailure],
+    wait: Wait | None,
+    instants: Sequence[datetime | None],
+) -> Outcome:
+    if failures:
+        subject, failure = next(iter(failures.items()))
+        return Failed(ActionsFailed(f"{subject or state.cluster.name}: {failure.message}; {failure.hint}"))
+    if plan.refused:
+        until = state.now + RECHECK_INTERVAL
+        return Waiting(str(plan.refused[0]), state.now, "the preflight is repeated", until)
+    waits = [wait.until for wait in plan.waits] + [held.until for held in plan.held]
+    due = min((instant for instant in (*waits, *instants) if instant is not None), default=None)
+    if wait is None and due is None:
+        return SETTLED
+    return Waiting(wait.what if wait else "", state.now, wait.then if wait else "", due)
 
 
 def _stopped_urls(state: ClusterState) -> set[str]:

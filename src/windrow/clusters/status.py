@@ -53,18 +53,15 @@ def derive_machine(
     return status
 
 
-def is_boot_step(machine: MachineState, wanted: Mapping[str, Any]) -> bool:
-    """Whether the new status of a machine that was never Ready differs within its phase only.
+# The phases that a booting machine passes through while all is well.
+_BOOT_PHASES = ("Provisioning", "Joining", INITIALIZING)
 
-    The first address of the init server is no such step: every other machine waits for it.
-    """
-    before = machine.record.status
-    if machine.record.was_ready or machine.is_deleting:
+
+def is_boot_step(machine: MachineState, before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether the status `wanted` of a booting machine brings neither its first address nor Ready, nor any trouble."""
+    if machine.is_deleting or not {before.get("phase"), wanted["phase"]} <= set(_BOOT_PHASES):
         return False
-    if machine.record.is_init_server and wanted.get("addresses") and not before.get("addresses"):
-        return False
-    fields = ("phase", "nodeRef")
-    return all(before.get(field) == wanted.get(field, before.get(field)) for field in fields)
+    return bool(before.get("addresses")) or not wanted.get("addresses")
 
 
 def _machine_conditions(
@@ -148,10 +145,9 @@ def _render_wait(wait: Wait | None, before: Mapping[str, Any], state: ClusterSta
 # -- the cluster -------------------------------------------------------------------------------------------------
 
 
-def derive_cluster(state: ClusterState, plan: Plan, failures: Failures) -> dict[str, Any]:
+def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[str, Any]:
     """The derived fields of a Cluster's status. The fields of `RecordedStatus` belong to actions."""
     before = state.recorded.raw
-    wait = find_wait(state, plan, failures)
     ready = _ready_condition(state, plan, wait)
     conditions = before.get("conditions")
     for condition in _conditions(state, plan, ready):

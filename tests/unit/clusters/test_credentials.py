@@ -7,7 +7,7 @@ from tests.unit.clusters.builders import SERVER, a_cluster, a_machine, a_pool, l
 
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import CredentialProblem
-from windrow.clusters.status import derive_cluster
+from windrow.clusters.status import derive_cluster, find_wait
 
 SERVERS = a_pool("servers", 1, SERVER)
 REFUSED = CredentialProblem(
@@ -22,7 +22,8 @@ def told(shut, **rest):
     seen = replace(
         look(a_cluster(SERVERS), [unknown(a_machine("s1", SERVERS))], **rest), credential_problems=shut
     )
-    return derive_cluster(seen, plan_cluster(seen), {})
+    plan = plan_cluster(seen)
+    return derive_cluster(seen, plan, find_wait(seen, plan, {}))
 
 
 @pytest.mark.parametrize("shut", [REFUSED, UNREACHED])

@@ -112,7 +112,7 @@ CASES = {
         nodeless(W1),
         "Provisioning",
         "waiting",
-        "VirtualMachine default/w1 (10.0.0.1) to register as a Node",
+        "VirtualMachine default/w1 (10.0.0.1) to join the cluster",
     ),
 }
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.unit.clusters.builders import (
     ALL_ROLES,
     NOON,
@@ -11,6 +12,7 @@ from tests.unit.clusters.builders import (
     a_machine,
     a_newborn,
     a_pool,
+    leaving,
     look,
     minutes,
     missing,
@@ -27,7 +29,7 @@ from tests.unit.clusters.builders import (
 
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState
-from windrow.clusters.status import derive_cluster, derive_machine, is_boot_step
+from windrow.clusters.status import derive_cluster, derive_machine, find_wait, is_boot_step
 from windrow.core.clock import format_time
 from windrow.kubernetes.conditions import find_condition
 from windrow.machines.port import Problem
@@ -42,7 +44,8 @@ def seen_with(*workers: MachineState, **rest: Any) -> ClusterState:
 
 
 def status(seen: ClusterState, **troubles: ActionFailure) -> dict[str, Any]:
-    return derive_cluster(seen, plan_cluster(seen), troubles)
+    plan = plan_cluster(seen)
+    return derive_cluster(seen, plan, find_wait(seen, plan, troubles))
 
 
 def machine_status(machine: MachineState, **rest: Any) -> dict[str, Any]:
@@ -213,36 +216,49 @@ def test_each_step_of_a_machine_has_its_phase_and_its_sentence():
     assert phase(unordered(W1)) == ("Pending", "Harvester to accept VirtualMachine default/w1")
     assert phase(sighted(newcomer, state="provisioning", addresses=(), because="claims are unbound")) == (
         "Provisioning",
-        "VirtualMachine default/w1 to run (now provisioning; claims are unbound)",
+        "VirtualMachine default/w1 to report an IP address (claims are unbound)",
     )
     assert phase(sighted(newcomer, addresses=(), because="no agent"))[0] == "Provisioning"
-    assert phase(newcomer) == ("Provisioning", "VirtualMachine default/w1 (10.0.0.1) to register as a Node")
+    assert phase(newcomer) == ("Provisioning", "VirtualMachine default/w1 (10.0.0.1) to join the cluster")
     assert phase(unknown(unready(W1), "401"))[0] == "Unknown"
     assert phase(missing(W1))[0] == "Missing"
     assert phase(stopped(W1))[0] == "Stopped"
     assert phase(unready(W1))[0] == "NotReady"
 
 
-def test_the_first_sentence_of_a_created_machine_is_true_until_it_joins():
-    created = replace(nodeless(W1), vm=None)
-    init = record_of(created, is_init_server=True)
+def test_sentences_of_a_booting_machine_stay_true_until_the_next_status_that_is_written_at_once():
+    created, starting = replace(nodeless(W1), vm=None), sighted(nodeless(W1), state="starting", addresses=())
+    init = record_of(nodeless(W1), is_init_server=True)
 
-    assert phase(created) == ("Provisioning", "VirtualMachine default/w1 to boot and register as a Node")
+    for machine in (created, starting):
+        assert phase(machine)[0] == "Provisioning"
+        assert phase(machine)[1].startswith("VirtualMachine default/w1 to report an IP address")
     seen = look(a_newborn(SERVERS), [init])
     wait = derive_machine(init, seen, plan_cluster(seen), {})["waiting"]
-    assert wait["for"] == "VirtualMachine default/w1 to boot and start the API server"
+    assert wait["for"] == "VirtualMachine default/w1 (10.0.0.1) to start the cluster"
 
 
-def test_the_init_servers_first_address_is_written_at_once_other_boot_steps_later():
-    created = {"phase": "Provisioning", "waiting": {"for": "VirtualMachine default/w1 to boot"}}
-    worker = record_of(nodeless(W1), status=created, conditions=())
-    init = record_of(worker, is_init_server=True)
-    step = {"phase": "Provisioning", "addresses": ["10.0.0.1"]}
+BOOTING = {"phase": "Provisioning"}
+ADDRESSED = {"phase": "Provisioning", "addresses": ["10.0.0.1"]}
 
-    assert is_boot_step(worker, step)
-    assert not is_boot_step(init, step)
-    assert is_boot_step(init, {"phase": "Provisioning", "addresses": []})
-    assert is_boot_step(record_of(init, status=step), step | {"waiting": {"for": "another thing"}})
+# The status before and after, and whether the change may wait.
+BOOT_STEPS = {
+    "the first status": ({}, BOOTING, False),
+    "it starts": (BOOTING, BOOTING | {"host": "host-1"}, True),
+    "the first address": (BOOTING, ADDRESSED, False),
+    "its Node": (ADDRESSED, ADDRESSED | {"phase": "Joining"}, True),
+    "its Node is Ready, not initialized": (ADDRESSED, ADDRESSED | {"phase": "Initializing"}, True),
+    "Ready": (ADDRESSED, ADDRESSED | {"phase": "Ready"}, False),
+    "its VM stops": (ADDRESSED, ADDRESSED | {"phase": "Stopped"}, False),
+}
+
+
+@pytest.mark.parametrize(("before", "wanted", "may_wait"), BOOT_STEPS.values(), ids=BOOT_STEPS)
+def test_the_first_address_and_ready_are_written_at_once_and_what_lies_between_later(
+    before, wanted, may_wait
+):
+    assert is_boot_step(nodeless(W1), before, wanted) is may_wait
+    assert not is_boot_step(leaving(nodeless(W1)), before, wanted)
 
 
 def test_a_ready_node_without_a_provider_id_waits_for_the_cloud_provider():

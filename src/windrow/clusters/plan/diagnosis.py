@@ -117,6 +117,10 @@ class Diagnosis:
 Diagnoses = Mapping[str, Diagnosis]  # by the name of the machine
 
 
+def diagnose_all(state: ClusterState) -> Diagnoses:
+    return {machine.name: diagnose(machine, state) for machine in state.machines}
+
+
 def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
     """The diagnosis of a machine, whether it is being deleted, not created yet, booting or running."""
     progress = _find_progress(machine, state)
@@ -212,6 +216,12 @@ def _apply(finding: Finding, machine: MachineState, pool: Pool, state: ClusterSt
         case "stopped-vm":
             return _stopped(machine, state)
         case "changing-vm":
+            if (
+                not machine.record.was_ready
+                and machine.vm
+                and machine.vm.state in ("provisioning", "starting")
+            ):
+                return _boot_step(machine, state)
             return _waiting(_phase_of_vm(machine), _vm_to_run(machine), next_step_of_vm(machine))
         case "starting-up":
             return _starting_up(machine, pool, state)
@@ -245,13 +255,7 @@ def _healthy(machine: MachineState, state: ClusterState) -> Diagnosis:
 
 def _unknown(machine: MachineState, state: ClusterState) -> Diagnosis:
     if machine.vm is None and not machine.record.has_joined:
-        # Harvester has accepted it a moment ago. The status keeps this sentence for a while, see `is_boot_step`: it
-        # must stay true until the machine joins.
-        if _starts_cluster(machine, state):
-            what, then = "to boot and start the API server", "the other machines join"
-        else:
-            what, then = "to boot and register as a Node", "it becomes Ready"
-        return _waiting("Provisioning", f"{machine.vm_ref} {what}", then)
+        return _boot_step(machine, state)  # Harvester has accepted it a moment ago
     why = machine.vm.because if machine.vm else "not observed yet"
     return _waiting(
         "Unknown",
@@ -318,7 +322,11 @@ def _starting_up(machine: MachineState, pool: Pool, state: ClusterState) -> Diag
 
 
 def _boot_step(machine: MachineState, state: ClusterState) -> Diagnosis:
-    """What a running machine that was never Ready has yet to reach."""
+    """What a machine that was never Ready has yet to reach.
+
+    Each sentence without Node stays true until the machine is Ready, since the status keeps it for a while, see
+    `is_boot_step`.
+    """
     node = machine.node
     if node is not None:
         why = first_clause(node.ready_message)
@@ -333,19 +341,11 @@ def _boot_step(machine: MachineState, state: ClusterState) -> Diagnosis:
             f"{machine.vm_ref} to report an IP address{f' ({why})' if why else ''}",
             "it joins the cluster",
         )
-    if _starts_cluster(machine, state):
-        return _waiting(
-            "Provisioning",
-            f"{machine.vm_ref} ({machine.address}) to start the API server",
-            "the other machines join",
-        )
-    return _waiting(
-        "Provisioning", f"{machine.vm_ref} ({machine.address}) to register as a Node", "it becomes Ready"
-    )
-
-
-def _starts_cluster(machine: MachineState, state: ClusterState) -> bool:
-    return machine.record.is_init_server and not state.recorded.initialized
+    if machine.record.is_init_server and not state.recorded.initialized:
+        what, then = "to start the cluster", "the other machines join"
+    else:
+        what, then = "to join the cluster", "it takes workloads"
+    return _waiting("Provisioning", f"{machine.vm_ref} ({machine.address}) {what}", then)
 
 
 def _joinable_since(machine: MachineState, state: ClusterState) -> datetime:

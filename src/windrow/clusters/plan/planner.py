@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from windrow.clusters.plan import bootstrap, deletion, guest_access, pools, remediation
 from windrow.clusters.plan.actions import Action, DeleteMachine, HeldDisruption, Wait
-from windrow.clusters.plan.diagnosis import Diagnoses, diagnose
+from windrow.clusters.plan.diagnosis import Diagnoses, diagnose_all
 from windrow.clusters.plan.disruptions import admit
 from windrow.clusters.state import ClusterState
 from windrow.machines.port import Problem
@@ -26,7 +26,7 @@ class Plan:
 
 def plan_cluster(state: ClusterState) -> Plan:
     """The plan for one Cluster."""
-    diagnoses = {machine.name: diagnose(machine, state) for machine in state.machines}
+    diagnoses = diagnose_all(state)
     refused = () if state.cluster.deletion_timestamp is not None else find_refusals(state)
     if state.cluster.deletion_timestamp is not None:
         partial = deletion.plan_deletion(state)
