@@ -23,7 +23,7 @@ from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.resources import CRD
 from windrow.machines.dispatch import DriverDispatch
 from windrow.machines.harvester.machines import HarvesterMachines
-from windrow.machines.port import DriverConfig, MachineStatus, Problem, ReplaceUserDataUnsupported
+from windrow.machines.port import DriverConfig, Problem, ReplaceUserDataUnsupported
 from windrow.machines.status_store import StatusStore
 
 NOOP_CONFIG = machine_config("NoopConfig")
@@ -61,7 +61,7 @@ class Hands:
     """Two drivers' machines in memory: `harvester`'s, and every other driver's."""
 
     def __init__(self, room: Simulation) -> None:
-        board: StatusStore[MachineStatus] = StatusStore()
+        board = StatusStore()
         self.harvesters = MemoryMachines(room.clock, store=board)
         self.others = MemoryMachines(room.clock, store=board)
         self.machines = DriverDispatch({"harvester": self.harvesters}, self.others, board)

@@ -24,7 +24,7 @@ from windrow.machines.port import (
     Problem,
     initial_driver_config,
 )
-from windrow.machines.status_store import StatusStore, with_since
+from windrow.machines.status_store import StatusStore
 
 Verb = Literal["check", "plan", "ensure", "power", "replace_user_data", "remove"]
 HARVESTER = "harvester-in-memory"
@@ -74,7 +74,7 @@ class MemoryMachines:
         rng: Rng | None = None,
         *,
         auto_boot: bool = True,
-        store: StatusStore[MachineStatus] | None = None,
+        store: StatusStore | None = None,
     ) -> None:
         self.calls: list[RecordedCall] = []
         self.claims: set[str] = set()  # every "namespace/name" claim that exists
@@ -83,7 +83,7 @@ class MemoryMachines:
         self._rng = rng or Rng(0)
         self._machines: dict[tuple[str, str], _Machine] = {}
         self._tracked: dict[str, DriverConfig] = {}
-        self._store: StatusStore[MachineStatus] = store if store is not None else StatusStore()
+        self._store = store if store is not None else StatusStore()
         self._failures: dict[str, list[Exception]] = {}
         self._revoked: dict[str, str] = {}
         self._problems: list[Callable[[MachineSpec], Problem | None]] = []
@@ -438,8 +438,7 @@ class MemoryMachines:
             self._put(MachineStatus(uid, name, "missing", because=f"VirtualMachine {name} not found"))
 
     def _put(self, status: MachineStatus) -> None:
-        before = self._store.get(status.machine_uid)
-        self._store.put(status.machine_uid, with_since(before, status, self._clock.now()))
+        self._store.update(status, self._clock.now())
 
 
 def _unowned_problem(machine: _Machine) -> Problem:

@@ -10,6 +10,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from windrow.core.clock import Clock
+from windrow.core.wait import wait_first
 
 K = TypeVar("K", bound=Hashable)
 
@@ -69,12 +70,4 @@ class WorkQueue(Generic[K]):
         if until is None:
             await self._changed.wait()
             return
-        tasks = [
-            asyncio.ensure_future(self._changed.wait()),
-            asyncio.ensure_future(self._clock.sleep_until(until)),
-        ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
+        await wait_first(self._clock, until - self._clock.now(), self._changed)

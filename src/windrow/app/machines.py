@@ -31,7 +31,7 @@ from windrow.machines.harvester.connections import Connect, ReadKubeconfig
 from windrow.machines.harvester.machines import HarvesterMachines
 from windrow.machines.plugin.machines import PluginMachines, PollIntervals
 from windrow.machines.plugin.process.client import open_plugin
-from windrow.machines.port import HARVESTER, Machines, MachineStatus, Problem
+from windrow.machines.port import HARVESTER, Machines, Problem
 from windrow.machines.status_store import StatusStore
 from windrow.protocols.dockermachine import Flag
 
@@ -120,7 +120,7 @@ def full_backend(
 ) -> MachineBackend:
     """Machines of every NodeDriver. `on_kind_changed` is called with each machine config kind that comes or goes."""
     drivers = _make_driver_controller(api, clock, rng, settings, on_kind_changed)
-    statuses: StatusStore[MachineStatus] = StatusStore()
+    statuses = StatusStore()
 
     async def fields(driver: str, credential: str) -> Mapping[str, str]:
         return await read_credential_fields(api, driver, credential)

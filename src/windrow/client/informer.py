@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import weakref
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, ValuesView
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from itertools import count
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from windrow.client.client import PAGE_SIZE, Client
+from windrow.client.store import Store
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock, sleep
 from windrow.core.logs import with_values
@@ -46,8 +45,6 @@ MAX_BACKOFF_S = 30.0
 # The timeoutSeconds of a watch. Random, so that watches that began together do not end together.
 WATCH_TIMEOUT_S = (240, 360)
 MIN_WATCH = timedelta(seconds=1)
-
-Change = tuple[V | None, V | None]
 
 
 class Cache(Protocol[V_co]):
@@ -75,11 +72,11 @@ class Cache(Protocol[V_co]):
         ...
 
 
-class Informer(Generic[V]):
+class Informer(Store[V]):
     """All objects of one kind in one namespace ("" for all), by ObjectRef, as `read` reads them. Implements Cache.
 
     `read` returns None to leave an object out; where it raises, the value before stays. `on_error` is called with each
-    new error of the server, and with None when it is over. Lists are read `page_size` objects at a time: a page of
+    new error of the server, and with None when it is over, `on_state` whenever `is_watching` or `error` changes. Lists are read `page_size` objects at a time: a page of
     whole objects is in memory meanwhile. With `raise_refusals`, `run` raises a refusal (400, 401, 403, 404, 405)
     instead of trying again: for those who wait for one thing and then end.
     """
@@ -99,7 +96,9 @@ class Informer(Generic[V]):
         *,
         raise_refusals: bool = False,
         max_backoff_s: float = MAX_BACKOFF_S,
+        on_state: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__()
         self.kind = kind
         self.namespace = namespace
         self._log = with_values(_log, resource=kind.group_resource, namespace=namespace or "*")
@@ -112,18 +111,14 @@ class Informer(Generic[V]):
         self._rng = rng
         self._labels = labels
         self._fields = fields
-        self._on_error = on_error
+        self._on_error, self._on_state = on_error, on_state
         self._page_size = page_size
         self._raise_refusals = raise_refusals
         self._max_backoff_s = max_backoff_s
-        self._values: dict[ObjectRef, V] = {}
         self._listed = asyncio.Event()
         self._watching = False
         self._resource_version = ""
         self._failures = 0
-        self._numbers = count()
-        # Ordered, so that a simulation resumes its subscribers in the same order each time.
-        self._subscribers: weakref.WeakValueDictionary[int, _Subscriber[V]] = weakref.WeakValueDictionary()
 
     # --- the port ---------------------------------------------------------------------------------------------------
 
@@ -144,22 +139,6 @@ class Informer(Generic[V]):
         """The resource version up to which this informer has read; "" before the first list."""
         return self._resource_version
 
-    def get(self, key: Hashable) -> V | None:
-        return self._values.get(key)  # type: ignore[call-overload,no-any-return]
-
-    def values(self) -> ValuesView[V]:
-        return self._values.values()
-
-    def items(self) -> list[tuple[ObjectRef, V]]:
-        return list(self._values.items())
-
-    def changes(self) -> AsyncIterator[Change[V]]:
-        subscriber: _Subscriber[V] = _Subscriber()
-        for ref, value in self._values.items():
-            subscriber.notify(ref, None, value)
-        self._subscribers[next(self._numbers)] = subscriber
-        return subscriber
-
     # --- the work ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -170,14 +149,14 @@ class Informer(Generic[V]):
                     await self._list()
                     await self._watch_from_version()
                 except Expired:
-                    self._watching = False
+                    self._set_watching(False)
                     self._log.info("watch expired (410 Gone); listing again")
                     await self._wait_backoff()
                     self._failures += 1
                 except KubeError as error:
                     await self._handle_error(error)
         finally:
-            self._watching = False
+            self._set_watching(False)
 
     async def _list(self) -> None:
         listed: set[ObjectRef] = set()
@@ -187,9 +166,9 @@ class Informer(Generic[V]):
             listed.clear()
             version = await self._read_pages(listed, 0)
         for ref in [ref for ref in self._values if ref not in listed]:
-            self._store(ref, None)
+            self.put(ref, None)
         self._resource_version = version
-        self._watching = True
+        self._set_watching(True)
         self._listed.set()
 
     async def _read_pages(self, listed: set[ObjectRef], limit: int) -> str:
@@ -200,7 +179,7 @@ class Informer(Generic[V]):
             for raw in page.items:
                 ref = ref_of(self.kind, raw)
                 listed.add(ref)
-                self._store(ref, self._read_object(ref, raw))
+                self.put(ref, self._read_object(ref, raw))
         return version
 
     async def _watch_from_version(self) -> None:
@@ -244,7 +223,7 @@ class Informer(Generic[V]):
         if event.type == "BOOKMARK":
             return
         ref = ref_of(self.kind, event.object)
-        self._store(ref, None if event.type == "DELETED" else self._read_object(ref, event.object))
+        self.put(ref, None if event.type == "DELETED" else self._read_object(ref, event.object))
 
     def _read_object(self, ref: ObjectRef, raw: Raw) -> V | None:
         try:
@@ -253,17 +232,6 @@ class Informer(Generic[V]):
             # One malformed object must not hide the others, nor look like a deletion.
             self._log.exception("object cannot be read; its last known state is kept", object=ref)
             return self._values.get(ref)
-
-    def _store(self, ref: ObjectRef, after: V | None) -> None:
-        before = self._values.get(ref)
-        if before == after:
-            return
-        if after is None:
-            del self._values[ref]
-        else:
-            self._values[ref] = after
-        for subscriber in list(self._subscribers.values()):
-            subscriber.notify(ref, before, after)
 
     # --- errors -----------------------------------------------------------------------------------------------------
 
@@ -274,7 +242,7 @@ class Informer(Generic[V]):
     async def _handle_error(self, error: KubeError) -> None:
         if self._raise_refusals and error.status in (400, 401, 403, 404, 405):
             raise error
-        self._watching = False
+        self._set_watching(False)
         if self.error is None:
             self.error_since = self._clock.now()
         if self.error is None or self.error.message != error.message:
@@ -282,6 +250,7 @@ class Informer(Generic[V]):
             if self._on_error is not None:
                 self._on_error(error)
         self.error = error
+        self._on_state()
         self._failures += 1
         await self._wait_backoff(error.retry_after_s or 0.0)
 
@@ -292,8 +261,13 @@ class Informer(Generic[V]):
         wait = max(delay_s, retry_after_s) * self._rng.uniform(1.0, 2.0)
         await sleep(self._clock, timedelta(seconds=wait))
 
+    def _set_watching(self, watching: bool) -> None:
+        if watching != self._watching:
+            self._watching = watching
+            self._on_state()
+
     def _clear_error(self) -> None:
-        self._watching = True
+        self._set_watching(True)
         if self.error is not None:
             self._log.info("watching again")
             if self._on_error is not None:
@@ -325,31 +299,6 @@ async def watching(*informers: Informer[Any]) -> AsyncIterator[asyncio.Event]:
                 task.cancel()
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
-
-
-class _Subscriber(Generic[V]):
-    """The changes that one subscriber has not taken yet, one per object at most."""
-
-    def __init__(self) -> None:
-        self._pending: dict[ObjectRef, Change[V]] = {}
-        self._changed = asyncio.Event()
-
-    def notify(self, ref: ObjectRef, before: V | None, after: V | None) -> None:
-        first = self._pending[ref][0] if ref in self._pending else before
-        if first == after:
-            self._pending.pop(ref, None)  # the object is again as the subscriber last saw it
-        else:
-            self._pending[ref] = (first, after)
-            self._changed.set()
-
-    def __aiter__(self) -> AsyncIterator[Change[V]]:
-        return self
-
-    async def __anext__(self) -> Change[V]:
-        while not self._pending:
-            self._changed.clear()
-            await self._changed.wait()
-        return self._pending.pop(next(iter(self._pending)))
 
 
 def _is_too_large(error: KubeError) -> bool:

@@ -22,6 +22,7 @@ from windrow.core.clock import Clock, format_micro_time, sleep
 from windrow.core.duration import render_duration
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
+from windrow.core.wait import run_until
 from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, OutcomeUnknown
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import LEASE, ObjectRef
@@ -100,20 +101,9 @@ class LeaderElector:
             await sleep(self._clock, self._config.retry_period * self._rng.uniform(1.0, 2.2))
 
     async def _run_while_leading(self, work: Callable[[], Awaitable[None]]) -> None:
-        working = asyncio.ensure_future(work())
-        renewing = asyncio.ensure_future(self._renew())
-        try:
-            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            renewing.cancel()
-            was_working = not working.done()
-            working.cancel()
-            await asyncio.gather(working, renewing, return_exceptions=True)
-        if was_working:
-            raise LeadershipLost(
-                f"{self.ref} could not be renewed within {render_duration(self._config.renew_deadline)}; another process may lead now"
-            )
-        working.result()
+        limit = render_duration(self._config.renew_deadline)
+        message = f"{self.ref} could not be renewed within {limit}; another process may lead now"
+        await run_until(work(), self._renew(), LeadershipLost(message))
 
     async def _renew(self) -> None:
         """Return when the Lease is lost."""

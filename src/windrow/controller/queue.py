@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from windrow.controller.wait import wait_first
 from windrow.core.clock import Clock
+from windrow.core.wait import wait_first
 
 K = TypeVar("K", bound=Hashable)
 

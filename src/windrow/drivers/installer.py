@@ -21,6 +21,7 @@ from windrow.client.downloads import DEFAULT_LIMITS, MIB, DownloadFailed
 from windrow.core.clock import Clock, sleep
 from windrow.core.logs import with_values
 from windrow.core.text import one_line
+from windrow.core.wait import run_until
 from windrow.drivers.api import FINALIZER, NODE_DRIVER, Fault, NodeDriver, Reason, machine_config
 from windrow.drivers.plan import DefineKind, Download, Install, NodeDriverState, Uninstall
 from windrow.drivers.schema import (
@@ -61,20 +62,6 @@ async def probe_flags(path: Path, read_flags: ReadFlags, clock: Clock) -> tuple[
         raise
     except Exception as error:
         raise translate_error(error, path) from error
-
-
-async def run_until(work: Awaitable[T], end: Awaitable[object], error: Exception) -> T:
-    """The result of `work`. Raises `error` where `end` returns first, after cancelling `work`."""
-    task, ender = asyncio.ensure_future(work), asyncio.ensure_future(end)
-    try:
-        await asyncio.wait((task, ender), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise error
-        return task.result()
-    finally:
-        for one in (task, ender):
-            one.cancel()
-        await asyncio.gather(task, ender, return_exceptions=True)
 
 
 def translate_error(error: Exception, path: Path) -> Fault:

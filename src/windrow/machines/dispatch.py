@@ -23,9 +23,7 @@ class DriverDispatch:
     All of them write to `store`, so there is one view of all machines.
     """
 
-    def __init__(
-        self, adapters: Mapping[str, Machines], default: Machines, store: StatusStore[MachineStatus]
-    ) -> None:
+    def __init__(self, adapters: Mapping[str, Machines], default: Machines, store: StatusStore) -> None:
         self._adapters, self._default, self._store = dict(adapters), default, store
 
     def _adapter_for(self, driver: str) -> Machines:

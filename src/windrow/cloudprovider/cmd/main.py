@@ -13,7 +13,6 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any
 from urllib.parse import urlsplit
 
 from windrow.client.client import Client
@@ -35,6 +34,7 @@ from windrow.cloudprovider.names import ROUTE_CONTROLLER
 from windrow.cloudprovider.options import Options
 from windrow.core.clock import Clock, sleep
 from windrow.core.rng import Rng
+from windrow.core.wait import Stopped, run_until
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, ReadFile
 from windrow.kubernetes.requests import Request
 
@@ -172,17 +172,10 @@ class Program:
 
     async def _run_until_restart_needed(self) -> None:
         """Raises RestartNeeded as soon as a restart is needed, with the Lease released."""
-        running = asyncio.ensure_future(self._run_elected())
-        either: set[asyncio.Future[Any]] = {running, self._restart_reason}
         try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            was_running = not running.done()
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-        if was_running:
-            raise RestartNeeded(self._restart_reason.result())
-        running.result()
+            await run_until(self._run_elected(), asyncio.shield(self._restart_reason))
+        except Stopped:
+            raise RestartNeeded(self._restart_reason.result()) from None
 
     async def _run_elected(self) -> None:
         options = self._options

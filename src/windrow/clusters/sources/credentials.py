@@ -15,8 +15,8 @@ from windrow.clusters.api.cluster import list_secret_references
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.sources.guest_api import Connect
 from windrow.clusters.state import CredentialProblem
-from windrow.controller.wait import wait_first
 from windrow.core.clock import Clock
+from windrow.core.wait import wait_first
 from windrow.harvester.connection import connection_problem
 from windrow.kubernetes.errors import CertificateError, Forbidden, KubeError, Unauthorized
 from windrow.kubernetes.kubeconfig import ClientConfig

@@ -7,16 +7,15 @@ Workers are tasks of `run()`; the verbs (`ensure`, `power`, …) run in the call
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from windrow.client.client import Client
 from windrow.client.informer import Cache
-from windrow.controller.wait import wait_first
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
+from windrow.core.wait import wait_first
 from windrow.harvester.vms import Vm
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.resources import NAMESPACE
@@ -43,7 +42,7 @@ from windrow.machines.port import (
     Problem,
     is_synthetic_uid,
 )
-from windrow.machines.status_store import StatusStore, with_since
+from windrow.machines.status_store import StatusStore
 from windrow.nodedriver.config import Configuration, dump_driver_config, read_fields
 from windrow.nodedriver.config_json import load_driver_config
 from windrow.nodedriver.errors import Refused
@@ -59,8 +58,6 @@ from windrow.nodedriver.vm.remove import remove
 # How often a credential is read again by itself: while all is well, and while its Harvester cannot be seen.
 CREDENTIAL_CHECK_INTERVAL = timedelta(seconds=60)
 RETRY_INTERVAL = timedelta(seconds=10)
-# So many removed machines stay in the store as missing.
-REMOVED_KEPT = 1000
 
 _POWERS = {Power.ON: powers.start, Power.OFF: powers.stop, Power.RESTART: powers.restart}
 
@@ -72,7 +69,7 @@ class _CredentialWorker:
         self,
         credential: str,
         connections: Connections,
-        store: StatusStore[MachineStatus],
+        store: StatusStore,
         clock: Clock,
         rng: Rng,
     ) -> None:
@@ -80,7 +77,6 @@ class _CredentialWorker:
         self._connections, self._store, self._clock, self._rng = connections, store, clock, rng
         self._machines: dict[str, TrackedVm] = {}
         self._watchers: dict[str, VmWatcher] = {}
-        self._removed: deque[str] = deque()
         self._namespaces_changed = asyncio.Event()
         self._wake = asyncio.Event()
         self._unknown_reason = "no request was sent to its Harvester yet"
@@ -111,8 +107,8 @@ class _CredentialWorker:
 
     def put_status(self, uid: str, status: MachineStatus | None) -> None:
         if status is None:
-            return self._store.delete(uid)
-        self._store.put(uid, with_since(self._store.get(uid), status, self._clock.now()))
+            return self._store.put(uid, None)
+        self._store.update(status, self._clock.now())
         machine = self._machines.get(uid)
         if status.presence == "missing" and machine is not None and machine.removal_requested:
             self._untrack(machine)
@@ -124,11 +120,7 @@ class _CredentialWorker:
         del self._machines[configuration.machine_uid]
         if (watcher := self._watchers.get(configuration.vm_namespace)) is not None:
             watcher.untrack(configuration)
-        self._removed.append(configuration.machine_uid)
-        while len(self._removed) > REMOVED_KEPT:
-            uid = self._removed.popleft()
-            if uid not in self._machines:
-                self._store.delete(uid)
+        self._store.expire(configuration.machine_uid)
 
     async def run(self) -> None:
         """Watch the machines until cancelled, over one connection after the other."""
@@ -210,10 +202,10 @@ class HarvesterMachines:
         connect: Connect,
         clock: Clock,
         rng: Rng,
-        store: StatusStore[MachineStatus] | None = None,
+        store: StatusStore | None = None,
     ) -> None:
         self._connections = Connections(read_kubeconfig, connect)
-        self._store: StatusStore[MachineStatus] = store if store is not None else StatusStore()
+        self._store = store if store is not None else StatusStore()
         self._workers: dict[str, _CredentialWorker] = {}
         self._workers_changed = asyncio.Event()
         self._clock, self._rng = clock, rng

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import TypeVar
 
 from windrow.client.client import Client
 from windrow.client.informer import Informer
-from windrow.client.transport import Transport, TransportMiddleware
+from windrow.client.transport import Transport
 from windrow.core.clock import Clock, sleep
 from windrow.core.rng import Rng
 from windrow.harvester import names
@@ -25,13 +24,15 @@ from windrow.harvester.resources import VM, VMI
 from windrow.harvester.status import read_vm_status
 from windrow.harvester.vmis import Vmi, read_vmi
 from windrow.harvester.vms import Vm, read_vm
-from windrow.kubernetes.errors import Forbidden, KubeError, error_for
-from windrow.kubernetes.requests import Reply, Request, WatchEvent
-from windrow.kubernetes.resources import NODE, ObjectRef
+from windrow.kubernetes.errors import Forbidden, KubeError
+from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.resources import NODE, ApiResource, ObjectRef
 from windrow.machines.harvester.connections import Connection
 from windrow.machines.port import InfrastructureUnknown, MachineStatus, is_synthetic_uid
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.vm.ownership import owner_of, ownership_unknown
+
+V = TypeVar("V")
 
 CREATOR_SELECTOR = f"{names.CREATOR}={names.CREATOR_NODE_DRIVER}"
 # A VM that was just created reaches the informer by its watch; only one that does not is read with a GET.
@@ -39,48 +40,12 @@ RECHECK_GRACE = timedelta(seconds=5)
 RECHECK_INTERVAL = timedelta(seconds=30)
 
 
-class ErrorReportingTransport(TransportMiddleware):
-    """A transport that records its last error: `last_error` is None after a success. `changed` follows each request."""
-
-    def __init__(self, inner: Transport, changed: Callable[[], None]) -> None:
-        super().__init__(inner)
-        self._changed = changed
-        self.last_error: KubeError | None = None
-
-    async def send(self, request: Request) -> Reply:
-        try:
-            reply = await self._inner.send(request)
-        except KubeError as error:
-            self._record(error)
-            raise
-        self._record(error_for(reply))
-        return reply
-
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
-        return self._stream(request)
-
-    @asynccontextmanager
-    async def _stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        try:
-            async with self._inner.stream(request) as events:
-                self._record(None)
-                yield events
-        except KubeError as error:
-            self._record(error)
-            raise
-
-    def _record(self, error: KubeError | None) -> None:
-        self.last_error = error
-        self._changed()
-
-
 class HostCache:
     """An informer for the Nodes of Harvester. It stops where the credential may not list them; then it has none."""
 
     def __init__(self, transport: Transport, clock: Clock, rng: Rng) -> None:
         self._forbidden = asyncio.Event()
-        self._transport = ErrorReportingTransport(transport, self._on_request)
-        self._cache = Informer(self._transport, NODE, "", read_host, clock, rng)
+        self._cache = Informer(transport, NODE, "", read_host, clock, rng, on_error=self._on_error)
 
     def find(self, name: str) -> Host | None:
         return self._cache.get(NODE.ref(name)) if self._cache.is_watching else None
@@ -94,8 +59,8 @@ class HostCache:
             await self._forbidden.wait()
             watching.cancel()
 
-    def _on_request(self) -> None:
-        if isinstance(self._transport.last_error, Forbidden):
+    def _on_error(self, error: KubeError | None) -> None:
+        if isinstance(error, Forbidden):
             self._forbidden.set()
 
 
@@ -128,16 +93,14 @@ class VmWatcher:
     ) -> None:
         self._connection, self._namespace, self._hosts = connection, namespace, hosts
         self._on_status, self._clock = on_status, clock
-        self._request_done = asyncio.Event()
-        self._transport = ErrorReportingTransport(connection.transport, self._request_done.set)
-        self.vms = self._cache(VM, read_vm, rng)
-        self.vmis = self._cache(VMI, read_vmi, rng)
+        self._state_changed = asyncio.Event()
+        self.vms = self._informer(VM, read_vm, rng)
+        self.vmis = self._informer(VMI, read_vmi, rng)
         self._machines: dict[str, TrackedVm] = {}
         self._by_ref: dict[ObjectRef, str] = {}
         self._rechecks: dict[str, asyncio.Task[None]] = {}
-        self._unlabelled: dict[
-            str, Vm
-        ] = {}  # found with a GET and not in the informer: its creator label is gone
+        # Found with a GET and not in the informer: their creator label is gone.
+        self._unlabelled: dict[str, Vm] = {}
         self._group: asyncio.TaskGroup | None = None
 
     def track(self, machine: TrackedVm) -> None:
@@ -166,7 +129,7 @@ class VmWatcher:
     @property
     def unsynced_reason(self) -> str:
         """Why the status of the namespace's machines is unknown."""
-        error = self._transport.last_error or self.vms.error or self.vmis.error
+        error = self.vms.error or self.vmis.error
         if error is not None:
             return str(self._connection.translate_error(error))
         return f"the first list of VirtualMachines from Harvester {self._connection.client_config.server} is not done"
@@ -182,26 +145,33 @@ class VmWatcher:
             group.create_task(self._follow_hosts())
             await self._follow_sync_state()
 
-    def _cache(self, kind: Any, read: Callable[[Any], Any], rng: Rng) -> Informer[Any]:
+    def _informer(self, kind: ApiResource, read: Callable[[Raw], V], rng: Rng) -> Informer[V]:
         return Informer(
-            self._transport, kind, self._namespace, read, self._clock, rng, labels=CREATOR_SELECTOR
+            self._connection.transport,
+            kind,
+            self._namespace,
+            read,
+            self._clock,
+            rng,
+            labels=CREATOR_SELECTOR,
+            on_state=self._state_changed.set,
         )
 
     # --- events ---------------------------------------------------------------------------------------------------
 
-    async def _follow_changes(self, cache: Informer[Any]) -> None:
-        async for before, after in cache.changes():
-            ref: ObjectRef = (after or before).ref  # type: ignore[union-attr]
-            uid = self._by_ref.get(VM.ref(ref.name, ref.namespace))
-            if uid is not None:
+    async def _follow_changes(self, informer: Informer[Vm] | Informer[Vmi]) -> None:
+        async for before, after in informer.changes():
+            if (uid := self._machine_of(after or before)) is not None:
                 self._refresh(uid, just_deleted=after is None)
+
+    def _machine_of(self, reading: Vm | Vmi | None) -> str | None:
+        return self._by_ref.get(VM.ref(reading.ref.name, reading.ref.namespace)) if reading else None
 
     async def _follow_hosts(self) -> None:
         async for before, after in self._hosts.changes():
             changed = {host.name for host in (before, after) if host is not None}
             for vmi in list(self.vmis.values()):
-                uid = self._by_ref.get(VM.ref(vmi.ref.name, vmi.ref.namespace))
-                if vmi.host in changed and uid is not None:
+                if vmi.host in changed and (uid := self._machine_of(vmi)) is not None:
                     self._refresh(uid)
 
     async def _follow_sync_state(self) -> None:
@@ -211,8 +181,8 @@ class VmWatcher:
                 synced = self.has_synced
                 for uid in list(self._machines):
                     self._refresh(uid)
-            await self._request_done.wait()
-            self._request_done.clear()
+            await self._state_changed.wait()
+            self._state_changed.clear()
 
     # --- status ---------------------------------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ class PluginMachines:
         env: Mapping[str, str],
         argv: Sequence[str] = (),
         connect: Connect | None = None,
-        store: StatusStore[MachineStatus] | None = None,
+        store: StatusStore | None = None,
         max_processes: int = 8,
         intervals: PollIntervals | None = None,
         timeouts: Timeouts | None = None,
@@ -104,7 +104,7 @@ class PluginMachines:
             ConcurrencyLimit(max_processes),
             ConcurrencyLimit(max_processes * 4),
         )
-        statuses: StatusStore[MachineStatus] = store if store is not None else StatusStore()
+        statuses = store if store is not None else StatusStore()
         self._poller = StatusPoller(self._launcher, statuses, clock, rng, self._intervals)
         self._operations = PluginOperations(self._launcher, self._poller)
         self._group: asyncio.TaskGroup | None = None
@@ -250,7 +250,7 @@ class PluginMachines:
         machine = self._poller.machines.get(uid)
         if machine is None:
             machine = self._poller.machines[uid] = load_tracked_machine(self._state_dir, config)
-            machine.create_uncertain = machine.create_uncertain and not self._poller.was_removed(uid)
+            machine.create_uncertain = machine.create_uncertain and not self._poller.store.was_removed(uid)
             if machine.was_created and self._poller.store.get(uid) is None:
                 self._poller.put_unknown(machine, "it has not been looked at yet")
             self._start_polling(machine)

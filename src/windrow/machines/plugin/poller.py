@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from windrow.controller.wait import wait_first
 from windrow.core.clock import Clock
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
+from windrow.core.wait import wait_first
 from windrow.machines.plugin.launcher import PluginLauncher, translate_plugin_error
 from windrow.machines.plugin.ownership import account_changed, state_lost
 from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError
@@ -25,10 +24,8 @@ from windrow.machines.plugin.status import PollResult, correct_state, poll
 from windrow.machines.plugin.status_pool import StatusPluginPool
 from windrow.machines.plugin.tracked_machine import ACCOUNT, TrackedMachine
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineStatus
-from windrow.machines.status_store import StatusStore, with_since
+from windrow.machines.status_store import StatusStore
 
-# So many removed machines stay in the store as missing.
-REMOVED_KEPT = 1000
 _STEADY_STATES = frozenset({"running", "stopped"})
 POLL_BACKOFF_S = (
     0.2,
@@ -61,7 +58,7 @@ class StatusPoller:
     def __init__(
         self,
         launcher: PluginLauncher,
-        store: StatusStore[MachineStatus],
+        store: StatusStore,
         clock: Clock,
         rng: Rng,
         intervals: PollIntervals,
@@ -70,7 +67,6 @@ class StatusPoller:
         self.machines: dict[str, TrackedMachine] = {}
         self._launcher, self._clock, self._rng, self._intervals = launcher, clock, rng, intervals
         self._pool = StatusPluginPool(launcher)
-        self._removed: deque[str] = deque()
 
     async def poll_until_removed(self, machine: TrackedMachine) -> None:
         """Poll the machine until it is removed, as often as its state calls for."""
@@ -92,7 +88,9 @@ class StatusPoller:
 
     def put_unknown(self, machine: TrackedMachine, because: str) -> None:
         if machine.uid in self.machines:
-            self._put(machine, MachineStatus(machine.uid, machine.name, "unknown", because=because))
+            self.store.update(
+                MachineStatus(machine.uid, machine.name, "unknown", because=because), self._clock.now()
+            )
 
     def put_result(self, machine: TrackedMachine, result: PollResult) -> None:
         """Store the result of a poll."""
@@ -113,19 +111,18 @@ class StatusPoller:
         if status.presence == "missing" and machine.has_operation("remove"):
             return None  # the driver is still removing what belongs to it
         if status.presence == "missing" and not (machine.was_created or machine.removal_requested):
-            return self.store.delete(machine.uid)
-        self._put(machine, status)
+            return self.store.put(machine.uid, None)
+        self.store.update(status, self._clock.now())
         if status.presence == "missing" and machine.removal_requested and not machine.has_operation():
             self._untrack(machine)
         return None
 
-    def was_removed(self, uid: str) -> bool:
-        return uid in self._removed
-
     def put_removed(self, machine: TrackedMachine, because: str) -> None:
         """The machine is removed: its last status stays for a while; stop tracking it."""
         if machine.uid in self.machines:
-            self._put(machine, MachineStatus(machine.uid, machine.name, "missing", because=because))
+            self.store.update(
+                MachineStatus(machine.uid, machine.name, "missing", because=because), self._clock.now()
+            )
         self._untrack(machine)
 
     @asynccontextmanager
@@ -199,16 +196,9 @@ class StatusPoller:
             interval = self._intervals.steady
         return interval * self._rng.uniform(0.8, 1.2)
 
-    def _put(self, machine: TrackedMachine, status: MachineStatus) -> None:
-        self.store.put(machine.uid, with_since(self.store.get(machine.uid), status, self._clock.now()))
-
     def _untrack(self, machine: TrackedMachine) -> None:
         machine.delete_folder()
         if self.machines.pop(machine.uid, None) is None:
             return
         machine.wake.set()
-        self._removed.append(machine.uid)
-        while len(self._removed) > REMOVED_KEPT:
-            uid = self._removed.popleft()
-            if uid not in self.machines:
-                self.store.delete(uid)
+        self.store.expire(machine.uid)

@@ -1,0 +1,37 @@
+"""Wait for the first of two: work or its end, a timeout or an event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from windrow.core.clock import Clock, sleep
+
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """What `run_until` raises unless it is given another error."""
+
+
+async def run_until(work: Awaitable[T], stop: Awaitable[Any], error: Exception | None = None) -> T:
+    """The result of `work`. Raises `error` (Stopped) where `stop` is done first. Neither runs any more then."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop)
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise error or Stopped
+        return working.result()
+    finally:
+        stopping.cancel()
+        working.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+
+
+async def wait_first(clock: Clock, timeout: timedelta, event: asyncio.Event) -> None:
+    """Return after `timeout`, or as soon as the event is set. May be cancelled."""
+    with suppress(Stopped):
+        await run_until(event.wait(), sleep(clock, timeout))
