@@ -6,7 +6,7 @@ columns, status subresource or not) and open elsewhere: KubeVirt's thousand fiel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from windrow.emulator import kinds
 from windrow.kubernetes.objects import Raw
@@ -15,23 +15,29 @@ from windrow.kubernetes.resources import CRD, ApiResource
 TEXT: Raw = {"type": "string"}
 TRUTH: Raw = {"type": "boolean"}
 WHOLE: Raw = {"type": "integer"}
+SMALL: Raw = {"type": "integer", "format": "int32"}
 BIG: Raw = {"type": "integer", "format": "int64"}
 TEXTS: Raw = {"type": "object", "additionalProperties": TEXT}
 OPEN: Raw = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
-Column = tuple[str, str, str] | tuple[str, str, str, int]
+# Name, path, type ("string" where it is left out), priority.
+Column = tuple[str, str] | tuple[str, str, str] | tuple[str, str, str, int]
 AGE: Column = ("Age", ".metadata.creationTimestamp", "date")
 LOUD_AGE: Column = ("AGE", ".metadata.creationTimestamp", "date")
-READY = '.status.conditions[?(@.type=="Ready")].status'
 
 
-def record(required: Sequence[str] = (), **properties: Raw) -> Raw:
+def fields(names: str, schema: Raw = TEXT) -> dict[str, Raw]:
+    """One schema for several fields."""
+    return dict.fromkeys(names.split(), schema)
+
+
+def record(required: str = "", /, **properties: Raw) -> Raw:
     """The schema of an object with these fields and no others."""
     made: Raw = {"type": "object", "properties": properties}
-    return {**made, "required": list(required)} if required else made
+    return {**made, "required": required.split()} if required else made
 
 
-def open_record(required: Sequence[str] = (), **properties: Raw) -> Raw:
+def open_record(required: str = "", /, **properties: Raw) -> Raw:
     """The schema of an object with these fields and any others."""
     return {**record(required, **properties), "x-kubernetes-preserve-unknown-fields": True}
 
@@ -45,55 +51,38 @@ def one_of(*values: str, default: str = "") -> Raw:
     return {**made, "default": default} if default else made
 
 
-WRANGLER_CONDITIONS = listed(
-    record(
-        ["status", "type"],
-        type=TEXT,
-        status=TEXT,
-        reason=TEXT,
-        message=TEXT,
-        lastTransitionTime=TEXT,
-        lastUpdateTime=TEXT,
-    )
-)
+def condition_column(type: str) -> tuple[str, str]:
+    """The path and type of a column with the status of a condition."""
+    return f'.status.conditions[?(@.type=="{type}")].status', "string"
 
+
+_CONDITION = fields("type status reason message")
+WRANGLER_CONDITIONS = listed(
+    record("status type", **_CONDITION, **fields("lastTransitionTime lastUpdateTime"))
+)
 # KubeVirt writes null times (reference 05 §2.4).
 _TIME: Raw = {"type": "string", "nullable": True, "format": "date-time"}
 KUBEVIRT_CONDITIONS = listed(
-    record(
-        ["status", "type"],
-        type=TEXT,
-        status=TEXT,
-        reason=TEXT,
-        message=TEXT,
-        lastTransitionTime=_TIME,
-        lastProbeTime=_TIME,
-    )
+    record("status type", **_CONDITION, **fields("lastTransitionTime lastProbeTime", _TIME))
 )
 
-TEMPLATE = record(metadata=OPEN, spec=open_record(["domain"], domain=open_record(["devices"], devices=OPEN)))
+TEMPLATE = record(metadata=OPEN, spec=open_record("domain", domain=open_record("devices", devices=OPEN)))
 
 
 def definition(
     kind: ApiResource,
-    *,
-    short: Sequence[str] = (),
+    short: str = "",
     columns: Sequence[Column] = (),
-    fields: Raw | None = None,
-    required: Sequence[str] = (),
-    status: bool = False,
+    *,
+    spec: Raw | None = None,
+    status: Raw = OPEN,
+    others: Mapping[str, Raw] | None = None,
+    has_status_subresource: bool = False,
     categories: Sequence[str] = (),
     singular: str = "",
-    also: Sequence[str] = (),
 ) -> Raw:
-    """A CRD. `fields` are its top-level properties (spec, status, …); `also` lists further served versions."""
-    schema = record(
-        required,
-        apiVersion=TEXT,
-        kind=TEXT,
-        metadata={"type": "object"},
-        **(fields or {"spec": OPEN, "status": OPEN}),
-    )
+    """A CRD. `spec` is required where it is given; `others` are top-level fields in place of spec and status."""
+    properties = others or {"spec": spec or OPEN, "status": status}
     names: Raw = {
         "kind": kind.kind,
         "listKind": f"{kind.kind}List",
@@ -101,23 +90,12 @@ def definition(
         "singular": singular or kind.kind.lower(),
     }
     if short:
-        names["shortNames"] = list(short)
+        names["shortNames"] = short.split()
     if categories:
         names["categories"] = list(categories)
-
-    def version(name: str) -> Raw:
-        made: Raw = {
-            "name": name,
-            "served": True,
-            "storage": name == kind.version,
-            "schema": {"openAPIV3Schema": schema},
-        }
-        if columns:
-            made["additionalPrinterColumns"] = [_column(*column) for column in columns]
-        if status:
-            made["subresources"] = {"status": {}}
-        return made
-
+    version = _version(kind.version, properties, columns, required="spec" if spec else "")
+    if has_status_subresource:
+        version["subresources"] = {"status": {}}
     return {
         "apiVersion": CRD.api_version,
         "kind": CRD.kind,
@@ -126,98 +104,89 @@ def definition(
             "group": kind.group,
             "names": names,
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [version(name) for name in (kind.version, *also)],
+            "versions": [version],
         },
     }
 
 
-def _column(name: str, path: str, type: str, priority: int = 0) -> Raw:
+def _version(name: str, properties: Mapping[str, Raw], columns: Sequence[Column], required: str = "") -> Raw:
+    schema = record(required, **fields("apiVersion kind"), metadata={"type": "object"}, **properties)
+    made: Raw = {"name": name, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    if columns:
+        made["additionalPrinterColumns"] = [_column(*column) for column in columns]
+    return made
+
+
+def _column(name: str, path: str, type: str = "string", priority: int = 0) -> Raw:
     made: Raw = {"name": name, "jsonPath": path, "type": type}
     return {**made, "priority": priority} if priority else made
 
 
 def crds() -> list[Raw]:
     """The CustomResourceDefinitions of a Harvester 1.8 cluster."""
-    return [*_kubevirt(), *_harvester(), *_networks(), *_balancers()]
+    return [*_kubevirt(), *_harvester(), *_networks(), _load_balancer(), _ip_pool()]
 
 
 def _kubevirt() -> list[Raw]:
     return [
         definition(
             kinds.VM,
-            short=["vm", "vms"],
+            "vm vms",
+            [AGE, ("Status", ".status.printableStatus"), ("Ready", *condition_column("Ready"))],
             categories=["all"],
-            columns=[
-                AGE,
-                ("Status", ".status.printableStatus", "string"),
-                ("Ready", READY, "string"),
-            ],
-            fields={
-                "spec": record(
-                    ["template"],
-                    template=TEMPLATE,
-                    runStrategy=TEXT,
-                    running=TRUTH,
-                    dataVolumeTemplates=listed(OPEN),
-                    instancetype=OPEN,
-                    preference=OPEN,
-                    updateVolumesStrategy=TEXT,
-                ),
-                "status": open_record(
-                    created=TRUTH,
-                    ready=TRUTH,
-                    printableStatus={"type": "string", "default": "Stopped"},
-                    runStrategy=TEXT,
-                    conditions=KUBEVIRT_CONDITIONS,
-                    stateChangeRequests=listed(record(["action"], action=TEXT, uid=TEXT, data=TEXTS)),
-                    observedGeneration=BIG,
-                    desiredGeneration=BIG,
-                ),
-            },
-            required=["spec"],
-            status=True,
+            spec=record(
+                "template",
+                template=TEMPLATE,
+                running=TRUTH,
+                dataVolumeTemplates=listed(OPEN),
+                **fields("runStrategy updateVolumesStrategy"),
+                **fields("instancetype preference", OPEN),
+            ),
+            status=open_record(
+                printableStatus={"type": "string", "default": "Stopped"},
+                runStrategy=TEXT,
+                conditions=KUBEVIRT_CONDITIONS,
+                stateChangeRequests=listed(record("action", **fields("action uid"), data=TEXTS)),
+                **fields("created ready", TRUTH),
+                **fields("observedGeneration desiredGeneration", BIG),
+            ),
+            has_status_subresource=True,
         ),
         definition(
             kinds.VMI,
-            short=["vmi", "vmis"],
-            categories=["all"],
-            columns=[
+            "vmi vmis",
+            [
                 AGE,
-                ("Phase", ".status.phase", "string"),
-                ("IP", ".status.interfaces[0].ipAddress", "string"),
-                ("NodeName", ".status.nodeName", "string"),
-                ("Ready", READY, "string"),
-                ("Live-Migratable", '.status.conditions[?(@.type=="LiveMigratable")].status', "string", 1),
-                ("Paused", '.status.conditions[?(@.type=="Paused")].status', "string", 1),
+                ("Phase", ".status.phase"),
+                ("IP", ".status.interfaces[0].ipAddress"),
+                ("NodeName", ".status.nodeName"),
+                ("Ready", *condition_column("Ready")),
+                ("Live-Migratable", *condition_column("LiveMigratable"), 1),
+                ("Paused", *condition_column("Paused"), 1),
             ],
-            fields={
-                "spec": open_record(["domain"], domain=OPEN),
-                "status": open_record(
-                    phase=TEXT,
-                    nodeName=TEXT,
-                    reason=TEXT,
-                    conditions=KUBEVIRT_CONDITIONS,
-                    interfaces=listed(OPEN),
-                    activePods=TEXTS,
-                ),
-            },
-            required=["spec"],
+            categories=["all"],
+            spec=open_record("domain", domain=OPEN),
+            status=open_record(
+                **fields("phase nodeName reason"),
+                conditions=KUBEVIRT_CONDITIONS,
+                interfaces=listed(OPEN),
+                activePods=TEXTS,
+            ),
         ),
         definition(
             kinds.MIGRATION,
-            short=["vmim", "vmims"],
+            "vmim vmims",
+            [("Phase", ".status.phase"), ("VMI", ".spec.vmiName")],
             categories=["all"],
-            columns=[("Phase", ".status.phase", "string"), ("VMI", ".spec.vmiName", "string")],
-            fields={"spec": record(vmiName=TEXT, addedNodeSelector=TEXTS, priority=TEXT), "status": OPEN},
-            required=["spec"],
-            status=True,
+            spec=record(**fields("vmiName priority"), addedNodeSelector=TEXTS),
+            has_status_subresource=True,
         ),
         definition(
             kinds.KUBEVIRT,
-            short=["kv", "kvs"],
+            "kv kvs",
+            [AGE, ("Phase", ".status.phase")],
             categories=["all"],
-            columns=[AGE, ("Phase", ".status.phase", "string")],
-            status=True,
+            has_status_subresource=True,
         ),
     ]
 
@@ -226,106 +195,85 @@ def _harvester() -> list[Raw]:
     return [
         definition(
             kinds.IMAGE,
-            short=["vmimage", "vmimages"],
-            columns=[
-                ("BACKEND", ".spec.backend", "string"),
-                ("DISPLAY-NAME", ".spec.displayName", "string"),
+            "vmimage vmimages",
+            [
+                ("BACKEND", ".spec.backend"),
+                ("DISPLAY-NAME", ".spec.displayName"),
                 ("SIZE", ".status.size", "integer"),
                 ("VIRTUALSIZE", ".status.virtualSize", "integer"),
                 LOUD_AGE,
             ],
-            fields={
-                "spec": record(
-                    ["displayName", "sourceType"],
-                    backend=one_of("backingimage", "cdi", default="backingimage"),
-                    checksum=TEXT,
-                    description=TEXT,
-                    displayName=TEXT,
-                    pvcName=TEXT,
-                    pvcNamespace=TEXT,
-                    retry={"type": "integer", "default": 3, "minimum": 0, "maximum": 10},
-                    securityParameters=record(
-                        ["cryptoOperation", "sourceImageName", "sourceImageNamespace"],
-                        cryptoOperation=one_of("encrypt", "decrypt"),
-                        sourceImageName=TEXT,
-                        sourceImageNamespace=TEXT,
-                    ),
-                    sourceType=one_of("download", "upload", "export-from-volume", "restore", "clone"),
-                    storageClassParameters=TEXTS,
-                    targetStorageClassName=TEXT,
-                    url=TEXT,
+            spec=record(
+                "displayName sourceType",
+                **fields("checksum description displayName pvcName pvcNamespace targetStorageClassName url"),
+                backend=one_of("backingimage", "cdi", default="backingimage"),
+                retry={"type": "integer", "default": 3, "minimum": 0, "maximum": 10},
+                securityParameters=record(
+                    "cryptoOperation sourceImageName sourceImageNamespace",
+                    cryptoOperation=one_of("encrypt", "decrypt"),
+                    **fields("sourceImageName sourceImageNamespace"),
                 ),
-                "status": record(
-                    appliedUrl=TEXT,
-                    backupTarget=record(bucketName=TEXT, bucketRegion=TEXT, endpoint=TEXT),
-                    conditions=WRANGLER_CONDITIONS,
-                    failed={"type": "integer", "default": 0, "minimum": 0},
-                    lastFailedTime=TEXT,
-                    progress=WHOLE,
-                    size=BIG,
-                    storageClassName=TEXT,
-                    targetStorageClassName=TEXT,
-                    virtualSize=BIG,
-                ),
-            },
-            required=["spec"],
+                sourceType=one_of("download", "upload", "export-from-volume", "restore", "clone"),
+                storageClassParameters=TEXTS,
+            ),
+            status=record(
+                **fields("appliedUrl lastFailedTime storageClassName targetStorageClassName"),
+                **fields("size virtualSize", BIG),
+                backupTarget=record(**fields("bucketName bucketRegion endpoint")),
+                conditions=WRANGLER_CONDITIONS,
+                failed={"type": "integer", "default": 0, "minimum": 0},
+                progress=WHOLE,
+            ),
         ),
         definition(
             kinds.KEY_PAIR,
-            short=["kp", "kps"],
-            columns=[("FINGER_PRINT", ".status.fingerPrint", "string"), LOUD_AGE],
-            fields={
-                "spec": record(["publicKey"], publicKey=TEXT),
-                "status": record(conditions=WRANGLER_CONDITIONS, fingerPrint=TEXT),
-            },
-            required=["spec"],
+            "kp kps",
+            [("FINGER_PRINT", ".status.fingerPrint"), LOUD_AGE],
+            spec=record("publicKey", publicKey=TEXT),
+            status=record(conditions=WRANGLER_CONDITIONS, fingerPrint=TEXT),
         ),
         definition(
             kinds.SETTING,
-            columns=[("VALUE", ".value", "string")],
-            fields={
-                "value": TEXT,
-                "default": TEXT,
-                "source": TEXT,
+            columns=[("VALUE", ".value")],
+            others={
+                **fields("value default source"),
                 "customized": TRUTH,
                 "status": record(conditions=WRANGLER_CONDITIONS),
             },
         ),
         definition(
             kinds.SNAPSHOT_QUOTA,
-            short=["hrq", "hrqs"],
-            columns=[
+            "hrq hrqs",
+            [
                 (
                     "NAMESPACE_TOTAL_SNAPSHOT_SIZE_QUOTA",
                     ".spec.snapshotLimit.namespaceTotalSnapshotSizeQuota",
-                    "string",
                 ),
                 (
                     "NAMESPACE_TOTAL_SNAPSHOT_SIZE_USAGE",
                     ".status.snapshotLimitStatus.namespaceTotalSnapshotSizeUsage",
-                    "string",
                 ),
             ],
-            status=True,
+            has_status_subresource=True,
         ),
         definition(
             kinds.TEMPLATE,
-            short=["vmtemplate", "vmtemplates"],
-            columns=[
-                ("VERSION_ID", ".spec.defaultVersionId", "string"),
+            "vmtemplate vmtemplates",
+            [
+                ("VERSION_ID", ".spec.defaultVersionId"),
                 ("DESCRIPTION", ".spec.description", "string", 10),
                 ("VERSION_DEFAULT", ".status.defaultVersion", "integer", 8),
                 ("VERSION_LATEST", ".status.latestVersion", "integer", 8),
                 LOUD_AGE,
             ],
-            status=True,
+            has_status_subresource=True,
         ),
         definition(
             kinds.TEMPLATE_VERSION,
-            short=["vmtemplateversion", "vmtemplateversions"],
-            columns=[
-                ("TEMPLATE_ID", ".spec.templateId", "string"),
-                ("DESCRIPTION", ".spec.description", "string"),
+            "vmtemplateversion vmtemplateversions",
+            [
+                ("TEMPLATE_ID", ".spec.templateId"),
+                ("DESCRIPTION", ".spec.description"),
                 ("VERSION", ".status.version", "integer"),
                 LOUD_AGE,
             ],
@@ -334,121 +282,93 @@ def _harvester() -> list[Raw]:
 
 
 def _networks() -> list[Raw]:
+    singular = "network-attachment-definition"
+    spec = record(config=TEXT)
     return [
-        definition(
-            kinds.NAD,
-            short=["net-attach-def"],
-            singular="network-attachment-definition",
-            fields={"spec": record(config=TEXT)},
-        ),
-        definition(kinds.CLUSTER_NETWORK, short=["cn"]),
+        definition(kinds.NAD, "net-attach-def", singular=singular, others={"spec": spec}),
+        definition(kinds.CLUSTER_NETWORK, "cn"),
     ]
 
 
-SMALL: Raw = {"type": "integer", "format": "int32"}
-_HEALTH = ("failureThreshold", "periodSeconds", "port", "successThreshold", "timeoutSeconds")
-_OLD_HEALTH = ("PeriodSeconds", "failureThreshold", "port", "successThreshold", "timeoutSeconds")
+# --- load balancers ---------------------------------------------------------------------------------------------
+#
+# Neither has a status subresource: an update writes the status, too (reference 02 §4.1).
 
 
-def _listeners(*required: str) -> Raw:
-    return listed(record(required, name=TEXT, port=SMALL, protocol=TEXT, backendPort=SMALL))
+def _listeners(required: str) -> Raw:
+    return listed(record(required, **fields("name protocol"), **fields("port backendPort", SMALL)))
 
 
-def _balancer() -> Raw:
+def _load_balancer() -> Raw:
+    health = fields("failureThreshold periodSeconds port successThreshold timeoutSeconds", WHOLE)
     made = definition(
         kinds.LOAD_BALANCER,
-        short=["lb", "lbs"],
-        columns=[
-            ("DESCRIPTION", ".spec.description", "string"),
-            ("WORKLOADTYPE", ".spec.workloadType", "string"),
-            ("IPAM", ".spec.ipam", "string"),
-            ("ADDRESS", ".status.address", "string"),
+        "lb lbs",
+        [
+            ("DESCRIPTION", ".spec.description"),
+            ("WORKLOADTYPE", ".spec.workloadType"),
+            ("IPAM", ".spec.ipam"),
+            ("ADDRESS", ".status.address"),
             LOUD_AGE,
         ],
-        fields={
-            "spec": record(
-                description=TEXT,
-                workloadType=one_of("vm", "cluster"),
-                ipam=one_of("pool", "dhcp"),
-                ipPool=TEXT,
-                listeners=_listeners("backendPort", "port", "protocol"),
-                backendServerSelector={"type": "object", "additionalProperties": listed(TEXT)},
-                healthCheck=record((), **dict.fromkeys(_HEALTH, WHOLE)),
-            ),
-            "status": record(
-                address=TEXT,
-                allocatedAddress=record(gateway=TEXT, ip=TEXT, ipPool=TEXT, mask=TEXT),
-                backendServers=listed(TEXT),
-                conditions=WRANGLER_CONDITIONS,
-            ),
-        },
-        required=["spec"],
+        spec=record(
+            **fields("description ipPool"),
+            workloadType=one_of("vm", "cluster"),
+            ipam=one_of("pool", "dhcp"),
+            listeners=_listeners("backendPort port protocol"),
+            backendServerSelector={"type": "object", "additionalProperties": listed(TEXT)},
+            healthCheck=record(**health),
+        ),
+        status=record(
+            address=TEXT,
+            allocatedAddress=record(**fields("gateway ip ipPool mask")),
+            backendServers=listed(TEXT),
+            conditions=WRANGLER_CONDITIONS,
+        ),
     )
-    made["spec"]["versions"].insert(0, _first_version())
+    made["spec"]["versions"].insert(0, _load_balancer_v1alpha1())
     return made
 
 
-def _first_version() -> Raw:
-    """v1alpha1: no pools, no workload types; the backends are listed. What is written so is kept as it is."""
-    fields = {
-        "apiVersion": TEXT,
-        "kind": TEXT,
-        "metadata": {"type": "object"},
-        "spec": record(
-            ["ipam"],
-            backendServers=listed(TEXT),
-            description=TEXT,
-            healthCheck=record(_OLD_HEALTH, **dict.fromkeys(_OLD_HEALTH, WHOLE)),
-            ipam=one_of("pool", "dhcp"),
-            listeners=_listeners("name", "port", "protocol"),
-        ),
-        "status": record(address=TEXT, conditions=WRANGLER_CONDITIONS),
-    }
+def _load_balancer_v1alpha1() -> Raw:
+    """No pools, no workload types; the backends are listed. What is written so is kept as it is."""
+    health = "PeriodSeconds failureThreshold port successThreshold timeoutSeconds"
+    spec = record(
+        "ipam",
+        backendServers=listed(TEXT),
+        description=TEXT,
+        healthCheck=record(health, **fields(health, WHOLE)),
+        ipam=one_of("pool", "dhcp"),
+        listeners=_listeners("name port protocol"),
+    )
+    status = record(address=TEXT, conditions=WRANGLER_CONDITIONS)
     columns = [("DESCRIPTION", ".spec.description"), ("IPAM", ".spec.ipam"), ("ADDRESS", ".status.address")]
-    return {
-        "name": "v1alpha1",
-        "served": True,
-        "storage": False,
-        "deprecated": True,
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": fields}},
-        "additionalPrinterColumns": [
-            {"name": name, "jsonPath": path, "type": "string"} for name, path in columns
-        ],
-    }
+    version = _version("v1alpha1", {"spec": spec, "status": status}, columns)
+    return {**version, "storage": False, "deprecated": True}
 
 
-def _pool() -> Raw:
-    scope = listed(record(guestCluster=TEXT, namespace=TEXT, project=TEXT))
+def _ip_pool() -> Raw:
+    scope = listed(record(**fields("guestCluster namespace project")))
     return definition(
         kinds.IP_POOL,
-        short=["pool", "pools"],
-        columns=[
-            ("DESCRIPTION", ".spec.description", "string"),
-            ("RANGES", ".spec.ranges", "string"),
-            ("Priority", ".spec.selector.priority", "string"),
+        "pool pools",
+        [
+            ("DESCRIPTION", ".spec.description"),
+            ("RANGES", ".spec.ranges"),
+            ("Priority", ".spec.selector.priority"),
             LOUD_AGE,
         ],
-        fields={
-            "spec": record(
-                ["ranges"],
-                description=TEXT,
-                ranges=listed(record(["subnet"], gateway=TEXT, rangeEnd=TEXT, rangeStart=TEXT, subnet=TEXT)),
-                selector=record(network=TEXT, priority=SMALL, scope=scope),
-            ),
-            "status": record(
-                ["available", "lastAllocated", "total"],
-                allocated=TEXTS,
-                allocatedHistory=TEXTS,
-                available=BIG,
-                conditions=WRANGLER_CONDITIONS,
-                lastAllocated=TEXT,
-                total=BIG,
-            ),
-        },
-        required=["spec"],
+        spec=record(
+            "ranges",
+            description=TEXT,
+            ranges=listed(record("subnet", **fields("gateway rangeEnd rangeStart subnet"))),
+            selector=record(network=TEXT, priority=SMALL, scope=scope),
+        ),
+        status=record(
+            "available lastAllocated total",
+            **fields("allocated allocatedHistory", TEXTS),
+            **fields("available total", BIG),
+            conditions=WRANGLER_CONDITIONS,
+            lastAllocated=TEXT,
+        ),
     )
-
-
-def _balancers() -> list[Raw]:
-    """Neither has a status subresource: an update writes the status, too (reference 02 §4.1)."""
-    return [_balancer(), _pool()]
