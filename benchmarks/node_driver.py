@@ -23,7 +23,7 @@ from benchmarks import Figure
 from benchmarks._harvester import a_harvester, a_spec
 from windrow.app.clock import SystemClock
 from windrow.emulator.faults import Fault, Slow
-from windrow.emulator.serving import serve
+from windrow.emulator.proxy import serve
 from windrow.kubernetes.requests import Request
 from windrow.machines.plugin.process.client import Timeouts, open_plugin
 

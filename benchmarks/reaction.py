@@ -17,7 +17,7 @@ from windrow.client.http_transport import ConnectionPool, HttpTransport
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.harvester import Harvester
-from windrow.emulator.serving import serve
+from windrow.emulator.proxy import serve
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import name_of, nested
 from windrow.machines.harvester.machines import HarvesterMachines

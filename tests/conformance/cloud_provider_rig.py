@@ -48,7 +48,7 @@ from windrow.emulator.load_balancers.services import (
     requested_addresses,
 )
 from windrow.emulator.preload import Image, VmNetwork
-from windrow.emulator.serving import serve
+from windrow.emulator.proxy import serve
 from windrow.kubernetes.errors import AlreadyExists, Conflict, Invalid, NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, nested, new_object

@@ -31,7 +31,7 @@ from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.preload import Image, KeyPair, VmNetwork
-from windrow.emulator.serving import serve
+from windrow.emulator.proxy import serve
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import PVC, SECRET
 

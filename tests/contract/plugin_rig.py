@@ -19,7 +19,7 @@ from windrow.client.http_transport import HttpTransport
 from windrow.client.transport import Transport
 from windrow.core.rng import Rng
 from windrow.emulator.harvester import Harvester
-from windrow.emulator.serving import serve
+from windrow.emulator.proxy import serve
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.machines.plugin.machines import PluginMachines, PollIntervals
 

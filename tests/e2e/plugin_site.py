@@ -19,7 +19,7 @@ from windrow.emulator.faults import Effect, Fault, Slow
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.kit.inventory import Item, inventory
 from windrow.emulator.preload import Image, VmNetwork
-from windrow.emulator.serving import serve
+from windrow.emulator.proxy import serve
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import SECRET

@@ -28,7 +28,7 @@ from windrow.core import pki
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.harvester import Harvester
-from windrow.emulator.serving import serve
+from windrow.emulator.proxy import serve
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig, parse_kubeconfig, render_kubeconfig
 from windrow.kubernetes.objects import nested, new_object

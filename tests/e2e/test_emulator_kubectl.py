@@ -17,7 +17,7 @@ from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.preload import Image, VmNetwork
-from windrow.emulator.serving import serve
+from windrow.emulator.proxy import serve
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 

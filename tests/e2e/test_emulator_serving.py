@@ -16,7 +16,7 @@ from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.faults import DropReply, Fault
 from windrow.emulator.harvester import Harvester
-from windrow.emulator.serving import ServedHarvester, serve
+from windrow.emulator.proxy import ServedHarvester, serve
 from windrow.kubernetes.errors import CertificateError, OutcomeUnknown, Unauthorized, Unreachable
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
 from windrow.kubernetes.objects import new_object

@@ -38,7 +38,7 @@ from windrow.core.text import decode_base64
 from windrow.drivers import api as node_drivers
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
-from windrow.emulator.serving import serve
+from windrow.emulator.proxy import serve
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig, render_kubeconfig
 from windrow.kubernetes.objects import nested

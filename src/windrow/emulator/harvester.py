@@ -349,7 +349,7 @@ class Harvester:
         self._informers["nodes"].add_event_handler(lambda node: host_changed(node["metadata"]["name"]))
         self._informers["quotas"].add_event_handler(image_changed)
         self._informers["networks"].add_event_handler(waiting_instances)
-        self.hosts.on_change(host_changed)
+        self.hosts.on_change = host_changed
 
 
 __all__ = ["VERSION", "VIP", "Harvester"]

@@ -1,4 +1,4 @@
-"""The HTTP proxy through which other processes reach the simulated network: CONNECT and plain, on loopback.
+"""Serves a simulated Harvester to other processes: its API on loopback, its network behind an HTTP proxy.
 
 A tunnel to a simulated address ends in a listener that is started for its handler on demand. Tunnels to real ports of
 this machine are allowed one by one. Everything else is refused with 502 and the reason. When an address is closed (its
@@ -9,11 +9,14 @@ address is passed on as it is, one for each connection, so that `curl --proxy` r
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from windrow.apiserver.handler import Handler
 from windrow.apiserver.http import Listener
+from windrow.emulator.harvester import Harvester
 from windrow.emulator.kit.network import Network
 
 LOOPBACK = "127.0.0.1"
@@ -190,6 +193,32 @@ class Proxy:
         known[1].cancel()
         for writer in self._tunnels.pop(address, set()):
             writer.transport.abort()
+
+
+@dataclass(frozen=True, slots=True)
+class ServedHarvester:
+    """URLs of API and proxy. `kubeconfig` is the administrator's, with server and proxy."""
+
+    url: str
+    proxy_url: str
+    kubeconfig: str = field(repr=False)
+    proxy: Proxy = field(repr=False)
+
+
+@asynccontextmanager
+async def serve(harvester: Harvester, port: int = 0, proxy_port: int = 0) -> AsyncIterator[ServedHarvester]:
+    """Serve `harvester`, which the caller runs, until the block ends; with port 0 the system chooses."""
+    await harvester.ready.wait()
+    async with (
+        Listener(harvester.handler, port=port) as listener,
+        Proxy(harvester.network, port=proxy_port) as proxy,
+    ):
+        proxy.allow(listener.port)
+        url = f"https://127.0.0.1:{listener.port}"
+        yield ServedHarvester(url, proxy.url, harvester.admin_kubeconfig(url, proxy.url), proxy)
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

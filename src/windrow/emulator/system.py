@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from windrow.emulator import kinds, names
 from windrow.kubernetes.objects import Raw, new_object
@@ -16,64 +16,50 @@ NAMESPACES = (
     "longhorn-system",
 )
 
-# Reference 05 §1.3. With value "" the default applies.
-SETTINGS: tuple[tuple[str, str, str], ...] = (
-    ("overcommit-config", "", '{"cpu":1000,"memory":150,"storage":100}'),
-    ("default-vm-termination-grace-period-seconds", "", "120"),
-    ("additional-guest-memory-overhead-ratio", "", "1.5"),
-    ("vm-force-reset-policy", "", '{"enable":true,"period":15,"vmMigrationTimeout":180}'),
-    ("csi-driver-config", "", '{"driver.longhorn.io":{"volumeSnapshotClassName":"longhorn-snapshot"}}'),
-    ("csi-online-expand-validation", "", '{"driver.longhorn.io":true}'),
-    (
-        "harvester-csi-ccm-versions",
-        "",
-        '{"harvester-cloud-provider":">=0.0.1 <0.3.0","harvester-csi-provider":">=0.0.1 <0.3.0"}',
+# Reference 05 §1.3: the defaults, which apply while there is no value.
+SETTINGS: dict[str, str] = {
+    "overcommit-config": '{"cpu":1000,"memory":150,"storage":100}',
+    "default-vm-termination-grace-period-seconds": "120",
+    "additional-guest-memory-overhead-ratio": "1.5",
+    "vm-force-reset-policy": '{"enable":true,"period":15,"vmMigrationTimeout":180}',
+    "csi-driver-config": '{"driver.longhorn.io":{"volumeSnapshotClassName":"longhorn-snapshot"}}',
+    "csi-online-expand-validation": '{"driver.longhorn.io":true}',
+    "harvester-csi-ccm-versions": (
+        '{"harvester-cloud-provider":">=0.0.1 <0.3.0","harvester-csi-provider":">=0.0.1 <0.3.0"}'
     ),
-    (
-        "kubevirt-migration",
-        "",
+    "kubevirt-migration": (
         '{"parallelOutboundMigrationsPerNode":2,"parallelMigrationsPerCluster":5,'
-        '"completionTimeoutPerGiB":150,"progressTimeout":150,"allowPostCopy":false}',
+        '"completionTimeoutPerGiB":150,"progressTimeout":150,"allowPostCopy":false}'
     ),
-    ("storage-network", "", ""),
-    ("rwx-network", "", ""),
-    ("default-storage-class", "", "harvester-longhorn"),
-    ("cluster-registration-url", "", ""),
-)
+    "storage-network": "",
+    "rwx-network": "",
+    "default-storage-class": "harvester-longhorn",
+    "cluster-registration-url": "",
+}
 
 
 def system_objects(version: str, vip: str) -> Iterable[tuple[ApiResource, Raw]]:
     """All of them, in order of creation."""
     for name in NAMESPACES:
         yield NAMESPACE, new_object(NAMESPACE, name)
-    yield kinds.SETTING, _setting("server-version", version, "")
-    for name, value, default in SETTINGS:
-        yield kinds.SETTING, _setting(name, value, default)
-    for raw in _classes():
-        yield STORAGE_CLASS, raw
+    yield kinds.SETTING, new_object(kinds.SETTING, "server-version", value=version)
+    for name, text in SETTINGS.items():
+        setting = new_object(kinds.SETTING, name)
+        yield kinds.SETTING, {**setting, "default": text} if text else setting
+    default = {names.DEFAULT_CLASS: "true", **_RESERVED}
+    yield STORAGE_CLASS, render_storage_class("harvester-longhorn", default)
+    yield STORAGE_CLASS, render_storage_class("vmstate-persistence", _RESERVED)
+    yield STORAGE_CLASS, render_storage_class("longhorn-static")
     yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "harvesterhci.io:cloudprovider", rules=CLOUD_PROVIDER_RULES)
     yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "harvesterhci.io:csi-driver", rules=CSI_RULES)
-    for name, rules, into in AGGREGATED:
-        labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in into}
+    for name, roles, rules in AGGREGATED:
+        labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in roles.split()}
         yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, name, labels=labels, rules=rules)
     yield CONFIG_MAP, render_vip(vip)
-    yield (
-        kinds.CLUSTER_NETWORK,
-        new_object(
-            kinds.CLUSTER_NETWORK,
-            "mgmt",
-            status={"conditions": [{"type": "ready", "status": "True"}]},
-        ),
-    )
-    yield (
-        kinds.KUBEVIRT,
-        new_object(
-            kinds.KUBEVIRT,
-            "kubevirt",
-            names.SYSTEM_NAMESPACE,
-            spec={"configuration": {"developerConfiguration": {"featureGates": FEATURE_GATES}}},
-        ),
-    )
+    ready = {"conditions": [{"type": "ready", "status": "True"}]}
+    yield kinds.CLUSTER_NETWORK, new_object(kinds.CLUSTER_NETWORK, "mgmt", status=ready)
+    gates = {"configuration": {"developerConfiguration": {"featureGates": FEATURE_GATES}}}
+    yield kinds.KUBEVIRT, new_object(kinds.KUBEVIRT, "kubevirt", names.SYSTEM_NAMESPACE, spec=gates)
 
 
 FEATURE_GATES = [
@@ -83,12 +69,6 @@ FEATURE_GATES = [
     "EnableVirtioFsConfigVolumes",
     "HostDevices",
 ]
-
-
-def _setting(name: str, value: str, default: str) -> Raw:
-    raw = new_object(kinds.SETTING, name)
-    raw.update({key: text for key, text in (("value", value), ("default", default)) if text})
-    return raw
 
 
 def render_vip(vip: str) -> Raw:
@@ -103,34 +83,22 @@ def render_vip(vip: str) -> Raw:
     return new_object(CONFIG_MAP, names.VIP_CONFIG_MAP, names.SYSTEM_NAMESPACE, data=data)
 
 
-_LONGHORN = {"numberOfReplicas": "3", "staleReplicaTimeout": "30", "migratable": "true"}
+LONGHORN_PARAMETERS = {"migratable": "true", "numberOfReplicas": "3", "staleReplicaTimeout": "30"}
+_RESERVED = {"harvesterhci.io/is-reserved-storageclass": "true"}
 
 
-def render_storage_class(name: str, *, is_default: bool = False, reserved: bool = False) -> Raw:
-    """A Longhorn StorageClass."""
-    annotations = {}
-    if is_default:
-        annotations[names.DEFAULT_CLASS] = "true"
-    if reserved:
-        annotations["harvesterhci.io/is-reserved-storageclass"] = "true"
+def render_storage_class(name: str, annotations: Mapping[str, str] | None = None, **parameters: str) -> Raw:
+    """A Longhorn StorageClass; `parameters` come on top of the usual ones."""
     return new_object(
         STORAGE_CLASS,
         name,
         annotations=annotations,
         provisioner="driver.longhorn.io",
-        parameters=dict(_LONGHORN),
+        parameters={**LONGHORN_PARAMETERS, **parameters},
         reclaimPolicy="Delete",
         volumeBindingMode="Immediate",
         allowVolumeExpansion=True,
     )
-
-
-def _classes() -> list[Raw]:
-    return [
-        render_storage_class("harvester-longhorn", is_default=True, reserved=True),
-        render_storage_class("vmstate-persistence", reserved=True),
-        render_storage_class("longhorn-static"),
-    ]
 
 
 READ = "get,list,watch"
@@ -178,42 +146,39 @@ CSI_RULES = [
 
 _HARVESTER_KINDS = "keypairs,virtualmachineimages,virtualmachinetemplates,virtualmachinetemplateversions"
 _KUBEVIRT_KINDS = "virtualmachines,virtualmachineinstances"
+_MIGRATIONS = "virtualmachineinstancemigrations"
 _POWER = "virtualmachines/start,virtualmachines/stop,virtualmachines/restart"
 _GUEST_INFO = "virtualmachineinstances/guestosinfo,virtualmachineinstances/userlist,virtualmachineinstances/filesystemlist"
 
-# Name, rules, and the built-in roles they are added to.
-AGGREGATED: tuple[tuple[str, list[Raw], tuple[str, ...]], ...] = (
+# Name, the built-in roles that its rules are added to, rules.
+AGGREGATED: tuple[tuple[str, str, list[Raw]], ...] = (
     (
         "harvesterhci.io:edit",
+        "admin edit",
         [
             _rule("harvesterhci.io", _HARVESTER_KINDS, "*"),
             _rule("k8s.cni.cncf.io", "network-attachment-definitions", "*"),
         ],
-        ("admin", "edit"),
     ),
     (
         "harvesterhci.io:view",
+        "view",
         [
             _rule("harvesterhci.io", _HARVESTER_KINDS, READ),
             _rule("k8s.cni.cncf.io", "network-attachment-definitions", READ),
             _rule("", "secrets", READ),
         ],
-        ("view",),
     ),
     (
         "kubevirt.io:edit",
+        "admin edit",
         [
             _rule("kubevirt.io", _KUBEVIRT_KINDS, "*"),
-            _rule("kubevirt.io", "virtualmachineinstancemigrations", READ),
+            _rule("kubevirt.io", _MIGRATIONS, READ),
             _rule("subresources.kubevirt.io", _POWER, "update"),
             _rule("subresources.kubevirt.io", _GUEST_INFO, "get"),
         ],
-        ("admin", "edit"),
     ),
-    (
-        "kubevirt.io:view",
-        [_rule("kubevirt.io", f"{_KUBEVIRT_KINDS},virtualmachineinstancemigrations", READ)],
-        ("view",),
-    ),
-    ("kubevirt.io:migrate", [_rule("kubevirt.io", "virtualmachineinstancemigrations", "*")], ()),
+    ("kubevirt.io:view", "view", [_rule("kubevirt.io", f"{_KUBEVIRT_KINDS},{_MIGRATIONS}", READ)]),
+    ("kubevirt.io:migrate", "", [_rule("kubevirt.io", _MIGRATIONS, "*")]),
 )

@@ -79,9 +79,8 @@ def an_image(name: str, storage_class: str = "", namespace: str = "ns", **spec: 
 def listers_of(*objects: Raw, ratio: str = "1.5", overcommit_cpu: int = 1000) -> Listers:
     """The default settings, class `fast`, network `ns/net` on cluster network `mgmt`, and `objects`."""
     settings = []
-    for name, value, default in SETTINGS:
-        raw = new_object(kinds.SETTING, name)
-        raw.update(value=value, default=default)
+    for name, default in SETTINGS.items():
+        raw = new_object(kinds.SETTING, name, value="", default=default)
         if name == "additional-guest-memory-overhead-ratio":
             raw["default"] = ratio
         if name == "overcommit-config":

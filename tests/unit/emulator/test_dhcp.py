@@ -86,13 +86,14 @@ def test_a_network_not_ready_or_without_subnet_has_no_dhcp(spoil):
     assert _vlans(nad).lease(_nic()) is None
 
 
-def test_a_stopped_dhcp_server_leases_nothing_until_resumed():
-    segments = _vlans(render_network("ns", "net", 50, LAN))
+def test_a_network_that_was_not_ready_keeps_its_leases():
+    nad = render_network("ns", "net", 50, LAN)
+    segments = _vlans(nad)
     before = segments.lease(_nic())
-    segments.stop_dhcp(("mgmt", 50))
+    nad["metadata"]["labels"]["network.harvesterhci.io/ready"] = "false"
     assert segments.lease(_nic()) is None
 
-    segments.resume_dhcp(("mgmt", 50))
+    nad["metadata"]["labels"]["network.harvesterhci.io/ready"] = "true"
     assert before == segments.lease(_nic())
 
 

@@ -13,6 +13,7 @@ from windrow.emulator.host.keypairs import InvalidPublicKey, fingerprint
 from windrow.emulator.host.networks import BadNetwork, read_config
 from windrow.emulator.kit.listers import Listers, key_of
 from windrow.emulator.kit.vm_readings import BadTemplates, networks_of, read_claim_templates, read_strategy
+from windrow.emulator.system import LONGHORN_PARAMETERS
 from windrow.emulator.vms import quotas
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import (
@@ -102,11 +103,7 @@ def label_image(image: Raw) -> None:
     if display and len(display) <= 63 and _LABEL_VALUE.match(display):
         image["metadata"].setdefault("labels", {})[names.IMAGE_DISPLAY_NAME] = display
     if "storageClassParameters" not in image["spec"] and image["spec"].get("backend") != "cdi":
-        image["spec"]["storageClassParameters"] = {
-            "migratable": "true",
-            "numberOfReplicas": "3",
-            "staleReplicaTimeout": "30",
-        }
+        image["spec"]["storageClassParameters"] = dict(LONGHORN_PARAMETERS)
 
 
 def check_image(image: Raw, old: Raw | None, listers: Listers) -> KubeError | None:

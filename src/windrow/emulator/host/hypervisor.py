@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
@@ -47,7 +47,7 @@ class Consoles:
 
     def read(self, namespace: str, name: str) -> list[str]:
         found = self._lines.get((namespace, name))
-        return list(found) if found else []
+        return list(found or ())
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class PowerSession:
 
     key: Key
     hardware: Hardware
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] = field(init=False)
     machine: Machine | None = None
     report: AgentReport | None = None
     ending: Ending | None = None
@@ -73,28 +73,25 @@ class NicLink:
     rng: Rng
     network: Network
     time_scale: float
-    _vlans: Vlans
-    _consoles: Consoles
+    _hypervisor: Hypervisor
     _session: PowerSession
-    _agent: Callable[[AgentReport | None], None]
 
     async def lease(self, nic: Nic, hostname: str) -> DhcpLease | None:
-        if nic in self._session.hardware.nics:
-            return self._vlans.lease(nic)
-        if nic.network == POD_NETWORK:
-            return None  # KubeVirt's DHCP serves the VMI's own interface only
-        self._session.guest_macs.add(nic.mac.lower())
-        return self._vlans.lease(nic)
+        if nic not in self._session.hardware.nics:
+            if nic.network == POD_NETWORK:
+                return None  # KubeVirt's DHCP serves the VMI's own interface only
+            self._session.guest_macs.add(nic.mac.lower())
+        return self._hypervisor.vlans.lease(nic)
 
     async def release(self, nic: Nic) -> None:
         self._session.guest_macs.discard(nic.mac.lower())
-        self._vlans.release(nic)
+        self._hypervisor.vlans.release(nic)
 
     def console(self, line: str) -> None:
-        self._consoles.write(self._session.key, line)
+        self._hypervisor.consoles.write(self._session.key, line)
 
     def report_agent(self, report: AgentReport | None) -> None:
-        self._agent(report)
+        self._hypervisor.on_agent_report(self._session, report)
 
 
 class Hypervisor:
@@ -115,7 +112,7 @@ class Hypervisor:
         self._clock = clock
         self._rng = rng
         self._network = network
-        self._vlans = vlans
+        self.vlans = vlans
         self._faults = faults
         self._sessions: dict[str, PowerSession] = {}
         self._disks: dict[str, Disk] = {}
@@ -156,22 +153,26 @@ class Hypervisor:
         """Power the machine on, unless it is. Raises RuntimeError before `run`."""
         if hardware.vmi_uid in self._sessions:
             return
+        session = PowerSession(key, hardware)
+        session.task = self._spawn(self._run_machine(session), f"machine {'/'.join(key)}")
+        self._sessions[hardware.vmi_uid] = session
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         if self._tasks is None:
+            work.close()
             raise RuntimeError(
                 "wanted to power a machine on; the emulator is not running: start Harvester.run()"
             )
-        session = self._sessions[hardware.vmi_uid] = PowerSession(key, hardware)
-        session.task = self._tasks.create_task(self._run_machine(session), name=f"machine {'/'.join(key)}")
+        return self._tasks.create_task(work, name=name)
 
     def press_power_button(self, uid: str) -> None:
         """Send ACPI shutdown. May be repeated."""
         session = self._sessions.get(uid)
-        if session is None or session.shutdown_requested or session.machine is None or self._tasks is None:
+        if session is None or session.shutdown_requested or session.machine is None:
             return
         session.shutdown_requested = True
-        if self._faults.is_unresponsive("/".join(session.key)):
-            return
-        session.tasks.append(self._tasks.create_task(self._shut_down(session, session.machine)))
+        if not self._faults.is_unresponsive("/".join(session.key)):
+            session.tasks.append(self._spawn(self._shut_down(session, session.machine), "power button"))
 
     async def _shut_down(self, session: PowerSession, machine: Machine) -> None:
         try:
@@ -183,16 +184,15 @@ class Hypervisor:
     def power_off(self, uid: str) -> None:
         """Power the machine off at once. May be repeated."""
         session = self._sessions.pop(uid, None)
-        if session is None:
-            return
-        for task in (*session.tasks, *([session.task] if session.task else ())):
-            task.cancel()
+        if session is not None:
+            for task in (session.task, *session.tasks):
+                task.cancel()
 
     def silence_agent(self, uid: str, seconds: float) -> None:
         """Disconnect the guest agent for a while: its report is cleared and restored."""
         session = self._sessions.get(uid)
-        if session is not None and session.report is not None and self._tasks is not None:
-            session.tasks.append(self._tasks.create_task(self._report_late(session, session.report, seconds)))
+        if session is not None and session.report is not None:
+            self._schedule_report(session, session.report, seconds)
             self._set_report(session, None)
 
     def reset(self, uid: str) -> None:
@@ -206,7 +206,10 @@ class Hypervisor:
 
     async def _run_machine(self, session: PowerSession) -> None:
         while True:
-            session.machine = self._make(session.hardware, self._host_interface(session))
+            session.machine = self._make(
+                session.hardware,
+                NicLink(self._clock.base, self._rng, self._network, self._clock.time_scale, self, session),
+            )
             try:
                 wish = await session.machine.run()
             except asyncio.CancelledError:
@@ -216,7 +219,7 @@ class Hypervisor:
                 self.consoles.write(session.key, f"kernel panic: {type(error).__name__}: {error}")
                 self._finish(session, "crash")
                 return
-            self._on_agent_report(session, None)
+            self.on_agent_report(session, None)
             if wish != "reboot" or session.shutdown_requested:
                 self._finish(session, "crash" if wish == "crash" else "poweroff")
                 return
@@ -226,33 +229,21 @@ class Hypervisor:
         session.report = None
         self.on_change(session.key)
 
-    def _host_interface(self, session: PowerSession) -> NicLink:
-        return NicLink(
-            self._clock.base,
-            self._rng,
-            self._network,
-            self._clock.time_scale,
-            self._vlans,
-            self.consoles,
-            session,
-            lambda report: self._on_agent_report(session, report),
-        )
-
-    def _on_agent_report(self, session: PowerSession, report: AgentReport | None) -> None:
+    def on_agent_report(self, session: PowerSession, report: AgentReport | None) -> None:
+        """Take over the agent's latest report, unless a fault says otherwise."""
         fault = self._faults.agent_of("/".join(session.key))
         if report is not None and fault is not None:
             if fault.kind == "absent":
                 return
-            if fault.kind == "late" and self._tasks is not None:
-                session.tasks.append(
-                    self._tasks.create_task(self._report_late(session, report, fault.late_s))
-                )
+            if fault.kind == "late":
+                self._schedule_report(session, report, fault.late_s)
                 return
             if fault.kind == "lying":
-                report = AgentReport(
-                    report.hostname, dict.fromkeys(report.addresses, fault.false_addresses), report.os
-                )
+                report = replace(report, addresses=dict.fromkeys(report.addresses, fault.false_addresses))
         self._set_report(session, report)
+
+    def _schedule_report(self, session: PowerSession, report: AgentReport, seconds: float) -> None:
+        session.tasks.append(self._spawn(self._report_late(session, report, seconds), "late agent report"))
 
     async def _report_late(self, session: PowerSession, report: AgentReport, seconds: float) -> None:
         await self._clock.sleep(seconds)

@@ -16,9 +16,11 @@ from windrow.core.clock import format_time
 from windrow.emulator import kinds, names
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.edits import add_finalizers, remove_finalizer
 from windrow.emulator.kit.listers import Key
+from windrow.emulator.system import render_storage_class
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, nested, new_object, uid_of
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, nested, uid_of
 from windrow.kubernetes.resources import STORAGE_CLASS
 
 IMPORT_OUTCOME = "emulator.windrow.io/import"
@@ -42,10 +44,8 @@ def is_iso(image: Mapping[str, Any]) -> bool:
     label = nested(image, "metadata", "labels", names.IMAGE_TYPE)
     if label:
         return bool(label == "iso")
-    source = nested(image, "spec", "url", default="").split("?")[0] or nested(
-        image, "spec", "displayName", default=""
-    )
-    return bool(source.lower().endswith(".iso"))
+    url = nested(image, "spec", "url", default="").split("?")[0]
+    return bool((url or nested(image, "spec", "displayName", default="")).lower().endswith(".iso"))
 
 
 def missing_modules(image: Raw | None) -> tuple[str, ...]:
@@ -134,21 +134,8 @@ def _set_condition(status: Raw, type: str, truth: str, reason: str, message: str
 def render_class(image: Raw) -> Raw:
     """The StorageClass of volumes that are copies of `image`."""
     uid = uid_of(image)
-    return new_object(
-        STORAGE_CLASS,
-        class_name(uid),
-        provisioner="driver.longhorn.io",
-        parameters={
-            "backingImage": f"vmi-{uid}",
-            "migratable": "true",
-            "numberOfReplicas": "3",
-            "staleReplicaTimeout": "30",
-            **(nested(image, "spec", "storageClassParameters") or {}),
-        },
-        reclaimPolicy="Delete",
-        volumeBindingMode="Immediate",
-        allowVolumeExpansion=True,
-    )
+    own = nested(image, "spec", "storageClassParameters") or {}
+    return render_storage_class(class_name(uid), **{"backingImage": f"vmi-{uid}", **own})
 
 
 class ImageController:
@@ -169,31 +156,18 @@ class ImageController:
             await self._remove(image, key)
             return None
         now = self._clock.now()
-        if FINALIZER not in (image["metadata"].get("finalizers") or ()):
-            await self._client.mutate(ref, _protect)
+        await self._client.mutate(ref, add_finalizers(FINALIZER))
         await self._client.ensure(STORAGE_CLASS, render_class(image))
         began = self._began.setdefault(uid_of(image), now)
         stage = plan_image(image, began, now, self._clock, self._delays)
-        if (
-            stage.status.get("failed", 0) > nested(image, "status", "failed", default=0)
-            and stage.requeue_at is not None
-        ):
+        failed_again = stage.status.get("failed", 0) > nested(image, "status", "failed", default=0)
+        if failed_again and stage.requeue_at is not None:
             self._began[uid_of(image)] = stage.requeue_at
-        await self._client.mutate(ref, lambda raw: raw.__setitem__("status", stage.status))
+        await self._client.mutate(ref, lambda raw: raw.update(status=stage.status))
         return stage.requeue_at
 
     async def _remove(self, image: Raw, key: Key) -> None:
         held = await self._client.find(STORAGE_CLASS.ref(class_name(uid_of(image))))
         if held is not None:
             await self._client.delete(STORAGE_CLASS, held)
-        await self._client.mutate(kinds.IMAGE.ref(key[1], key[0]), _release)
-
-
-def _protect(raw: Raw) -> None:
-    raw["metadata"]["finalizers"] = [*(raw["metadata"].get("finalizers") or ()), FINALIZER]
-
-
-def _release(raw: Raw) -> None:
-    raw["metadata"]["finalizers"] = [
-        one for one in raw["metadata"].get("finalizers") or () if one != FINALIZER
-    ]
+        await self._client.mutate(kinds.IMAGE.ref(key[1], key[0]), remove_finalizer(FINALIZER))

@@ -82,19 +82,15 @@ def render_network(namespace: str, name: str, vlan: int, lan: Lan, cluster_netwo
         "gateway": lan.router,
         "connectivity": "true",
     }
-    return new_object(
+    nad = new_object(
         kinds.NAD,
         name,
         namespace,
-        labels={
-            names.CLUSTER_NETWORK: cluster_network,
-            names.NETWORK_TYPE: VLAN if vlan else UNTAGGED,
-            names.NETWORK_READY: "true",
-            **({names.VLAN_ID: str(vlan)} if vlan else {}),
-        },
         annotations={names.NETWORK_ROUTE: dumps(route).decode()},
         spec={"config": dumps(config).decode()},
     )
+    label_network(nad)
+    return nad
 
 
 def read_lan(nad: Mapping[str, Any]) -> Lan | None:
@@ -120,34 +116,21 @@ class Vlans:
         self._is_wanted = is_wanted
         self._is_reserved = is_reserved
         self._servers: dict[Vlan, DhcpServer] = {}
-        self._silent: set[Vlan] = set()
-
-    def start_dhcp(self, segment: Vlan, lan: Lan) -> DhcpServer:
-        """Start a DHCP server on the VLAN; a running one is kept."""
-        return self._servers.setdefault(segment, DhcpServer(lan))
-
-    def stop_dhcp(self, segment: Vlan) -> None:
-        """Stop the DHCP server of the VLAN. May be repeated."""
-        self._silent.add(segment)
-
-    def resume_dhcp(self, segment: Vlan) -> None:
-        """Resume the DHCP server of the VLAN, with its leases."""
-        self._silent.discard(segment)
 
     def find_dhcp_server(self, network: str) -> DhcpServer | None:
         """The DHCP server of network `namespace/nad`.
 
-        A definition with a subnet (annotation `route`) has a server, unless it was stopped.
+        A ready definition with a subnet (annotation `route`) has a server.
         """
         namespace, _, name = network.partition("/")
         nad = self._networks.get((namespace, name))
         if nad is None or labels_of(nad).get(names.NETWORK_READY) == "false":
             return None
         segment = vlan_of(nad)
-        if segment in self._silent:
-            return None
         lan = read_lan(nad)
-        return self.start_dhcp(segment, lan) if lan is not None else self._servers.get(segment)
+        if lan is not None:
+            self._servers.setdefault(segment, DhcpServer(lan))
+        return self._servers.get(segment)
 
     def lease(self, nic: Nic) -> DhcpLease | None:
         """The DHCP lease of the NIC; None without a server or a free address."""

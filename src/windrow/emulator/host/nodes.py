@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 
 from windrow.core.clock import format_time
 from windrow.emulator import names
@@ -114,48 +115,28 @@ def host_health_at(
     """The health at `now` of a host without power since `lost`, and the instant of its next change."""
     if lost is None:
         return HEALTHY, None
-    seconds = 0.0
-    reached = []
-    for step in (
-        delays.node_unknown,
-        delays.node_draining,
-        delays.node_out_of_service,
-        delays.pod_force_delete,
-    ):
-        seconds += step
-        due = clock.after(seconds, lost)
-        if now < due:
-            break
-        reached.append(due)
-    else:
-        return HostHealth(False, True, True, True), None
-    unknown, draining, out, cleared = (len(reached) > place for place in range(4))
-    return HostHealth(not unknown, draining, out, cleared), due
+    steps = (delays.node_unknown, delays.node_draining, delays.node_out_of_service, delays.pod_force_delete)
+    due = [clock.after(seconds, lost) for seconds in accumulate(steps)]
+    unknown, draining, out, cleared = (now >= instant for instant in due)
+    requeue_at = next((instant for instant in due if now < instant), None)
+    return HostHealth(not unknown, draining, out, cleared), requeue_at
 
 
-_TAINTS: dict[str, list[Raw]] = {
-    "unknown": [
-        {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"},
-        {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
-    ],
-    "draining": [{"key": "kubevirt.io/drain", "value": "scheduling", "effect": "NoSchedule"}],
-    "out": [{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}],
-}
-_MANAGED_TAINTS = frozenset(
-    (taint["key"], taint["effect"]) for taints in _TAINTS.values() for taint in taints
+# Each taint, and the stage at which the host has it.
+_TAINTS: tuple[tuple[str, Raw], ...] = (
+    ("unknown", {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}),
+    ("unknown", {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}),
+    ("draining", {"key": "kubevirt.io/drain", "value": "scheduling", "effect": "NoSchedule"}),
+    ("out", {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}),
 )
+_MANAGED_TAINTS = frozenset((taint["key"], taint["effect"]) for _, taint in _TAINTS)
 
 
 def taints_for(health: HostHealth, present: Iterable[Raw]) -> list[Raw]:
     """The taints for `health`; taints of other controllers are kept."""
+    stages = {"unknown": not health.ready, "draining": health.draining, "out": health.out_of_service}
     kept = [dict(taint) for taint in present if (taint["key"], taint["effect"]) not in _MANAGED_TAINTS]
-    for stage, holds in (
-        ("unknown", not health.ready),
-        ("draining", health.draining),
-        ("out", health.out_of_service),
-    ):
-        kept += [dict(taint) for taint in _TAINTS[stage] if holds]
-    return kept
+    return kept + [dict(taint) for stage, taint in _TAINTS if stages[stage]]
 
 
 def conditions_for(health: HostHealth, present: list[Raw], now: datetime) -> list[Raw]:
@@ -165,18 +146,15 @@ def conditions_for(health: HostHealth, present: list[Raw], now: datetime) -> lis
         else Condition("Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
     )
     made = set_condition([raw for raw in present if raw["type"] != "Drained"], ready, now)
-    drained = [raw for raw in present if raw["type"] == "Drained"]
-    if health.out_of_service:
-        condition = Condition(
-            "Drained", "True", "HarvesterNodeIsDrained", "Node is drained due to kubelet/node not ready."
-        )
-        return made + set_condition(drained, condition, now)
-    if health.draining:
-        condition = Condition(
-            "Drained", "False", "HarvesterNodeIsDraining", "Node is draining due to kubelet/node not ready."
-        )
-        return made + set_condition(drained, condition, now)
-    return made
+    if not health.draining:
+        return made
+    cause = "due to kubelet/node not ready."
+    drained = (
+        Condition("Drained", "True", "HarvesterNodeIsDrained", f"Node is drained {cause}")
+        if health.out_of_service
+        else Condition("Drained", "False", "HarvesterNodeIsDraining", f"Node is draining {cause}")
+    )
+    return made + set_condition([raw for raw in present if raw["type"] == "Drained"], drained, now)
 
 
 class HostController:
@@ -187,21 +165,19 @@ class HostController:
         self._clock = clock
         self._delays = delays
         self._lost: dict[str, datetime] = {}
-        self._listeners: list[Callable[[str], None]] = []
-
-    def on_change(self, change: Callable[[str], None]) -> None:
-        """Call `change` with the name of a host that is powered off or on."""
-        self._listeners.append(change)
+        self.on_change: Callable[[str], None] = lambda name: (
+            None
+        )  # called for a host that is powered off or on
 
     def fail(self, name: str) -> None:
         """Power off the host. May be repeated."""
         self._lost.setdefault(name, self._clock.now())
-        self._notify(name)
+        self.on_change(name)
 
     def recover(self, name: str) -> None:
         """Power on the host; its kubelet reports again. May be repeated."""
         self._lost.pop(name, None)
-        self._notify(name)
+        self.on_change(name)
 
     def has_power(self, name: str) -> bool:
         return name not in self._lost
@@ -210,15 +186,9 @@ class HostController:
         """The health of the host now, and the instant of its next change."""
         return host_health_at(self._lost.get(name), self._clock.now(), self._clock, self._delays)
 
-    def _notify(self, name: str) -> None:
-        for listener in self._listeners:
-            listener(name)
-
     async def reconcile(self, key: Key) -> datetime | None:
         name = key[1]
-        health, requeue_at = host_health_at(
-            self._lost.get(name), self._clock.now(), self._clock, self._delays
-        )
+        health, requeue_at = self.health(name)
         now = self._clock.now()
 
         def set_conditions(raw: Raw) -> None:
@@ -227,11 +197,9 @@ class HostController:
             )
 
         def set_taints(raw: Raw) -> None:
-            taints = taints_for(health, nested(raw, "spec", "taints", default=[]))
-            if taints:
-                raw["spec"]["taints"] = taints
-            else:
-                raw["spec"].pop("taints", None)
+            raw["spec"]["taints"] = taints_for(health, nested(raw, "spec", "taints", default=[]))
+            if not raw["spec"]["taints"]:
+                del raw["spec"]["taints"]
             alive = "true" if health.ready else "false"
             if name in self._lost or raw["metadata"]["labels"].get(names.SCHEDULABLE) == "false":
                 raw["metadata"]["labels"][names.SCHEDULABLE] = alive

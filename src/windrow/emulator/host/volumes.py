@@ -8,6 +8,7 @@ from datetime import datetime
 from windrow.emulator import names
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.edits import remove_finalizer
 from windrow.emulator.kit.listers import Key, Listers
 from windrow.emulator.kit.vm_readings import FINAL, phase_of
 from windrow.kubernetes.conditions import is_true
@@ -58,13 +59,13 @@ class ClaimController:
         listers: Listers,
         clock: ScaledClock,
         delays: Delays,
-        shred: Callable[[str], None],
+        delete_disk: Callable[[str], None],
     ) -> None:
         self._client = client
         self._listers = listers
         self._clock = clock
         self._delays = delays
-        self._delete_disk = shred
+        self._delete_disk = delete_disk
         self._since: dict[str, datetime] = {}
 
     async def reconcile(self, key: Key) -> datetime | None:
@@ -94,7 +95,7 @@ class ClaimController:
         if PROTECTION not in finalizers_of(claim) or vmis_using(key, self._listers):
             return
         self._delete_disk(uid_of(claim))
-        await self._client.mutate(PVC.ref(key[1], key[0]), _unprotect)
+        await self._client.mutate(PVC.ref(key[1], key[0]), remove_finalizer(PROTECTION))
 
 
 def _name_volume(raw: Raw) -> None:
@@ -113,7 +114,3 @@ def _grow(raw: Raw) -> None:
     wanted = nested(raw, "spec", "resources", "requests", default={})
     if wanted:
         raw["status"]["capacity"] = dict(wanted)
-
-
-def _unprotect(raw: Raw) -> None:
-    raw["metadata"]["finalizers"] = [one for one in finalizers_of(raw) if one != PROTECTION]

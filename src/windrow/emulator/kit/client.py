@@ -10,7 +10,7 @@ from windrow.core.fastjson import dumps, loads
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, NotFound, error_for
 from windrow.kubernetes.objects import Raw, uid_of
-from windrow.kubernetes.requests import Propagation, Request, WatchEvent
+from windrow.kubernetes.requests import Request, WatchEvent
 from windrow.kubernetes.resources import ApiResource, ObjectRef, ref_of
 
 MAX_ATTEMPTS = 8
@@ -21,12 +21,7 @@ class AdminClient:
 
     def __init__(self, local: LoopbackClient) -> None:
         self._loopback = local
-
-    async def get(self, ref: ObjectRef) -> Raw:
-        return await self._loopback.get(ref)
-
-    async def find(self, ref: ObjectRef) -> Raw | None:
-        return await self._loopback.find(ref)
+        self.get, self.find, self.list, self.create = local.get, local.find, local.list, local.create
 
     async def list_page(self, kind: ApiResource) -> tuple[list[Raw], str]:
         """All objects of a kind, and the resourceVersion of the list."""
@@ -43,9 +38,6 @@ class AdminClient:
         """Events after `version`. The server ends the watch after `timeout_s`, or at a random time within an hour for 0."""
         query = [("watch", "true"), ("resourceVersion", version), ("timeoutSeconds", str(timeout_s or ""))]
         return self._loopback.stream(Request("GET", kind.path(), tuple(pair for pair in query if pair[1])))
-
-    async def create(self, kind: ApiResource, raw: Raw) -> Raw:
-        return await self._loopback.create(kind, raw)
 
     async def ensure(self, kind: ApiResource, raw: Raw) -> Raw:
         """The stored object, created from `raw` when it does not exist; an existing one is not changed."""
@@ -73,10 +65,10 @@ class AdminClient:
                 return None
         raise last
 
-    async def delete(self, kind: ApiResource, raw: Raw, propagation: Propagation | None = None) -> None:
+    async def delete(self, kind: ApiResource, raw: Raw) -> None:
         """Delete exactly this object, by uid. May be repeated."""
         try:
-            await self._loopback.delete(ref_of(kind, raw), propagation=propagation or "", uid=uid_of(raw))
+            await self._loopback.delete(ref_of(kind, raw), uid=uid_of(raw))
         except NotFound:
             return
         except Conflict as error:

@@ -164,7 +164,7 @@ class LoadBalancerController:
 
     async def _select(self, balancer: Raw) -> str:
         wanted = requirement_of(balancer)
-        pools, _ = await self._client.list_page(kinds.IP_POOL)
+        pools = await self._client.list(kinds.IP_POOL)
         found = select_pool(pools, wanted)
         if found is None and is_for_cluster(balancer) and self._release.matches_loosely:
             found = select_pool(pools, wanted, loosely=True)

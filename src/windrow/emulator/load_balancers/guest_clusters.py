@@ -31,7 +31,7 @@ class GuestClusterCleanup:
             or not is_being_removed(vm)
         ):
             return
-        found, _ = await self._client.list_page(kinds.LOAD_BALANCER)
+        found = await self._client.list(kinds.LOAD_BALANCER)
         for balancer in found:
             if (
                 namespace_of(balancer) == namespace_of(vm)

@@ -90,7 +90,7 @@ class LoadBalancerWebhooks:
             label_pool(pool, await self._network(pool))
         except BadPool as error:
             raise refuse(f"{head} {error}", names.MUTATOR) from error
-        others, _ = await self._client.list_page(kinds.IP_POOL)
+        others = await self._client.list(kinds.IP_POOL)
         try:
             check_pool(pool, others, is_update=old is not None)
         except BadPool as error:
