@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from types import TracebackType
 
 from windrow.apiserver.handler import Handler
@@ -235,16 +236,8 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def _answer(writer: asyncio.StreamWriter, status: int, text: str) -> None:
     body = (text + "\n").encode()
     head = (
-        f"HTTP/1.1 {status} {_PHRASES.get(status, 'Error')}\r\n"
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
         f"Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     writer.write(head.encode() + body)
     await writer.drain()
-
-
-_PHRASES = {
-    400: "Bad Request",
-    405: "Method Not Allowed",
-    431: "Request Header Fields Too Large",
-    502: "Bad Gateway",
-}

@@ -7,6 +7,7 @@ import pytest
 from windrow.emulator import kinds
 from windrow.emulator.admission import object_validator as rules
 from windrow.emulator.preload import PLACEHOLDER_KEY
+from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import new_object
 
 from .objects import a_claim, a_template, a_vm, an_image, listers_of, with_templates
@@ -14,8 +15,11 @@ from .objects import a_claim, a_template, a_vm, an_image, listers_of, with_templ
 PREFIX = 'admission webhook "validator.harvesterhci.io" denied the request: '
 
 
-def text_of(refusal):
-    assert refusal is not None, "it passed"
+def text_of(check, *arguments):
+    """The text of the denial without its prefix, and its code."""
+    with pytest.raises(KubeError) as denial:
+        check(*arguments)
+    refusal = denial.value
     return refusal.message.removeprefix(PREFIX), refusal.status
 
 
@@ -24,11 +28,11 @@ def test_a_claim_in_use_by_a_vm_cannot_be_deleted():
     assert rules.check_claim_removal(claim, listers_of(claim)) is None
 
     text = "can not delete the volume m-1-disk-0 which is currently owned by these VMs: ns/m-1"
-    assert (text, 409) == text_of(rules.check_claim_removal(claim, listers_of(claim, a_vm())))
+    assert (text, 409) == text_of(rules.check_claim_removal, claim, listers_of(claim, a_vm()))
 
     vmi = new_object(kinds.VMI, "m-1", "ns", spec={})
     text = "can not delete the volume m-1-disk-0 which is currently attached to VM: ns/m-1"
-    assert (text, 409) == text_of(rules.check_claim_removal(claim, listers_of(claim, a_vm(), vmi)))
+    assert (text, 409) == text_of(rules.check_claim_removal, claim, listers_of(claim, a_vm(), vmi))
 
 
 def test_a_volume_of_a_vm_that_is_being_deleted_may_go():
@@ -53,7 +57,7 @@ def test_a_volume_needs_a_class_that_is_there_and_free(name, code, start):
     claim = a_claim("c")
     claim["spec"]["storageClassName"] = name
 
-    text, found = text_of(rules.check_claim(claim, listers_of()))
+    text, found = text_of(rules.check_claim, claim, listers_of())
 
     assert text.startswith(start)
     assert found == code
@@ -69,25 +73,25 @@ def test_a_volume_needs_a_class_that_is_there_and_free(name, code, start):
     ],
 )
 def test_an_image_requires_a_valid_source(spec, text, code):
-    assert (text, code) == text_of(rules.check_image(an_image("i", **spec), None, listers_of()))
+    assert (text, code) == text_of(rules.check_image, an_image("i", **spec), None, listers_of())
 
 
 def test_display_names_are_labels_unique_and_fixed():
-    text, _ = text_of(rules.check_image(an_image("i", displayName="no label!"), None, listers_of()))
+    text, _ = text_of(rules.check_image, an_image("i", displayName="no label!"), None, listers_of())
     assert text.startswith("displayName is not a valid Kubernetes label value: ")
 
-    twin = rules.check_image(an_image("i", displayName="a"), None, listers_of(an_image("a")))
-    assert text_of(twin) == ("A resource with the same name exists", 409)
+    twin = (an_image("i", displayName="a"), None, listers_of(an_image("a")))
+    assert text_of(rules.check_image, *twin) == ("A resource with the same name exists", 409)
 
-    moved = rules.check_image(an_image("i", displayName="b"), an_image("i", displayName="a"), listers_of())
-    assert text_of(moved) == ("displayName cannot be modified", 422)
+    moved = (an_image("i", displayName="b"), an_image("i", displayName="a"), listers_of())
+    assert text_of(rules.check_image, *moved) == ("displayName cannot be modified", 422)
 
 
 def test_an_image_in_use_cannot_be_deleted():
     claim = a_claim("c")
     claim["metadata"]["annotations"] = {"harvesterhci.io/imageId": "ns/jammy"}
 
-    text, code = text_of(rules.check_image_removal(an_image("jammy"), listers_of(claim)))
+    text, code = text_of(rules.check_image_removal, an_image("jammy"), listers_of(claim))
 
     assert text == "Cannot delete image ns/jammy: being used by volume ns/c"
     assert code == 400
@@ -104,7 +108,7 @@ def test_an_image_in_use_cannot_be_deleted():
 def test_a_key_pair_holds_an_openssh_key(key, text):
     pair = new_object(kinds.KEY_PAIR, "k", "ns", spec={"publicKey": key})
 
-    assert (text, 422) == text_of(rules.check_key_pair(pair))
+    assert (text, 422) == text_of(rules.check_key_pair, pair)
 
 
 def test_the_placeholder_key_is_valid():
@@ -120,18 +124,18 @@ def test_the_placeholder_key_is_valid():
 def test_a_network_without_sense_is_an_internal_error(config, why):
     nad = new_object(kinds.NAD, "n", "ns", spec={"config": config})
 
-    refusal = rules.check_network(nad)
+    text, code = text_of(rules.check_network, nad)
 
-    assert refusal.message.endswith(f"Internal error occurred: can't create nad ns/n because {why}")
-    assert refusal.status == 500
+    assert text.endswith(f"Internal error occurred: can't create nad ns/n because {why}")
+    assert code == 500
 
 
 def test_a_network_in_use_cannot_be_deleted():
     listers = listers_of(a_vm())
 
-    refusal = rules.check_network_removal(listers.networks["ns", "net"], listers)
+    text, _ = text_of(rules.check_network_removal, listers.networks["ns", "net"], listers)
 
-    assert "can't delete nad ns/net because it's still used by VM(s) ns/m-1" in refusal.message
+    assert "can't delete nad ns/net because it's still used by VM(s) ns/m-1" in text
 
 
 def _quota(**hard):
@@ -143,9 +147,9 @@ def test_storage_over_quota_is_refused_at_once():
     vm = with_templates(a_vm(), a_template(size="40Gi"))
     quota = _quota(**{"requests.storage": "30Gi"})
 
-    refusal = rules.check_vm_quota(vm, None, listers_of(quota))
+    denial = text_of(rules.check_vm_quota, vm, None, listers_of(quota))
 
-    assert text_of(refusal) == ("storage insufficient resources due to resource quota", 500)
+    assert denial == ("storage insufficient resources due to resource quota", 500)
 
 
 def test_cpu_over_quota_passes_at_create_and_is_refused_at_a_later_change():
@@ -156,7 +160,7 @@ def test_cpu_over_quota_passes_at_create_and_is_refused_at_a_later_change():
     old["status"] = {"printableStatus": "Stopped"}
     old["spec"]["runStrategy"] = "Halted"
 
-    assert text_of(rules.check_vm_quota(a_vm(), old, listers)) == (
+    assert text_of(rules.check_vm_quota, a_vm(), old, listers) == (
         "cpu insufficient resources due to resource quota",
         500,
     )

@@ -17,10 +17,15 @@ HARVESTER = 'admission webhook "validator.harvesterhci.io" denied the request: '
 KUBEVIRT = 'admission webhook "virtualmachine-validator.kubevirt.io" denied the request: '
 
 
+def denial_of(vm, old=None, *objects):
+    with pytest.raises(AdmissionDenied) as denial:
+        check_vm(vm, old, listers_of(*objects))
+    return denial.value
+
+
 def refused(vm, old=None, *objects):
     """The text of the refusal without its prefix, and its code."""
-    refusal = check_vm(vm, old, listers_of(*objects))
-    assert refusal is not None, "it passed"
+    refusal = denial_of(vm, old, *objects)
     assert refusal.message.startswith((HARVESTER, KUBEVIRT))
     return refusal.message.removeprefix(HARVESTER).removeprefix(KUBEVIRT), refusal.status
 
@@ -189,16 +194,15 @@ def test_the_run_strategy_is_one_of_kubevirts():
 
 
 def test_a_refusal_reads_as_a_denial_whatever_its_code():
-    refusal = check_vm(with_templates(a_vm(), a_template(storage_class="gone")), None, listers_of())
+    refusal = denial_of(with_templates(a_vm(), a_template(storage_class="gone")))
 
     read = error_from_status({"code": refusal.status, "message": refusal.message, "reason": refusal.reason})
 
-    assert isinstance(refusal, AdmissionDenied)
     assert isinstance(read, AdmissionDenied)
 
 
 def test_a_422_has_one_cause_and_no_name():
-    refusal = check_vm(a_vm(terminationGracePeriodSeconds=-1), None, listers_of())
+    refusal = denial_of(a_vm(terminationGracePeriodSeconds=-1))
 
     assert [cause["reason"] for cause in refusal.details["causes"]] == ["FieldValueInvalid"]
     assert "name" not in refusal.details

@@ -32,25 +32,23 @@ NETWORK_WEBHOOK = "validator.harvester-system.harvester-network-webhook"
 # --- virtual machines, quotas ------------------------------------------------------------------------------------
 
 
-def check_vm_quota(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def check_vm_quota(vm: Raw, old: Raw | None, listers: Listers) -> None:
     """Storage counts at once. CPU and memory count when a machine that is down is changed or started; at create
     they do not, and the controller halts the machine afterwards."""
     try:
         templates = read_claim_templates(vm)
     except BadTemplates:
-        return None
-    if old is None or annotations_of(old).get(names.CLAIM_TEMPLATES) != annotations_of(vm).get(
-        names.CLAIM_TEMPLATES
-    ):
-        why = quotas.find_exceeded_storage_quota(templates, namespace_of(vm), listers)
-        if why:
-            return internal(why)
+        return
+    before = annotations_of(old).get(names.CLAIM_TEMPLATES) if old is not None else None
+    changed = old is None or before != annotations_of(vm).get(names.CLAIM_TEMPLATES)
+    if changed and (why := quotas.find_exceeded_storage_quota(templates, namespace_of(vm), listers)):
+        raise internal(why)
     if old is None or not nested(old, "status", "printableStatus"):
-        return None
+        return
     if is_deleting(vm) or read_strategy(vm) == "Halted" or old.get("spec") == vm.get("spec"):
-        return None
-    why = quotas.find_exceeded_quota(vm, listers.instances.get(key_of(vm)), listers)
-    return internal(why) if why else None
+        return
+    if why := quotas.find_exceeded_quota(vm, listers.instances.get(key_of(vm)), listers):
+        raise internal(why)
 
 
 # --- volumes ------------------------------------------------------------------------------------------------------
@@ -58,37 +56,35 @@ def check_vm_quota(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | No
 RESERVED_CLASSES = ("vmstate-persistence",)
 
 
-def check_claim(claim: Raw, listers: Listers) -> KubeError | None:
+def check_claim(claim: Raw, listers: Listers) -> None:
     name = nested(claim, "spec", "storageClassName", default=None)
     if name is None or nested(claim, "spec", "volumeName"):
-        return None
+        return
     if name in RESERVED_CLASSES:
-        return invalid(
+        raise invalid(
             f"can not create volume with the reserved storage class {name}", "spec.storageClassName"
         )
     if ("", name) not in listers.classes:
-        return internal(
+        raise internal(
             f'failed to get storage class {name}: storageclasses.storage.k8s.io "{name}" not found'
         )
-    return None
 
 
-def check_claim_removal(claim: Raw, listers: Listers) -> KubeError | None:
+def check_claim_removal(claim: Raw, listers: Listers) -> None:
     """Denies deletion while a VM that is not being deleted uses the claim."""
     name, namespace = name_of(claim), namespace_of(claim)
     if annotations_of(claim).get(names.GOLDEN_IMAGE) == "true":
-        return bad_request(f"can not delete golden image PVC {namespace}/{name}")
+        raise bad_request(f"can not delete golden image PVC {namespace}/{name}")
     owners = sorted(listers.vms_by_claim.get((namespace, name), frozenset()))
     living = [key for key in owners if key in listers.vms and not is_deleting(listers.vms[key])]
     for where, vm in living:
         if (where, vm) in listers.instances:
-            return conflict(
+            raise conflict(
                 f"can not delete the volume {name} which is currently attached to VM: {where}/{vm}"
             )
     if living:
         listed = ", ".join(f"{where}/{vm}" for where, vm in living)
-        return conflict(f"can not delete the volume {name} which is currently owned by these VMs: {listed}")
-    return None
+        raise conflict(f"can not delete the volume {name} which is currently owned by these VMs: {listed}")
 
 
 # --- images -------------------------------------------------------------------------------------------------------
@@ -106,70 +102,67 @@ def label_image(image: Raw) -> None:
         image["spec"]["storageClassParameters"] = dict(LONGHORN_PARAMETERS)
 
 
-def check_image(image: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def check_image(image: Raw, old: Raw | None, listers: Listers) -> None:
     spec = image["spec"]
     display = spec.get("displayName", "")
     if not display:
-        return invalid("displayName is required", "spec.displayName")
+        raise invalid("displayName is required", "spec.displayName")
     if old is not None:
-        return _check_image_change(spec, old["spec"])
+        _check_image_change(spec, old["spec"])
+        return
     if len(display) > 63 or not _LABEL_VALUE.match(display):
         why = (
             "must be no more than 63 characters"
             if len(display) > 63
             else "a valid label must consist of alphanumeric characters, '-', '_' or '.'"
         )
-        return invalid(f"displayName is not a valid Kubernetes label value: {why}", "spec.displayName")
+        raise invalid(f"displayName is not a valid Kubernetes label value: {why}", "spec.displayName")
     for (namespace, name), other in listers.images.items():
         same = nested(other, "spec", "displayName") == display and namespace == namespace_of(image)
         if same and name != image["metadata"].get("name"):
-            return conflict("A resource with the same name exists")
+            raise conflict("A resource with the same name exists")
     source, url = spec.get("sourceType"), spec.get("url", "")
     if source == "download":
         if not url:
-            return invalid("url is required", "spec.url")
+            raise invalid("url is required", "spec.url")
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-            return invalid(f"url is invalid: {url}", "spec.url")
+            raise invalid(f"url is invalid: {url}", "spec.url")
     elif url:
-        return invalid(f'url should be empty when image source type is "{source}"', "spec.url")
-    return None
+        raise invalid(f'url should be empty when image source type is "{source}"', "spec.url")
 
 
-def _check_image_change(spec: Mapping[str, Any], old: Mapping[str, Any]) -> KubeError | None:
+def _check_image_change(spec: Mapping[str, Any], old: Mapping[str, Any]) -> None:
     if spec.get("displayName") != old.get("displayName"):
-        return invalid("displayName cannot be modified", "spec.displayName")
+        raise invalid("displayName cannot be modified", "spec.displayName")
     for field in _FIXED:
         if (spec.get(field) or None) != (old.get(field) or None):
-            return invalid(f"{field} cannot be modified", f"spec.{field}")
-    return None
+            raise invalid(f"{field} cannot be modified", f"spec.{field}")
 
 
-def check_image_removal(image: Raw, listers: Listers) -> KubeError | None:
+def check_image_removal(image: Raw, listers: Listers) -> None:
     namespace, name = key_of(image)
     for (where, claim), raw in sorted(listers.claims.items()):
         if annotations_of(raw).get(names.IMAGE_ID) == f"{namespace}/{name}":
             display = nested(image, "spec", "displayName", default=name)
-            return bad_request(
+            raise bad_request(
                 f"Cannot delete image {namespace}/{display}: being used by volume {where}/{claim}"
             )
-    return None
 
 
 # --- key pairs, networks, templates -----------------------------------------------------------------------------
 
 
-def check_key_pair(pair: Raw) -> KubeError | None:
+def check_key_pair(pair: Raw) -> None:
     key = nested(pair, "spec", "publicKey", default="")
     if not key:
-        return invalid("public key is required", "spec.publicKey")
+        raise invalid("public key is required", "spec.publicKey")
     try:
         fingerprint(key)
     except InvalidPublicKey as error:
-        return invalid(str(error), "spec.publicKey")
-    return None
+        raise invalid(str(error), "spec.publicKey") from error
 
 
-def check_network(nad: Raw) -> KubeError | None:
+def check_network(nad: Raw) -> None:
     where = f"{namespace_of(nad)}/{nad['metadata'].get('name', '')}"
 
     def refuse(why: str) -> KubeError:
@@ -178,36 +171,30 @@ def check_network(nad: Raw) -> KubeError | None:
     try:
         config = read_config(nad)
     except BadNetwork as error:
-        return refuse(f"the config can't be read: {error}")
+        raise refuse(f"the config can't be read: {error}") from error
     if not config:
-        return refuse("config is empty")
+        raise refuse("config is empty")
     vlan = config.get("vlan") or 0
     if not 0 <= int(vlan) <= 4094:
-        return refuse(f"vlan {vlan} is out of range [0..4094]")
+        raise refuse(f"vlan {vlan} is out of range [0..4094]")
     label = labels_of(nad).get(names.CLUSTER_NETWORK)
     bridge = str(config.get("bridge", "")).removesuffix("-br")
     if label and bridge and label != bridge:
-        return refuse(f"the nad label {label} does not match bridge name {bridge}")
-    return None
+        raise refuse(f"the nad label {label} does not match bridge name {bridge}")
 
 
-def check_network_removal(nad: Raw, listers: Listers) -> KubeError | None:
+def check_network_removal(nad: Raw, listers: Listers) -> None:
     name = f"{namespace_of(nad)}/{name_of(nad)}"
-    users = []
-    for vm in listers.vms.values():
-        spec = nested(vm, "spec", "template", "spec", default={})
-        if name in networks_of(spec, namespace_of(vm)).values():
-            users.append(f"{namespace_of(vm)}/{name_of(vm)}")
-    if not users:
-        return None
-    text = (
-        f"Internal error occurred: can't delete nad {name} because it's still used by VM(s) {', '.join(sorted(users))} "
-        "which must be stopped at first"
+    users = sorted(
+        f"{namespace_of(vm)}/{name_of(vm)}"
+        for vm in listers.vms.values()
+        if name in networks_of(nested(vm, "spec", "template", "spec", default={}), namespace_of(vm)).values()
     )
-    return internal(text, NETWORK_WEBHOOK)
+    if users:
+        why = f"because it's still used by VM(s) {', '.join(users)} which must be stopped at first"
+        raise internal(f"Internal error occurred: can't delete nad {name} {why}", NETWORK_WEBHOOK)
 
 
-def check_template_version(verb: str, new: Raw | None, old: Raw | None) -> KubeError | None:
+def check_template_version(verb: str, new: Raw | None, old: Raw | None) -> None:
     if verb == "update" and old is not None and new is not None and old.get("spec") != new.get("spec"):
-        return not_allowed("Update templateVersion is not supported")
-    return None
+        raise not_allowed("Update templateVersion is not supported")

@@ -1,7 +1,7 @@
 """Validators of VirtualMachines, of KubeVirt and Harvester, one function per rule, with their messages.
 
-Reference 05 §3.2 and 01 §3.7. A rule reads the object, its old state (None on create) and the Listers, and returns the
-denial or None. The first denial in the order below is the result.
+Reference 05 §3.2 and 01 §3.7. A rule reads the object, its old state (None on create) and the Listers, and raises the
+denial. The first denial in the order below is the result.
 """
 
 from __future__ import annotations
@@ -17,20 +17,17 @@ from windrow.emulator.quantities import BadQuantity, parse_quantity, quantity_or
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested
 
-Rule = Callable[[Raw, Raw | None, Listers], KubeError | None]
+Rule = Callable[[Raw, Raw | None, Listers], None]
 
 MAX_INLINE_DATA_BYTES = 2048
 VOLUMES = "spec.templates.spec.volumes"  # the plural is as shipped
 ANNOTATIONS = "metadata.annotations"
 
 
-def check_vm(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
-    """The denial of a create of `vm`, or of an update from `old`; None when it is allowed."""
+def check_vm(vm: Raw, old: Raw | None, listers: Listers) -> None:
+    """Raises the denial of a create of `vm`, or of an update from `old`."""
     for rule in (*KUBEVIRT_RULES, *HARVESTER_RULES):
-        denial = rule(vm, old, listers)
-        if denial is not None:
-            return denial
-    return None
+        rule(vm, old, listers)
 
 
 def _spec(vm: Raw) -> Raw:
@@ -56,37 +53,34 @@ def _kubevirt(message: str, field: str) -> KubeError:
 STRATEGIES = ("Always", "RerunOnFailure", "Manual", "Halted", "Once", "WaitAsReceiver")
 
 
-def _run_strategy(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _run_strategy(vm: Raw, old: Raw | None, listers: Listers) -> None:
     strategy, running = vm["spec"].get("runStrategy"), vm["spec"].get("running")
     if strategy is not None and running is not None:
-        return _kubevirt(
+        raise _kubevirt(
             "Running and RunStrategy are mutually exclusive. Note that Running is deprecated, please use RunStrategy instead",
             "spec.running",
         )
     if strategy is None and running is None:
-        return _kubevirt("One of Running or RunStrategy must be specified", "spec.running")
+        raise _kubevirt("One of Running or RunStrategy must be specified", "spec.running")
     if strategy is not None and strategy not in STRATEGIES:
-        return _kubevirt(f"Invalid RunStrategy ({strategy})", "spec.runStrategy")
-    return None
+        raise _kubevirt(f"Invalid RunStrategy ({strategy})", "spec.runStrategy")
 
 
-def _disks_have_volumes(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _disks_have_volumes(vm: Raw, old: Raw | None, listers: Listers) -> None:
     volumes = {volume.get("name") for volume in _spec(vm).get("volumes") or ()}
     for place, disk in enumerate(nested(_spec(vm), "domain", "devices", "disks", default=[])):
         # An empty CD-ROM drive is legal since hot-plug became declarative.
         if disk.get("name") not in volumes and "cdrom" not in disk:
             field = f"spec.template.spec.domain.devices.disks[{place}].name"
-            return _kubevirt(f"{field} '{disk.get('name')}' not found.", field)
-    return None
+            raise _kubevirt(f"{field} '{disk.get('name')}' not found.", field)
 
 
-def _interfaces_have_networks(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _interfaces_have_networks(vm: Raw, old: Raw | None, listers: Listers) -> None:
     networks = {network.get("name") for network in _spec(vm).get("networks") or ()}
     for place, one in enumerate(nested(_spec(vm), "domain", "devices", "interfaces", default=[])):
         if one.get("name") not in networks:
             field = f"spec.template.spec.domain.devices.interfaces[{place}].name"
-            return _kubevirt(f"{field} '{one.get('name')}' not found.", field)
-    return None
+            raise _kubevirt(f"{field} '{one.get('name')}' not found.", field)
 
 
 _INLINE = (
@@ -95,22 +89,20 @@ _INLINE = (
 )
 
 
-def _inline_data_is_short(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _inline_data_is_short(vm: Raw, old: Raw | None, listers: Listers) -> None:
     for place, volume in enumerate(_spec(vm).get("volumes") or ()):
         source = volume.get("cloudInitNoCloud") or {}
         for key, word, hint in _INLINE:
             if len((source.get(key) or "").encode()) > MAX_INLINE_DATA_BYTES:
                 field = f"spec.template.spec.volumes[{place}].cloudInitNoCloud.{key}"
                 text = f"{field} {word} exceeds {MAX_INLINE_DATA_BYTES} byte limit. Should use {hint} for larger data."
-                return _kubevirt(text, field)
-    return None
+                raise _kubevirt(text, field)
 
 
-def _name_fits(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _name_fits(vm: Raw, old: Raw | None, listers: Listers) -> None:
     name = name_of(vm)
     if len(name) > 63:
-        return _kubevirt(f"metadata.name '{name}' must be no more than 63 characters", "metadata.name")
-    return None
+        raise _kubevirt(f"metadata.name '{name}' must be no more than 63 characters", "metadata.name")
 
 
 KUBEVIRT_RULES: tuple[Rule, ...] = (
@@ -125,15 +117,14 @@ KUBEVIRT_RULES: tuple[Rule, ...] = (
 # --- Harvester --------------------------------------------------------------------------------------------------
 
 
-def _templates_are_readable(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _templates_are_readable(vm: Raw, old: Raw | None, listers: Listers) -> None:
     try:
         read_claim_templates(vm)
     except BadTemplates as error:
-        return invalid(f"the volumeClaimTemplates annotaion is invalid: {error}", ANNOTATIONS)
-    return None
+        raise invalid(f"the volumeClaimTemplates annotaion is invalid: {error}", ANNOTATIONS) from error
 
 
-def _claims_are_free(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _claims_are_free(vm: Raw, old: Raw | None, listers: Listers) -> None:
     namespace = namespace_of(vm)
     shareable = {
         disk.get("name")
@@ -147,61 +138,58 @@ def _claims_are_free(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | 
         raw = listers.claims.get((namespace, claim))
         if raw is not None and annotations_of(raw).get(names.GOLDEN_IMAGE) == "true":
             text = f"PVC {namespace}/{claim} is a golden image, it can't be used as a volume in VM"
-            return invalid(text, VOLUMES)
+            raise invalid(text, VOLUMES)
         others = listers.vms_by_claim.get((namespace, claim), frozenset()) - {key_of(vm)}
         if others and volume.get("name") not in shareable:
             text = f"PVC {namespace}/{claim} is already used by other VM, please use a shareable RWX volume."
-            return invalid(text, VOLUMES)
-    return None
+            raise invalid(text, VOLUMES)
 
 
-def _grace_is_not_negative(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _grace_is_not_negative(vm: Raw, old: Raw | None, listers: Listers) -> None:
     if (_spec(vm).get("terminationGracePeriodSeconds") or 0) < 0:
-        return invalid(
+        raise invalid(
             "Termination grace period can't be negative", "spec.template.spec.terminationGracePeriodSeconds"
         )
-    return None
 
 
-def _memory_is_set(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _memory_is_set(vm: Raw, old: Raw | None, listers: Listers) -> None:
     domain = _spec(vm).get("domain") or {}
     if nested(domain, "memory", "guest") or nested(domain, "resources", "limits", "memory"):
-        return None
-    return invalid(
+        return
+    raise invalid(
         "either memory.guest or resources.limits.memory must be set",
         "spec.template.spec.domain.resources.limits.memory",
     )
 
 
-def _reserved_memory_fits(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _reserved_memory_fits(vm: Raw, old: Raw | None, listers: Listers) -> None:
     text = annotations_of(vm).get(names.RESERVED_MEMORY)
     if not text:
-        return None
+        return
     field = f"{ANNOTATIONS}[{names.RESERVED_MEMORY}]"
     domain = _spec(vm).get("domain") or {}
     limit = quantity_or_zero(nested(domain, "resources", "limits", "memory"))
     try:
         reserved = parse_quantity(text)
     except BadQuantity as error:
-        return invalid(str(error), field)
+        raise invalid(str(error), field) from error
     if reserved < 0:
-        return invalid("reservedMemory cannot be less than 0", field)
+        raise invalid("reservedMemory cannot be less than 0", field)
     if limit and reserved >= limit:
-        return invalid("reservedMemory cannot be equal or greater than limits.memory", field)
-    return None
+        raise invalid("reservedMemory cannot be equal or greater than limits.memory", field)
 
 
 MAINTAIN_MODES = ("Migrate", "ShutdownAndRestartAfterEnable", "ShutdownAndRestartAfterDisable", "Shutdown")
 
 
-def _maintain_mode_is_known(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _maintain_mode_is_known(vm: Raw, old: Raw | None, listers: Listers) -> None:
     mode = labels_of(vm).get(names.MAINTAIN_MODE)
     if mode is None or mode in MAINTAIN_MODES:
-        return None
-    return invalid(f"invalid maintenance mode strategy: {mode}", f"metadata.labels[{names.MAINTAIN_MODE}]")
+        return
+    raise invalid(f"invalid maintenance mode strategy: {mode}", f"metadata.labels[{names.MAINTAIN_MODE}]")
 
 
-def _cd_roms_use_sata(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _cd_roms_use_sata(vm: Raw, old: Raw | None, listers: Listers) -> None:
     volumes = {volume.get("name"): volume for volume in _spec(vm).get("volumes") or ()}
     for place, disk in enumerate(nested(_spec(vm), "domain", "devices", "disks", default=[])):
         if "cdrom" not in disk or nested(disk, "cdrom", "bus") == "sata":
@@ -209,13 +197,12 @@ def _cd_roms_use_sata(vm: Raw, old: Raw | None, listers: Listers) -> KubeError |
         field = f"spec.template.spec.domain.devices.disks[{place}]"
         volume = volumes.get(disk.get("name"))
         if volume is None:
-            return invalid("empty cd-rom device should connect via SATA bus", field)
+            raise invalid("empty cd-rom device should connect via SATA bus", field)
         if nested(volume, "persistentVolumeClaim", "hotpluggable"):
-            return invalid("hotpluggable cd-rom volume should connect via SATA bus", field)
-    return None
+            raise invalid("hotpluggable cd-rom volume should connect via SATA bus", field)
 
 
-def _classes_exist(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _classes_exist(vm: Raw, old: Raw | None, listers: Listers) -> None:
     known = {nested(one, "metadata", "name") for one in _templates(old)}
     for one in _templates(vm):
         name = nested(one, "spec", "storageClassName")
@@ -223,13 +210,12 @@ def _classes_exist(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | No
             continue
         if old is None:
             text = f'failed to get storage class {name}: storageclasses.storage.k8s.io "{name}" not found'
-            return internal(text)
+            raise internal(text)
         if nested(one, "metadata", "name") not in known:
-            return invalid(f"storage class {name} does not exist", ANNOTATIONS)
-    return None
+            raise invalid(f"storage class {name} does not exist", ANNOTATIONS)
 
 
-def _images_match_classes(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _images_match_classes(vm: Raw, old: Raw | None, listers: Listers) -> None:
     for one in _templates(vm):
         image_id = annotations_of(one).get(names.IMAGE_ID) if one.get("metadata") else None
         name = nested(one, "spec", "storageClassName", default="")
@@ -253,11 +239,10 @@ def _images_match_classes(vm: Raw, old: Raw | None, listers: Listers) -> KubeErr
                 f'imageId "{image_id}" in volume template does not match backing image of storage class "{name}" '
                 f'(expected "{owner}")'
             )
-            return invalid(text, f"{ANNOTATIONS}[{names.CLAIM_TEMPLATES}]")
-    return None
+            raise invalid(text, f"{ANNOTATIONS}[{names.CLAIM_TEMPLATES}]")
 
 
-def _classes_stay(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _classes_stay(vm: Raw, old: Raw | None, listers: Listers) -> None:
     before = {nested(one, "metadata", "name"): one for one in _templates(old)}
     for one in _templates(vm):
         name = nested(one, "metadata", "name")
@@ -269,17 +254,16 @@ def _classes_stay(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | Non
                 f"storage class names for the volumes in the {names.CLAIM_TEMPLATES} annotation cannot be changed; "
                 f"volume {name}"
             )
-            return internal(text)
+            raise internal(text)
         if _storage(one) < _storage(earlier):
-            return invalid(f"{name} PVC requests storage can't be less than previous value", ANNOTATIONS)
-    return None
+            raise invalid(f"{name} PVC requests storage can't be less than previous value", ANNOTATIONS)
 
 
 def _storage(claim: Raw) -> Fraction:
     return quantity_or_zero(nested(claim, "spec", "resources", "requests", "storage"))
 
 
-def _macs_are_unique(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+def _macs_are_unique(vm: Raw, old: Raw | None, listers: Listers) -> None:
     here = key_of(vm)
     networks = networks_of(_spec(vm), namespace_of(vm))
     for one in nested(_spec(vm), "domain", "devices", "interfaces", default=[]):
@@ -290,8 +274,7 @@ def _macs_are_unique(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | 
         for other in listers.vms_by_mac.get(("", mac), frozenset()) - {here}:
             if _uses(listers.vms.get(other), mac, cluster_network, listers):
                 text = f"duplicate mac address present for vm {other[0]}/{other[1]} for cluster network {cluster_network}"
-                return internal(text)
-    return None
+                raise internal(text)
 
 
 def _uses(vm: Raw | None, mac: str, cluster_network: str, listers: Listers) -> bool:

@@ -1,6 +1,6 @@
 """Harvester's admission webhooks: dispatch to the mutators and validators of each kind.
 
-Validators are pure functions of the object, its old state, and the Listers.
+Validators are pure functions of the object, its old state, and the Listers; they raise the denial.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from windrow.emulator.admission import object_validator
 from windrow.emulator.admission.denials import invalid
 from windrow.emulator.admission.vm_mutator import mutate_vm
 from windrow.emulator.admission.vm_validator import check_vm, images_asked
-from windrow.emulator.host.networks import BadNetwork, label_network
+from windrow.emulator.host.networks import label_network
 from windrow.emulator.kit.listers import Key, Listers
-from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.resources import PVC, ApiResource
 
@@ -32,7 +31,7 @@ class Webhooks:
         self._listers = listers
         self._rng = rng
         self._may_read = may_read
-        self._rules: dict[ApiResource, Callable[[AdmissionRequest], Awaitable[KubeError | None]]] = {
+        self._rules: dict[ApiResource, Callable[[AdmissionRequest], Awaitable[None]]] = {
             kinds.VM: self._vm,
             PVC: self._claim,
             kinds.IMAGE: self._image,
@@ -44,76 +43,57 @@ class Webhooks:
 
     async def admit(self, operation: AdmissionRequest) -> None:
         rule = self._rules.get(operation.kind)
-        if rule is None:
-            return
-        refusal = await rule(operation)
-        if refusal is not None:
-            raise refusal
+        if rule is not None:
+            await rule(operation)
 
-    async def _vm(self, operation: AdmissionRequest) -> KubeError | None:
+    async def _vm(self, operation: AdmissionRequest) -> None:
         vm, old = operation.object, operation.old_object
         if operation.verb == "delete" or vm is None:
-            return None
+            return
         if operation.subresource != "status":
             mutate_vm(vm, old, self._listers, self._rng)
-        refusal = check_vm(vm, old, self._listers)
-        if refusal is not None:
-            return refusal
-        return await self._check_images(vm, operation) or object_validator.check_vm_quota(
-            vm, old, self._listers
-        )
+        check_vm(vm, old, self._listers)
+        await self._check_images(vm, operation)
+        object_validator.check_vm_quota(vm, old, self._listers)
 
-    async def _check_images(self, vm: Raw, operation: AdmissionRequest) -> KubeError | None:
+    async def _check_images(self, vm: Raw, operation: AdmissionRequest) -> None:
         if operation.subresource or operation.user.username.startswith(SYSTEM_USERS):
-            return None
+            return
         asked_before = images_asked(operation.old_object) if operation.old_object else []
         for key in images_asked(vm):
-            if key in asked_before or await self._may_read(operation.user, kinds.IMAGE, key):
-                continue
-            text = f'user "{operation.user.username}" is not allowed to access image {key[0]}/{key[1]}'
-            return invalid(text, "metadata.annotations[harvesterhci.io/volumeClaimTemplates]")
-        return None
+            if key not in asked_before and not await self._may_read(operation.user, kinds.IMAGE, key):
+                text = f'user "{operation.user.username}" is not allowed to access image {key[0]}/{key[1]}'
+                raise invalid(text, "metadata.annotations[harvesterhci.io/volumeClaimTemplates]")
 
-    async def _claim(self, operation: AdmissionRequest) -> KubeError | None:
-        if operation.verb == "delete":
-            if operation.old_object is None or operation.user.username.endswith(":generic-garbage-collector"):
-                return None
-            return object_validator.check_claim_removal(operation.old_object, self._listers)
+    async def _claim(self, operation: AdmissionRequest) -> None:
+        by_collector = operation.user.username.endswith(":generic-garbage-collector")
+        if operation.verb == "delete" and operation.old_object is not None and not by_collector:
+            object_validator.check_claim_removal(operation.old_object, self._listers)
         if operation.verb == "create" and operation.object is not None:
-            return object_validator.check_claim(operation.object, self._listers)
-        return None
+            object_validator.check_claim(operation.object, self._listers)
 
-    async def _image(self, operation: AdmissionRequest) -> KubeError | None:
+    async def _image(self, operation: AdmissionRequest) -> None:
         if operation.verb == "delete":
-            return object_validator.check_image_removal(operation.old_object or {}, self._listers)
-        if operation.object is None:
-            return None
-        object_validator.label_image(operation.object)
-        return object_validator.check_image(operation.object, operation.old_object, self._listers)
+            object_validator.check_image_removal(operation.old_object or {}, self._listers)
+        elif operation.object is not None:
+            object_validator.label_image(operation.object)
+            object_validator.check_image(operation.object, operation.old_object, self._listers)
 
-    async def _key_pair(self, operation: AdmissionRequest) -> KubeError | None:
-        if operation.verb == "delete" or operation.object is None:
-            return None
-        return object_validator.check_key_pair(operation.object)
+    async def _key_pair(self, operation: AdmissionRequest) -> None:
+        if operation.verb != "delete" and operation.object is not None:
+            object_validator.check_key_pair(operation.object)
 
-    async def _network(self, operation: AdmissionRequest) -> KubeError | None:
+    async def _network(self, operation: AdmissionRequest) -> None:
         if operation.verb == "delete":
-            return object_validator.check_network_removal(operation.old_object or {}, self._listers)
-        if operation.object is None:
-            return None
-        refusal = object_validator.check_network(operation.object)
-        if refusal is None:
-            try:
-                label_network(operation.object)
-            except BadNetwork:
-                return None
-        return refusal
+            object_validator.check_network_removal(operation.old_object or {}, self._listers)
+        elif operation.object is not None:
+            object_validator.check_network(operation.object)
+            label_network(operation.object)
 
-    async def _snapshot_quota(self, operation: AdmissionRequest) -> KubeError | None:
+    async def _snapshot_quota(self, operation: AdmissionRequest) -> None:
         name = nested(operation.object, "metadata", "name")
         if operation.verb == "create" and name != "default-resource-quota":
-            return invalid("name must be default-resource-quota", "metadata.name")
-        return None
+            raise invalid("name must be default-resource-quota", "metadata.name")
 
-    async def _template_version(self, operation: AdmissionRequest) -> KubeError | None:
-        return object_validator.check_template_version(operation.verb, operation.object, operation.old_object)
+    async def _template_version(self, operation: AdmissionRequest) -> None:
+        object_validator.check_template_version(operation.verb, operation.object, operation.old_object)
