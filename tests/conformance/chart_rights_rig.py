@@ -29,7 +29,6 @@ from tests.stories.service_rig import (
 )
 from tests.support.clock import LoopClock
 
-from windrow.apiserver.handler import Handler, Peer, TlsIdentity
 from windrow.apiserver.request.info import (
     name_from_field_selector,
     parse_request_info,
@@ -46,6 +45,7 @@ from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.guest_cluster.charts import CLOUD_CONFIG
 from windrow.kubernetes.errors import Forbidden
+from windrow.kubernetes.handler import Handler, Peer, TlsIdentity
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import (

@@ -26,7 +26,6 @@ from zlib import crc32
 import pytest
 from tests.conformance.node_driver_rig import RecordedRequest, RecordingHandler, count_requests, real_program
 
-from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
@@ -50,6 +49,7 @@ from windrow.emulator.load_balancers.services import (
 from windrow.emulator.preload import Image, VmNetwork
 from windrow.emulator.proxy import serve
 from windrow.kubernetes.errors import AlreadyExists, Conflict, Invalid, NotFound
+from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, nested, new_object
 from windrow.kubernetes.requests import put_subresource

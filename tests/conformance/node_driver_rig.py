@@ -24,7 +24,6 @@ from typing import Any
 import pytest
 from tests.blank_machine import BlankMachine
 
-from windrow.apiserver.handler import Handler, Peer, TlsIdentity
 from windrow.apiserver.request.info import parse_request_info
 from windrow.app.clock import SystemClock
 from windrow.core.rng import Rng

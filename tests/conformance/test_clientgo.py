@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.core import pki, yaml
 from windrow.core.rng import Rng
+from windrow.kubernetes.handler import TlsIdentity
 
 pytestmark = pytest.mark.go
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
@@ -27,6 +26,7 @@ from windrow.kubernetes.errors import (
     Unauthorized,
     Unreachable,
 )
+from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig, render_kubeconfig
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, NODE

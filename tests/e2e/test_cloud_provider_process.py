@@ -19,7 +19,6 @@ import aiohttp
 import pytest
 from tests.blank_machine import BlankMachine
 
-from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
@@ -30,6 +29,7 @@ from windrow.emulator import kinds
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.proxy import serve
 from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig, parse_kubeconfig, render_kubeconfig
 from windrow.kubernetes.objects import nested, new_object
 from windrow.kubernetes.resources import LEASE, NODE, SERVICE, ApiResource

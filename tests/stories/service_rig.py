@@ -25,7 +25,6 @@ from typing import Any, Protocol
 
 from tests.support.clock import NOON, LoopClock
 
-from windrow.apiserver.handler import Handler, Peer, TlsIdentity
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.app.network import CountingTransport
@@ -45,6 +44,7 @@ from windrow.emulator.kit.network import Network
 from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
 from windrow.emulator.preload import Image, VmNetwork
 from windrow.kubernetes.errors import NotFound, OutcomeUnknown
+from windrow.kubernetes.handler import Handler, Peer, TlsIdentity
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.objects import Raw, nested, new_object, uid_of
 from windrow.kubernetes.requests import Reply, Request, WatchEvent

@@ -11,13 +11,13 @@ import pytest
 from tests.random_faults import random_faults
 from tests.support.clock import run_driven
 
-from windrow.apiserver.handler import Peer
 from windrow.core.json import loads
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested
 from windrow.kubernetes.requests import Request
 

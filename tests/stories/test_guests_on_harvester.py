@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from tests.support.clock import NOON, run_driven
 
-from windrow.apiserver.handler import Peer
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import BootstrapSpec, ClusterSecrets, GuestCredential, Role
@@ -17,6 +16,7 @@ from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.objects import name_of, nested
 from windrow.kubernetes.resources import NODE, SECRET
 

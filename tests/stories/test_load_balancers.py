@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from tests.support.clock import NOON, run_driven
 
-from windrow.apiserver.handler import Peer
 from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import ClusterSecrets
 from windrow.core import pki
@@ -22,6 +21,7 @@ from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import AdmissionDenied, Conflict, Invalid
+from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested, new_object
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import NAMESPACE, NODE, SERVICE, ObjectRef

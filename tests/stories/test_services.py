@@ -14,13 +14,13 @@ from typing import Any
 from tests.support.clock import run_driven
 from tests.support.simulation import simulation
 
-from windrow.apiserver.handler import Peer
 from windrow.cloudprovider.names import LEASE_NAME, LEASE_NAMESPACE
 from windrow.core.json import loads
 from windrow.emulator import kinds
 from windrow.emulator.guest_cluster.charts import CLOUD_CONFIG
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
+from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.objects import annotations_of, finalizers_of, labels_of, nested, new_object
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import LEASE, NODE, SECRET, SERVICE

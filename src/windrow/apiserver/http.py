@@ -9,17 +9,16 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from aiohttp import web
 
 from windrow.apiserver.apierrors import error_reply, internal, status_error
-from windrow.apiserver.handler import Handler, Peer, TlsIdentity
 from windrow.apiserver.request.info import parse_request_info, query_options, request_verb
 from windrow.apiserver.verbs.watch import EntryEvent
 from windrow.core.fastjson import dumps
 from windrow.kubernetes.errors import KubeError, OutcomeUnknown, Unreachable
+from windrow.kubernetes.handler import Handler, Peer, TlsIdentity
 from windrow.kubernetes.requests import JSON, Reply, Request, WatchEvent
 
 _log = logging.getLogger(__name__)
@@ -72,9 +71,7 @@ class Listener:
         self.port = self._runner.addresses[0][1]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._closing = True
         for task in tuple(self._watches):
             task.cancel()

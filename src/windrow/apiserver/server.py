@@ -18,7 +18,6 @@ from windrow.apiserver.controllers.namespaces import NamespaceController
 from windrow.apiserver.controllers.tokens import TokenSecretController
 from windrow.apiserver.discovery.nonresource import NonResourceHandler
 from windrow.apiserver.encoding import encode_result, to_yaml
-from windrow.apiserver.handler import Peer, TlsIdentity
 from windrow.apiserver.loopback import LoopbackClient
 from windrow.apiserver.rbac import BOOTSTRAP_ROLES, RbacAuthorizer, bootstrap_objects, forbidden_error
 from windrow.apiserver.request import decoding
@@ -62,6 +61,7 @@ from windrow.core.clock import Clock
 from windrow.core.fastjson import dumps, loads
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError, NotFound
+from windrow.kubernetes.handler import Peer, TlsIdentity
 from windrow.kubernetes.objects import namespace_of
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import CRD, NAMESPACE, SERVICE, ApiResource, ObjectRef

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import NoReturn, TextIO
 
 from windrow.cloudprovider.cmd.arguments import PROGRAM, parse_arguments
 from windrow.cloudprovider.options import Options
+from windrow.core.files import read_text
 from windrow.core.logs import LineFormatter
 
 # The lowest level of these loggers without `-v`: the program reports its watches itself, and bad requests to the port
@@ -74,12 +74,12 @@ async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
             code = await run(
                 argv,
                 env,
-                _read_file,
+                read_text,
                 connect,
                 clock,
                 Rng(),
                 logging.getLogger(PROGRAM),
-                serve=serve_over_sockets(clock, _read_file),
+                serve=serve_over_sockets(clock, read_text),
                 is_replaced=_is_replaced,
             )
         except asyncio.CancelledError:
@@ -132,10 +132,6 @@ def log_line(line: str) -> None:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _read_file(path: str) -> str:
-    return Path(path).read_text()
 
 
 def _is_replaced(path: str) -> bool:

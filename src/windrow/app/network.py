@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 
 from windrow.client.http_transport import ConnectionPool, HttpTransport
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import Clock
+from windrow.core.files import read_text
 from windrow.emulator.kit.network import Network
 from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
@@ -64,13 +64,11 @@ class HttpConnector:
     async def __aenter__(self) -> HttpConnector:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._pool.aclose()
 
 
-def in_process_connector(network: Network, clock: Clock, read_file: ReadFile | None = None) -> Connect:
+def in_process_connector(network: Network, clock: Clock, read_file: ReadFile = read_text) -> Connect:
     """Connects to servers of the simulated network by function calls; certificates and credentials are verified.
 
     `read_file` reads the files that kubeconfigs name, as the connecting machine sees them.

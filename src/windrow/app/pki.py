@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from windrow.apiserver.handler import TlsIdentity
 from windrow.core import json, pki
 from windrow.core.clock import Clock
 from windrow.core.files import write_private
+from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.kubeconfig import ClientConfig
 
 CA_LIFETIME_DAYS = 3650

@@ -20,8 +20,6 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from errno import ECONNRESET
 from ipaddress import ip_address
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -31,6 +29,7 @@ from yarl import URL
 from windrow.client.auth import RequestCredentials, credential_for
 from windrow.core.clock import Clock
 from windrow.core.fastjson import loads
+from windrow.core.files import read_text
 from windrow.core.json import NotJson
 from windrow.kubernetes import messages
 from windrow.kubernetes.errors import (
@@ -42,7 +41,7 @@ from windrow.kubernetes.errors import (
     Unreachable,
     error_for,
 )
-from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 log = logging.getLogger(__name__)
@@ -82,9 +81,7 @@ class ConnectionPool:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
 
@@ -104,7 +101,6 @@ class HttpTransport:
         clock: Clock,
         *,
         env: Mapping[str, str] | None = None,
-        read_file: ReadFile | None = None,
         user_agent: str = "windrow",
         pool: ConnectionPool | None = None,
     ) -> None:
@@ -112,7 +108,7 @@ class HttpTransport:
         self._pool = pool or ConnectionPool()
         self._owns_pool = pool is None
         self._user_agent = user_agent
-        self._credential = credential_for(config, clock, read_file or _read_file, env or {})
+        self._credential = credential_for(config, clock, read_text, env or {})
         self._context: ssl.SSLContext | None = None
         self._context_for: tuple[str, str] | None = None
         if config.insecure:
@@ -125,9 +121,7 @@ class HttpTransport:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     async def send(self, request: Request) -> Reply:
@@ -439,7 +433,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _read_file(path: str) -> str:
-    return Path(path).read_text()

@@ -7,47 +7,29 @@ a driven clock.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from windrow.client.auth import RequestCredentials, credential_for
 from windrow.core import pki
 from windrow.core.clock import Clock
+from windrow.core.files import read_text
 from windrow.kubernetes import messages
 from windrow.kubernetes.errors import CertificateError, Unauthorized, Unreachable, error_for
+from windrow.kubernetes.handler import Handler, Peer, TlsIdentity
 from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 # Certificates are verified again when they change, and at least this often, because they expire.
 RECHECK_INTERVAL = timedelta(minutes=1)
+# Where servers see requests come from.
+_ADDRESS = "127.0.0.1"
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The client as its server sees it: the certificate (PEM, "" for none) and an address."""
-
-    certificate: str = ""
-    address: str = ""
-
-
-class Server(Protocol):
-    """The shape of `apiserver.handler.Handler`, without importing it."""
-
-    def identity(self) -> Any: ...
-
-    async def send(self, request: Request, peer: Any) -> Reply: ...
-
-    def stream(
-        self, request: Request, peer: Any
-    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]: ...
-
-
-FindServer = Callable[[str, int], Server | None]
+FindServer = Callable[[str, int], Handler | None]
 
 
 class InProcessTransport:
@@ -59,21 +41,18 @@ class InProcessTransport:
         find: FindServer,
         clock: Clock,
         *,
-        env: Mapping[str, str] | None = None,
-        read_file: ReadFile | None = None,
-        address: str = "127.0.0.1",
+        read_file: ReadFile = read_text,
     ) -> None:
         parts = urlsplit(config.server)
         self.config = config
         self._find = find
         self._clock = clock
-        self._address = address
         self._scheme = parts.scheme
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._prefix = parts.path.rstrip("/")
-        self._credential = credential_for(config, clock, read_file or _read_file, env or {})
-        self._last_handshake: tuple[Any, RequestCredentials, datetime] | None = None
+        self._credential = credential_for(config, clock, read_file, {})
+        self._last_handshake: tuple[TlsIdentity, RequestCredentials, datetime] | None = None
         self._peer_certificate = ""
 
     async def send(self, request: Request) -> Reply:
@@ -105,7 +84,7 @@ class InProcessTransport:
         reply = messages.explain(Reply(401, error.message.encode(), "text/plain"), self.config)
         return error_for(reply) or error
 
-    def _connect(self, credentials: RequestCredentials) -> tuple[Server, Peer]:
+    def _connect(self, credentials: RequestCredentials) -> tuple[Handler, Peer]:
         server = self._find(self._host, self._port)
         if server is None:
             raise Unreachable(
@@ -124,11 +103,11 @@ class InProcessTransport:
                 )
             )
         if identity is None:
-            return server, Peer(address=self._address)
+            return server, Peer(address=_ADDRESS)
         self._handshake(identity, credentials)
-        return server, Peer(self._peer_certificate, self._address)
+        return server, Peer(self._peer_certificate, _ADDRESS)
 
-    def _handshake(self, identity: Any, credentials: RequestCredentials) -> None:
+    def _handshake(self, identity: TlsIdentity, credentials: RequestCredentials) -> None:
         now = self._clock.now()
         if self._last_handshake is not None:
             previous_identity, previous_credentials, at = self._last_handshake
@@ -175,7 +154,3 @@ class InProcessTransport:
         if credentials.token:
             headers = (*headers, ("Authorization", f"Bearer {credentials.token}"))
         return replace(request, path=self._prefix + request.path, headers=headers)
-
-
-def _read_file(path: str) -> str:
-    return Path(path).read_text()

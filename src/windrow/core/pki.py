@@ -144,14 +144,6 @@ def der(cert_pem: str) -> bytes:
     return _first(cert_pem).public_bytes(serialization.Encoding.DER)
 
 
-def from_der(certificate: bytes) -> str:
-    """The PEM text of a binary certificate, as TLS libraries hand them out. Raises NotCertificate."""
-    try:
-        return _certificate_pem(x509.load_der_x509_certificate(certificate))
-    except (ValueError, x509.InvalidVersion) as error:
-        raise NotCertificate(f"wanted a DER certificate: {error}") from error
-
-
 def public_key_of(key_pem: str) -> str:
     """The public half of a private key, in PEM form."""
     return _public(_load_key(key_pem).public_key()).decode()

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.request.authn import StaticToken
 from windrow.core import pki
 from windrow.core.clock import Clock
+from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 
 LIFETIME_DAYS = 3650

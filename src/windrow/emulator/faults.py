@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from windrow.apiserver.handler import Handler, Peer, TlsIdentity
 from windrow.apiserver.request.info import parse_request_info, query_options, request_verb
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator.delays import ScaledClock
 from windrow.kubernetes.errors import OutcomeUnknown, error_for
+from windrow.kubernetes.handler import Handler, Peer, TlsIdentity
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 

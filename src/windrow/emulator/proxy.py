@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import TracebackType
 
-from windrow.apiserver.handler import Handler
 from windrow.apiserver.http import Listener
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.kit.network import Network
+from windrow.kubernetes.handler import Handler
 
 LOOPBACK = "127.0.0.1"
 LOCAL_NAMES = frozenset({LOOPBACK, "localhost", "::1"})

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from windrow.core.errors import UserError
 from windrow.core.text import decode_base64, encode_base64
-from windrow.core.yaml import NotYaml, dump, load
+from windrow.core.yaml import NotYaml, dump, load_all
 
 MAX_SHOWN_LENGTH = 200
 ReadFile = Callable[[str], str]
@@ -161,12 +161,18 @@ def in_cluster_config(env: Mapping[str, str], read_file: ReadFile) -> ClientConf
 
 def _document(text: str) -> dict[str, Any]:
     try:
-        document = load(text)
+        documents = load_all(text)
     except NotYaml as error:
         raise BadKubeconfig(
             f"the kubeconfig is not YAML{error.position and f' at {error.position}'}",
             "paste the whole file, unchanged",
         ) from None  # the cause quotes the file
+    if len(documents) > 1:
+        raise BadKubeconfig(
+            f"the text has {len(documents)} YAML documents, and a kubeconfig is one",
+            "give one of them, or merge them (kubectl config view --flatten --raw)",
+        )
+    document = documents[0] if documents else None
     if not isinstance(document, dict) or not isinstance(document.get("clusters"), list):
         found = "empty" if not document else "not a kubeconfig: it has no list of clusters"
         raise BadKubeconfig(f"the text is {found}", "give a file with clusters, users and contexts")

@@ -37,10 +37,8 @@ def unreachable(config: ClientConfig, why: str, hint: str) -> str:
 
 
 def outcome_unknown(config: ClientConfig, method: str, path: str, why: str) -> str:
-    return (
-        f"{server_of(config)} did not answer {method} {path} ({config.credential}): {why}; "
-        "it may or may not have been carried out"
-    )
+    text = f"{server_of(config)} did not answer {method} {path} ({config.credential}): {why}"
+    return text if method == "GET" else f"{text}; it may or may not have been carried out"
 
 
 def certificate_error(config: ClientConfig, why: str) -> str:

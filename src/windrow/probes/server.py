@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from pathlib import Path
-from types import TracebackType
 
 from aiohttp import web
 
@@ -95,9 +94,7 @@ class HealthServer:
         self.port = self._listener.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         assert self._listener is not None
         assert self._http is not None
         self._listener.close()

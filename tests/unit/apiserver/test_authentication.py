@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.handler import Peer
 from windrow.apiserver.server import ApiServer
 from windrow.core import pki
 from windrow.core.fastjson import loads
+from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.requests import Request
 
 WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -13,11 +13,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from windrow.apiserver.handler import Peer, TlsIdentity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.core import pki
 from windrow.core.fastjson import loads
+from windrow.kubernetes.handler import Peer, TlsIdentity
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import CONFIG_MAP
 

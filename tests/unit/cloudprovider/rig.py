@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from tests.support.clock import NOON, LoopClock, run_driven
 
-from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.client.in_process import InProcessTransport
@@ -16,6 +15,7 @@ from windrow.core import pki
 from windrow.core.clock import format_time
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
+from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.requests import Reply

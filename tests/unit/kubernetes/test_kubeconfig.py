@@ -188,3 +188,11 @@ def test_a_secret_in_a_wrong_field_is_not_in_the_error(text):
 def test_the_position_of_a_yaml_error_is_in_the_message():
     with pytest.raises(BadKubeconfig, match="not YAML at line 2, column"):
         parse_kubeconfig("a: b\nc: d: e\n")
+
+
+def test_two_documents_are_not_called_broken_yaml():
+    text = render_kubeconfig(ClientConfig("https://192.0.2.1:6443", token="t"), "one")
+
+    with pytest.raises(BadKubeconfig, match="2 YAML documents, and a kubeconfig is one"):
+        parse_kubeconfig(f"{text}---\n{text}")
+    assert parse_kubeconfig(f"---\n{text}---\n").server == "https://192.0.2.1:6443"

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from windrow.apiserver import apierrors
-from windrow.apiserver.handler import Peer
 from windrow.apiserver.request.info import ANONYMOUS, RequestInfo, UserInfo, header, headers
 from windrow.core import pki
 from windrow.core.clock import Clock
+from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.requests import Request
 
 StaticToken = tuple[str, tuple[str, ...], datetime | None]

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.loopback import LoopbackClient
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.services.allocation import ServiceRanges
@@ -31,6 +30,7 @@ from windrow.emulator.guest_cluster.rke2.pki import CertificateAuthorities
 from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_os.notifier import Notifier
 from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
+from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.resources import ApiResource, ObjectRef
 
 Raw = dict[str, Any]

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
-from windrow.apiserver.handler import Peer, TlsIdentity
 from windrow.core.clock import parse_time, sleep
 from windrow.core.json import dumps, loads
 from windrow.core.text import decode_base64, encode_base64
 from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
 from windrow.kubernetes.errors import NotFound, OutcomeUnknown
+from windrow.kubernetes.handler import Peer, TlsIdentity
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import SECRET

@@ -10,12 +10,12 @@ import posixpath
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from windrow.apiserver.handler import Peer
 from windrow.core.version import NotVersion, Version
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.commands import parse_options
 from windrow.emulator.guest_os.shell.run import Command, Invocation
 from windrow.emulator.guest_os.systemd import render_binary
+from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.requests import Request
 
 _INSTALL_COMMAND = "install-rke2-simulated"

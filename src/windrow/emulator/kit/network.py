@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from windrow.apiserver.handler import Handler
+from windrow.kubernetes.handler import Handler
 
 Change = Callable[[str, int], None]
 

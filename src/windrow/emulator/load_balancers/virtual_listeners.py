@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from windrow.apiserver.handler import Handler, Peer, TlsIdentity
 from windrow.emulator.kit.network import Network
 from windrow.emulator.load_balancers.services import Backend
 from windrow.kubernetes.errors import Unreachable
+from windrow.kubernetes.handler import Handler, Peer, TlsIdentity
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 SocketAddress = tuple[str, int]

@@ -8,10 +8,10 @@ from typing import Any
 
 from tests.support.clock import run_driven
 
-from windrow.apiserver.handler import Peer
 from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.guest_os.hardware import File, ProgramContext
 from windrow.kubernetes import requests
+from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.objects import annotations_of, name_of, nested
 from windrow.kubernetes.resources import NODE, SECRET, STORAGE_CLASS
 

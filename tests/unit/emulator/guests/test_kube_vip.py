@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from tests.support.clock import run_driven
 
-from windrow.apiserver.handler import Peer
 from windrow.core.json import loads
 from windrow.core.yaml import dump
 from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ENDPOINTS
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import OutcomeUnknown
+from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.objects import annotations_of, nested, new_object
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import LEASE, NODE, SERVICE

@@ -12,7 +12,6 @@ from typing import Any
 
 from tests.support.clock import NOON, LoopClock
 
-from windrow.apiserver.handler import Peer
 from windrow.core import pki
 from windrow.core.clock import sleep
 from windrow.core.json import loads
@@ -32,6 +31,7 @@ from windrow.emulator.guest_os.hardware import (
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.kit.network import Network
 from windrow.kubernetes import requests
+from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.objects import name_of, nested
 from windrow.kubernetes.resources import NODE, ApiResource, ObjectRef
 

@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 from zlib import crc32
 
-from windrow.apiserver.handler import Peer, TlsIdentity
 from windrow.core.json import dumps
 from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.load_balancers.services import Backend
 from windrow.kubernetes.errors import NotFound, OutcomeUnknown, Unreachable
+from windrow.kubernetes.handler import Peer, TlsIdentity
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 Raw = dict[str, Any]

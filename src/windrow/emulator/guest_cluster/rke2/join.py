@@ -11,12 +11,12 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
-from windrow.apiserver.handler import Handler, Peer
 from windrow.core import pki
 from windrow.core.json import loads
 from windrow.core.text import encode_base64
 from windrow.emulator.guest_cluster.rke2.tokens import Token, hash_authorities
 from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.kubernetes.handler import Handler, Peer
 from windrow.kubernetes.requests import Reply, Request
 
 NODE_PASSWORD = "/etc/rancher/node/password"

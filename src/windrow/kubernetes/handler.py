@@ -1,4 +1,4 @@
-"""Handler: the port between HTTP servers and what serves requests."""
+"""Handler: the port between servers (over HTTP, or in this process) and what answers their requests."""
 
 from __future__ import annotations
 
