@@ -95,50 +95,49 @@ class Registry:
     """The types a server offers, by their place in the URL."""
 
     def __init__(self, types: Iterable[ResourceType] = ()) -> None:
-        self._types: dict[tuple[str, str, str], ResourceType] = {}
+        self._types: dict[tuple[str, str], dict[str, ResourceType]] = {}  # by group and plural, then version
+        self._by_gvk: dict[tuple[str, str], ResourceType] = {}
         self.revision = 0  # rises with each change; discovery documents are made per revision
         for one in types:
             self.add(one)
 
     def add(self, one: ResourceType) -> None:
-        self._types[one.kind.group, one.kind.version, one.kind.plural] = one
+        versions = self._types.setdefault((one.kind.group, one.kind.plural), {})
+        if replaced := versions.get(one.kind.version):
+            self._by_gvk.pop((replaced.kind.api_version, replaced.kind.kind), None)
+        versions[one.kind.version] = one
+        self._by_gvk[one.kind.api_version, one.kind.kind] = one
         self.revision += 1
 
     def remove(self, one: ResourceType) -> None:
-        if self._types.pop((one.kind.group, one.kind.version, one.kind.plural), None):
+        if self._types.get((one.kind.group, one.kind.plural), {}).pop(one.kind.version, None):
+            self._by_gvk.pop((one.kind.api_version, one.kind.kind), None)
             self.revision += 1
 
     def find(self, group: str, version: str, plural: str) -> ResourceType | None:
-        return self._types.get((group, version, plural))
+        return self._types.get((group, plural), {}).get(version)
 
     def find_kind(self, kind: ApiResource) -> ResourceType | None:
-        return self._types.get((kind.group, kind.version, kind.plural))
+        return self.find(kind.group, kind.version, kind.plural)
 
     def find_by_gvk(self, api_version: str, kind: str) -> ResourceType | None:
         """The type of an apiVersion and kind, as owner references carry them."""
-        group, _, version = api_version.rpartition("/")
-        for one in self._types.values():
-            if one.kind.kind == kind and one.kind.group == group and one.kind.version == version:
-                return one
-        return None
+        return self._by_gvk.get((api_version, kind))
 
     def find_resource(self, group: str, plural: str) -> ResourceType | None:
         """Any served version of a resource."""
-        for one in self._types.values():
-            if one.kind.group == group and one.kind.plural == plural:
-                return one
-        return None
+        return next(iter(self._types.get((group, plural), {}).values()), None)
 
     def storage_types(self) -> list[ResourceType]:
         """One type per stored resource: what controllers iterate over."""
         found: dict[str, ResourceType] = {}
-        for one in self._types.values():
+        for one in self:
             if "list" in one.verbs and (one.prefix() not in found or one.kind == one.storage_kind):
                 found[one.prefix()] = one
         return list(found.values())
 
     def __iter__(self) -> Iterator[ResourceType]:
-        return iter(tuple(self._types.values()))
+        return iter([one for versions in self._types.values() for one in versions.values()])
 
 
 # --- names ----------------------------------------------------------------------------------------------------------
