@@ -12,7 +12,7 @@ from windrow.apiserver.storage.port import Entry, Raw, Rev, Store
 from windrow.apiserver.types.registry import Registry, ResourceType
 from windrow.core.clock import Clock, format_time
 from windrow.core.rng import Rng
-from windrow.kubernetes.resources import NAMESPACE
+from windrow.kubernetes.resources import NAMESPACE, ApiResource
 
 Authorize = Callable[[UserInfo, str, RequestInfo], Awaitable[bool]]
 """Whether a user may use a verb on a resource."""
@@ -31,6 +31,16 @@ class ServerContext:
 
     def timestamp(self) -> str:
         return format_time(self.clock.now())
+
+    async def find(self, kind: ApiResource, name: str, namespace: str = "") -> Entry | None:
+        """The object in stored form; None where there is none, or its kind is not served."""
+        type = self.registry.find_kind(kind)
+        return await self.store.find(type.key(namespace, name)) if type else None
+
+    async def entries(self, kind: ApiResource, namespace: str = "") -> list[Entry]:
+        """All objects of a kind; none when it is not served."""
+        type = self.registry.find_kind(kind)
+        return (await self.store.range(type.prefix(namespace))).entries if type else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +105,9 @@ async def get_entry(context: ServerContext, type: ResourceType, info: RequestInf
 
 async def require_namespace(context: ServerContext, type: ResourceType, namespace: str, name: str) -> None:
     """Raises 404 for a namespace that does not exist, 403 for one that is terminating."""
-    home = context.registry.find_kind(NAMESPACE)
-    if home is None or not type.kind.namespaced:
+    if not type.kind.namespaced or context.registry.find_kind(NAMESPACE) is None:
         return
-    entry = await context.store.find(home.key("", namespace))
+    entry = await context.find(NAMESPACE, namespace)
     if entry is None:
         raise apierrors.not_found(NAMESPACE, namespace)
     if entry.raw["metadata"].get("deletionTimestamp"):

@@ -11,6 +11,7 @@ from windrow.apiserver import apierrors
 from windrow.apiserver.context import ServerContext
 from windrow.apiserver.request.info import RequestInfo, UserInfo
 from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import labels_of, name_of, nested
 from windrow.kubernetes.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING, ApiResource
 from windrow.kubernetes.selectors import read_label_selector
 
@@ -103,12 +104,12 @@ class RbacAuthorizer:
     async def rules(self, user: UserInfo, namespace: str) -> list[Rule]:
         """Every rule of the user in `namespace` ("": cluster-wide only)."""
         found: list[Rule] = []
-        for binding in await self._all(CLUSTER_ROLE_BINDING):
-            if self._binds(binding, user):
-                found += await self.role_rules(binding["roleRef"], "")
-        for binding in await self._all(ROLE_BINDING, namespace) if namespace else ():
-            if self._binds(binding, user):
-                found += await self.role_rules(binding["roleRef"], namespace)
+        for binding in await self._context.entries(CLUSTER_ROLE_BINDING):
+            if self._binds(binding.raw, user):
+                found += await self.role_rules(binding.raw["roleRef"], "")
+        for binding in await self._context.entries(ROLE_BINDING, namespace) if namespace else ():
+            if self._binds(binding.raw, user):
+                found += await self.role_rules(binding.raw["roleRef"], namespace)
         return found
 
     @staticmethod
@@ -119,28 +120,19 @@ class RbacAuthorizer:
     async def role_rules(self, role: Raw, namespace: str) -> list[Rule]:
         """The rules of the role that a binding refers to; none when it does not exist."""
         kind = ROLE if role.get("kind") == "Role" else CLUSTER_ROLE
-        type = self._context.registry.find_kind(kind)
-        if type is None or (kind is ROLE and not namespace):
+        if kind is ROLE and not namespace:
             return []
-        entry = await self._context.store.find(type.key(namespace, role.get("name", "")))
+        entry = await self._context.find(kind, role.get("name", ""), namespace)
         if entry is None:
             return []
-        selectors = (entry.raw.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
-        if not selectors:
-            return list(entry.raw.get("rules") or ())
-        wanted = [read_label_selector(selector) for selector in selectors]
         found = list(entry.raw.get("rules") or ())
-        for other in await self._all(CLUSTER_ROLE):
-            labels = other["metadata"].get("labels") or {}
-            if other["metadata"]["name"] != role["name"] and any(one.matches(labels) for one in wanted):
-                found += other.get("rules") or ()
+        selectors = nested(entry.raw, "aggregationRule", "clusterRoleSelectors", default=[])
+        wanted = [read_label_selector(selector) for selector in selectors]
+        for other in await self._context.entries(CLUSTER_ROLE) if wanted else ():
+            labels = labels_of(other.raw)
+            if name_of(other.raw) != role["name"] and any(one.matches(labels) for one in wanted):
+                found += other.raw.get("rules") or ()
         return found
-
-    async def _all(self, kind: ApiResource, namespace: str = "") -> list[Raw]:
-        type = self._context.registry.find_kind(kind)
-        if type is None:
-            return []
-        return [entry.raw for entry in (await self._context.store.range(type.prefix(namespace))).entries]
 
     # --- escalation ---------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -50,8 +50,7 @@ from windrow.apiserver.types.builtins import BUILTINS
 from windrow.apiserver.types.registry import Registry, ResourceType
 from windrow.apiserver.verbs.create import create
 from windrow.apiserver.verbs.delete import delete, delete_collection
-from windrow.apiserver.verbs.get import get
-from windrow.apiserver.verbs.list import list_
+from windrow.apiserver.verbs.list import get, list_
 from windrow.apiserver.verbs.patch import patch
 from windrow.apiserver.verbs.scale import scale
 from windrow.apiserver.verbs.subresources import SUBRESOURCE_VERBS
@@ -62,7 +61,7 @@ from windrow.core.fastjson import dumps, loads
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError, NotFound
 from windrow.kubernetes.handler import Peer, TlsIdentity
-from windrow.kubernetes.objects import namespace_of
+from windrow.kubernetes.objects import name_of, namespace_of
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import CRD, NAMESPACE, SERVICE, ApiResource, ObjectRef
 
@@ -201,33 +200,23 @@ class ApiServer:
             return
         async with self._prepare_lock:
             if not self._is_prepared:
-                await self._create_namespaces()
-                await self._create_bootstrap_roles()
-                await self._create_kubernetes_service()
+                await self._create_bootstrap_objects()
                 await self._load_crds()
                 self._is_prepared = True
 
-    async def _create_namespaces(self) -> None:
-        type = self.registry.find_kind(NAMESPACE)
-        if type is None:
-            return
-        for name in SYSTEM_NAMESPACES:
-            if await self.store.find(type.key("", name)) is None:
-                await self._create_system_object(type, {"metadata": {"name": name}})
-
-    async def _create_bootstrap_roles(self) -> None:
-        for kind, raw in bootstrap_objects() if self._is_rbac else ():
+    async def _create_bootstrap_objects(self) -> None:
+        for kind, raw in self._bootstrap_objects():
             type = self.registry.find_kind(kind)
-            if type and await self.store.find(type.key("", raw["metadata"]["name"])) is None:
+            if type and await self.store.find(type.key(namespace_of(raw), name_of(raw))) is None:
                 await self._create_system_object(type, loads(dumps(raw)))
 
-    async def _create_kubernetes_service(self) -> None:
-        type = self.registry.find_kind(SERVICE)
-        if type is None or self._service_ranges is None:
-            return
-        raw = render_kubernetes_service(self._service_ranges)
-        if await self.store.find(type.key(raw["metadata"]["namespace"], raw["metadata"]["name"])) is None:
-            await self._create_system_object(type, raw)
+    def _bootstrap_objects(self) -> Iterator[tuple[ApiResource, Raw]]:
+        for name in SYSTEM_NAMESPACES:
+            yield NAMESPACE, {"metadata": {"name": name}}
+        if self._is_rbac:
+            yield from bootstrap_objects()
+        if self._service_ranges is not None:
+            yield SERVICE, render_kubernetes_service(self._service_ranges)
 
     async def _create_system_object(self, type: ResourceType, raw: Raw) -> None:
         info = RequestInfo.of(type.kind, namespace_of(raw))

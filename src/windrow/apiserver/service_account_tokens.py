@@ -19,6 +19,7 @@ from windrow.apiserver.request.info import UserInfo
 from windrow.apiserver.storage.port import RevisionMismatch
 from windrow.core.fastjson import dumps, loads
 from windrow.core.json import NotJson
+from windrow.kubernetes.objects import uid_of
 from windrow.kubernetes.resources import SECRET, SERVICE_ACCOUNT
 
 Raw = dict[str, Any]
@@ -100,16 +101,9 @@ class ServiceAccountTokens:
 
     async def _account(self, inner: Raw) -> UserInfo | None:
         namespace, account = inner["namespace"], inner["serviceaccount"]
-        type, secrets_type = (self._context.registry.find_kind(kind) for kind in (SERVICE_ACCOUNT, SECRET))
-        if type is None:
-            return None
-        entry = await self._context.store.find(type.key(namespace, account["name"]))
-        if entry is None or entry.raw["metadata"]["uid"] != account["uid"]:
-            return None
-        secret = inner.get("secret")
-        if secret and secrets_type:
-            kept = await self._context.store.find(secrets_type.key(namespace, secret["name"]))
-            if kept is None or kept.raw["metadata"]["uid"] != secret["uid"]:
+        for kind, named in ((SERVICE_ACCOUNT, account), (SECRET, inner.get("secret"))):
+            entry = await self._context.find(kind, named["name"], namespace) if named else None
+            if named and (entry is None or uid_of(entry.raw) != named["uid"]):
                 return None
         return service_account_user(namespace, account["name"], account["uid"])
 

@@ -83,9 +83,8 @@ def build_table(
     """A Table with a row per object; `head` is its list metadata."""
     rows = []
     for raw in objects:
-        row: Raw = {"cells": [_cell(column, raw, now) for column in type.columns]}
-        embedded = _embedded(raw, include)
-        rows.append({**row, "object": embedded} if embedded is not None else {**row, "object": None})
+        cells = [_cell(column, raw, now) for column in type.columns]
+        rows.append({"cells": cells, "object": _embedded(raw, include)})
     made: Raw = {"kind": "Table", "apiVersion": META, "metadata": head}
     shown = [_definition(column, custom=type.custom) for column in type.columns]
     return {**made, "columnDefinitions": shown if columns else None, "rows": rows}

@@ -23,7 +23,7 @@ def claims_of(pod: Raw) -> set[str]:
 
 class PvcProtectionController(StoreController):
     async def list_keys(self) -> Iterable[Key]:
-        return [(entry.key,) for entry in await self.entries(PVC)]
+        return [(entry.key,) for entry in await self._context.entries(PVC)]
 
     def keys_of_change(self, change: Change) -> Iterable[Key]:
         group, plural, namespace, _ = split_key(change.key)
@@ -47,7 +47,7 @@ class PvcProtectionController(StoreController):
         await self.remove_finalizer(entry, PROTECTION)
 
     async def _is_used(self, claim: Raw) -> bool:
-        for entry in await self.entries(POD, claim["namespace"]):
+        for entry in await self._context.entries(POD, claim["namespace"]):
             is_over = nested(entry.raw, "status", "phase") in ("Succeeded", "Failed")
             if claim["name"] in claims_of(entry.raw) and not is_over:
                 return True

@@ -21,7 +21,7 @@ class CrdFinalizer(StoreController):
         self._deleting: dict[tuple[str, str], str] = {}  # (group, plural) -> key of its definition
 
     async def list_keys(self) -> Iterable[Key]:
-        return [(entry.key,) for entry in await self.entries(CRD)]
+        return [(entry.key,) for entry in await self._context.entries(CRD)]
 
     def keys_of_change(self, change: Change) -> Iterable[Key]:
         group, plural, _, _ = split_key(change.key)

@@ -16,7 +16,6 @@ from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import delete
 from windrow.apiserver.work_queue import WorkQueue
 from windrow.kubernetes.errors import KubeError, NotFound
-from windrow.kubernetes.resources import ApiResource
 
 Raw = dict[str, Any]
 
@@ -53,11 +52,6 @@ class StoreController(ABC):
             while await self._follow_store():
                 pass
             reconciling.cancel()
-
-    async def entries(self, kind: ApiResource, namespace: str = "") -> list[Entry]:
-        """All objects of a kind; none when it is not served."""
-        type = self._context.registry.find_kind(kind)
-        return (await self._context.store.range(type.prefix(namespace))).entries if type else []
 
     async def delete(self, type: ResourceType, entry: Entry, policy: str = "") -> None:
         """Delete exactly this object, by uid. May be repeated."""

@@ -8,7 +8,6 @@ from windrow.apiserver.context import ServerContext
 from windrow.apiserver.controllers.loop import Key, StoreController, controller_user, split_key
 from windrow.apiserver.request.info import ApiCall, RequestInfo
 from windrow.apiserver.storage.port import Change, Entry, Raw, RevisionMismatch
-from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.create import create
 from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError, NotFound
@@ -28,7 +27,7 @@ class NamespaceController(StoreController):
         self._deleting: set[str] = set()
 
     async def list_keys(self) -> Iterable[Key]:
-        return [(split_key(entry.key)[3],) for entry in await self.entries(NAMESPACE)]
+        return [(split_key(entry.key)[3],) for entry in await self._context.entries(NAMESPACE)]
 
     def keys_of_change(self, change: Change) -> Iterable[Key]:
         group, plural, namespace, name = split_key(change.key)
@@ -40,14 +39,13 @@ class NamespaceController(StoreController):
 
     async def reconcile(self, key: Key) -> None:
         name = key[0]
-        home = self._context.registry.find_kind(NAMESPACE)
-        entry = await self._context.store.find(home.key("", name)) if home else None
-        if home is None or entry is None:
+        entry = await self._context.find(NAMESPACE, name)
+        if entry is None:
             self._deleting.discard(name)
             return
         if entry.raw["metadata"].get("deletionTimestamp"):
             self._deleting.add(name)
-            await self._empty(home, entry, name)
+            await self._empty(entry, name)
             return
         await self._ensure_defaults(name)
 
@@ -69,7 +67,7 @@ class NamespaceController(StoreController):
         except (AlreadyExists, NotFound, Forbidden):
             return
 
-    async def _empty(self, home: ResourceType, entry: Entry, namespace: str) -> None:
+    async def _empty(self, entry: Entry, namespace: str) -> None:
         left = 0
         refusal: KubeError | None = None
         for type in self._context.registry.storage_types():
@@ -101,31 +99,23 @@ class NamespaceController(StoreController):
 
     async def _finish(self, entry: Entry, left: int) -> None:
         raw = entry.raw
-        status = raw.get("status") or {}
-        truth = "True" if left else "False"
-        reason, message = (
-            ("SomeResourcesRemain", f"{left} kinds of resources remain")
-            if left
-            else ("ContentRemoved", "All content successfully removed")
-        )
-        conditions = set_condition(
-            status.get("conditions"),
-            Condition("NamespaceContentRemaining", truth, reason, message),  # type: ignore[arg-type]
-            self._context.clock.now(),
-        )
-        if left:
-            marked = {**raw, "status": {**status, "phase": "Terminating", "conditions": conditions}}
-            if marked != raw:
-                await self._context.store.commit(entry.key, marked, entry.rev)
+        if not left and not raw["metadata"].get("finalizers"):
+            await self._context.store.commit(entry.key, None, entry.rev)
             return
-        spec = {name: value for name, value in (raw.get("spec") or {}).items() if name != "finalizers"}
-        if raw["metadata"].get("finalizers"):
-            done = {
-                **raw,
-                "spec": spec,
-                "status": {**status, "phase": "Terminating", "conditions": conditions},
-            }
-            if done != raw:
-                await self._context.store.commit(entry.key, done, entry.rev)
-            return
-        await self._context.store.commit(entry.key, None, entry.rev)
+        status, spec = raw.get("status") or {}, dict(raw.get("spec") or {})
+        remaining = Condition(
+            "NamespaceContentRemaining", "True", "SomeResourcesRemain", f"{left} kinds of resources remain"
+        )
+        if not left:
+            spec.pop("finalizers", None)
+            remaining = Condition(
+                "NamespaceContentRemaining", "False", "ContentRemoved", "All content successfully removed"
+            )
+        conditions = set_condition(status.get("conditions"), remaining, self._context.clock.now())
+        marked = {
+            **raw,
+            "spec": spec,
+            "status": {**status, "phase": "Terminating", "conditions": conditions},
+        }
+        if marked != raw:
+            await self._context.store.commit(entry.key, marked, entry.rev)

@@ -31,7 +31,9 @@ class TokenSecretController(StoreController):
         self._tokens, self._root_ca = tokens, root_ca
 
     async def list_keys(self) -> Iterable[Key]:
-        return [(entry.key,) for entry in await self.entries(SECRET) if entry.raw.get("type") == TYPE]
+        return [
+            (entry.key,) for entry in await self._context.entries(SECRET) if entry.raw.get("type") == TYPE
+        ]
 
     def keys_of_change(self, change: Change) -> Iterable[Key]:
         group, plural, namespace, name = split_key(change.key)
@@ -46,7 +48,7 @@ class TokenSecretController(StoreController):
         if type is None:
             return
         if key[0] == "account":
-            for entry in await self.entries(SECRET, key[1]):
+            for entry in await self._context.entries(SECRET, key[1]):
                 annotations = entry.raw["metadata"].get("annotations") or {}
                 if entry.raw.get("type") == TYPE and annotations.get(NAME) == key[2]:
                     await self._fill(type, entry)
@@ -58,10 +60,9 @@ class TokenSecretController(StoreController):
     async def _fill(self, type: ResourceType, entry: Entry) -> None:
         head = entry.raw["metadata"]
         annotations = head.get("annotations") or {}
-        accounts = self._context.registry.find_kind(SERVICE_ACCOUNT)
-        if accounts is None or head.get("deletionTimestamp") or NAME not in annotations:
+        if head.get("deletionTimestamp") or NAME not in annotations:
             return
-        account = await self._context.store.find(accounts.key(head["namespace"], annotations[NAME]))
+        account = await self._context.find(SERVICE_ACCOUNT, annotations[NAME], head["namespace"])
         uid = account.raw["metadata"]["uid"] if account else ""
         if account is None or annotations.get(UID, uid) != uid:
             await self.delete(type, entry)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
-from windrow.apiserver.types import crds, events, validation, workload_validation
+from windrow.apiserver.types import crds, validation, workload_validation
 from windrow.apiserver.types.crds import METADATA_FIELDS
 from windrow.apiserver.types.printers import COLUMNS_BY_RESOURCE, DEFAULT_COLUMNS
-from windrow.apiserver.types.registry import VERBS, ResourceType, ScalePaths
+from windrow.apiserver.types.registry import VERBS, ResourceType, ScalePaths, Validate
 from windrow.apiserver.types.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
 from windrow.apiserver.types.service_validation import validate_service
 from windrow.core.text import encode_base64
@@ -60,6 +62,7 @@ BOOLEAN: Raw = {"type": "boolean"}
 STRING_MAP: Raw = {"type": "object", "additionalProperties": {"type": "string"}}
 STRING_SET: Raw = string_list(**{PATCH_STRATEGY: "merge", LIST_TYPE: "set"})
 CONDITIONS: Raw = keyed_list("type")
+STATUS: Raw = open_object(conditions=CONDITIONS)
 OWNERS: Raw = keyed_list("uid")
 METADATA: Raw = open_object(ownerReferences=OWNERS, finalizers=STRING_SET)
 
@@ -101,10 +104,41 @@ TEMPLATE: Raw = open_object(metadata=open_object(labels=STRING_MAP), spec=POD_SP
 SELECTOR: Raw = open_object(
     matchLabels=STRING_MAP, matchExpressions=atomic_list(open_object(("key", "operator")))
 )
-REPLICATED_WORKLOAD: Raw = object_schema(
-    spec=open_object(replicas=with_default(INTEGER, 1), selector=SELECTOR, template=TEMPLATE),
-    status=open_object(conditions=CONDITIONS),
+REPLICAS: Raw = with_default(INTEGER, 1)
+REPLICATED: Raw = open_object(replicas=REPLICAS, selector=SELECTOR, template=TEMPLATE)
+SERVICE_SPEC: Raw = open_object(
+    type=with_default(STRING, "ClusterIP"),
+    sessionAffinity=with_default(STRING, "None"),
+    clusterIP=STRING,
+    clusterIPs=atomic_list(STRING),
+    ipFamilies=atomic_list(STRING),
+    ipFamilyPolicy=STRING,
+    externalIPs=atomic_list(STRING),
+    externalTrafficPolicy=STRING,
+    healthCheckNodePort=INTEGER,
+    allocateLoadBalancerNodePorts=BOOLEAN,
+    loadBalancerClass=STRING,
+    ports=keyed_list(
+        "port",
+        open_object(
+            ("port",),
+            name=STRING,
+            port=INTEGER,
+            nodePort=INTEGER,
+            protocol=with_default(STRING, "TCP"),
+        ),
+        keys=("port", "protocol"),
+    ),
 )
+STORAGE_CLASS: Raw = {
+    **object_schema(
+        provisioner=STRING,
+        parameters=STRING_MAP,
+        reclaimPolicy=with_default(STRING, "Delete"),
+        volumeBindingMode=with_default(STRING, "Immediate"),
+    ),
+    "required": ["provisioner"],
+}
 ROLE_RULES: Raw = atomic_list(open_object(("verbs",), verbs=string_list()))
 ROLE_REF: Raw = open_object(
     ("kind", "name"), apiGroup=with_default(STRING, "rbac.authorization.k8s.io"), kind=STRING, name=STRING
@@ -115,17 +149,17 @@ def fields(*paths: str) -> dict[str, tuple[str, ...]]:
     return {path: tuple(path.split(".")) for path in paths}
 
 
-# --- PrepareForCreate: fields the server sets on create -------------------------------------------------------------------------
+# --- PrepareForCreate: fields the server sets on create -----------------------------------------------------------------
+
+
+def initial_status(**status: Any) -> Callable[[Raw], None]:
+    return lambda raw: raw.update(status=deepcopy(status))
 
 
 def prepare_namespace(raw: Raw) -> None:
     raw["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = raw["metadata"]["name"]
     raw["spec"] = {"finalizers": ["kubernetes"]}
     raw["status"] = {"phase": "Active"}
-
-
-def prepare_pod(raw: Raw) -> None:
-    raw["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
 
 
 def prepare_pvc(raw: Raw) -> None:
@@ -135,43 +169,39 @@ def prepare_pvc(raw: Raw) -> None:
         finalizers.append("kubernetes.io/pvc-protection")
 
 
-def prepare_pv(raw: Raw) -> None:
-    raw["status"] = {"phase": "Pending"}
-
-
-def prepare_service(raw: Raw) -> None:
-    raw["status"] = {"loadBalancer": {}}
-
-
 def prepare_binding(raw: Raw) -> None:
     for subject in raw.get("subjects") or ():
         if subject.get("kind") in ("User", "Group"):
             subject.setdefault("apiGroup", RBAC)
 
 
-def prepare_secret(raw: Raw) -> None:
-    fold_string_data(raw)
-
-
 def fold_string_data(raw: Raw) -> None:
-    """Write-only `stringData` becomes `data`."""
+    """A Secret's write-only `stringData` becomes `data`."""
     plain = raw.pop("stringData", None)
     if plain:
         data = raw["data"] = dict(raw.get("data") or {})
         data.update({key: encode_base64(str(text)) for key, text in plain.items()})
 
 
-def _type(kind: ApiResource, **rest: Any) -> ResourceType:
-    rest.setdefault("schema", object_schema())
-    rest.setdefault("columns", COLUMNS_BY_RESOURCE.get(kind.plural, DEFAULT_COLUMNS))
-    rest["selectable_fields"] = {**METADATA_FIELDS, **rest.get("selectable_fields", {})}
-    return ResourceType(kind, **rest)
+# --- Events: stored as `v1`, served as `events.k8s.io/v1` too ------------------------------------------------------------
+
+# field of events.k8s.io/v1 -> field of v1
+_EVENT_NAMES = {
+    "regarding": "involvedObject",
+    "note": "message",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+_CORE_EVENT_NAMES = {old: new for new, old in _EVENT_NAMES.items()}
 
 
-STATUS = frozenset({"status"})
-STATUS_AND_SCALE = frozenset({"status", "scale"})
-REPLICAS = ScalePaths(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
-RBAC = "rbac.authorization.k8s.io"
+def renamed(names: Mapping[str, str]) -> Callable[[Raw], Raw]:
+    """A conversion that only renames top-level fields."""
+    return lambda raw: {names.get(name, name): value for name, value in raw.items()}
+
 
 _EVENT_FIELDS = fields(
     "involvedObject.kind",
@@ -186,7 +216,38 @@ _EVENT_FIELDS = fields(
     "type",
 ) | {"source": ("source", "component")}
 
-AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
+
+# --- the table ----------------------------------------------------------------------------------------------------------
+
+
+def _type(kind: ApiResource, short: str = "", subresources: str = "", **rest: Any) -> ResourceType:
+    """`short` and `subresources` are names separated by spaces."""
+    rest.setdefault("schema", object_schema())
+    rest.setdefault("columns", COLUMNS_BY_RESOURCE.get(kind.plural, DEFAULT_COLUMNS))
+    rest["selectable_fields"] = {**METADATA_FIELDS, **rest.get("selectable_fields", {})}
+    return ResourceType(
+        kind, short_names=tuple(short.split()), subresources=frozenset(subresources.split()), **rest
+    )
+
+
+def _workload(
+    kind: ApiResource, short: str, spec: Raw, validate: Validate | None = None, *, scales: bool = True
+) -> ResourceType:
+    return _type(
+        kind,
+        short,
+        "status scale" if scales else "status",
+        validate=validate,
+        categories=("all",),
+        has_generation=True,
+        scale=ScalePaths(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
+        if scales
+        else None,
+        schema=object_schema(spec=spec, status=STATUS),
+    )
+
+
+RBAC, AUTHN, AUTHZ = "rbac.authorization.k8s.io", "authentication.k8s.io", "authorization.k8s.io"
 
 REVIEW_TYPES: tuple[ResourceType, ...] = tuple(
     ResourceType(kind, verbs=("create",))
@@ -203,19 +264,19 @@ REVIEW_TYPES: tuple[ResourceType, ...] = tuple(
 BUILTINS: tuple[ResourceType, ...] = (
     _type(
         resources.NAMESPACE,
-        short_names=("ns",),
-        subresources=frozenset({"status", "finalize"}),
+        "ns",
+        "status finalize",
         name_rule="label",
         prepare_for_create=prepare_namespace,
         selectable_fields=fields("status.phase"),
-        schema=object_schema(status=open_object(conditions=CONDITIONS)),
+        schema=object_schema(status=STATUS),
         returns_deleted_object=True,
         verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
     ),
     _type(
         resources.NODE,
-        short_names=("no",),
-        subresources=STATUS,
+        "no",
+        "status",
         keeps_status_on_create=True,
         selectable_fields=fields("spec.unschedulable"),
         schema=object_schema(
@@ -225,11 +286,11 @@ BUILTINS: tuple[ResourceType, ...] = (
     ),
     _type(
         resources.POD,
+        "po",
+        "status eviction binding log ephemeralcontainers",
         validate=validation.validate_pod,
-        short_names=("po",),
         categories=("all",),
-        subresources=frozenset({"status", "eviction", "binding", "log", "ephemeralcontainers"}),
-        prepare_for_create=prepare_pod,
+        prepare_for_create=initial_status(phase="Pending", qosClass="BestEffort"),
         returns_deleted_object=True,
         selectable_fields=fields(
             "spec.nodeName",
@@ -252,98 +313,66 @@ BUILTINS: tuple[ResourceType, ...] = (
             type=with_default(STRING, "Opaque"), data=STRING_MAP, stringData=STRING_MAP, immutable=BOOLEAN
         ),
         selectable_fields=fields("type"),
-        prepare_for_create=prepare_secret,
+        prepare_for_create=fold_string_data,
     ),
     _type(
         resources.CONFIG_MAP,
+        "cm",
         validate=validation.validate_config_map,
-        short_names=("cm",),
         schema=object_schema(data=STRING_MAP, binaryData=STRING_MAP, immutable=BOOLEAN),
     ),
     _type(
         resources.SERVICE,
+        "svc",
+        "status",
         allows_create_on_update=True,
         validate=validate_service,
-        short_names=("svc",),
         categories=("all",),
-        subresources=STATUS,
         name_rule="label",
-        prepare_for_create=prepare_service,
+        prepare_for_create=initial_status(loadBalancer={}),
         returns_deleted_object=True,
         selectable_fields=fields("spec.clusterIP", "spec.type"),
-        schema=object_schema(
-            spec=open_object(
-                type=with_default(STRING, "ClusterIP"),
-                sessionAffinity=with_default(STRING, "None"),
-                clusterIP=STRING,
-                clusterIPs=atomic_list(STRING),
-                ipFamilies=atomic_list(STRING),
-                ipFamilyPolicy=STRING,
-                externalIPs=atomic_list(STRING),
-                externalTrafficPolicy=STRING,
-                healthCheckNodePort=INTEGER,
-                allocateLoadBalancerNodePorts=BOOLEAN,
-                loadBalancerClass=STRING,
-                ports=keyed_list(
-                    "port",
-                    open_object(
-                        ("port",),
-                        name=STRING,
-                        port=INTEGER,
-                        nodePort=INTEGER,
-                        protocol=with_default(STRING, "TCP"),
-                    ),
-                    keys=("port", "protocol"),
-                ),
-            ),
-            status=open_object(conditions=CONDITIONS),
-        ),
+        schema=object_schema(spec=SERVICE_SPEC, status=STATUS),
     ),
-    _type(ApiResource("", "v1", "Endpoints", "endpoints"), short_names=("ep",), singular="endpoints"),
+    _type(ApiResource("", "v1", "Endpoints", "endpoints"), "ep", singular="endpoints"),
     _type(
         ApiResource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
         schema=object_schema(endpoints=atomic_list(), ports=atomic_list()),
     ),
     _type(
         resources.SERVICE_ACCOUNT,
-        short_names=("sa",),
-        subresources=frozenset({"token"}),
+        "sa",
+        "token",
         returns_deleted_object=True,
         schema=object_schema(secrets=keyed_list("name"), imagePullSecrets=keyed_list("name")),
     ),
-    _type(
-        resources.EVENT,
-        short_names=("ev",),
-        selectable_fields=_EVENT_FIELDS,
-        schema=object_schema(type=STRING),
-    ),
+    _type(resources.EVENT, "ev", selectable_fields=_EVENT_FIELDS, schema=object_schema(type=STRING)),
     _type(
         ApiResource("events.k8s.io", "v1", "Event", "events"),
-        short_names=("ev",),
+        "ev",
         stored_as=resources.EVENT,
-        from_storage=events.from_core,
-        to_storage=events.to_core,
-        selectable_fields={"reason": ("reason",), "type": ("type",), "regarding.name": ("regarding", "name")}
-        | {"regarding.kind": ("regarding", "kind"), "regarding.uid": ("regarding", "uid")},
+        from_storage=renamed(_CORE_EVENT_NAMES),
+        to_storage=renamed(_EVENT_NAMES),
+        selectable_fields=fields("reason", "type", "regarding.name", "regarding.kind", "regarding.uid"),
         schema=object_schema(type=STRING),
     ),
     _type(
         resources.PVC,
+        "pvc",
+        "status",
         validate=validation.validate_pvc,
-        short_names=("pvc",),
-        subresources=STATUS,
         prepare_for_create=prepare_pvc,
         returns_deleted_object=True,
         schema=object_schema(
             spec=open_object(volumeMode=with_default(STRING, "Filesystem"), accessModes=atomic_list(STRING)),
-            status=open_object(conditions=CONDITIONS),
+            status=STATUS,
         ),
     ),
     _type(
         ApiResource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False),
-        short_names=("pv",),
-        subresources=STATUS,
-        prepare_for_create=prepare_pv,
+        "pv",
+        "status",
+        prepare_for_create=initial_status(phase="Pending"),
         returns_deleted_object=True,
         schema=object_schema(
             spec=open_object(
@@ -354,136 +383,79 @@ BUILTINS: tuple[ResourceType, ...] = (
     ),
     _type(
         ApiResource("", "v1", "ResourceQuota", "resourcequotas"),
-        short_names=("quota",),
-        subresources=STATUS,
+        "quota",
+        "status",
         returns_deleted_object=True,
     ),
-    _type(ApiResource("", "v1", "LimitRange", "limitranges"), short_names=("limits",)),
-    _type(
-        resources.LEASE,
-        allows_create_on_update=True,
-    ),
+    _type(ApiResource("", "v1", "LimitRange", "limitranges"), "limits"),
+    _type(resources.LEASE, allows_create_on_update=True),
     _type(
         resources.STORAGE_CLASS,
+        "sc",
         validate=validation.validate_storage_class,
-        short_names=("sc",),
-        schema={
-            **object_schema(
-                provisioner=STRING,
-                parameters=STRING_MAP,
-                reclaimPolicy=with_default(STRING, "Delete"),
-                volumeBindingMode=with_default(STRING, "Immediate"),
-            ),
-            "required": ["provisioner"],
-        },
+        schema=STORAGE_CLASS,
         returns_deleted_object=True,
     ),
-    _type(resources.VOLUME_ATTACHMENT, subresources=STATUS, returns_deleted_object=True),
-    _type(
-        ApiResource("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False),
-        returns_deleted_object=True,
+    _type(resources.VOLUME_ATTACHMENT, "", "status", returns_deleted_object=True),
+    *(
+        _type(
+            ApiResource("storage.k8s.io", "v1", kind, f"{kind.lower()}s", namespaced=False),
+            returns_deleted_object=True,
+        )
+        for kind in ("CSIDriver", "CSINode")
     ),
-    _type(
-        ApiResource("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False),
-        returns_deleted_object=True,
+    *(
+        _type(kind, allows_create_on_update=True, name_rule="path", schema=object_schema(rules=ROLE_RULES))
+        for kind in (resources.ROLE, resources.CLUSTER_ROLE)
     ),
-    _type(
-        resources.ROLE, allows_create_on_update=True, name_rule="path", schema=object_schema(rules=ROLE_RULES)
-    ),
-    _type(
-        resources.CLUSTER_ROLE,
-        allows_create_on_update=True,
-        name_rule="path",
-        schema=object_schema(rules=ROLE_RULES),
-    ),
-    _type(
-        resources.ROLE_BINDING,
-        allows_create_on_update=True,
-        prepare_for_create=prepare_binding,
-        validate=validation.validate_binding,
-        name_rule="path",
-        schema={**object_schema(roleRef=ROLE_REF, subjects=atomic_list()), "required": ["roleRef"]},
-    ),
-    _type(
-        resources.CLUSTER_ROLE_BINDING,
-        allows_create_on_update=True,
-        prepare_for_create=prepare_binding,
-        validate=validation.validate_binding,
-        name_rule="path",
-        schema={**object_schema(roleRef=ROLE_REF, subjects=atomic_list()), "required": ["roleRef"]},
+    *(
+        _type(
+            kind,
+            allows_create_on_update=True,
+            prepare_for_create=prepare_binding,
+            validate=validation.validate_binding,
+            name_rule="path",
+            schema={**object_schema(roleRef=ROLE_REF, subjects=atomic_list()), "required": ["roleRef"]},
+        )
+        for kind in (resources.ROLE_BINDING, resources.CLUSTER_ROLE_BINDING)
     ),
     _type(
         resources.CRD,
-        short_names=("crd", "crds"),
+        "crd crds",
+        "status",
         categories=("api-extensions",),
-        subresources=STATUS,
         has_generation=True,
         prepare_for_create=crds.prepare_crd,
         validate=crds.validate_crd,
-        schema=object_schema(status=open_object(conditions=CONDITIONS)),
+        schema=object_schema(status=STATUS),
     ),
-    _type(
+    _workload(
         resources.DEPLOYMENT,
-        validate=workload_validation.validate_deployment,
-        short_names=("deploy",),
-        categories=("all",),
-        subresources=STATUS_AND_SCALE,
-        scale=REPLICAS,
-        has_generation=True,
-        schema=object_schema(
-            spec=open_object(
-                replicas=with_default(INTEGER, 1),
-                selector=SELECTOR,
-                template=TEMPLATE,
-                strategy=open_object(type=STRING, rollingUpdate=open_object()),
-            ),
-            status=open_object(conditions=CONDITIONS),
+        "deploy",
+        open_object(
+            replicas=REPLICAS,
+            selector=SELECTOR,
+            template=TEMPLATE,
+            strategy=open_object(type=STRING, rollingUpdate=open_object()),
         ),
+        workload_validation.validate_deployment,
     ),
-    _type(
+    _workload(
         resources.DAEMON_SET,
-        validate=workload_validation.validate_daemon_set,
-        short_names=("ds",),
-        categories=("all",),
-        subresources=STATUS,
-        has_generation=True,
-        schema=object_schema(
-            spec=open_object(selector=SELECTOR, template=TEMPLATE), status=open_object(conditions=CONDITIONS)
-        ),
+        "ds",
+        open_object(selector=SELECTOR, template=TEMPLATE),
+        workload_validation.validate_daemon_set,
+        scales=False,
     ),
-    _type(
-        resources.REPLICA_SET,
-        validate=workload_validation.validate_replica_set,
-        short_names=("rs",),
-        categories=("all",),
-        subresources=STATUS_AND_SCALE,
-        scale=REPLICAS,
-        has_generation=True,
-        schema=REPLICATED_WORKLOAD,
-    ),
-    _type(
-        resources.STATEFUL_SET,
-        validate=workload_validation.validate_stateful_set,
-        short_names=("sts",),
-        categories=("all",),
-        subresources=STATUS_AND_SCALE,
-        scale=REPLICAS,
-        has_generation=True,
-        schema=REPLICATED_WORKLOAD,
-    ),
-    _type(
-        ApiResource("batch", "v1", "Job", "jobs"),
-        categories=("all",),
-        subresources=STATUS,
-        has_generation=True,
-        schema=object_schema(spec=open_object(template=TEMPLATE), status=open_object(conditions=CONDITIONS)),
-    ),
+    _workload(resources.REPLICA_SET, "rs", REPLICATED, workload_validation.validate_replica_set),
+    _workload(resources.STATEFUL_SET, "sts", REPLICATED, workload_validation.validate_stateful_set),
+    _workload(ApiResource("batch", "v1", "Job", "jobs"), "", open_object(template=TEMPLATE), scales=False),
     _type(
         ApiResource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
-        short_names=("pdb",),
-        subresources=STATUS,
+        "pdb",
+        "status",
         has_generation=True,
-        schema=object_schema(status=open_object(conditions=CONDITIONS)),
+        schema=object_schema(status=STATUS),
     ),
     *REVIEW_TYPES,
 )

@@ -30,6 +30,10 @@ def _number(name: str, *path: str) -> Column:
     return Column(name, cell_at(*path, default=0), "integer")
 
 
+def _text(name: str, *path: str, default: Any = "") -> Column:
+    return Column(name, cell_at(*path, default=default))
+
+
 def _wide(name: str, cell: Cell) -> Column:
     return Column(name, cell, priority=1)
 
@@ -157,10 +161,6 @@ def _claim_state(raw: Raw) -> str:
     return str(nested(raw, "status", "phase", default=""))
 
 
-def _namespace_state(raw: Raw) -> str:
-    return str(nested(raw, "status", "phase", default=""))
-
-
 def _volume_claim(raw: Raw) -> str:
     claim = nested(raw, "spec", "claimRef", default={})
     return f"{claim.get('namespace')}/{claim.get('name')}" if claim else ""
@@ -199,13 +199,13 @@ def _role_ref(raw: Raw) -> str:
 
 
 COLUMNS_BY_RESOURCE: dict[str, tuple[Column, ...]] = {
-    "namespaces": (NAME, Column("Status", _namespace_state), AGE),
+    "namespaces": (NAME, _text("Status", "status", "phase"), AGE),
     "nodes": (
         NAME,
         Column("Status", _node_status),
         Column("Roles", _node_roles),
         AGE,
-        Column("Version", cell_at("status", "nodeInfo", "kubeletVersion", default="")),
+        _text("Version", "status", "nodeInfo", "kubeletVersion"),
         _wide("Internal-IP", _address("InternalIP")),
         _wide("External-IP", _address("ExternalIP")),
         _wide("OS-Image", _info("osImage")),
@@ -225,7 +225,7 @@ COLUMNS_BY_RESOURCE: dict[str, tuple[Column, ...]] = {
     ),
     "secrets": (
         NAME,
-        Column("Type", cell_at("type", default="")),
+        _text("Type", "type"),
         Column("Data", lambda raw: len(raw.get("data") or {}), "integer"),
         AGE,
     ),
@@ -236,8 +236,8 @@ COLUMNS_BY_RESOURCE: dict[str, tuple[Column, ...]] = {
     ),
     "services": (
         NAME,
-        Column("Type", cell_at("spec", "type", default="")),
-        Column("Cluster-IP", cell_at("spec", "clusterIP", default=NONE)),
+        _text("Type", "spec", "type"),
+        _text("Cluster-IP", "spec", "clusterIP", default=NONE),
         Column("External-IP", _external),
         Column("Port(s)", _ports),
         AGE,
@@ -246,7 +246,7 @@ COLUMNS_BY_RESOURCE: dict[str, tuple[Column, ...]] = {
     "endpoints": (NAME, Column("Endpoints", _endpoints), AGE),
     "endpointslices": (
         NAME,
-        Column("AddressType", cell_at("addressType", default="")),
+        _text("AddressType", "addressType"),
         Column("Ports", lambda raw: _joined(port.get("port") for port in raw.get("ports") or ())),
         Column("Endpoints", _slice_endpoints),
         AGE,
@@ -254,8 +254,8 @@ COLUMNS_BY_RESOURCE: dict[str, tuple[Column, ...]] = {
     "serviceaccounts": (NAME, Column("Secrets", lambda raw: len(raw.get("secrets") or ()), "integer"), AGE),
     "events": (
         Column("Last Seen", _event_seen("lastTimestamp", "eventTime", "deprecatedLastTimestamp"), "date"),
-        Column("Type", cell_at("type", default="")),
-        Column("Reason", cell_at("reason", default="")),
+        _text("Type", "type"),
+        _text("Reason", "reason"),
         Column("Object", _event_object),
         _wide("Subobject", cell_at("involvedObject", "fieldPath", default="")),
         _wide("Source", cell_at("source", "component", default="")),
@@ -267,44 +267,44 @@ COLUMNS_BY_RESOURCE: dict[str, tuple[Column, ...]] = {
     "persistentvolumeclaims": (
         NAME,
         Column("Status", _claim_state),
-        Column("Volume", cell_at("spec", "volumeName", default="")),
-        Column("Capacity", cell_at("status", "capacity", "storage", default="")),
+        _text("Volume", "spec", "volumeName"),
+        _text("Capacity", "status", "capacity", "storage"),
         Column("Access Modes", _modes("status", "accessModes")),
-        Column("StorageClass", cell_at("spec", "storageClassName", default="")),
-        Column("VolumeAttributesClass", cell_at("spec", "volumeAttributesClassName", default=UNSET)),
+        _text("StorageClass", "spec", "storageClassName"),
+        _text("VolumeAttributesClass", "spec", "volumeAttributesClassName", default=UNSET),
         AGE,
         _wide("VolumeMode", cell_at("spec", "volumeMode", default=UNSET)),
     ),
     "persistentvolumes": (
         NAME,
-        Column("Capacity", cell_at("spec", "capacity", "storage", default="")),
+        _text("Capacity", "spec", "capacity", "storage"),
         Column("Access Modes", _modes("spec", "accessModes")),
-        Column("Reclaim Policy", cell_at("spec", "persistentVolumeReclaimPolicy", default="")),
+        _text("Reclaim Policy", "spec", "persistentVolumeReclaimPolicy"),
         Column("Status", _claim_state),
         Column("Claim", _volume_claim),
-        Column("StorageClass", cell_at("spec", "storageClassName", default="")),
-        Column("VolumeAttributesClass", cell_at("spec", "volumeAttributesClassName", default=UNSET)),
-        Column("Reason", cell_at("status", "reason", default="")),
+        _text("StorageClass", "spec", "storageClassName"),
+        _text("VolumeAttributesClass", "spec", "volumeAttributesClassName", default=UNSET),
+        _text("Reason", "status", "reason"),
         AGE,
         _wide("VolumeMode", cell_at("spec", "volumeMode", default=UNSET)),
     ),
     "storageclasses": (
         Column("Name", _class_name, format="name"),
-        Column("Provisioner", cell_at("provisioner", default="")),
-        Column("ReclaimPolicy", cell_at("reclaimPolicy", default="Delete")),
-        Column("VolumeBindingMode", cell_at("volumeBindingMode", default=UNSET)),
-        Column("AllowVolumeExpansion", cell_at("allowVolumeExpansion", default=False)),
+        _text("Provisioner", "provisioner"),
+        _text("ReclaimPolicy", "reclaimPolicy", default="Delete"),
+        _text("VolumeBindingMode", "volumeBindingMode", default=UNSET),
+        _text("AllowVolumeExpansion", "allowVolumeExpansion", default=False),
         AGE,
     ),
     "volumeattachments": (
         NAME,
-        Column("Attacher", cell_at("spec", "attacher", default="")),
-        Column("PV", cell_at("spec", "source", "persistentVolumeName", default="")),
-        Column("Node", cell_at("spec", "nodeName", default="")),
+        _text("Attacher", "spec", "attacher"),
+        _text("PV", "spec", "source", "persistentVolumeName"),
+        _text("Node", "spec", "nodeName"),
         Column("Attached", cell_at("status", "attached", default=False), "boolean"),
         AGE,
     ),
-    "leases": (NAME, Column("Holder", cell_at("spec", "holderIdentity", default="")), AGE),
+    "leases": (NAME, _text("Holder", "spec", "holderIdentity"), AGE),
     "deployments": (
         NAME,
         Column("Ready", _ready_of(("spec", "replicas"), ("status", "readyReplicas"))),
@@ -342,8 +342,8 @@ COLUMNS_BY_RESOURCE: dict[str, tuple[Column, ...]] = {
     ),
     "poddisruptionbudgets": (
         NAME,
-        Column("Min Available", cell_at("spec", "minAvailable", default="N/A")),
-        Column("Max Unavailable", cell_at("spec", "maxUnavailable", default="N/A")),
+        _text("Min Available", "spec", "minAvailable", default="N/A"),
+        _text("Max Unavailable", "spec", "maxUnavailable", default="N/A"),
         _number("Allowed Disruptions", "status", "disruptionsAllowed"),
         AGE,
     ),

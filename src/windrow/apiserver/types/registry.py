@@ -13,6 +13,7 @@ from windrow.kubernetes.resources import ApiResource
 Raw = dict[str, Any]
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+Validate = Callable[[Raw, Raw | None], list[Any]]
 NameRule = Literal["subdomain", "label", "path"]
 
 
@@ -57,11 +58,11 @@ class ResourceType:
     selectable_fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     prepare_for_create: Callable[[Raw], None] | None = field(
         default=None, repr=False
-    )  # sets what the server owns
+    )  # sets what is the server's
     scale: ScalePaths | None = None
     allows_create_on_update: bool = False  # AllowCreateOnUpdate
     keeps_status_on_create: bool = False  # as Node does
-    validate: Callable[[Raw, Raw | None], list[Any]] | None = field(default=None, repr=False)
+    validate: Validate | None = field(default=None, repr=False)
     returns_deleted_object: bool = False  # else with a Status
     from_storage: Callable[[Raw], Raw] | None = field(default=None, repr=False)  # stored form to this version
     to_storage: Callable[[Raw], Raw] | None = field(default=None, repr=False)  # this version to stored form

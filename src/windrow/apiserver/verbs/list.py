@@ -1,4 +1,4 @@
-"""List: a collection, whole or in pages of one revision."""
+"""Get: one object. List: a collection, whole or in pages of one revision."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from windrow.apiserver import apierrors
-from windrow.apiserver.context import ListResult, ServerContext, to_served_version
+from windrow.apiserver.context import ListResult, ObjectResult, ServerContext, get_entry, to_served_version
 from windrow.apiserver.request.info import ApiCall
 from windrow.apiserver.request.selection import read_selection
 from windrow.apiserver.storage.port import Compacted, Entry, Page
@@ -95,6 +95,13 @@ def _read_limit(text: str) -> int:
     return int(text)
 
 
+async def get(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult:
+    asked = call.options.get("resourceVersion", "")
+    if asked.isdigit() and int(asked) > context.store.rev:
+        raise apierrors.resource_version_too_large(int(asked), context.store.rev)
+    return ObjectResult(type, to_served_version(type, await get_entry(context, type, call.info)))
+
+
 async def list_(context: ServerContext, type: ResourceType, call: ApiCall) -> ListResult:
     options = call.options
     check_options(options)
@@ -128,21 +135,13 @@ async def list_(context: ServerContext, type: ResourceType, call: ApiCall) -> Li
             fresh = ContinueToken(-1, parse_token(options["continue"]).key).render()
             raise _expired_token(fresh) from error
         raise apierrors.expired(error.asked, error.oldest) from error
-    entries = page.entries
-    remaining: int | None = page.remaining
-    if matches is not None:
-        found = [entry for entry in (to_served_version(type, one) for one in entries) if matches(entry.raw)]
-        entries, more = (found[:limit], len(found) > limit) if limit else (found, False)
-        remaining = None
-        return ListResult(type, entries, page.rev, _next(prefix, entries, page) if more else "", remaining)
+    entries, remaining, more = page.entries, page.remaining or None, page.remaining > 0
     if type.kind != type.storage_kind or type.from_storage is not None:
-        token_text = _next(prefix, entries, page) if page.remaining else ""
-        return ListResult(
-            type, [to_served_version(type, one) for one in entries], page.rev, token_text, remaining
-        )
-    return ListResult(
-        type, entries, page.rev, _next(prefix, entries, page) if page.remaining else "", remaining
-    )
+        entries = [to_served_version(type, entry) for entry in entries]
+    if matches is not None:
+        found = [entry for entry in entries if matches(entry.raw)]
+        entries, more = (found[:limit], len(found) > limit) if limit else (found, False)
+    return ListResult(type, entries, page.rev, _next(prefix, entries, page) if more else "", remaining)
 
 
 def _next(prefix: str, entries: list[Entry], page: Page) -> str:
