@@ -31,6 +31,7 @@ from windrow.emulator import kinds
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.preload import Image, KeyPair, VmNetwork
 from windrow.emulator.proxy import serve
+from windrow.kubernetes.handler import Handler, Peer, TlsIdentity
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import PVC, SECRET
 
