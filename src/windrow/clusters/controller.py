@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -42,8 +41,6 @@ from windrow.kubernetes.objects import Raw, name_of, namespace_of, resource_vers
 from windrow.kubernetes.patches import make_merge_patch
 from windrow.kubernetes.resources import SECRET, ApiResource, ObjectRef
 from windrow.machines.port import Machines, MachineStatus
-
-log = logging.getLogger(__name__)
 
 V = TypeVar("V")
 

@@ -95,7 +95,9 @@ def test_the_account_for_the_guest_is_recorded_before_it_is_made():
 def test_one_first_server_is_recorded_and_nothing_else():
     plan = planned(a_newborn(SERVERS, WORKERS), guest=UNASKED)
 
-    assert plan.actions == (CreateMachine("one machine starts the cluster", "servers", is_init_server=True),)
+    assert plan.actions == (
+        CreateMachine("it is going to start the cluster", "servers", is_init_server=True),
+    )
 
 
 def test_the_first_server_comes_from_the_pool_with_etcd_even_when_it_is_not_the_first_pool():
@@ -107,7 +109,7 @@ def test_the_first_server_comes_from_the_pool_with_etcd_even_when_it_is_not_the_
 def test_a_recorded_candidate_is_elected_before_it_is_ordered():
     plan = planned(a_newborn(SERVERS), [unordered(a_first())], guest=UNASKED)
 
-    assert plan.actions == (ElectInitServer("one machine starts the cluster", "s1", "uid-s1"),)
+    assert plan.actions == (ElectInitServer("it starts the cluster", "s1", "uid-s1"),)
 
 
 def test_of_two_candidates_one_is_elected_and_neither_is_ordered():

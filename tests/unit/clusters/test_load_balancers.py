@@ -203,10 +203,7 @@ def test_one_that_stays_for_its_age_is_told_with_that():
 
     (told,) = of_kind(ended(old), KeepLoadBalancers)
 
-    assert (
-        "default/prod-default-mail-0a1b2c3d (10.0.0.91) stays on Harvester: it was there before"
-        in told.because
-    )
+    assert "default/prod-default-mail-0a1b2c3d (10.0.0.91), since it was there before" in told.because
     assert "delete loadbalancers.loadbalancer.harvesterhci.io prod-default-mail-0a1b2c3d" in told.because
 
 

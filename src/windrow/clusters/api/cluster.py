@@ -117,6 +117,9 @@ class Cluster:
     recorded: RecordedStatus = field(default_factory=RecordedStatus)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
+    def __str__(self) -> str:
+        return f"Cluster {self.namespace}/{self.name}"
+
     def find_pool(self, name: str) -> Pool | None:
         return next((pool for pool in self.pools if pool.name == name), None)
 

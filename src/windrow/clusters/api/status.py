@@ -26,6 +26,9 @@ class GuestServiceAccount:
     credential: str
     harvester: str = ""  # identity of the Harvester it is on, "" where it may not be read
 
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Breaker:

@@ -31,6 +31,7 @@ from windrow.clusters.plan import actions as do
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.state import ClusterState
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.text import encode_base64
 from windrow.harvester.identity import IDENTITY, read_identity
@@ -40,7 +41,7 @@ from windrow.kubernetes.kubeconfig import render_kubeconfig
 from windrow.kubernetes.objects import Raw, annotations_of, nested, resource_version_of, uid_of
 from windrow.kubernetes.resources import CONFIG_MAP, SECRET, SERVICE
 
-log = logging.getLogger(__name__)
+log = with_values(logging.getLogger(__name__))
 
 
 # The kubeconfig for people, and after what time it is made anew.
@@ -128,7 +129,11 @@ class ClusterActions:
         try:
             found = await client.find(VIP)
         except KubeError as error:
-            log.info("the VIP of Harvester cannot be read (%s); guests get the credential's address", error)
+            log.info(
+                "the VIP of Harvester cannot be read: %s; guests get the credential's address",
+                error,
+                secret=credential,
+            )
             found = None
         address = nested(found, "data", "ip", default="") if found else ""
         return f"https://{address}:{VIP_PORT}" if address else self._harvesters.get_config(credential).server
@@ -204,11 +209,12 @@ class ClusterActions:
             await self._context.patch_cluster_status(state, {"guestUID": uid})
 
     async def _find_guest_uid(self, state: ClusterState) -> str:
-        """By what the guest's cloud provider marks its load balancers. It is of use, but nothing waits for it."""
+        """What the guest's cloud provider marks its load balancers with, "" where it cannot be read."""
         try:
             raw = await get_connection(self._guests, state).client.find(GUEST_SERVICE)
         except (KubeError, StalePlan) as error:
-            log.info("the uid of guest %s is not known: %s", state.cluster.name, error)
+            cluster = f"{state.cluster.namespace}/{state.cluster.name}"
+            log.info("the uid of the guest cluster is not known: %s", error, cluster=cluster)
             return ""
         return uid_of(raw) if raw else ""
 
@@ -253,10 +259,6 @@ class ClusterActions:
         client = await self._harvesters.get_verified_client(account)
         for ref, uid in action.load_balancers:
             await delete_if_exists(client, ref, uid)
-
-    async def keep_load_balancers(self, action: do.KeepLoadBalancers, state: ClusterState) -> None:
-        """To tell of it is all."""
-        log.warning("%s/%s: %s", state.cluster.namespace, state.cluster.name, action.because)
 
     async def delete_secrets(self, action: do.DeleteSecrets, state: ClusterState) -> None:
         for name in (names.kubeconfig_name(state.cluster.name), names.secrets_name(state.cluster.name)):

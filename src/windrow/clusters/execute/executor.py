@@ -23,6 +23,7 @@ from windrow.clusters.plan.planner import Plan
 from windrow.clusters.registries import RegistrySecretError
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState
 from windrow.clusters.status import credential_condition, held_sentence
+from windrow.core.logs import FieldLogger, with_values
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import KubeError
 from windrow.machines.port import InfrastructureUnknown, MachineRefused
@@ -77,14 +78,18 @@ class Executor:
     ) -> list[Action]:
         """The actions that were executed, up to the first that failed."""
         executed: list[Action] = []
+        cluster = state.cluster
+        about = with_values(log, cluster=f"{cluster.namespace}/{cluster.name}")
+        if subject:
+            about = with_values(about, machine=f"{cluster.namespace}/{subject}")
         for action in actions[:MAX_PER_RECONCILE]:
-            log.info("Cluster %s/%s: %s", state.cluster.namespace, state.cluster.name, action)
+            about.log(logging.WARNING if action.event == "Warning" else logging.INFO, "%s", action)
             try:
                 await self._execute(action, state)
             except StalePlan:
                 break
             except Exception as error:
-                failures[subject] = self._describe_failure(action, error)
+                failures[subject] = self._describe_failure(action, error, about)
                 break
             executed.append(action)
         return executed
@@ -114,7 +119,7 @@ class Executor:
             case do.DeleteLoadBalancers():
                 await self._on_cluster.delete_load_balancers(action, state)
             case do.KeepLoadBalancers():
-                await self._on_cluster.keep_load_balancers(action, state)
+                pass  # its event is all
             case do.DeleteSecrets():
                 await self._on_cluster.delete_secrets(action, state)
             case do.RemoveFinalizer():
@@ -144,7 +149,7 @@ class Executor:
             case _:
                 assert_never(action)
 
-    def _describe_failure(self, action: Action, error: Exception) -> ActionFailure:
+    def _describe_failure(self, action: Action, error: Exception, about: FieldLogger) -> ActionFailure:
         now = self._context.clock.now()
         match error:
             case InfrastructureUnknown() | CredentialError() | RegistrySecretError() | InvalidBootstrapSpec():
@@ -154,35 +159,35 @@ class Executor:
                 more = f" (and {len(rest)} more)" if rest else ""
                 return ActionFailure(f"{first.message}{more}", first.hint, now)
             case KubeError():
-                log.warning("%s: %s", action, error)
-                return ActionFailure(f"{action.failure} failed: {error}", "it is retried", now)
+                about.warning("%s: %s", action, error)
+                return ActionFailure(f"{action.reason} failed: {error}", "it is retried", now)
             case _:
-                log.exception("%s", action, exc_info=error)
-                return ActionFailure(
-                    f"{action.failure} failed: {error!r}", "this is a defect; please report it", now
-                )
+                about.exception("%s", action, exc_info=error)
+                hint = "this is a defect; please report it"
+                return ActionFailure(f"{action.reason} failed: {error!r}", hint, now)
 
     # -- events ----------------------------------------------------------------------------------------------------
 
     async def _record_cluster_events(self, executed: list[Action], state: ClusterState) -> None:
         """One event for equal actions: 57 machines of a pool are not 57 events."""
         counts = Counter(
-            (action.reason, action.because, action.event) for action in executed if action.event is not None
+            (action.reason, action.message(state.cluster, None), action.event)
+            for action in executed
+            if action.done
         )
-        for (reason, because, type_), count in counts.items():
-            if type_ is not None:
-                message = because if count == 1 else f"{because} ({count} times)"
-                await self._record(state, reason, message, type_)
+        for (reason, message, type_), count in counts.items():
+            await self._record(state, reason, message if count == 1 else f"{message} ({count} times)", type_)
 
     async def _record_machine_event(self, action: Action, state: ClusterState) -> None:
         machine = find_machine(action.subject, state)
-        if action.event is None or machine is None:
+        if not action.done or machine is None:
             return
         if isinstance(action, do.DeleteVM) and machine.deletion_requested is not None:
             return  # the request is repeated
-        await self._record_about(machine, action.reason, action.because, action.event)
+        message = action.message(state.cluster, machine)
+        await self._record_about(machine, action.reason, message, action.event)
         if action.on_cluster:
-            await self._record(state, action.reason, f"{action.subject}: {action.because}", action.event)
+            await self._record(state, action.reason, message, action.event)
 
     async def record_held(self, plan: Plan, state: ClusterState) -> None:
         """An event for each replacement that is newly held; the condition lists those that were held before."""
@@ -191,10 +196,10 @@ class Executor:
             sentence = held_sentence(held)
             if held.disruption.kind != "replace" or (before is not None and sentence in before.message):
                 continue
-            machine = find_machine(held.disruption.machine, state)
-            if machine is not None:
-                await self._record_about(machine, "RemediationRestricted", held.because, "Warning")
-            await self._record(state, "RemediationRestricted", sentence, "Warning")
+            message = f"Restricted remediation of Machine {sentence}"
+            if machine := find_machine(held.disruption.machine, state):
+                await self._record_about(machine, "RemediationRestricted", message, "Warning")
+            await self._record(state, "RemediationRestricted", message, "Warning")
 
     async def record_credential_problem(self, state: ClusterState) -> None:
         """An event when Harvester rejects a credential from now on, or for another reason than before."""

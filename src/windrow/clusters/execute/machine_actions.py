@@ -7,7 +7,6 @@ status at the end of the reconcile: lost in a crash, it is learned again, since 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from windrow.clusters.api import names
 from windrow.clusters.api.kinds import MACHINE
@@ -26,7 +25,7 @@ from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.state import ClusterState
 from windrow.core.clock import format_time
 from windrow.kubernetes import requests
-from windrow.kubernetes.conditions import Condition, set_condition
+from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
 from windrow.kubernetes.errors import Conflict, MethodNotAllowed, NotFound, TooManyRequests
 from windrow.kubernetes.resources import NODE, POD, SECRET
 from windrow.machines.port import Machines, Power, ReplaceUserDataUnsupported
@@ -84,21 +83,18 @@ class MachineActions:
         cloud_config = find_distribution(machine.version).scrub(
             await self._render_cloud_config(machine, state)
         )
-        change: dict[str, Any] = {}
         try:
-            change["driverConfig"] = dict(
-                await self._infrastructure.replace_user_data(machine.driver_config or {}, cloud_config)
-            )
-            condition = Condition(
-                "BootstrapDataScrubbed",
-                "True",
-                "Scrubbed",
-                "what it reads at its next start holds no secrets",
-            )
+            scrubbed = await self._infrastructure.replace_user_data(machine.driver_config or {}, cloud_config)
         except ReplaceUserDataUnsupported as cannot:
-            condition = Condition("BootstrapDataScrubbed", "False", names.SCRUB_NOT_SUPPORTED, str(cannot))
-        change["conditions"] = set_condition(machine.conditions, condition, self._context.clock.now())
-        self._context.patch_machine_status_later(machine, change)
+            self._record_scrubbed(machine, "False", names.SCRUB_NOT_SUPPORTED, str(cannot))
+            raise StalePlan from cannot  # nothing was removed, so there is no event
+        self._context.patch_machine_status_later(machine, {"driverConfig": dict(scrubbed)})
+        self._record_scrubbed(machine, "True", "Scrubbed", "what it reads at its next start holds no secrets")
+
+    def _record_scrubbed(self, machine: Machine, status: ConditionStatus, reason: str, message: str) -> None:
+        condition = Condition("BootstrapDataScrubbed", status, reason, message)
+        conditions = set_condition(machine.conditions, condition, self._context.clock.now())
+        self._context.patch_machine_status_later(machine, {"conditions": conditions})
 
     async def delete_machine(self, action: do.DeleteMachine, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record

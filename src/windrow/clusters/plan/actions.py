@@ -11,32 +11,45 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Literal
 
+from windrow.client.events import EventType
+from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.state import MachineState
 from windrow.kubernetes.resources import ObjectRef
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Action:
-    """What all actions have. `reason` is that of the event, part of the API: it never follows the class name.
+    """What all actions have.
 
-    `failure` begins the sentence that says that the action failed. `event` is None for an action without event, and
+    `reason` is that of the event, part of the API: it never follows the class name. `done` begins the message of the
+    event, as a format string of the `action`, its `cluster` and its `machine`; without it there is no event.
     `on_cluster` says whether the event of an action on a Machine is also recorded on the Cluster.
     """
 
     because: str
     reason: ClassVar[str]
-    failure: ClassVar[str]
-    event: ClassVar[Literal["Normal", "Warning"] | None] = "Normal"
-    on_cluster: ClassVar[bool] = False
+    done: ClassVar[str]
+    event: ClassVar[EventType]
+    on_cluster: ClassVar[bool]
+
+    def __init_subclass__(
+        cls, reason: str = "", done: str = "", event: EventType = "Normal", on_cluster: bool = False
+    ) -> None:
+        cls.reason, cls.done, cls.event, cls.on_cluster = reason, done, event, on_cluster
 
     @property
     def subject(self) -> str:
         return ""
 
     def __str__(self) -> str:
-        return f"{self.reason}{' ' + self.subject if self.subject else ''}: {self.because}"
+        return f"{self.reason}: {self.because}"
+
+    def message(self, cluster: Cluster, machine: MachineState | None) -> str:
+        """What was done to which object, and why."""
+        return f"{self.done.format(action=self, cluster=cluster, machine=machine)}: {self.because}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _MachineAction(_Action):
     machine: str
 
@@ -48,252 +61,182 @@ class _MachineAction(_Action):
 # -- about the cluster -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AddFinalizer(_Action):
+@dataclass(frozen=True)
+class AddFinalizer(_Action, reason="AddFinalizer"):
     """Add Windrow's finalizer to the Cluster."""
 
-    reason = "AddFinalizer"
-    failure = "adding the finalizer of the Cluster"
-    event = None
 
-
-@dataclass(frozen=True, slots=True)
-class CreateSecrets(_Action):
+@dataclass(frozen=True)
+class CreateSecrets(_Action, reason="CreateSecrets", done="Created Secrets of {cluster}"):
     """Create the Secret with the certificate authorities and tokens of the cluster, once."""
 
-    reason = "CreateSecrets"
-    failure = "creating the Secret of the cluster"
 
-
-@dataclass(frozen=True, slots=True)
-class RecordServiceAccount(_Action):
+@dataclass(frozen=True)
+class RecordServiceAccount(_Action, reason="RecordServiceAccount"):
     """Record which ServiceAccount on Harvester is going to be created for the guest cluster."""
-
-    reason = "RecordServiceAccount"
-    failure = "recording the ServiceAccount of the guest cluster"
-    event = None
 
     namespace: str
     service_account: str
     credential: str
 
 
-@dataclass(frozen=True, slots=True)
-class CreateServiceAccount(_Action):
+@dataclass(frozen=True)
+class CreateServiceAccount(_Action, reason="CreateServiceAccount"):
     """Create the ServiceAccount for the guest cluster on Harvester, and keep its token."""
 
-    reason = "CreateServiceAccount"
-    failure = "creating the ServiceAccount on Harvester"
-    event = None
 
-
-@dataclass(frozen=True, slots=True)
-class CreateMachine(_Action):
+@dataclass(frozen=True)
+class CreateMachine(_Action, reason="CreateMachine", done="Created Machine of pool {action.pool}"):
     """Create a Machine object, the record of a VM to be provisioned."""
-
-    reason = "CreateMachine"
-    failure = "creating a Machine"
 
     pool: str
     join_server: str = ""
     is_init_server: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ElectInitServer(_Action):
+@dataclass(frozen=True)
+class ElectInitServer(
+    _MachineAction, reason="ElectInitServer", done="Elected init server {action.machine}", on_cluster=True
+):
     """Record the one machine that starts the cluster, and its version as the one that the cluster runs.
 
     At most one machine ever is, by compare-and-swap.
     """
 
-    reason = "ElectInitServer"
-    failure = "electing the init server"
-    on_cluster = True
-
-    machine: str
     uid: str
     previous_uid: str = ""  # uid of the machine that was elected before
 
-    @property
-    def subject(self) -> str:
-        return self.machine
 
-
-@dataclass(frozen=True, slots=True)
-class MarkInitialized(_Action):
+@dataclass(frozen=True)
+class MarkInitialized(_Action, reason="MarkInitialized", done="Initialized {cluster}"):
     """Record that the guest API server has answered: from now on no machine starts the cluster again."""
 
-    reason = "MarkInitialized"
-    failure = "recording that the cluster is initialized"
 
-
-@dataclass(frozen=True, slots=True)
-class RecordGuestUID(_Action):
+@dataclass(frozen=True)
+class RecordGuestUID(_Action, reason="RecordGuestUID"):
     """Record the uid of a guest cluster that did not report it when the cluster started."""
 
-    reason = "RecordGuestUID"
-    failure = "recording the uid of the guest cluster"
-    event = None
 
-
-@dataclass(frozen=True, slots=True)
-class PublishKubeconfig(_Action):
+@dataclass(frozen=True)
+class PublishKubeconfig(_Action, reason="PublishKubeconfig", done="Published kubeconfig of {cluster}"):
     """Write the Secret with the admin kubeconfig."""
-
-    reason = "PublishKubeconfig"
-    failure = "writing the Secret with the kubeconfig"
 
     server: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteServiceAccount(_Action):
+@dataclass(frozen=True)
+class DeleteServiceAccount(
+    _Action,
+    reason="DeleteServiceAccount",
+    done="Deleted ServiceAccount {cluster.recorded.service_account} on Harvester",
+):
     """Delete the ServiceAccount of the guest cluster on Harvester."""
 
-    reason = "DeleteServiceAccount"
-    failure = "deleting the ServiceAccount on Harvester"
 
-
-@dataclass(frozen=True, slots=True)
-class DeleteLoadBalancers(_Action):
+@dataclass(frozen=True)
+class DeleteLoadBalancers(
+    _Action, reason="DeleteLoadBalancers", done="Deleted LoadBalancers of {cluster} on Harvester"
+):
     """Delete LoadBalancers on Harvester that services of the guest cluster had created, each with its uid."""
-
-    reason = "DeleteLoadBalancers"
-    failure = "deleting the LoadBalancers on Harvester"
 
     load_balancers: tuple[tuple[ObjectRef, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KeepLoadBalancers(_Action):
+@dataclass(frozen=True)
+class KeepLoadBalancers(
+    _Action, reason="KeepLoadBalancers", done="Kept LoadBalancers of {cluster} on Harvester", event="Warning"
+):
     """Report which LoadBalancers stay on Harvester although they carry the cluster's name."""
 
-    reason = "KeepLoadBalancers"
-    failure = "reporting which LoadBalancers stay"
-    event = "Warning"
 
-
-@dataclass(frozen=True, slots=True)
-class DeleteSecrets(_Action):
+@dataclass(frozen=True)
+class DeleteSecrets(_Action, reason="DeleteSecrets", done="Deleted Secrets of {cluster}"):
     """Delete the Secrets of the cluster."""
 
-    reason = "DeleteSecrets"
-    failure = "deleting the Secrets of the cluster"
 
-
-@dataclass(frozen=True, slots=True)
-class RemoveFinalizer(_Action):
+@dataclass(frozen=True)
+class RemoveFinalizer(_Action, reason="RemoveFinalizer", done="Removed finalizer of {cluster}"):
     """Remove Windrow's finalizer from the Cluster."""
-
-    reason = "RemoveFinalizer"
-    failure = "removing the finalizer of the Cluster"
 
 
 # -- about one machine -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ProvisionVM(_MachineAction):
+@dataclass(frozen=True)
+class ProvisionVM(_MachineAction, reason="ProvisionVM", done="Provisioned {machine.vm_ref}"):
     """Have the machine's VM created."""
 
-    reason = "ProvisionVM"
-    failure = "provisioning the VM"
 
-
-@dataclass(frozen=True, slots=True)
-class StartVM(_MachineAction):
+@dataclass(frozen=True)
+class StartVM(_MachineAction, reason="StartVM", done="Started {machine.vm_ref}", on_cluster=True):
     """Start a VM that is stopped."""
 
-    reason = "StartVM"
-    failure = "starting the VM"
-    on_cluster = True
 
-
-@dataclass(frozen=True, slots=True)
-class LabelNode(_MachineAction):
+@dataclass(frozen=True)
+class LabelNode(_MachineAction, reason="LabelNode"):
     """Set the labels of a Node that kubelet may not set itself."""
-
-    reason = "LabelNode"
-    failure = "labelling the Node"
-    event = None
 
     node: str
     labels: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class ScrubBootstrapData(_MachineAction):
+@dataclass(frozen=True)
+class ScrubBootstrapData(
+    _MachineAction, reason="ScrubBootstrapData", done="Scrubbed bootstrap data of Machine {action.machine}"
+):
     """Remove the secrets from what the machine reads at its next start."""
 
-    reason = "ScrubBootstrapData"
-    failure = "removing the secrets from the machine's cloud-init data"
 
-
-@dataclass(frozen=True, slots=True)
-class DeleteMachine(_MachineAction):
+@dataclass(frozen=True)
+class DeleteMachine(
+    _MachineAction, reason="DeleteMachine", done="Deleted Machine {action.machine}", on_cluster=True
+):
     """Delete the Machine object; its finalizer holds it until the VM is gone."""
 
-    reason = "DeleteMachine"
-    failure = "deleting the Machine"
-    on_cluster = True
 
-
-@dataclass(frozen=True, slots=True)
-class CordonNode(_MachineAction):
+@dataclass(frozen=True)
+class CordonNode(_MachineAction, reason="CordonNode", done="Cordoned Node {action.node}"):
     """Make the Node unschedulable."""
-
-    reason = "CordonNode"
-    failure = "cordoning the Node"
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class EvictPods(_MachineAction):
+@dataclass(frozen=True)
+class EvictPods(_MachineAction, reason="EvictPods"):
     """Evict pods from the Node, as their PodDisruptionBudgets allow."""
-
-    reason = "EvictPods"
-    failure = "evicting pods from the Node"
-    event = None
 
     pods: tuple[tuple[str, str], ...]  # (namespace, name)
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveEtcdMember(_MachineAction):
+@dataclass(frozen=True)
+class RemoveEtcdMember(
+    _MachineAction,
+    reason="RemoveEtcdMember",
+    done="Requested removal of etcd member {action.node}",
+    on_cluster=True,
+):
     """Have the servers remove the machine's etcd member."""
 
-    reason = "RemoveEtcdMember"
-    failure = "removing the etcd member"
-    on_cluster = True
-
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteVM(_MachineAction):
+@dataclass(frozen=True)
+class DeleteVM(_MachineAction, reason="DeleteVM", done="Requested deletion of {machine.vm_ref}"):
     """Have the VM deleted from Harvester, with the disks that were created with it."""
 
-    reason = "DeleteVM"
-    failure = "deleting the VM from Harvester"
 
-
-@dataclass(frozen=True, slots=True)
-class DeleteNode(_MachineAction):
+@dataclass(frozen=True)
+class DeleteNode(_MachineAction, reason="DeleteNode", done="Deleted Node {action.node}"):
     """Delete the Node, and the Secret with its password, from the guest cluster."""
-
-    reason = "DeleteNode"
-    failure = "deleting the Node"
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveMachineFinalizer(_MachineAction):
+@dataclass(frozen=True)
+class RemoveMachineFinalizer(
+    _MachineAction, reason="RemoveMachineFinalizer", done="Removed finalizer of Machine {action.machine}"
+):
     """Remove Windrow's finalizer from the Machine: nothing of it is left outside."""
-
-    reason = "RemoveMachineFinalizer"
-    failure = "removing the finalizer of the Machine"
 
 
 ClusterAction = (

@@ -91,7 +91,7 @@ def _elect_init_server(state: ClusterState, partial: PartialPlan) -> None:
         chosen = min(candidates, key=lambda machine: (machine.record.created, machine.name))
         partial.actions.append(
             ElectInitServer(
-                "one machine starts the cluster",
+                "it starts the cluster",
                 chosen.name,
                 chosen.record.uid,
                 state.recorded.init_server_uid,
@@ -107,7 +107,7 @@ def _elect_init_server(state: ClusterState, partial: PartialPlan) -> None:
             Wait("a machine pool with etcdRole and a machine config", "the init server is created")
         )
         return
-    why = "one machine starts the cluster"
+    why = "it is going to start the cluster"
     if state.recorded.init_server_name:
         why = f"init server {state.recorded.init_server_name} was lost before the cluster had started"
     partial.actions.append(CreateMachine(why, pool.name, is_init_server=True))
@@ -134,11 +134,8 @@ def _publish_api(state: ClusterState, partial: PartialPlan) -> None:
         partial.actions.append(RecordGuestUID("its LoadBalancers on Harvester carry it"))
     apis = list_api_servers(state)
     if apis and state.guest.published_server not in apis:
-        why = (
-            "the API server answers"
-            if not state.guest.published_server
-            else f"{state.guest.published_server} does not exist any more"
-        )
+        before = state.guest.published_server
+        why = f"{before} does not exist any more" if before else f"guest API server {apis[0]} answers"
         partial.actions.append(PublishKubeconfig(why, apis[0]))
 
 
@@ -152,7 +149,7 @@ def _finish_node(machine: MachineState, state: ClusterState, partial: PartialPla
         partial.actions.append(LabelNode(why, machine.name, node.name, labels))
     if node.ready and machine.record.driver_config is not None and not _is_scrubbed(machine):
         partial.actions.append(
-            ScrubBootstrapData("its Node is Ready, so that the secrets are no longer needed", machine.name)
+            ScrubBootstrapData("its Node is Ready, the secrets in it are no longer needed", machine.name)
         )
 
 

@@ -108,7 +108,7 @@ def _remove_etcd_member(machine: MachineState, state: ClusterState, partial: Par
             Wait(f"etcd member {node.name} to be removed", "its VM is deleted", machine.name)
         )
         return
-    action = RemoveEtcdMember("the etcd member is removed before its VM is deleted", machine.name, node.name)
+    action = RemoveEtcdMember("it is removed before the VM is deleted", machine.name, node.name)
     partial.disruptions.append(Disruption("remove-member", machine.name, action))
 
 

@@ -42,7 +42,7 @@ def plan(state: ClusterState) -> PartialPlan:
             partial.actions.append(CreateServiceAccount("its token is not stored yet"))
             partial.waits.append(
                 Wait(
-                    f"Harvester to issue a token for ServiceAccount {_account_name(state)}",
+                    f"Harvester to issue a token for ServiceAccount {state.recorded.service_account}",
                     "the init server is created",
                     until=state.now + RECHECK_SOON,
                 )
@@ -52,17 +52,5 @@ def plan(state: ClusterState) -> PartialPlan:
     return partial
 
 
-def _account_name(state: ClusterState) -> str:
-    account = state.recorded.service_account
-    return f"{account.namespace}/{account.name}" if account else ""
-
-
 def plan_deletion(state: ClusterState) -> list[DeleteServiceAccount]:
-    account = state.recorded.service_account
-    if account is None:
-        return []
-    return [
-        DeleteServiceAccount(
-            f"the Cluster is deleted; ServiceAccount {account.namespace}/{account.name} belongs to it"
-        )
-    ]
+    return [DeleteServiceAccount("the Cluster is deleted")] if state.recorded.service_account else []

@@ -116,5 +116,4 @@ def _listed(some: Sequence[OrphanLoadBalancer]) -> str:
 def _kept_sentence(some: Sequence[OrphanLoadBalancer], why: str) -> str:
     names = " ".join(one.name for one in some[:MAX_NAMED])
     by_hand = f"kubectl -n {some[0].namespace} delete loadbalancers.loadbalancer.harvesterhci.io {names}"
-    verb = "stays" if len(some) == 1 else "stay"
-    return f"{_listed(some)} {verb} on Harvester: {why}; if not, delete by hand, there: {by_hand}"
+    return f"{_listed(some)}, since {why}; if not, delete by hand, there: {by_hand}"

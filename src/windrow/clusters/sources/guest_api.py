@@ -21,13 +21,14 @@ from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
 from windrow.clusters.state import GuestState, Node, read_node
 from windrow.core.clock import Clock, sleep
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError, OutcomeUnknown, Unreachable, error_for
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import NODE
 
-log = logging.getLogger(__name__)
+log = with_values(logging.getLogger(__name__))
 
 CERTIFICATE_LIFETIME = timedelta(hours=24)
 CERTIFICATE_RENEWAL = timedelta(hours=12)
@@ -313,7 +314,7 @@ class GuestClusterCache:
         if connection := self.find(cluster_uid):
             return connection
         connection = GuestConnection(secrets, self._connect, self._clock, self._rng, changed, proxy)
-        keeping = self._keep_alive(connection)
+        keeping = self._keep_alive(connection, cluster_uid)
         try:
             task = group.create_task(keeping, name=f"guest {cluster_uid}")
         except RuntimeError:
@@ -327,11 +328,13 @@ class GuestClusterCache:
         if entry := self._connections.pop(cluster_uid, None):
             entry[1].cancel()
 
-    async def _keep_alive(self, connection: GuestConnection) -> None:
+    async def _keep_alive(self, connection: GuestConnection, cluster_uid: str) -> None:
         """A defect in one connection must not end the controller."""
         while True:
             try:
                 await connection.run()
             except Exception:
-                log.exception("the connection to a guest cluster failed; it is opened again")
+                log.exception(
+                    "the connection to a guest cluster failed; it is opened again", clusteruid=cluster_uid
+                )
             await sleep(self._clock, SLOW_PROBE_INTERVAL)

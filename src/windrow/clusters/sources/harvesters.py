@@ -48,7 +48,7 @@ class HarvesterClients:
         if account.harvester and (found := read_identity(await client.get(IDENTITY))) != account.harvester:
             raise CredentialError(
                 f"the credential {account.credential} leads to another Harvester ({found}) than the one with "
-                f"ServiceAccount {account.namespace}/{account.name} ({account.harvester})",
+                f"ServiceAccount {account} ({account.harvester})",
                 "put the kubeconfig of that Harvester into the credential Secret",
             )
         return client
