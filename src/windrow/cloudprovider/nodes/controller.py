@@ -16,7 +16,6 @@ from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.cloudprovider import names
 from windrow.cloudprovider.context import ControllerContext
-from windrow.cloudprovider.nodes.describe import describe_change
 from windrow.cloudprovider.nodes.execute import execute
 from windrow.cloudprovider.nodes.identity import (
     Candidates,
@@ -28,7 +27,14 @@ from windrow.cloudprovider.nodes.identity import (
     can_belong_to_cluster,
     match_vm,
 )
-from windrow.cloudprovider.nodes.planning import NodeState, Plan, RemoveTaint, needs_initialisation, plan_node
+from windrow.cloudprovider.nodes.planning import (
+    EmitEvent,
+    NodeState,
+    Plan,
+    RemoveTaint,
+    needs_initialisation,
+    plan_node,
+)
 from windrow.cloudprovider.nodes.readings import (
     GuestNode,
     GuestVm,
@@ -183,8 +189,8 @@ class NodeController:
 
     def _log_changes(self, node: GuestNode, plan: Plan) -> None:
         for change in plan.changes:
-            if text := describe_change(change):
-                with_values(self._log, node=node.name).info("%s", text)
+            if not isinstance(change, EmitEvent):
+                with_values(self._log, node=node.name).info("%s", change)
             if isinstance(change, RemoveTaint) and change.key == names.UNINITIALISED and node.created:
                 self._metrics.taint_removal_delay.observe((self._clock.now() - node.created).total_seconds())
 

@@ -29,6 +29,7 @@ from windrow.cloudprovider.nodes.identity import OtherCloud, VmFound, VmMatch, V
 from windrow.cloudprovider.nodes.readings import Address, GuestNode, GuestVm, Instance, Taint
 from windrow.cloudprovider.nodes.topology import Labels, missing_successors, plan_topology
 from windrow.cloudprovider.options import Options
+from windrow.cloudprovider.services.actions import describe_entries
 from windrow.harvester.identity import provider_id
 
 
@@ -36,6 +37,9 @@ from windrow.harvester.identity import provider_id
 class SetProviderId:
     provider_id: str
     because: str
+
+    def __str__(self) -> str:
+        return f"providerID {self.provider_id} set because {self.because}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,9 @@ class SetLabels:
     labels: Labels
     because: str
 
+    def __str__(self) -> str:
+        return f"{describe_entries('labels', self.labels)} because {self.because}"
+
 
 @dataclass(frozen=True, slots=True)
 class RecordAnnotation:
@@ -52,6 +59,10 @@ class RecordAnnotation:
 
     topology: str
     because: str
+
+    def __str__(self) -> str:
+        what = f"topology {self.topology} recorded" if self.topology else "record of its topology removed"
+        return f"{what} because {self.because}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +72,27 @@ class RemoveTaint:
     key: str
     because: str
 
+    def __str__(self) -> str:
+        return f"taint {self.key} removed because {self.because}"
+
 
 @dataclass(frozen=True, slots=True)
 class AddTaint:
     taint: Taint
     because: str
 
+    def __str__(self) -> str:
+        return f"taint {self.taint.key} added because {self.because}"
+
 
 @dataclass(frozen=True, slots=True)
 class SetAddresses:
     addresses: tuple[Address, ...]
     because: str
+
+    def __str__(self) -> str:
+        addresses = ", ".join(one.address for one in self.addresses) or "none"
+        return f"addresses set to {addresses} because {self.because}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +108,9 @@ class EmitEvent:
 @dataclass(frozen=True, slots=True)
 class DeleteNode:
     because: str
+
+    def __str__(self) -> str:
+        return f"deleted because {self.because}"
 
 
 Change = (

@@ -1,8 +1,9 @@
-"""Actions of the service controller, as values with their reason, and the Plan that lists them."""
+"""Actions of the service controller, as values with their reason, and the Plan that lists them. An action that writes is
+logged as its `str`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
@@ -20,14 +21,50 @@ REFUSAL_GRACE = timedelta(seconds=2)
 HARVESTER = "Harvester"
 
 
+Entries = Mapping[str, str | None]
+
+
+def describe_entries(what: str, entries: Iterable[tuple[str, str | None]]) -> str:
+    """Which labels or annotations were set, and which were removed (None). "" for none."""
+    known = tuple(entries)
+    written = ", ".join(f"{key}={value}" for key, value in known if value is not None)
+    removed = ", ".join(key for key, value in known if value is None)
+    parts = [f"{what} {keys} {verb}" for keys, verb in ((written, "set"), (removed, "removed")) if keys]
+    return " and ".join(parts)
+
+
 @dataclass(frozen=True, slots=True)
-class PatchService:
-    """Patch annotations, labels and finalizer of the service in one request. None removes."""
+class _Patch:
+    """Annotations and labels to patch in one request; None removes."""
 
     because: str
-    annotations: Mapping[str, str | None] = field(default_factory=dict)
-    labels: Mapping[str, str | None] = field(default_factory=dict)
-    add_finalizer: bool = False  # with the finalizer
+    annotations: Entries = field(default_factory=dict)
+    labels: Entries = field(default_factory=dict)
+
+    def _describe(self, finalizer: str) -> str:
+        annotations = describe_entries("annotations", self.annotations.items())
+        labels = describe_entries("labels", self.labels.items())
+        return f"{'; '.join(filter(None, (finalizer, annotations, labels)))} because {self.because}"
+
+
+@dataclass(frozen=True, slots=True)
+class PatchService(_Patch):
+    """Patch the service, with the finalizer where that is to be added."""
+
+    add_finalizer: bool = False
+
+    def __str__(self) -> str:
+        return self._describe("finalizer added" if self.add_finalizer else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFinalizer(_Patch):
+    """Remove the finalizer, once Harvester, asked live, has no LoadBalancer `load_balancer`."""
+
+    load_balancer: str = field(kw_only=True)
+
+    def __str__(self) -> str:
+        return self._describe("finalizer removed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +72,9 @@ class ClearStatus:
     """Remove the addresses from the service's status."""
 
     because: str
+
+    def __str__(self) -> str:
+        return f"addresses removed from its status because {self.because}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +84,9 @@ class CreateLoadBalancer:
     name: str
     because: str
 
+    def __str__(self) -> str:
+        return f"load balancer {self.name} created because {self.because}"
+
 
 @dataclass(frozen=True, slots=True)
 class UpdateLoadBalancer:
@@ -51,9 +94,12 @@ class UpdateLoadBalancer:
 
     balancer: LoadBalancer
     because: str
-    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    annotations: Entries = field(default_factory=dict)
     pool: str | None = None
     address: str | None = None
+
+    def __str__(self) -> str:
+        return f"load balancer {self.balancer.name} updated because {self.because}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +109,8 @@ class DeleteLoadBalancer:
     balancer: LoadBalancer
     because: str
 
-
-@dataclass(frozen=True, slots=True)
-class RemoveFinalizer:
-    """Remove the finalizer, once Harvester, asked live, has no LoadBalancer `load_balancer`."""
-
-    because: str
-    load_balancer: str
-    annotations: Mapping[str, str | None] = field(default_factory=dict)
-    labels: Mapping[str, str | None] = field(default_factory=dict)
+    def __str__(self) -> str:
+        return f"load balancer {self.balancer.name} deleted because {self.because}"
 
 
 @dataclass(frozen=True, slots=True)

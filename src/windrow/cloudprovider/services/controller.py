@@ -22,12 +22,19 @@ from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.cloudprovider import names
 from windrow.cloudprovider.context import ControllerContext
-from windrow.cloudprovider.services.actions import ENSURED, ENSURING, HARVESTER, EmitEvent, Plan
-from windrow.cloudprovider.services.describe import describe_action, explain_error
+from windrow.cloudprovider.services.actions import (
+    ENSURED,
+    ENSURING,
+    HARVESTER,
+    ConfirmDeleted,
+    EmitEvent,
+    Plan,
+)
 from windrow.cloudprovider.services.execute import FAILED, Executor, HostFailed, Stale
 from windrow.cloudprovider.services.index import ServiceIndex, ServiceRecord
 from windrow.cloudprovider.services.own_address import ORPHANS
 from windrow.cloudprovider.services.planning import apply_namespace_gate, needs_removal, plan_service
+from windrow.cloudprovider.services.problems import explain_error
 from windrow.cloudprovider.services.readings import (
     Interfaces,
     LoadBalancer,
@@ -185,8 +192,8 @@ class ServiceController:
         record.stale = 0
         self._index.mark_executed(state)
         for action in plan.actions:
-            if text := describe_action(action):
-                log.info("%s", text)
+            if not isinstance(action, (ConfirmDeleted, EmitEvent)):
+                log.info("%s", action)
         return self._conclude(ref, record, state, plan)
 
     def _retry_stale(self, record: ServiceRecord) -> Outcome:

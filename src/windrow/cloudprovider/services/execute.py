@@ -1,4 +1,5 @@
-"""The executor: one request for each action, each conditional on the state that the plan was made from.
+"""The executor: one request for each action, each conditional on the state that the plan was made from, and what the
+requests hold.
 
 Rights in the guest: services get, patch; services/status patch; events create, patch. On Harvester, in one namespace:
 loadbalancers get, create, update, delete.
@@ -6,11 +7,12 @@ loadbalancers get, create, update, delete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NoReturn
+from collections.abc import Iterable, Mapping
+from typing import NoReturn, assert_never
 
 from windrow.client.client import Client
 from windrow.client.events import EventNote, EventRecorder
+from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import (
     DELETED,
     DELETING,
@@ -28,23 +30,99 @@ from windrow.cloudprovider.services.actions import (
 )
 from windrow.cloudprovider.services.index import ServiceIndex
 from windrow.cloudprovider.services.readings import LoadBalancer, Service, load_balancer_reader, read_service
-from windrow.cloudprovider.services.render import (
-    is_updated,
-    render_cleared_status,
-    render_finalizer_removal,
-    render_load_balancer,
-    render_load_balancer_update,
-    render_service_patch,
-)
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
 from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, NotFound, is_not_found
-from windrow.kubernetes.objects import Raw, is_deleting
+from windrow.kubernetes.objects import Raw, is_deleting, new_object
 from windrow.kubernetes.resources import ObjectRef
 
 FAILED = "SyncLoadBalancerFailed"
 # Events that tell the state of a service; others are remarks.
 STATE_REASONS = frozenset((FAILED, *(one.reason for one in (ENSURING, ENSURED, DELETING, DELETED))))
+
+
+def render_load_balancer(service: Service, settings: ClusterSettings, guest_uid: str = "") -> Raw:
+    """The LoadBalancer of `service`, as it is created, with the uid of the guest if that is known."""
+    annotations = {
+        names.LB_NETWORK: service.network,
+        names.LB_PROJECT: service.project,
+        names.LB_NAMESPACE: service.project_namespace,
+        names.LB_CLUSTER: settings.cluster,
+        names.FIXED_NETWORK: service.network,
+    }
+    if settings.management_network:
+        annotations[names.MANAGEMENT_NETWORK] = settings.management_network
+    if guest_uid:
+        annotations[names.GUEST_MARK] = guest_uid
+    spec: Raw = {"ipam": service.mode, "workloadType": "cluster"}
+    if service.pool and not service.uses_dhcp:
+        spec["ipPool"] = service.pool
+    return new_object(
+        LOAD_BALANCER,
+        settings.name_for(service),
+        settings.namespace,
+        labels={
+            names.LB_OF_CLUSTER: settings.cluster,
+            names.LB_OF_NAMESPACE: service.namespace,
+            names.LB_OF_SERVICE: service.name,
+        },
+        annotations=annotations,
+        spec=spec,
+    )
+
+
+def render_load_balancer_update(action: UpdateLoadBalancer, guest_uid: str = "") -> Raw:
+    """The whole LoadBalancer with the changes, and all other fields as they were read.
+
+    One without a mark, as the Go program makes them, gets that of the guest along with the changes.
+    """
+    raw: Raw = dict(action.balancer.raw)
+    metadata = dict(raw["metadata"])
+    mark = {names.GUEST_MARK: guest_uid} if guest_uid else {}
+    if action.annotations or mark:
+        metadata["annotations"] = {**mark, **_merged(metadata.get("annotations") or {}, action.annotations)}
+    raw["metadata"] = metadata
+    if action.pool is not None:
+        spec = {key: value for key, value in (raw.get("spec") or {}).items() if key != "ipPool"}
+        raw["spec"] = {**spec, "ipPool": action.pool} if action.pool else spec
+    if action.address is not None:
+        raw["status"] = {**(raw.get("status") or {}), "address": action.address}
+    return raw
+
+
+def is_updated(action: UpdateLoadBalancer, annotations: Mapping[str, str], pool: str, address: str) -> bool:
+    """Whether Harvester kept the changes; its webhook may have overwritten them."""
+    return (
+        all(annotations.get(key) == value for key, value in action.annotations.items())
+        and action.pool in (None, pool)
+        and action.address in (None, address)
+    )
+
+
+def _merged(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    merged = {**before, **changes}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def render_service_patch(service: Service, action: PatchService | RemoveFinalizer) -> Raw:
+    """A merge patch, which conflicts where the service has changed: a list of finalizers is replaced as a whole."""
+    metadata: Raw = {"resourceVersion": service.version}
+    if action.annotations:
+        metadata["annotations"] = dict(action.annotations)
+    if action.labels:
+        metadata["labels"] = dict(action.labels)
+    if isinstance(action, RemoveFinalizer):
+        metadata["finalizers"] = [one for one in service.finalizers if one != names.FINALIZER] or None
+    elif action.add_finalizer:
+        metadata["finalizers"] = [*service.finalizers, names.FINALIZER]
+    return {"metadata": metadata}
+
+
+def render_cleared_status(service: Service) -> Raw:
+    return {
+        "metadata": {"resourceVersion": service.version},
+        "status": {"loadBalancer": {"ingress": None}},
+    }
 
 
 class Stale(Exception):
@@ -100,6 +178,8 @@ class Executor:
                     await self._delete_load_balancer(state, service, action.balancer)
                 case EmitEvent():
                     self.emit_event(service, action)
+                case _:
+                    assert_never(action)
 
     def emit_event(self, service: Service, event: EmitEvent) -> None:
         """Queue an event on the service."""
@@ -123,7 +203,7 @@ class Executor:
         )
         try:
             self._services.mutated(
-                await self._guest.patch(service.ref, render_finalizer_removal(service, action))
+                await self._guest.patch(service.ref, render_service_patch(service, action))
             )
         except NotFound:
             self._services.deleted(service.ref, service.version)

@@ -14,7 +14,7 @@ from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
 from windrow.cloudprovider import names
 from windrow.cloudprovider.names import is_load_balancer_name, sharing_label
-from windrow.cloudprovider.services.describe import explain_error
+from windrow.cloudprovider.services.problems import explain_error
 from windrow.cloudprovider.services.readings import Interfaces, LoadBalancer, Owner, Service
 from windrow.cloudprovider.services.sharing import (
     SharedAddress,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services import describe
+from windrow.cloudprovider.services import problems
 from windrow.cloudprovider.services.actions import (
     ENSURED,
     ENSURING,
@@ -32,7 +32,6 @@ from windrow.cloudprovider.services.removal import (
     withdraw,
 )
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable
-from windrow.cloudprovider.services.validate import find_problem
 
 
 def plan_announcement(state: ServiceState, addresses: tuple[str, ...], actions: tuple[Action, ...]) -> Plan:
@@ -60,12 +59,12 @@ def plan_announcement(state: ServiceState, addresses: tuple[str, ...], actions: 
 # What a plan waits for before it requests an address: the deletion of orphans.
 ORPHANS = "orphans"
 # And when Harvester refuses an address that it had allocated: whether that lasts.
-REFUSAL_RECHECK = "another look at its address"
+REFUSAL_RECHECK = "a reallocation"
 
 
 def plan_own_address(state: ServiceState, settings: ClusterSettings) -> Plan:
     """The finalizer, the LoadBalancer on Harvester, and its address on the service, each as soon as it can be."""
-    if fault := find_problem(state, settings):
+    if fault := problems.find_problem(state, settings):
         return replace(refused(fault), actions=plan_withdrawal(state, settings))
     if state.host is not None and state.load_balancer is None:
         return host_unavailable(state.host, "ensure")
@@ -76,8 +75,8 @@ def plan_own_address(state: ServiceState, settings: ClusterSettings) -> Plan:
             return waiting(state, ORPHANS, "", delete_orphans(state))  # the pool may have only one address
         return _plan_creation(state, settings)
     if state.load_balancer.is_deleting:
-        complaint = describe.deletion_timeout(state.load_balancer)
-        return waiting(state, "removal", complaint, plan_withdrawal(state, settings))
+        problem = problems.deletion_timeout(state.load_balancer)
+        return waiting(state, "removal", problem, plan_withdrawal(state, settings))
     plan = _plan_update(state, state.load_balancer, settings)
     # Orphans last: the service must not wait for their deletion.
     return plan if plan.problem else replace(plan, actions=(*plan.actions, *delete_orphans(state)))
@@ -94,7 +93,7 @@ def _plan_creation(state: ServiceState, settings: ClusterSettings) -> Plan:
         actions.append(CLUSTER_NAME_MISSING)
     if service.removed_keys:
         actions.append(annotations_ignored(service.removed_keys))
-    return waiting(state, "allocation", describe.allocation_timeout(service), tuple(actions))
+    return waiting(state, "allocation", problems.allocation_timeout(service), tuple(actions))
 
 
 CLUSTER_NAME_MISSING = EmitEvent(
@@ -145,15 +144,15 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer, settings: ClusterS
     if addresses:
         return plan_announcement(state, addresses, tuple(actions))
     if balancer.refusal and _refusal_is_older(state, balancer, update):
-        return waiting(state, _answer_after(balancer), describe.allocation_timeout(service), tuple(actions))
+        return waiting(state, _answer_after(balancer), problems.allocation_timeout(service), tuple(actions))
     if balancer.refusal and _is_new_refusal(state):
         return waiting(state, REFUSAL_RECHECK, "", tuple(actions), REFUSAL_GRACE)
     if balancer.refusal:
         actions.extend(plan_withdrawal(state, settings))
-        problem = ensure_failed(describe.explain_refusal(service, balancer))
+        problem = ensure_failed(problems.explain_refusal(service, balancer))
         waits_for = REFUSAL_RECHECK if state.wait.what == REFUSAL_RECHECK else "allocation"
         return Plan(tuple(actions), problem=problem, waits_for=waits_for)
-    return waiting(state, "allocation", describe.allocation_timeout(service), tuple(actions))
+    return waiting(state, "allocation", problems.allocation_timeout(service), tuple(actions))
 
 
 def _is_new_refusal(state: ServiceState) -> bool:
@@ -232,12 +231,12 @@ def _plan_load_balancer_update(
     service: Service, balancer: LoadBalancer, settings: ClusterSettings
 ) -> UpdateLoadBalancer | None:
     annotations: dict[str, str | None] = {}
-    said = balancer.annotations
-    if said.get(names.LB_CLUSTER) != settings.cluster:
+    current = balancer.annotations
+    if current.get(names.LB_CLUSTER) != settings.cluster:
         annotations[names.LB_CLUSTER] = settings.cluster
-    if said.get(names.MANAGEMENT_NETWORK, "") != settings.management_network:
+    if current.get(names.MANAGEMENT_NETWORK, "") != settings.management_network:
         annotations[names.MANAGEMENT_NETWORK] = settings.management_network or None
-    if service.network and names.FIXED_NETWORK not in said:
+    if service.network and names.FIXED_NETWORK not in current:
         annotations[names.FIXED_NETWORK] = service.network
     pool = _other_pool(service, balancer)
     in_use = _address_in_use(service, balancer)

@@ -10,7 +10,6 @@ it. While a new LoadBalancer is only being created, the address stays: Harvester
 from __future__ import annotations
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services import describe
 from windrow.cloudprovider.services.actions import (
     DELETED,
     DELETING,
@@ -26,6 +25,7 @@ from windrow.cloudprovider.services.actions import (
     host_unavailable,
     waiting,
 )
+from windrow.cloudprovider.services.problems import deletion_timeout
 from windrow.cloudprovider.services.readings import LoadBalancer, Service
 from windrow.cloudprovider.services.sharing import primary_of
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
@@ -147,7 +147,7 @@ def plan_removal(state: ServiceState, settings: ClusterSettings) -> Plan:
         actions += [DeleteLoadBalancer(one, because) for one in to_delete if not one.is_deleting]
         if own is not None and not own.is_deleting:
             actions.append(DELETING)  # after the DELETE, so that one that fails emits it once
-        return waiting(state, "removal", describe.deletion_timeout(to_delete[0]), tuple(actions))
+        return waiting(state, "removal", deletion_timeout(to_delete[0]), tuple(actions))
     if leaves_finalizer:
         return Plan(
             (PatchService("it is no load balancer of ours any more", annotations, labels),)
@@ -160,7 +160,12 @@ def plan_removal(state: ServiceState, settings: ClusterSettings) -> Plan:
         actions.append(ClearStatus("it is no load balancer any more"))
     # For a secondary, too: it may have had a LoadBalancer before, and its label proves nothing.
     actions.append(
-        RemoveFinalizer("nothing is left of it on Harvester", settings.name_for(service), annotations, labels)
+        RemoveFinalizer(
+            "nothing is left of it on Harvester",
+            annotations,
+            labels,
+            load_balancer=settings.name_for(service),
+        )
     )
     actions.append(DELETED)
     return Plan(tuple(actions))

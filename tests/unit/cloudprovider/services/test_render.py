@@ -4,13 +4,12 @@ from dataclasses import replace
 
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import PatchService, RemoveFinalizer, UpdateLoadBalancer
-from windrow.cloudprovider.services.readings import Service, load_balancer_reader
-from windrow.cloudprovider.services.render import (
-    render_finalizer_removal,
+from windrow.cloudprovider.services.execute import (
     render_load_balancer,
     render_load_balancer_update,
     render_service_patch,
 )
+from windrow.cloudprovider.services.readings import Service, load_balancer_reader
 from windrow.cloudprovider.services.state import ClusterSettings
 
 POLICY = ClusterSettings("demo", "host-ns", "default/mgmt")
@@ -66,10 +65,10 @@ def test_finalizers_of_others_stay_and_every_patch_rests_on_the_version_that_was
         "metadata"
     ]
     freed = replace(WEB, finalizers=("acme.io/other", names.FINALIZER))
-    let_go = render_finalizer_removal(freed, RemoveFinalizer("", "lb"))["metadata"]
-    last = render_finalizer_removal(replace(WEB, finalizers=(names.FINALIZER,)), RemoveFinalizer("", "lb"))[
-        "metadata"
-    ]
+    let_go = render_service_patch(freed, RemoveFinalizer("", load_balancer="lb"))["metadata"]
+    last = render_service_patch(
+        replace(WEB, finalizers=(names.FINALIZER,)), RemoveFinalizer("", load_balancer="lb")
+    )["metadata"]
 
     assert protected == {"resourceVersion": "7", "finalizers": ["acme.io/other", names.FINALIZER]}
     assert marked == {"resourceVersion": "7", "annotations": {"a": "b"}, "labels": {"c": None}}

@@ -6,7 +6,6 @@ import pytest
 
 from windrow.cloudprovider.names import PRIMARY_SERVICE, VIP_ADDRESSES, VIP_INTERFACE
 from windrow.cloudprovider.services import actions
-from windrow.cloudprovider.services.describe import describe_action
 from windrow.cloudprovider.services.readings import load_balancer_reader
 
 from .rig import tell
@@ -30,18 +29,18 @@ TOLD = [
         actions.RemoveFinalizer("it is", load_balancer="", annotations={VIP_ADDRESSES: None}),
         f"finalizer removed; annotations {VIP_ADDRESSES} removed because it is",
     ),
-    (actions.ConfirmDeleted("demo-web"), ""),
-    (actions.EmitEvent("EnsuringLoadBalancer", "Ensuring load balancer"), ""),
 ]
 
 
 @pytest.mark.parametrize(("action", "told"), TOLD)
 def test_an_action_is_told_with_a_plain_verb_and_its_reason(action, told):
-    assert describe_action(action) == told
+    assert str(action) == told
 
 
 def test_every_action_has_its_words():
-    assert {type(action) for action, _ in TOLD} == set(get_args(actions.Action))
+    unlogged = {actions.ConfirmDeleted, actions.EmitEvent}
+
+    assert {type(action) for action, _ in TOLD} == set(get_args(actions.Action)) - unlogged
 
 
 def test_the_log_tells_the_life_of_a_service_in_plain_words():
