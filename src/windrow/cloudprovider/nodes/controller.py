@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import assert_never
 
 from windrow.client.client import Client
 from windrow.client.informer import Informer
@@ -112,6 +113,8 @@ class NodeController:
             group.create_task(self._follow_nodes())
             group.create_task(self._follow_vms(self.vms))
             group.create_task(self._follow_vms(self.instances))
+            for recorder in self._recorders.values():
+                group.create_task(recorder.run())
             group.create_task(self._controller.run())
 
     def enqueue_all(self) -> None:
@@ -167,7 +170,14 @@ class NodeController:
         if needs_initialisation(node) and node.created and name not in self._synced_once:
             self._synced_once.add(name)
             self._metrics.first_sync_delay.observe((self._clock.now() - node.created).total_seconds())
-        state = await self._observe(node)
+        if self._host_is_synced():
+            identity = await self._match_vm(node)
+            self._remember(
+                node, identity
+            )  # before the next await: a VM that appears then must enqueue the node
+        else:
+            identity = VmUnknown("Harvester cannot be watched now")
+        state = await self._observe(node, identity)
         plan = plan_node(state, self._options)
         try:
             await execute(self._guest, self._recorders, node, plan.changes)
@@ -228,27 +238,34 @@ class NodeController:
     def _host_is_synced(self) -> bool:
         return self.vms.is_watching and self.instances.is_watching
 
-    async def _observe(self, node: GuestNode) -> NodeState:
-        if not self._host_is_synced():
-            return NodeState(node, VmUnknown("Harvester cannot be watched now"))
-        identity = await self._match_vm(node)
-        if not isinstance(identity, VmFound):
-            self._vm_index.remove(node.name)
-            if not isinstance(identity, OtherCloud):
+    def _remember(self, node: GuestNode, identity: VmMatch) -> None:
+        """Which VM the node runs in, so that changes of the VM enqueue it, and since when we know its instance."""
+        match identity:
+            case VmFound(vm):
+                self._vm_index.set(node.name, vm.name)
+                self._unmatched.discard(node.name)
+                instance = self._find_instance(vm)
+                known, _ = self._instance_since.get(node.name, ("", None))
+                if instance is not None and instance.uid != known:
+                    self._instance_since[node.name] = (instance.uid, self._clock.now())
+            case VmMissing() | VmUnknown():
+                self._vm_index.remove(node.name)
                 self._unmatched.add(node.name)
-            return NodeState(node, identity, is_gone=await self._is_gone(node, identity))
-        self._vm_index.set(node.name, identity.vm.name)
-        self._unmatched.discard(node.name)
-        instance = self.instances.get(VMI.ref(identity.vm.name, self._namespace))
-        known_for = self._known_for(node, instance)
-        return NodeState(node, identity, instance, known_for=known_for, virtual=self._virtual.all)
+            case OtherCloud():
+                self._vm_index.remove(node.name)
+            case _:
+                assert_never(identity)
 
-    def _known_for(self, node: GuestNode, instance: Instance | None) -> timedelta:
-        uid, since = self._instance_since.get(node.name, ("", self._clock.now()))
-        if instance is not None and instance.uid != uid:
-            since = self._clock.now()
-            self._instance_since[node.name] = (instance.uid, since)
-        return self._clock.now() - since
+    async def _observe(self, node: GuestNode, identity: VmMatch) -> NodeState:
+        if not isinstance(identity, VmFound):
+            return NodeState(node, identity, is_gone=await self._is_gone(node, identity))
+        now = self._clock.now()
+        _, since = self._instance_since.get(node.name, ("", now))
+        instance = self._find_instance(identity.vm)
+        return NodeState(node, identity, instance, known_for=now - since, virtual=self._virtual.all)
+
+    def _find_instance(self, vm: GuestVm) -> Instance | None:
+        return self.instances.get(VMI.ref(vm.name, self._namespace))
 
     async def _is_gone(self, node: GuestNode, identity: VmMatch) -> bool:
         if not isinstance(identity, VmMissing) or node.is_ready:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import assert_never
 
 from windrow.client.client import Client
 from windrow.client.events import EventNote, EventRecorder
@@ -21,42 +21,43 @@ from windrow.cloudprovider.nodes.planning import (
 )
 from windrow.cloudprovider.nodes.readings import GuestNode, Taint
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
+from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.resources import NODE
 
 
-def render_node_patch(node: GuestNode, changes: Sequence[Change]) -> dict[str, Any]:
-    """One merge patch for everything outside the status; {} when nothing is to be written there.
+def render_patches(node: GuestNode, changes: Sequence[Change]) -> tuple[Raw, Raw]:
+    """A merge patch for everything outside the status, and one for the status; {} where nothing is to be written.
 
-    It names the version that was read, so a taint that was added meanwhile is not lost.
+    The first names the version that was read, so a taint that was added meanwhile is not lost.
     """
-    labels: dict[str, str | None] = {}
-    annotations: dict[str, str | None] = {}
-    spec: dict[str, Any] = {}
+    metadata: Raw = {}
+    spec: Raw = {}
+    status: Raw = {}
     taints = list(node.taints)
     for change in changes:
         match change:
             case SetProviderId(provider_id=provider_id):
                 spec["providerID"] = provider_id
-            case SetLabels(labels=wanted):
-                labels.update(wanted)
+            case SetLabels(labels=labels):
+                metadata.setdefault("labels", {}).update(labels)
             case RecordAnnotation(topology=topology):
-                annotations[names.TOPOLOGY_RECORD] = topology or None
+                metadata["annotations"] = {names.TOPOLOGY_RECORD: topology or None}
             case RemoveTaint(key=key):
                 taints = [taint for taint in taints if taint.key != key]
             case AddTaint(taint=taint):
                 taints.append(taint)
+            case SetAddresses(addresses=addresses):
+                status["addresses"] = [{"type": one.type, "address": one.address} for one in addresses]
+            case EmitEvent() | DeleteNode():
+                pass  # no patches
             case _:
-                pass
+                assert_never(change)
     if tuple(taints) != node.taints:
         spec["taints"] = [_render_taint(taint) for taint in taints] or None
-    if not (labels or annotations or spec):
-        return {}
-    metadata: dict[str, Any] = {"resourceVersion": node.version}
-    if labels:
-        metadata["labels"] = labels
-    if annotations:
-        metadata["annotations"] = annotations
-    return {"metadata": metadata, "spec": spec} if spec else {"metadata": metadata}
+    patch: Raw = {"spec": spec} if spec else {}
+    if metadata or spec:
+        patch["metadata"] = {"resourceVersion": node.version, **metadata}
+    return patch, {"status": status} if status else {}
 
 
 def _render_taint(taint: Taint) -> dict[str, str]:
@@ -64,50 +65,42 @@ def _render_taint(taint: Taint) -> dict[str, str]:
     return {key: value for key, value in raw.items() if value}
 
 
-def render_status_patch(changes: Sequence[Change]) -> dict[str, Any]:
-    """A merge patch for the status; {} when nothing is to be written there."""
-    for change in changes:
-        if isinstance(change, SetAddresses):
-            addresses = [{"type": one.type, "address": one.address} for one in change.addresses]
-            return {"status": {"addresses": addresses}}
-    return {}
-
-
 async def execute(
     client: Client, recorders: Mapping[str, EventRecorder], node: GuestNode, changes: Sequence[Change]
 ) -> None:
     """Raises Conflict when the node has changed since it was read (then nothing was written), and Forbidden.
 
-    Events are written also where the patch of the status fails.
+    Events are recorded also where the patch of the status fails.
     """
     ref = NODE.ref(node.name)
-    patch = render_node_patch(node, changes)
+    patch, status = render_patches(node, changes)
     if patch:
         await client.patch(ref, patch)
     problem: KubeError | None = None
-    status = render_status_patch(changes)
     if status:
         try:
             await client.patch(ref, status, "status")
         except KubeError as error:
             problem = error
-    await _finish(client, recorders, node, changes)
+    for change in changes:
+        if isinstance(change, EmitEvent):
+            recorders[change.source].record(EventNote(ref, node.uid, change.reason, change.message))
+        elif isinstance(change, DeleteNode):
+            await _delete(client, recorders[names.LIFECYCLE_CONTROLLER], node)
     if problem is not None:
         raise problem
 
 
-async def _finish(
-    client: Client, recorders: Mapping[str, EventRecorder], node: GuestNode, changes: Sequence[Change]
-) -> None:
+async def _delete(client: Client, recorder: EventRecorder, node: GuestNode) -> None:
     ref = NODE.ref(node.name)
-    for change in changes:
-        match change:
-            case EmitEvent(source, reason, message):
-                await recorders[source].write(EventNote(ref, node.uid, reason, message))
-            case DeleteNode():
-                await _delete(client, recorders, node)
-            case _:
-                pass
+    try:
+        await client.delete(ref, uid=node.uid)
+    except NotFound:
+        return
+    except KubeError as error:
+        message = f"Failed deleting node {node.name}: {_why_not_deleted(error)}"
+        recorder.record(EventNote(ref, node.uid, "DeletingNodeFailed", message, "Warning"))
+        raise
 
 
 def _why_not_deleted(error: KubeError) -> str:
@@ -118,21 +111,3 @@ def _why_not_deleted(error: KubeError) -> str:
         "service account, as in the chart (templates/clusterrole.yaml), or delete the node yourself "
         f"({error.message.partition('; ')[0]})"
     )
-
-
-async def _delete(client: Client, recorders: Mapping[str, EventRecorder], node: GuestNode) -> None:
-    ref = NODE.ref(node.name)
-    try:
-        await client.delete(ref, uid=node.uid)
-    except NotFound:
-        return
-    except KubeError as error:
-        note = EventNote(
-            ref,
-            node.uid,
-            "DeletingNodeFailed",
-            f"Failed deleting node {node.name}: {_why_not_deleted(error)}",
-            "Warning",
-        )
-        await recorders[names.LIFECYCLE_CONTROLLER].write(note)
-        raise

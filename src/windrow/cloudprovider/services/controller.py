@@ -163,6 +163,7 @@ class ServiceController:
         if state is None:
             self._forget(ref)
             return SETTLED
+        self._index.remember(state)
         record, log = self._index.record(ref), with_values(self._log, service=state.service.title)
         plan = apply_namespace_gate(state, plan_service(state, self.settings), self.find_namespace_problem)
         if plan.actions:

@@ -6,9 +6,10 @@ the next: of services that were deleted before their load balancer, of the uids 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Generic, TypeVar
 
 from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
@@ -18,9 +19,9 @@ from windrow.cloudprovider.services.problems import explain_error
 from windrow.cloudprovider.services.readings import Interfaces, LoadBalancer, Owner, Service
 from windrow.cloudprovider.services.sharing import (
     SharedAddress,
-    SharingIndex,
     find_sharing,
     primary_of,
+    sharing_groups,
     users_of,
 )
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
@@ -60,6 +61,33 @@ class ServiceRecord:
     ineffective: tuple[object, ...] = ()
 
 
+V = TypeVar("V", Service, LoadBalancer)
+
+
+class Index(Generic[V]):
+    """The refs of objects by the keys that `keys` finds in them (client-go's Indexer)."""
+
+    def __init__(self, keys: Callable[[V], Collection[Hashable]]) -> None:
+        self._keys = keys
+        self._refs: dict[Hashable, dict[ObjectRef, None]] = {}
+
+    def update(self, before: V | None, after: V | None) -> None:
+        kept = self._keys(after) if after is not None else ()
+        if before is not None:
+            for key in self._keys(before):
+                if key not in kept:
+                    refs = self._refs.get(key, {})
+                    refs.pop(before.ref, None)
+                    if not refs:
+                        self._refs.pop(key, None)
+        if after is not None:
+            for key in kept:
+                self._refs.setdefault(key, {})[after.ref] = None
+
+    def get(self, key: Hashable) -> tuple[ObjectRef, ...]:
+        return tuple(self._refs.get(key, ()))
+
+
 class ServiceIndex:
     """The services and load balancers of one cluster, and the records of this process about them."""
 
@@ -83,9 +111,9 @@ class ServiceIndex:
         self._settings = settings
         self._names_cluster = names_cluster
         self._clock = clock
-        self._sharing = SharingIndex()
-        # Load balancers of our cluster by the service that their labels name.
-        self._owned: dict[ObjectRef, dict[ObjectRef, None]] = {}
+        # Services by the address that they share, or want to; load balancers by the service that their labels name.
+        self._sharing: Index[Service] = Index(sharing_groups)
+        self._owned: Index[LoadBalancer] = Index(self._owners)
         # The service that a load balancer name is derived from.
         self._service_of: dict[ObjectRef, ObjectRef] = {}
 
@@ -98,7 +126,7 @@ class ServiceIndex:
     def record(self, ref: ObjectRef) -> ServiceRecord:
         return self.records.setdefault(ref, ServiceRecord())
 
-    # --- changes -> services to reconcile -------------------------------------------------------------------------------------------------------
+    # --- changes -> services to reconcile ---------------------------------------------------------------------------
 
     def on_service_change(self, before: Service | None, after: Service | None) -> Iterator[ObjectRef]:
         """Update the index; the services that the change concerns."""
@@ -107,8 +135,8 @@ class ServiceIndex:
             if service is None or not self._is_relevant(service):
                 continue
             yield service.ref
-            yield from self._sharing.members(service.namespace, service.name)
-            yield from self._sharing.related(service)
+            for group in (sharing_label(service.namespace, service.name), *sharing_groups(service)):
+                yield from self._sharing.get(group)
             yield from self._primaries_of(service)
 
     def _is_relevant(self, service: Service) -> bool:
@@ -116,8 +144,8 @@ class ServiceIndex:
             service.is_load_balancer
             or service.has_finalizer
             or bool(service.primary_label)
-            or self._last(service.ref) is not None
-            or service.ref in self._owned
+            or (service.ref in self.records and self.records[service.ref].last is not None)
+            or bool(self._owned.get(service.ref))
         )
 
     def _primaries_of(self, service: Service) -> Iterator[ObjectRef]:
@@ -141,20 +169,16 @@ class ServiceIndex:
                 continue
             if balancer.ref in self._service_of:
                 yield self._service_of[balancer.ref]
-            if balancer.owner.cluster == self._settings.cluster:
-                yield _owner_of(balancer)
-                yield from self._sharing.members(balancer.owner.namespace, balancer.owner.service)
-        if before is not None and (after is None or before.owner != after.owner):
-            self._remove_owned(before)
-        if after is not None and after.owner.cluster == self._settings.cluster:
-            self._owned.setdefault(_owner_of(after), {})[after.ref] = None
+            for owner in self._owners(balancer):
+                yield owner
+                yield from self._sharing.get(sharing_label(owner.namespace, owner.name))
+        self._owned.update(before, after)
 
-    def _remove_owned(self, balancer: LoadBalancer) -> None:
-        owned = self._owned.get(_owner_of(balancer))
-        if owned is not None:
-            owned.pop(balancer.ref, None)
-            if not owned:
-                del self._owned[_owner_of(balancer)]
+    def _owners(self, balancer: LoadBalancer) -> list[ObjectRef]:
+        """The service of our cluster that its labels name, if they name one."""
+        owner = balancer.owner
+        is_ours = owner.cluster == self._settings.cluster
+        return [SERVICE.ref(owner.service, owner.namespace)] if is_ours else []
 
     def relevant_services(self) -> Iterator[ObjectRef]:
         """All services that have, want or had a load balancer."""
@@ -168,23 +192,21 @@ class ServiceIndex:
     # --- one service --------------------------------------------------------------------------------------------------
 
     def observe(self, ref: ObjectRef) -> ServiceState | None:
-        """The state that the plan for this service needs; None when there is nothing to plan for."""
-        now = self._clock.now()
-        service = self.find_service(ref)
-        is_gone = service is None
+        """The state that the plan for this service needs; None when there is nothing to plan for. Reads only."""
+        now, record = self._clock.now(), self.records.get(ref) or ServiceRecord()
+        found = self.services.get(ref)
+        service = found or record.last
         if service is None:
-            service = self._last(ref)
-            if service is None:
-                return None
-        record = self.record(ref)
-        self._remember(record, ref, service)
-        own = LOAD_BALANCER.ref(self._settings.name_for(service), self._settings.namespace)
-        self._service_of[own] = ref
+            return None
+        own = self._load_balancer_ref(service)
         sharing = find_sharing(service, self._find, self._find_same_name)
         primary = sharing.primary if isinstance(sharing, SharedAddress) else None
         holder = self._holder_of(service, primary)
-        balancer, orphans = self.find_load_balancer(own), self._find_orphans(record, ref, own)
+        balancer = self.load_balancers.get(own)
+        orphans = self._find_orphans(self._former_names(record, service), ref, own)
         reserved = {address for one in (balancer, *orphans) if one is not None for address in one.reserved}
+        # At the first reconcile annotations without effect are not new.
+        before = record.removed_keys if record.removed_keys is not None else service.removed_keys
         return ServiceState(
             service=service,
             now=now,
@@ -199,10 +221,30 @@ class ServiceIndex:
             host=self._host_availability(now),
             interfaces=self._read_interfaces(now) if service.network else None,
             wait=record.wait,
-            is_gone=is_gone,
-            new_removed_keys=_find_new_removed_keys(record, service),
+            is_gone=found is None,
+            new_removed_keys=tuple(key for key in service.removed_keys if key not in before),
             has_new_request=record.requested not in (None, service.requested),
         )
+
+    def remember(self, state: ServiceState) -> None:
+        """Keep what later observations need, and enqueue the service when a load balancer of its names changes."""
+        service, ref = state.service, state.service.ref
+        record = self.record(ref)
+        record.former = self._former_names(record, service)
+        for name in (self._load_balancer_ref(service), *record.former):
+            self._service_of[name] = ref
+        keeps = service.has_finalizer or (record.last is not None and record.last.uid == service.uid)
+        record.last = service if keeps else None
+        record.removed_keys = service.removed_keys
+
+    def _load_balancer_ref(self, service: Service) -> ObjectRef:
+        return LOAD_BALANCER.ref(self._settings.name_for(service), self._settings.namespace)
+
+    def _former_names(self, record: ServiceRecord, service: Service) -> dict[ObjectRef, None]:
+        """The load balancer names of earlier services of this name."""
+        if record.last is None or record.last.uid == service.uid:
+            return record.former
+        return {**record.former, self._load_balancer_ref(record.last): None}
 
     def mark_executed(self, state: ServiceState) -> None:
         """The plan for what the service requests was executed."""
@@ -213,34 +255,15 @@ class ServiceIndex:
         self.records.pop(ref, None)
         self._service_of = {name: service for name, service in self._service_of.items() if service != ref}
 
-    def find_service(self, ref: ObjectRef) -> Service | None:
-        return self.services.get(ref)
-
-    def find_load_balancer(self, ref: ObjectRef) -> LoadBalancer | None:
-        return self.load_balancers.get(ref)
-
     def _find(self, namespace: str, name: str) -> Service | None:
-        return self.find_service(SERVICE.ref(name, namespace))
+        return self.services.get(SERVICE.ref(name, namespace))
 
     def _find_same_name(self, name: str) -> list[str]:
         services = self._service_informer.values()
         return sorted(one.title for one in services if one.name == name and one.wants_load_balancer)
 
-    def _last(self, ref: ObjectRef) -> Service | None:
-        record = self.records.get(ref)
-        return None if record is None else record.last
-
-    def _remember(self, record: ServiceRecord, ref: ObjectRef, service: Service) -> None:
-        before = record.last
-        if before is not None and before.uid != service.uid:
-            former = LOAD_BALANCER.ref(self._settings.name_for(before), self._settings.namespace)
-            record.former[former] = None
-            self._service_of[former] = ref
-        keeps = service.has_finalizer or (before is not None and before.uid == service.uid)
-        record.last = service if keeps else None
-
     def _find_orphans(
-        self, record: ServiceRecord, ref: ObjectRef, own: ObjectRef
+        self, former: Mapping[ObjectRef, None], ref: ObjectRef, own: ObjectRef
     ) -> tuple[LoadBalancer, ...]:
         """Load balancers of earlier services of this name.
 
@@ -248,15 +271,14 @@ class ServiceIndex:
         labelled for a service of this name and have the name for one. Labels alone prove nothing: another cluster of
         our name may share the namespace, and have a service of the same name.
         """
-        owner, found = Owner(self._settings.cluster, ref.namespace, ref.name), []
-        former = record.former
-        for one in {**former, **self._owned.get(ref, {})}:
-            balancer = self.find_load_balancer(one) if one != own else None
-            if balancer is None or balancer.owner != owner:
-                continue
-            if one in former or self._is_marked_orphan(balancer):
-                found.append(balancer)
-        return tuple(found)
+        owner = Owner(self._settings.cluster, ref.namespace, ref.name)
+        known = dict.fromkeys((*former, *self._owned.get(ref)))
+        candidates = (self.load_balancers.get(name) for name in known if name != own)
+        return tuple(
+            one
+            for one in candidates
+            if one is not None and one.owner == owner and (one.ref in former or self._is_marked_orphan(one))
+        )
 
     def _is_marked_orphan(self, balancer: LoadBalancer) -> bool:
         owner, mark = balancer.owner, balancer.annotations.get(names.GUEST_MARK)
@@ -264,7 +286,10 @@ class ServiceIndex:
         return self._names_cluster and has_name and bool(mark) and mark == self.guest_uid
 
     def _sharers_of(self, primary: Service) -> tuple[Service, ...]:
-        found = (self.find_service(ref) for ref in self._sharing.members(primary.namespace, primary.name))
+        found = (
+            self.services.get(ref)
+            for ref in self._sharing.get(sharing_label(primary.namespace, primary.name))
+        )
         return tuple(one for one in found if one is not None)
 
     def _holder_of(self, service: Service, primary: Service | None) -> Service | None:
@@ -287,12 +312,11 @@ class ServiceIndex:
         )
 
     def _network_of(self, primary: Service) -> str:
-        own = LOAD_BALANCER.ref(self._settings.name_for(primary), self._settings.namespace)
-        balancer = self.find_load_balancer(own)
+        balancer = self.load_balancers.get(self._load_balancer_ref(primary))
         made_for = balancer.annotations.get(names.FIXED_NETWORK) if balancer is not None else None
         return primary.network if made_for is None else made_for
 
-    # --- informers that are not watching --------------------------------------------------------------------------------------------
+    # --- informers that are not watching ----------------------------------------------------------------------------
 
     def _host_availability(self, now: datetime) -> Unavailable | None:
         if self._informer.is_watching:
@@ -313,16 +337,3 @@ class ServiceIndex:
         return Unavailable(
             f"ConfigMap {INTERFACES.namespace}/{INTERFACES.name} cannot be read: {problem.message}"
         )
-
-
-def _owner_of(balancer: LoadBalancer) -> ObjectRef:
-    return SERVICE.ref(balancer.owner.service, balancer.owner.namespace)
-
-
-def _find_new_removed_keys(record: ServiceRecord, service: Service) -> tuple[str, ...]:
-    """Annotations without effect that were added since the last reconcile; none at the first one."""
-    known, keys = record.removed_keys, service.removed_keys
-    if known == keys or (known is None and not keys):
-        return ()
-    record.removed_keys = keys
-    return tuple(key for key in keys if key not in known) if known is not None else ()

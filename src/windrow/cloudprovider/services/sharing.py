@@ -7,13 +7,12 @@ only tells who wants to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from windrow.cloudprovider import names
 from windrow.cloudprovider.names import sharing_label
 from windrow.cloudprovider.services.readings import Service
-from windrow.kubernetes.resources import ObjectRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,36 +150,7 @@ def _shows(one: Service, primary: Service, addresses: Set[str]) -> bool:
     return bool(one.shown & addresses)
 
 
-def _groups(service: Service) -> Iterator[str]:
+def sharing_groups(service: Service) -> list[str]:
     """The shared addresses that a service has or wants, by label value."""
-    if service.primary_label:
-        yield service.primary_label
     named = primary_of(service) if service.primary else None
-    if named is not None:
-        yield sharing_label(*named)
-
-
-class SharingIndex:
-    """An index of the services that have or want each shared address."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, dict[ObjectRef, None]] = {}
-
-    def update(self, before: Service | None, after: Service | None) -> None:
-        if before is not None:
-            for group in _groups(before):
-                members = self._of.get(group, {})
-                members.pop(before.ref, None)
-                if not members:
-                    self._of.pop(group, None)
-        if after is not None:
-            for group in _groups(after):
-                self._of.setdefault(group, {})[after.ref] = None
-
-    def members(self, namespace: str, name: str) -> tuple[ObjectRef, ...]:
-        """The services that share the address of this one, or want to."""
-        return tuple(self._of.get(sharing_label(namespace, name), ()))
-
-    def related(self, service: Service) -> tuple[ObjectRef, ...]:
-        """The services that have or want an address which this one has or wants."""
-        return tuple(ref for group in _groups(service) for ref in self._of.get(group, ()))
+    return [*filter(None, [service.primary_label]), *([sharing_label(*named)] if named is not None else [])]

@@ -15,7 +15,7 @@ from windrow.cloudprovider.names import (
     ZONE,
     ZONE_BETA,
 )
-from windrow.cloudprovider.nodes.execute import render_node_patch, render_status_patch
+from windrow.cloudprovider.nodes.execute import render_patches
 from windrow.cloudprovider.nodes.identity import OtherCloud, VmFound, VmMissing, VmUnknown
 from windrow.cloudprovider.nodes.planning import (
     AddTaint,
@@ -87,7 +87,7 @@ def test_a_fresh_node_gets_everything_in_one_write_and_its_addresses_and_an_even
     found = plan(INITIAL)
 
     assert kinds(found) == [SetProviderId, SetLabels, RecordAnnotation, RemoveTaint, SetAddresses, EmitEvent]
-    assert render_node_patch(INITIAL, found.changes) == {
+    assert render_patches(INITIAL, found.changes)[0] == {
         "metadata": {
             "resourceVersion": "7",
             "labels": TOPOLOGY,
@@ -98,7 +98,7 @@ def test_a_fresh_node_gets_everything_in_one_write_and_its_addresses_and_an_even
             "taints": [{"key": ROLE.key, "value": "true", "effect": "NoExecute"}],
         },
     }
-    assert render_status_patch(found.changes) == {
+    assert render_patches(SETTLED, found.changes)[1] == {
         "status": {
             "addresses": [
                 {"type": "InternalIP", "address": "10.0.0.1"},
@@ -125,7 +125,7 @@ def test_a_host_without_topology_gives_no_labels():
 def test_the_last_taint_leaves_no_empty_list():
     node = replace(INITIAL, taints=(FRESH,))
 
-    assert render_node_patch(node, plan(node).changes)["spec"]["taints"] is None
+    assert render_patches(node, plan(node).changes)[0]["spec"]["taints"] is None
 
 
 def test_the_taint_goes_whatever_its_value_and_effect():
@@ -133,7 +133,7 @@ def test_the_taint_goes_whatever_its_value_and_effect():
         INITIAL, taints=(Taint(UNINITIALISED, "PreferNoSchedule"), Taint(UNINITIALISED, "NoExecute", "x"))
     )
 
-    assert render_node_patch(node, plan(node).changes)["spec"]["taints"] is None
+    assert render_patches(node, plan(node).changes)[0]["spec"]["taints"] is None
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_node_without_a_kubelet_address_does_not_wait_for_the_agent():
     found = plan(node, instance=replace(RUNNING, interfaces=()))
 
     assert RemoveTaint in kinds(found)
-    assert render_status_patch(found.changes) == {
+    assert render_patches(SETTLED, found.changes)[1] == {
         "status": {"addresses": [{"type": "Hostname", "address": "w1"}]}
     }
 
@@ -204,7 +204,7 @@ def test_a_node_as_it_should_be_is_left_alone():
 def test_a_vm_that_migrated_to_another_zone_takes_its_node_along():
     found = plan(SETTLED, instance=replace(RUNNING, zone="z2"))
 
-    assert render_node_patch(SETTLED, found.changes) == {
+    assert render_patches(SETTLED, found.changes)[0] == {
         "metadata": {
             "resourceVersion": "7",
             "labels": {ZONE: "z2", ZONE_BETA: "z2"},
@@ -268,7 +268,7 @@ def test_an_old_instance_type_brings_the_present_one_and_none_is_invented():
 def test_topology_that_the_host_has_no_longer_is_taken_away_under_both_keys():
     found = plan(SETTLED, instance=replace(RUNNING, zone="", region=""))
 
-    assert render_node_patch(SETTLED, found.changes) == {
+    assert render_patches(SETTLED, found.changes)[0] == {
         "metadata": {
             "resourceVersion": "7",
             "labels": dict.fromkeys((ZONE, ZONE_BETA, REGION, REGION_BETA)),
