@@ -484,3 +484,24 @@ def test_harvester_that_is_away_is_told_once_and_not_for_each_node():
         return [line for line in world.lines if "watch" in line and 'node="' in line]
 
     assert tell(story) == []
+
+
+def test_events_that_cannot_be_written_hold_up_no_node():
+    async def story(world):
+        send = world.guest.send
+
+        async def send_without_events(request, peer):
+            if request.path.endswith("/events"):
+                await asyncio.sleep(3600)
+            return await send(request, peer)
+
+        world.guest.send = send_without_events
+        names = [f"w{number}" for number in range(8)]
+        for number, name in enumerate(names):
+            await world.make_vm(name, f"192.168.1.{number}")
+            await world.join(name, f"192.168.1.{number}")
+        world.start()
+        await asyncio.sleep(30)
+        return [name for name in names if await world.taints(name)]
+
+    assert tell(story) == []

@@ -45,7 +45,7 @@ from windrow.cloudprovider.nodes.readings import (
     read_vm,
 )
 from windrow.cloudprovider.nodes.virtual_addresses import VirtualAddresses
-from windrow.cloudprovider.nodes.vms import GuestHostnames, NodeVmIndex, VmInventory
+from windrow.cloudprovider.nodes.vms import GuestHostnames, VmInventory
 from windrow.controller.outcomes import SETTLED, Outcome, Waiting
 from windrow.core.logs import with_values
 from windrow.harvester.resources import VM, VMI
@@ -92,9 +92,8 @@ class NodeController:
         self._controller = context.controller("nodes", self._reconcile, QUEUE, context.options.node_workers)
         self._vm_inventory = VmInventory(Client(host), namespace, context.clock)
         self._hostnames = GuestHostnames(Client(host), namespace, context.clock)
-        self._vm_index = NodeVmIndex()
-        # Nodes whose VM is not known: a change of any VM may concern them.
-        self._unmatched: set[str] = set()
+        # The name of the VM that each node runs in; "" while it is not known: a change of any VM may concern it.
+        self._vm_of: dict[str, str] = {}
         # What each node waits for, and since when; the log has it once.
         self._waiting: dict[str, tuple[str, datetime]] = {}
         # Uninitialised nodes that were reconciled once.
@@ -147,15 +146,15 @@ class NodeController:
 
     def _enqueue_for_vm(self, vm_name: str) -> None:
         """After a change of a VM: enqueue its nodes, and every node whose VM is not known."""
-        for name in (*self._vm_index.nodes_of(vm_name), *sorted(self._unmatched)):
-            self._enqueue(name)
+        for node, vm in sorted(self._vm_of.items()):
+            if vm in ("", vm_name):
+                self._enqueue(node)
 
     def _enqueue(self, node_name: str) -> None:
         self._controller.queue.add(node_name)
 
     def _forget(self, node_name: str) -> None:
-        self._vm_index.remove(node_name)
-        self._unmatched.discard(node_name)
+        self._vm_of.pop(node_name, None)
         self._synced_once.discard(node_name)
         self._waiting.pop(node_name, None)
         self._instance_since.pop(node_name, None)
@@ -242,17 +241,15 @@ class NodeController:
         """Which VM the node runs in, so that changes of the VM enqueue it, and since when we know its instance."""
         match identity:
             case VmFound(vm):
-                self._vm_index.set(node.name, vm.name)
-                self._unmatched.discard(node.name)
+                self._vm_of[node.name] = vm.name
                 instance = self._find_instance(vm)
                 known, _ = self._instance_since.get(node.name, ("", None))
                 if instance is not None and instance.uid != known:
                     self._instance_since[node.name] = (instance.uid, self._clock.now())
             case VmMissing() | VmUnknown():
-                self._vm_index.remove(node.name)
-                self._unmatched.add(node.name)
+                self._vm_of[node.name] = ""
             case OtherCloud():
-                self._vm_index.remove(node.name)
+                self._vm_of.pop(node.name, None)
             case _:
                 assert_never(identity)
 
@@ -294,7 +291,7 @@ class NodeController:
 
     def _find_vm_by_uid(self, node: GuestNode) -> GuestVm | None:
         """The VM of the providerID, where the index or the node's name finds it: nearly always."""
-        for name in (self._vm_index.vm_of(node.name), node.name):
+        for name in (self._vm_of.get(node.name, ""), node.name):
             vm = self.vms.get(VM.ref(name, self._namespace))
             if vm is not None and node.vm_uid and vm.uid == node.vm_uid:
                 return vm

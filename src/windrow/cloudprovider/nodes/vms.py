@@ -1,4 +1,4 @@
-"""VMs of nodes: the index of which VM each Node runs in, a live list of VMs, and the host names of guests.
+"""What is asked of Harvester live: whether it has a VM, and the host names of guests.
 
 A Node is deleted only when a live list lacks its VM. The watch may lag behind, or be of another namespace; so the VMs are
 listed again, and the list counts only when it holds the VM of another node of this cluster. Nodes that are reconciled at
@@ -21,38 +21,6 @@ from windrow.harvester.resources import VM, VMI_ACTIONS
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import uid_of
 from windrow.kubernetes.requests import Request
-
-
-class NodeVmIndex:
-    """An index of matches, by names. A VM may have several nodes: those of a guest that was renamed."""
-
-    def __init__(self) -> None:
-        self._vm_of: dict[str, str] = {}
-        self._nodes_of: dict[str, set[str]] = {}
-
-    def set(self, node: str, vm: str) -> None:
-        """`node` runs in `vm`, in place of an earlier match."""
-        if self._vm_of.get(node) == vm:
-            return
-        self.remove(node)
-        self._vm_of[node] = vm
-        self._nodes_of.setdefault(vm, set()).add(node)
-
-    def remove(self, node: str) -> None:
-        """Forget the match of `node`. May be repeated."""
-        vm = self._vm_of.pop(node, "")
-        nodes = self._nodes_of.get(vm, set())
-        nodes.discard(node)
-        if not nodes:
-            self._nodes_of.pop(vm, None)
-
-    def vm_of(self, node: str) -> str:
-        """The name of its VM, "" when that is not known."""
-        return self._vm_of.get(node, "")
-
-    def nodes_of(self, vm: str) -> Iterable[str]:
-        return sorted(self._nodes_of.get(vm, ()))
-
 
 # The Go program checks a node that is not Ready as often.
 MAX_AGE = timedelta(seconds=5)

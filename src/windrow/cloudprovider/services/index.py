@@ -68,7 +68,7 @@ class Index(Generic[V]):
     """The refs of objects by the keys that `keys` finds in them (client-go's Indexer)."""
 
     def __init__(self, keys: Callable[[V], Collection[Hashable]]) -> None:
-        self._keys = keys
+        self._keys: Callable[[V], Collection[Hashable]] = keys
         self._refs: dict[Hashable, dict[ObjectRef, None]] = {}
 
     def update(self, before: V | None, after: V | None) -> None:

@@ -618,3 +618,24 @@ def test_a_value_that_harvester_puts_its_own_in_place_of_is_not_sent_for_ever():
         return world.calls["host PUT loadbalancers"]
 
     assert tell(story) <= 3
+
+
+def test_an_annotation_without_effect_that_is_added_later_gets_an_event():
+    async def story(world):
+        await settled(world)
+        await world.annotate(**{names.REMOVED_SERVICE_KEYS[0]: "80"})
+        await world.settle()
+        return await world.events(reason="IgnoredAnnotations")
+
+    assert len(tell(story)) == 1
+
+
+def test_an_observation_changes_nothing():
+    async def story(world):
+        await settled(world)
+        index = world.provider._index
+        index.records.clear()
+        first, second = index.observe(WEB), index.observe(WEB)
+        return first.service.name, first == second, index.records
+
+    assert tell(story) == ("web", True, {})

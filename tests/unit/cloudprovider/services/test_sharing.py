@@ -5,14 +5,15 @@ from dataclasses import replace
 import pytest
 
 from windrow.cloudprovider import names
+from windrow.cloudprovider.services.index import Index
 from windrow.cloudprovider.services.readings import Service
 from windrow.cloudprovider.services.sharing import (
     CannotShare,
     SharedAddress,
-    SharingIndex,
     find_port_conflict,
     find_sharing,
     primary_of,
+    sharing_groups,
     users_of,
 )
 from windrow.kubernetes.resources import SERVICE
@@ -143,22 +144,18 @@ def test_who_does_not_name_the_primary_uses_its_address_only_by_showing_it(shown
 
 
 def test_sharers_are_known_by_label_and_by_wish_until_they_have_neither():
-    sharers = SharingIndex()
+    sharers = Index(sharing_groups)
     wants, has = a_secondary("one", "2"), replace(a_secondary("one", "2", shares=True), primary="")
     found = []
     for before, after in [(None, wants), (wants, has), (has, replace(has, primary_label=None))]:
         sharers.update(before, after)
-        found.append(sharers.members("default", "web"))
+        found.append(sharers.get("default.web"))
 
     assert found == [(SERVICE.ref("one", "default"),)] * 2 + [()]
 
 
 def test_who_moves_to_another_primary_counts_at_both_meanwhile():
-    sharers = SharingIndex()
+    sharers = Index(sharing_groups)
     sharers.update(None, replace(a_secondary("one", "2", shares=True), primary="other"))
 
-    assert (
-        sharers.members("default", "web")
-        == sharers.members("default", "other")
-        == (SERVICE.ref("one", "default"),)
-    )
+    assert sharers.get("default.web") == sharers.get("default.other") == (SERVICE.ref("one", "default"),)
