@@ -1,8 +1,6 @@
-"""Every name that the cloud provider shares with kubelet, the cloud framework and Harvester, with its meaning.
+"""Names that the cloud provider shares with kubelet, the cloud framework and Harvester; names of LoadBalancers. Pure.
 
-The names that a load balancer has on Harvester, and that services share an address under. Pure.
-
-The name holds the UID of the service, as a checksum: a service that is recreated gets another load balancer. All
+A LoadBalancer's name holds the UID of its service, as a checksum: a service that is recreated gets another one. All
 parts are the Go program's, letter by letter, so that either program finds what the other one made.
 """
 
@@ -11,7 +9,6 @@ from __future__ import annotations
 import re
 from zlib import crc32
 
-from windrow.harvester import names as shared
 from windrow.harvester.names import is_label_value
 
 # Taints. Kubelets started with an external cloud provider register with the first one.
@@ -105,12 +102,7 @@ LB_NAMESPACE = "loadbalancer.harvesterhci.io/namespace"
 LB_CLUSTER = "loadbalancer.harvesterhci.io/cluster"
 FIXED_NETWORK = "cloudprovider.harvesterhci.io/lb-network"
 MANAGEMENT_NETWORK = "cloudprovider.harvesterhci.io/managementNetwork"
-# Their labels: whose they are. The cluster manager finds by them what a deleted cluster left.
-LB_OF_CLUSTER = shared.LB_OF_CLUSTER
-LB_OF_NAMESPACE = shared.LB_OF_NAMESPACE
-LB_OF_SERVICE = shared.LB_OF_SERVICE
-# Ours, an annotation: the uid of the guest's own service GUEST_SERVICE.
-GUEST_MARK = shared.GUEST_UID
+# Their labels, and the annotation GUEST_UID with the uid of the guest's own service GUEST_SERVICE: `harvester.names`.
 GUEST_SERVICE = ("kubernetes", "default")
 
 
@@ -134,7 +126,7 @@ def is_load_balancer_name(name: str, cluster: str, namespace: str, service: str)
 
 
 def is_dns_subdomain(name: str) -> bool:
-    """Whether an API server takes it. A cluster name with strange characters makes one that is not."""
+    """Whether an API server takes it. A cluster name with other characters than those of DNS makes one that is not."""
     return _SUBDOMAIN.fullmatch(name) is not None
 
 

@@ -40,6 +40,7 @@ from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.readings import LoadBalancer, Service, load_balancer_reader, read_service
 from windrow.core.clock import sleep
 from windrow.core.logs import FieldLogger, with_values
+from windrow.harvester import names as harvester_names
 from windrow.kubernetes.errors import KubeError, NotFound
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import SERVICE
@@ -112,11 +113,11 @@ def _users(services: Iterable[Service]) -> dict[str, str]:
 
 
 def _reason_to_keep(balancer: LoadBalancer, guest_uid: str, users: Mapping[str, str]) -> str:
-    mark = balancer.annotations.get(names.GUEST_MARK, "")
+    mark = balancer.annotations.get(harvester_names.GUEST_UID, "")
     if not mark:
-        return f"it has no annotation {names.GUEST_MARK}, as those of the Go program"
+        return f"it has no annotation {harvester_names.GUEST_UID}, as those of the Go program"
     if mark != guest_uid:
-        return f"its annotation {names.GUEST_MARK} is that of another guest cluster of this name"
+        return f"its annotation {harvester_names.GUEST_UID} is that of another guest cluster of this name"
     for address in {*balancer.allocated, balancer.address} - names.DHCP_PLACEHOLDERS - {""}:
         if address in users:
             return f"service {users[address]} uses its address {address}"

@@ -24,6 +24,14 @@ def loads(text: str | bytes) -> Json:
         raise NotJson(str(error)) from error
 
 
+def loads_or_none(text: str | bytes) -> Json:
+    """The value that `text` encodes; None where it is not JSON, as in an annotation that a user edited."""
+    try:
+        return loads(text)
+    except NotJson:
+        return None
+
+
 def dumps(value: Json) -> bytes:
     """Compact UTF-8 JSON, keys in the order given."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

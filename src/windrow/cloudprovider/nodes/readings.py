@@ -13,7 +13,7 @@ from typing import Any
 
 from windrow.cloudprovider import names
 from windrow.core.clock import parse_time
-from windrow.core.json import NotJson, loads
+from windrow.core.json import loads_or_none
 from windrow.harvester.identity import vm_uid_of
 from windrow.harvester.names import GUEST_CLUSTER
 from windrow.kubernetes.conditions import is_true
@@ -198,19 +198,12 @@ def _parse_record(text: str | None) -> dict[str, str] | None:
     """The record; {} for an invalid one, because a mistake of a user must remove no label."""
     if text is None:
         return None
-    try:
-        found = loads(text)
-    except NotJson:
-        return {}
-    if not isinstance(found, dict):
-        return {}
-    return {key: value for key, value in found.items() if isinstance(value, str)}
+    found = loads_or_none(text)
+    entries = found.items() if isinstance(found, dict) else ()
+    return {key: value for key, value in entries if isinstance(value, str)}
 
 
 def _parse_string_list(text: str) -> tuple[str, ...]:
     """The strings of a JSON list; none for anything else, because a mistake of a user must not stop a node."""
-    try:
-        found = loads(text or "[]")
-    except NotJson:
-        return ()
+    found = loads_or_none(text or "[]")
     return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()

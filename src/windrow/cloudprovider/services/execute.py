@@ -31,6 +31,7 @@ from windrow.cloudprovider.services.actions import (
 from windrow.cloudprovider.services.index import ServiceIndex
 from windrow.cloudprovider.services.readings import LoadBalancer, Service, load_balancer_reader, read_service
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
+from windrow.harvester import names as harvester_names
 from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, NotFound, is_not_found
 from windrow.kubernetes.objects import Raw, is_deleting, new_object
@@ -53,7 +54,7 @@ def render_load_balancer(service: Service, settings: ClusterSettings, guest_uid:
     if settings.management_network:
         annotations[names.MANAGEMENT_NETWORK] = settings.management_network
     if guest_uid:
-        annotations[names.GUEST_MARK] = guest_uid
+        annotations[harvester_names.GUEST_UID] = guest_uid
     spec: Raw = {"ipam": service.mode, "workloadType": "cluster"}
     if service.pool and not service.uses_dhcp:
         spec["ipPool"] = service.pool
@@ -62,9 +63,9 @@ def render_load_balancer(service: Service, settings: ClusterSettings, guest_uid:
         settings.name_for(service),
         settings.namespace,
         labels={
-            names.LB_OF_CLUSTER: settings.cluster,
-            names.LB_OF_NAMESPACE: service.namespace,
-            names.LB_OF_SERVICE: service.name,
+            harvester_names.LB_OF_CLUSTER: settings.cluster,
+            harvester_names.LB_OF_NAMESPACE: service.namespace,
+            harvester_names.LB_OF_SERVICE: service.name,
         },
         annotations=annotations,
         spec=spec,
@@ -78,7 +79,7 @@ def render_load_balancer_update(action: UpdateLoadBalancer, guest_uid: str = "")
     """
     raw: Raw = dict(action.balancer.raw)
     metadata = dict(raw["metadata"])
-    mark = {names.GUEST_MARK: guest_uid} if guest_uid else {}
+    mark = {harvester_names.GUEST_UID: guest_uid} if guest_uid else {}
     if action.annotations or mark:
         metadata["annotations"] = {**mark, **_merged(metadata.get("annotations") or {}, action.annotations)}
     raw["metadata"] = metadata

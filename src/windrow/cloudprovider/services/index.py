@@ -26,6 +26,7 @@ from windrow.cloudprovider.services.sharing import (
 )
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
 from windrow.core.clock import Clock
+from windrow.harvester import names as harvester_names
 from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import Forbidden, Unauthorized
 from windrow.kubernetes.resources import CONFIG_MAP, SERVICE, ObjectRef
@@ -281,7 +282,7 @@ class ServiceIndex:
         )
 
     def _is_marked_orphan(self, balancer: LoadBalancer) -> bool:
-        owner, mark = balancer.owner, balancer.annotations.get(names.GUEST_MARK)
+        owner, mark = balancer.owner, balancer.annotations.get(harvester_names.GUEST_UID)
         has_name = is_load_balancer_name(balancer.name, owner.cluster, owner.namespace, owner.service)
         return self._names_cluster and has_name and bool(mark) and mark == self.guest_uid
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.cloudprovider import names
-from windrow.core.json import NotJson, loads
+from windrow.core.json import loads_or_none
+from windrow.harvester import names as harvester_names
 from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import (
@@ -108,7 +109,7 @@ class Service:
 
 
 def read_service(raw: Mapping[str, Any]) -> Service:
-    said, labels = annotations_of(raw), labels_of(raw)
+    annotations, labels = annotations_of(raw), labels_of(raw)
     spec = raw.get("spec") or {}
     ports = spec.get("ports") or ()
     ingress = nested(raw, "status", "loadBalancer", "ingress", default=[])
@@ -125,19 +126,19 @@ def read_service(raw: Mapping[str, Any]) -> Service:
         ports=tuple((one.get("protocol") or "TCP", int(one["port"])) for one in ports),
         requested_address=spec.get("loadBalancerIP") or "",
         ingress=tuple(one["ip"] for one in ingress if one.get("ip")),
-        ipam=said.get(names.IPAM, ""),
-        network=said.get(names.NETWORK, ""),
-        project=said.get(names.PROJECT, ""),
-        project_namespace=said.get(names.NAMESPACE, ""),
-        primary=said.get(names.PRIMARY_SERVICE, "").strip(),
-        pool=said.get(names.IP_POOL, ""),
-        removed_keys=tuple(key for key in names.REMOVED_SERVICE_KEYS if key in said),
-        ignores_vip=said.get(names.VIP_IGNORE) == "true",
-        addresses=said.get(names.VIP_ADDRESSES),
-        interface=said.get(names.VIP_INTERFACE),
+        ipam=annotations.get(names.IPAM, ""),
+        network=annotations.get(names.NETWORK, ""),
+        project=annotations.get(names.PROJECT, ""),
+        project_namespace=annotations.get(names.NAMESPACE, ""),
+        primary=annotations.get(names.PRIMARY_SERVICE, "").strip(),
+        pool=annotations.get(names.IP_POOL, ""),
+        removed_keys=tuple(key for key in names.REMOVED_SERVICE_KEYS if key in annotations),
+        ignores_vip=annotations.get(names.VIP_IGNORE) == "true",
+        addresses=annotations.get(names.VIP_ADDRESSES),
+        interface=annotations.get(names.VIP_INTERFACE),
         primary_label=labels.get(names.PRIMARY_SERVICE),
-        has_ipam=names.IPAM in said,
-        vip_keys=tuple(key for key in names.VIP_STATUS_KEYS if key in said),
+        has_ipam=names.IPAM in annotations,
+        vip_keys=tuple(key for key in names.VIP_STATUS_KEYS if key in annotations),
     )
 
 
@@ -149,14 +150,10 @@ class Interfaces:
 
 
 def read_interfaces(raw: Mapping[str, Any]) -> Interfaces:
-    """What the ConfigMap of networks says; nothing where it cannot be understood."""
-    try:
-        found = loads(nested(raw, "data", names.NETWORK_MAP_KEY, default="") or "{}")
-    except NotJson:
-        return Interfaces()
-    if not isinstance(found, dict):
-        return Interfaces()
-    return Interfaces({key: value for key, value in found.items() if isinstance(value, str) and value})
+    """The network map in the ConfigMap; empty where it cannot be understood."""
+    found = loads_or_none(nested(raw, "data", names.NETWORK_MAP_KEY, default="") or "{}")
+    entries = found.items() if isinstance(found, dict) else ()
+    return Interfaces({key: value for key, value in entries if isinstance(value, str) and value})
 
 
 # How Harvester names the pool that it asked, where it did (reference 02 §4.3, §4.4).
@@ -251,9 +248,9 @@ def load_balancer_reader(cluster: str) -> Callable[[Raw], LoadBalancer]:
     def read(raw: Raw) -> LoadBalancer:
         labels = labels_of(raw)
         owner = Owner(
-            labels.get(names.LB_OF_CLUSTER, ""),
-            labels.get(names.LB_OF_NAMESPACE, ""),
-            labels.get(names.LB_OF_SERVICE, ""),
+            labels.get(harvester_names.LB_OF_CLUSTER, ""),
+            labels.get(harvester_names.LB_OF_NAMESPACE, ""),
+            labels.get(harvester_names.LB_OF_SERVICE, ""),
         )
         allocated = nested(raw, "status", "allocatedAddress", "ip", default="")
         ready = find_condition(nested(raw, "status", "conditions"), "Ready")

@@ -5,6 +5,7 @@ import pytest
 from windrow.cloudprovider import names
 from windrow.cloudprovider.names import load_balancer_name
 from windrow.emulator import kinds
+from windrow.harvester import names as harvester_names
 from windrow.kubernetes.errors import AdmissionDenied
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of, new_object, uid_of
 from windrow.kubernetes.requests import Reply
@@ -231,12 +232,14 @@ def test_without_its_own_mark_a_guest_deletes_nothing_by_labels():
         await world.pool()
         name = load_balancer_name("demo", "default", "web", "another-uid")
         labels = {
-            names.LB_OF_CLUSTER: "demo",
-            names.LB_OF_NAMESPACE: "default",
-            names.LB_OF_SERVICE: "web",
+            harvester_names.LB_OF_CLUSTER: "demo",
+            harvester_names.LB_OF_NAMESPACE: "default",
+            harvester_names.LB_OF_SERVICE: "web",
         }
         for one in (name, "by-another-name"):
-            mark = {} if one == name else {names.GUEST_MARK: uid_of(await world.service("kubernetes"))}
+            mark = (
+                {} if one == name else {harvester_names.GUEST_UID: uid_of(await world.service("kubernetes"))}
+            )
             spec = {"ipam": "pool", "workloadType": "cluster"}
             raw = new_object(kinds.LOAD_BALANCER, one, "default", labels=labels, annotations=mark, spec=spec)
             await world.harvester.create(kinds.LOAD_BALANCER, raw)
@@ -276,15 +279,15 @@ def test_a_service_that_is_made_anew_is_known_also_where_labels_tell_no_clusters
 def test_a_leftover_that_another_cluster_of_our_name_may_have_made_is_left_alone(mark):
     async def story(world):
         await world.pool()
-        said = {names.GUEST_MARK: mark} if mark else {}
+        said = {harvester_names.GUEST_UID: mark} if mark else {}
         raw = new_object(
             kinds.LOAD_BALANCER,
             "demo-default-web-00000000",
             "default",
             labels={
-                names.LB_OF_CLUSTER: "demo",
-                names.LB_OF_NAMESPACE: "default",
-                names.LB_OF_SERVICE: "web",
+                harvester_names.LB_OF_CLUSTER: "demo",
+                harvester_names.LB_OF_NAMESPACE: "default",
+                harvester_names.LB_OF_SERVICE: "web",
             },
             annotations={names.LB_CLUSTER: "demo", **said},
             spec={"ipam": "pool", "workloadType": "cluster"},

@@ -11,6 +11,7 @@ from windrow.cloudprovider.services.execute import (
 )
 from windrow.cloudprovider.services.readings import Service, load_balancer_reader
 from windrow.cloudprovider.services.state import ClusterSettings
+from windrow.harvester import names as harvester_names
 
 POLICY = ClusterSettings("demo", "host-ns", "default/mgmt")
 WEB = Service(
@@ -85,7 +86,7 @@ def a_raw_balancer(cluster="demo"):
             "resourceVersion": "3",
             "uid": "u",
             "managedFields": [{"manager": "someone"}],
-            "labels": {names.LB_OF_CLUSTER: cluster},
+            "labels": {harvester_names.LB_OF_CLUSTER: cluster},
             "annotations": {"theirs": "kept", names.MANAGEMENT_NETWORK: "x/y"},
             "unknown": True,
         },
