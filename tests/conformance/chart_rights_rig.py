@@ -39,8 +39,8 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.client.in_process import InProcessTransport
 from windrow.cloudprovider.cmd.main import run as cloud_provider
-from windrow.cloudprovider.logs import line_logger
 from windrow.cloudprovider.options import Options
+from windrow.core.logs import line_logger
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.guest_cluster.charts import CLOUD_CONFIG
@@ -226,7 +226,7 @@ class RestrictedRig(Room):
             lambda access: InProcessTransport(access, self.find, self.clock, read_file=self.read),
             self.clock,
             Rng(name),
-            line_logger(self.said.append),
+            line_logger("harvester-cloud-provider", self.said.append),
             serve=serve,
         )
 

@@ -31,8 +31,8 @@ from windrow.app.network import CountingTransport
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
 from windrow.cloudprovider.cmd.main import run as cloud_provider
-from windrow.cloudprovider.logs import line_logger
 from windrow.core import pki
+from windrow.core.logs import line_logger
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.delays import ScaledClock
@@ -248,7 +248,7 @@ class Room:
                 lambda access: self._dial(access, process),
                 self.clock,
                 Rng(f"{self.rng.bits(64)}"),
-                line_logger(self.said.append),
+                line_logger("harvester-cloud-provider", self.said.append),
             )
             try:
                 pod.results.append(await life)

@@ -20,9 +20,9 @@ from typing import Any
 from windrow.app.network import in_process_connector
 from windrow.client.transport import Transport
 from windrow.cloudprovider.cmd import main as cloud_provider
-from windrow.cloudprovider.logs import line_logger
 from windrow.core.clock import sleep
 from windrow.core.files import write_private
+from windrow.core.logs import line_logger
 from windrow.core.yaml import NotYaml, dump, load
 from windrow.emulator.guest_os.hardware import GuestProgram, ProgramContext
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, ReadFile
@@ -56,7 +56,7 @@ async def _run_cloud_provider(guest: ProgramContext) -> int:
         connect_from_guest,
         guest.clock,
         guest.rng,
-        line_logger(guest.out),
+        line_logger(CLOUD_PROVIDER, guest.out),
     )
 
 

@@ -14,9 +14,9 @@ from windrow.client.informer import Informer
 from windrow.cloudprovider.connection.namespace_check import NamespaceCheck
 from windrow.cloudprovider.context import ControllerContext
 from windrow.cloudprovider.names import SERVICE_CONTROLLER
+from windrow.cloudprovider.nodes.addresses import VirtualAddresses
 from windrow.cloudprovider.nodes.controller import NodeController
 from windrow.cloudprovider.nodes.network_map import NetworkMap
-from windrow.cloudprovider.nodes.virtual_addresses import VirtualAddresses
 from windrow.cloudprovider.services.controller import ServiceController
 from windrow.cloudprovider.services.readings import LoadBalancer
 from windrow.cloudprovider.sweep import Sweep

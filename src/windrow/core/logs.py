@@ -68,3 +68,21 @@ class LineFormatter(logging.Formatter):
 def _quoted(value: object) -> str:
     text = collapse_whitespace(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
+
+
+class _LineHandler(logging.Handler):
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__()
+        self._write = write
+        self.setFormatter(LineFormatter(lambda: ""))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._write(self.format(record).strip())
+
+
+def line_logger(name: str, write: Callable[[str], None]) -> logging.Logger:
+    """A logger apart from those of the process, for programs of which several run in one: its records from INFO on go
+    to `write` as lines without the time."""
+    log = logging.Logger(name, logging.INFO)
+    log.addHandler(_LineHandler(write))
+    return log

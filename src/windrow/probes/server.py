@@ -19,8 +19,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from windrow.probes.endpoints import ProbeRequest, refusal
-from windrow.probes.health import Response
+from windrow.probes.endpoints import ProbeRequest, Response, refusal
 from windrow.probes.identity import ServingCertificate, ServingIdentity
 
 log = logging.getLogger(__name__)

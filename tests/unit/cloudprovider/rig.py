@@ -10,10 +10,10 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.client.in_process import InProcessTransport
 from windrow.cloudprovider.cmd.main import run
-from windrow.cloudprovider.logs import line_logger
 from windrow.core import pki
 from windrow.core.clock import format_time
 from windrow.core.json import dumps
+from windrow.core.logs import line_logger
 from windrow.core.rng import Rng
 from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
@@ -116,7 +116,7 @@ class Rig:
             dial,
             self.clock,
             rng,
-            line_logger(write or self.lines.append),
+            line_logger("harvester-cloud-provider", write or self.lines.append),
             metrics=metrics,
             is_replaced=self.replaced.__contains__,
         )

@@ -6,9 +6,9 @@ from tests.support.clock import NOON
 
 from windrow.cloudprovider.connection.cluster_connection import ClusterConnection
 from windrow.cloudprovider.connection.sources import guest_source, host_source
-from windrow.cloudprovider.logs import line_logger
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.options import Options
+from windrow.core.logs import line_logger
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, render_kubeconfig
 from windrow.kubernetes.requests import Reply, Request
 
@@ -60,7 +60,7 @@ class Site:
     def open(self):
         options = Options(cloud_config=str(self.path))
         read = lambda path: Path(path).read_text()  # noqa: E731
-        log, replaced = line_logger(self.said.append), self.replaced.__contains__
+        log, replaced = line_logger("harvester-cloud-provider", self.said.append), self.replaced.__contains__
         way = ClusterConnection(
             "host", host_source(options), self.server.dial, read, Clock(), log, self.metrics, replaced
         )

@@ -9,8 +9,8 @@ import pytest
 from tests.support.clock import NOON, LoopClock
 
 from windrow.cloudprovider.cmd.main import run
-from windrow.cloudprovider.logs import line_logger
 from windrow.core.json import dumps
+from windrow.core.logs import line_logger
 from windrow.core.rng import Rng
 from windrow.kubernetes.kubeconfig import render_kubeconfig
 from windrow.kubernetes.objects import new_object
@@ -536,7 +536,15 @@ async def test_a_bad_start_ends_with_one_and_says_why(argv, words):
     def read(path):
         raise FileNotFoundError(path)
 
-    code = await run(argv, {}, read, lambda access: None, LoopClock(), Rng(1), line_logger(lines.append))
+    code = await run(
+        argv,
+        {},
+        read,
+        lambda access: None,
+        LoopClock(),
+        Rng(1),
+        line_logger("harvester-cloud-provider", lines.append),
+    )
 
     assert code == 1
     assert lines[0] == "error: FATAL: cloudprovider.harvesterhci.io failed to start"
@@ -547,7 +555,9 @@ async def test_a_bad_start_ends_with_one_and_says_why(argv, words):
 async def test_a_usage_error_shows_the_way_to_the_help(argv):
     lines = []
 
-    await run(argv, {}, None, None, LoopClock(), Rng(1), line_logger(lines.append))
+    await run(
+        argv, {}, None, None, LoopClock(), Rng(1), line_logger("harvester-cloud-provider", lines.append)
+    )
 
     assert lines[-1] == "error: Hint: every flag: harvester-cloud-provider --help"
 
@@ -601,7 +611,12 @@ def test_an_unexpected_error_ends_the_program_with_the_lease_given_back():
 async def test_help_and_version_need_no_cluster(argv, code, words):
     lines = []
 
-    assert await run(argv, {}, None, None, LoopClock(), Rng(1), line_logger(lines.append)) == code
+    assert (
+        await run(
+            argv, {}, None, None, LoopClock(), Rng(1), line_logger("harvester-cloud-provider", lines.append)
+        )
+        == code
+    )
     assert any(words in line for line in lines)
 
 

@@ -10,13 +10,13 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.client.informer import Informer
 from windrow.cloudprovider.context import ControllerContext
-from windrow.cloudprovider.logs import line_logger
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.names import load_balancer_name
 from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.readings import Service, load_balancer_reader, read_service
 from windrow.cloudprovider.sweep import Sweep, plan_sweep
 from windrow.core.json import dumps
+from windrow.core.logs import line_logger
 from windrow.core.rng import Rng
 from windrow.emulator.definitions import crds
 from windrow.harvester.resources import LOAD_BALANCER
@@ -190,7 +190,7 @@ class SweepRig:
             self.options,
             self.clock,
             Rng(1),
-            line_logger(self.lines.append),
+            line_logger("harvester-cloud-provider", self.lines.append),
             self.metrics,
         )
         sweep = Sweep(context, services, balancers)

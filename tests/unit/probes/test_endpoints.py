@@ -2,8 +2,7 @@ import pytest
 
 from windrow.core.json import loads
 from windrow.kubernetes.errors import Unreachable
-from windrow.probes.endpoints import Endpoints, ProbeRequest
-from windrow.probes.health import HealthChecks
+from windrow.probes.endpoints import Endpoints, HealthChecks, ProbeRequest
 from windrow.probes.metrics import Registry
 
 OPEN = ("/healthz", "/readyz", "/open*")

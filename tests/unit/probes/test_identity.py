@@ -3,8 +3,8 @@ from datetime import timedelta
 import pytest
 from tests.support.clock import NOON
 
-from windrow.cloudprovider.logs import line_logger
 from windrow.core import pki
+from windrow.core.logs import line_logger
 from windrow.probes.identity import BadCertificate, FileIdentity, SelfSignedIdentity
 
 
@@ -50,7 +50,7 @@ class Files(dict):
 def test_renewed_files_are_shown_and_broken_ones_are_told_once():
     said = []
     files = Files(zip(("crt", "key"), a_pair("first"), strict=True))
-    identity = FileIdentity("crt", "key", files.read, line_logger(said.append))
+    identity = FileIdentity("crt", "key", files.read, line_logger("harvester-cloud-provider", said.append))
     first = identity.current()
     files["crt"], key = a_pair("second")
     halfway = identity.current(), identity.current()

@@ -5,7 +5,7 @@ import ssl
 import pytest
 
 from windrow.app.clock import SystemClock
-from windrow.probes.health import Response
+from windrow.probes.endpoints import Response
 from windrow.probes.identity import SelfSignedIdentity
 from windrow.probes.server import CannotListen, HealthServer
 

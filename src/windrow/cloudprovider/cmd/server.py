@@ -27,8 +27,7 @@ from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.options import Options
 from windrow.core.clock import Clock
 from windrow.kubernetes.kubeconfig import ReadFile
-from windrow.probes.endpoints import Endpoints
-from windrow.probes.health import HealthChecks
+from windrow.probes.endpoints import Endpoints, HealthChecks
 
 LEASE_TOLERANCE = timedelta(seconds=20)
 # Anybody on the network can cause a TokenReview; the rate bounds how many.

@@ -14,15 +14,22 @@ address is never taken for one of those, nor one that is the node's internal one
 
 The framework of cloud providers then puts what the kubelet was started with first, whatever the rule, and refuses a
 node whose own address the host side does not confirm; `preferred` and `missing_provided_ips` do so.
+
+Virtual addresses are what Harvester's load balancers of this cluster hold: reserved from a pool, or got by DHCP and
+recorded there. Annotations of services do not count: a user who may create a service could write the address of a node
+there, and the node would lose it. K3s' own load balancer even writes the addresses of nodes into their status.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Set
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from windrow.cloudprovider import names
 from windrow.cloudprovider.nodes.readings import Address, GuestNode, Instance
 from windrow.cloudprovider.options import Options, is_node_address
+from windrow.cloudprovider.services.readings import LoadBalancer
 
 Ip = IPv4Address | IPv6Address
 
@@ -148,3 +155,44 @@ def prefer_provided(node: GuestNode, known: tuple[Address, ...]) -> tuple[Addres
 
 def has_ip(addresses: tuple[Address, ...]) -> bool:
     return any(one.type in ("InternalIP", "ExternalIP") for one in addresses)
+
+
+_PLACEHOLDERS = names.DHCP_PLACEHOLDERS | {""}
+
+
+def virtual_addresses(balancer: LoadBalancer | None, cluster: str) -> Set[str]:
+    """The addresses that the load balancer holds, if it is one of `cluster`."""
+    if balancer is None or balancer.owner.cluster != cluster:
+        return frozenset()
+    recorded = {balancer.address} if balancer.mode == "dhcp" else set()
+    return frozenset({*balancer.allocated, *recorded} - _PLACEHOLDERS)
+
+
+class VirtualAddresses:
+    """The virtual addresses of all load balancers of `cluster`; its owner calls `update` for each change, and sets
+    `is_known` after all were listed."""
+
+    def __init__(self, cluster: str, *, is_known: bool = False) -> None:
+        self.is_known = is_known
+        self._cluster = cluster
+        self._of: dict[str, Set[str]] = {}
+        self._uses: Counter[str] = Counter()
+
+    @property
+    def all(self) -> Set[str] | None:
+        """None while they are not known."""
+        return self._uses.keys() if self.is_known else None
+
+    def update(self, name: str, balancer: LoadBalancer | None) -> Collection[str]:
+        """Set the state of a load balancer, None when it is deleted; returns the addresses that are new. May be
+        repeated."""
+        old, new = self._of.pop(name, frozenset()), virtual_addresses(balancer, self._cluster)
+        fresh = [one for one in new if one not in self._uses]
+        if new:
+            self._of[name] = new
+        self._uses.update(new)
+        self._uses.subtract(old)
+        for one in old:
+            if not self._uses[one]:
+                del self._uses[one]
+        return fresh

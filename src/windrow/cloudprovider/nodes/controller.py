@@ -17,6 +17,7 @@ from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.cloudprovider import names
 from windrow.cloudprovider.context import ControllerContext
+from windrow.cloudprovider.nodes.addresses import VirtualAddresses
 from windrow.cloudprovider.nodes.execute import execute
 from windrow.cloudprovider.nodes.identity import (
     Candidates,
@@ -44,7 +45,6 @@ from windrow.cloudprovider.nodes.readings import (
     read_node,
     read_vm,
 )
-from windrow.cloudprovider.nodes.virtual_addresses import VirtualAddresses
 from windrow.cloudprovider.nodes.vms import GuestHostnames, VmInventory
 from windrow.controller.outcomes import SETTLED, Outcome, Waiting
 from windrow.core.logs import with_values

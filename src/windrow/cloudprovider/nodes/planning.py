@@ -7,11 +7,23 @@
 | is Ready                           | the taint `shutdown` is removed                                            |
 | is not Ready, its VM is off        | the taint `shutdown` is added                                              |
 | is not Ready, its VM is not found  | it is deleted                                                              |
+
+Zone and region follow the host of the VM, under present and old keys. Harvester writes them as annotations of the
+instance, and removes them when the host has none. We write them to the node, and beside them a record of what we wrote:
+
+| The host has | The record has | The node's labels                                              |
+|--------------|----------------|----------------------------------------------------------------|
+| one          | anything       | both keys are set to it; the record says it                    |
+| none         | one            | those keys that still have the recorded value go; so does the record |
+| none         | none           | are a user's, and stay                                         |
+
+An instance that has just been started has no annotations until Harvester has written them. So nothing is taken
+away before an instance has been known for `TOPOLOGY_GRACE`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -27,10 +39,12 @@ from windrow.cloudprovider.nodes.addresses import (
 )
 from windrow.cloudprovider.nodes.identity import OtherCloud, VmFound, VmMatch, VmMissing, VmUnknown
 from windrow.cloudprovider.nodes.readings import Address, GuestNode, GuestVm, Instance, Taint
-from windrow.cloudprovider.nodes.topology import Labels, missing_successors, plan_topology
 from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.actions import describe_entries
+from windrow.core.json import dumps
 from windrow.harvester.identity import provider_id
+
+Labels = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +206,7 @@ def plan_initialisation(state: NodeState, vm: GuestVm, options: Options) -> Plan
     changes: list[Change] = []
     if not node.provider_id:
         changes.append(SetProviderId(provider_id(vm.uid), because))
-    topology, requeue_after = _topology_changes(
-        state, instance, f"the host of VM {vm.name} has this topology"
-    )
+    topology, requeue_after = plan_topology(state, instance, f"the host of VM {vm.name} has this topology")
     changes += topology
     changes.append(RemoveTaint(names.UNINITIALISED, because))
     wanted = prefer_provided(node, known)
@@ -230,9 +242,7 @@ def plan_update(state: NodeState, options: Options) -> Plan:
     requeue_after = None
     is_steady = instance is not None and not instance.is_migrating
     if instance is not None and is_steady and not options.disable_vmi_controller:
-        changes, requeue_after = _topology_changes(
-            state, instance, "the topology of the VM's host has changed"
-        )
+        changes, requeue_after = plan_topology(state, instance, "the topology of the VM's host has changed")
     if not changes and (labels := missing_successors(node.topology)):
         changes = [SetLabels(labels, "their old keys are there")]
     if instance is None or not is_steady or state.virtual is None:
@@ -242,18 +252,6 @@ def plan_update(state: NodeState, options: Options) -> Plan:
     if has_ip(wanted) and not _provided_ip_problem(node, instance, known) and wanted != node.addresses:
         changes.append(SetAddresses(wanted, f"VM {instance.name} reports them"))
     return Plan(tuple(changes), requeue_after=requeue_after)
-
-
-def _topology_changes(
-    state: NodeState, instance: Instance, because: str
-) -> tuple[list[Change], timedelta | None]:
-    plan = plan_topology(state.node, instance, state.known_for)
-    changes: list[Change] = []
-    if plan.labels:
-        changes.append(SetLabels(plan.labels, because))
-    if plan.record is not None:
-        changes.append(RecordAnnotation(plan.record, because))
-    return changes, plan.requeue_after
 
 
 def plan_lifecycle(state: NodeState) -> list[Change]:
@@ -277,3 +275,46 @@ def plan_lifecycle(state: NodeState) -> list[Change]:
             return [AddTaint(taint, f"VM {vm.name} is off")]
         case _:
             return []
+
+
+# --- zone and region ---------------------------------------------------------------------------------------------------
+
+TOPOLOGY_GRACE = timedelta(seconds=30)
+
+_TOPOLOGY_KEYS = {"zone": (names.ZONE_BETA, names.ZONE), "region": (names.REGION_BETA, names.REGION)}
+
+
+def plan_topology(
+    state: NodeState, instance: Instance, because: str
+) -> tuple[list[Change], timedelta | None]:
+    """The labels and the record to write, and when to reconcile again."""
+    node = state.node
+    on_host = {"zone": instance.zone, "region": instance.region}
+    before = node.topology_record or {}
+    labels: dict[str, str | None] = {}
+    record: dict[str, str] = {}
+    requeue_after = None
+    for what, keys in _TOPOLOGY_KEYS.items():
+        if on_host[what]:
+            record[what] = on_host[what]
+            labels |= {key: on_host[what] for key in keys if node.topology.get(key) != on_host[what]}
+        elif before.get(what) and state.known_for < TOPOLOGY_GRACE:
+            record[what] = before[what]
+            requeue_after = TOPOLOGY_GRACE - state.known_for
+        elif before.get(what):
+            labels |= {key: None for key in keys if node.topology.get(key) == before[what]}
+    changes: list[Change] = []
+    if labels:
+        after = {key: value for key, value in {**node.topology, **labels}.items() if value is not None}
+        labels |= dict(missing_successors(after))
+        changes.append(SetLabels(tuple(labels.items()), because))
+    if record != before:
+        changes.append(RecordAnnotation(dumps(record).decode() if record else "", because))
+    return changes, requeue_after
+
+
+def missing_successors(labels: Mapping[str, str]) -> Labels:
+    """Present keys that are missing beside their old ones. A present key that differs is a user's choice."""
+    return tuple(
+        (present, labels[old]) for old, present in names.SUCCESSORS if old in labels and present not in labels
+    )

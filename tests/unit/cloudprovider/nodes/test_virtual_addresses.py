@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from windrow.cloudprovider.nodes.virtual_addresses import VirtualAddresses, virtual_addresses
+from windrow.cloudprovider.nodes.addresses import VirtualAddresses, virtual_addresses
 from windrow.cloudprovider.services.readings import LoadBalancer, Owner
 
 OURS = Owner("demo", "default", "web")

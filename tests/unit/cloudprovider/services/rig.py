@@ -19,12 +19,12 @@ from windrow.apiserver.storage import MemoryStore
 from windrow.app.network import verb_and_resource
 from windrow.cloudprovider import names
 from windrow.cloudprovider.context import ControllerContext
-from windrow.cloudprovider.logs import line_logger
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.names import load_balancer_name
 from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.controller import ServiceController
 from windrow.core.json import dumps
+from windrow.core.logs import line_logger
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.kubernetes.errors import AdmissionDenied, NotFound, OutcomeUnknown, Unreachable, error_for
@@ -164,7 +164,7 @@ class Rig:
             Options(cluster_name=cluster, **options),
             self.clock,
             Rng(self._starts),
-            line_logger(self.lines.append),
+            line_logger("harvester-cloud-provider", self.lines.append),
             self.metrics,
         )
         provider = ServiceController(context)
