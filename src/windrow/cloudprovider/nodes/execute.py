@@ -82,9 +82,14 @@ async def execute(
             await client.patch(ref, status, "status")
         except KubeError as error:
             problem = error
+    is_deleted = any(isinstance(change, DeleteNode) for change in changes)
     for change in changes:
         if isinstance(change, EmitEvent):
-            recorders[change.source].record(EventNote(ref, node.uid, change.reason, change.message))
+            recorder, note = recorders[change.source], EventNote(ref, node.uid, change.reason, change.message)
+            if is_deleted:
+                await recorder.write(note)  # while the node is still there
+            else:
+                recorder.record(note)
         elif isinstance(change, DeleteNode):
             await _delete(client, recorders[names.LIFECYCLE_CONTROLLER], node)
     if problem is not None:
