@@ -26,7 +26,8 @@ from windrow.app.clock import SystemClock
 from windrow.client.http_transport import HttpTransport
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.machines.plugin.machines import PluginMachines, PollIntervals
+from windrow.machines.plugin.machines import PluginMachines
+from windrow.machines.plugin.poller import PollIntervals
 from windrow.machines.plugin.process.client import DriverError, Plugin, open_plugin
 from windrow.machines.port import MachineSpec, MachineStatus, Power
 from windrow.protocols import dockermachine as wire

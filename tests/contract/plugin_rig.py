@@ -21,7 +21,8 @@ from windrow.core.rng import Rng
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.proxy import serve
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.machines.plugin.machines import PluginMachines, PollIntervals
+from windrow.machines.plugin.machines import PluginMachines
+from windrow.machines.plugin.poller import PollIntervals
 
 GO_DRIVER = "WINDROW_GO_NODE_DRIVER"
 OUR_DRIVER = "WINDROW_DRIVER_ELF"

@@ -29,7 +29,8 @@ from windrow.kubernetes.resources import SECRET
 from windrow.machines.dispatch import DriverDispatch
 from windrow.machines.harvester.connections import Connect, ReadKubeconfig
 from windrow.machines.harvester.machines import HarvesterMachines
-from windrow.machines.plugin.machines import PluginMachines, PollIntervals
+from windrow.machines.plugin.machines import PluginMachines
+from windrow.machines.plugin.poller import PollIntervals
 from windrow.machines.plugin.process.client import open_plugin
 from windrow.machines.port import HARVESTER, Machines, Problem
 from windrow.machines.status_store import StatusStore

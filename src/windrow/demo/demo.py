@@ -40,7 +40,7 @@ from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.errors import AlreadyExists, NotFound
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import EVENT, NAMESPACE, SECRET, ApiResource
-from windrow.machines.plugin.machines import PollIntervals
+from windrow.machines.plugin.poller import PollIntervals
 
 KINDS: tuple[ApiResource, ...] = (NAMESPACE, SECRET, HARVESTER_CONFIG, CLUSTER)
 

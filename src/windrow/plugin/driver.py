@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from windrow.nodedriver import config_json
 from windrow.nodedriver.config import UNSET, Configuration
-from windrow.nodedriver.options import DRIVER, OPTIONS, Option
 from windrow.nodedriver.ssh.access import key_path, plan_key, with_ssh_defaults
-from windrow.plugin.process_env import ProcessEnv
+from windrow.plugin.environment import ProcessEnv
 
 if TYPE_CHECKING:
     from windrow.harvester.problems import Problem
@@ -54,9 +53,6 @@ class Driver:
     def get_config_raw(self) -> bytes:
         return config_json.dump(self._configuration)
 
-    def create_flags(self) -> tuple[Option, ...]:
-        return OPTIONS
-
     def set_config_from_flags(self, values: Mapping[str, Any]) -> None:
         from windrow.kubernetes.kubeconfig import BadKubeconfig
         from windrow.nodedriver.flags import read_flags, with_machine_uid
@@ -70,42 +66,20 @@ class Driver:
 
     # --- getters that need no request
 
-    def driver_name(self) -> str:
-        return DRIVER
-
     def machine_name(self) -> str:
         return self._configuration.machine_name
 
-    def ssh_key_path(self) -> str:
-        return self._change(with_ssh_defaults).ssh_key_path
-
-    def ssh_user(self) -> str:
-        return self._change(with_ssh_defaults).ssh_user
-
-    def ssh_port(self) -> int:
-        return self._change(with_ssh_defaults).ssh_port
+    def ssh_access(self) -> Configuration:
+        """The configuration with SSH user, port and key path."""
+        return self._change(with_ssh_defaults)
 
     # --- queries
 
-    def state(self) -> int:
-        from windrow.nodedriver.operations import get_state
+    def query(self, name: str) -> Any:
+        """The result of the operation of this name in `windrow.nodedriver.operations`."""
+        from windrow.nodedriver import operations
 
-        return self._run(self._configuration, get_state)
-
-    def ip(self) -> str:
-        from windrow.nodedriver.operations import get_ip
-
-        return self._run(self._configuration, get_ip)
-
-    def ipv6(self) -> str:
-        from windrow.nodedriver.operations import get_ipv6
-
-        return self._run(self._configuration, get_ipv6)
-
-    def url(self) -> str:
-        from windrow.nodedriver.operations import get_url
-
-        return self._run(self._configuration, get_url)
+        return self._run(self._configuration, getattr(operations, name))
 
     def vm_status(self) -> bytes:
         from windrow.harvester.status import dump_vm_status
@@ -148,29 +122,12 @@ class Driver:
             machine = self._configuration
             self._run(machine, lambda m: remove_and_wait(m, self._find_wrong_harvester(m)))
 
-    def start(self) -> None:
-        from windrow.nodedriver.operations import start_and_wait
-
+    def change_power(self, name: str) -> None:
+        """Run the operation of this name; those that start the machine return its configuration with the new address."""
         with self._command_lock:
-            self._replace(self._run(self._configuration, start_and_wait))
-
-    def stop(self) -> None:
-        from windrow.nodedriver.operations import stop_and_wait
-
-        with self._command_lock:
-            self._run(self._configuration, stop_and_wait)
-
-    def kill(self) -> None:
-        from windrow.nodedriver.operations import kill_and_wait
-
-        with self._command_lock:
-            self._run(self._configuration, kill_and_wait)
-
-    def restart(self) -> None:
-        from windrow.nodedriver.operations import restart_and_wait
-
-        with self._command_lock:
-            self._replace(self._run(self._configuration, restart_and_wait))
+            configuration = self.query(name)
+            if configuration is not None:
+                self._replace(configuration)
 
     def replace_user_data(self, document: bytes) -> bytes:
         """Replace what the machine reads at its next start by the user's document merged with `document`."""

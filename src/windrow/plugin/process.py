@@ -11,9 +11,7 @@ from threading import Thread
 
 from windrow.core.rng import SystemRng
 from windrow.plugin.driver import Driver
-from windrow.plugin.files import LocalFiles
-from windrow.plugin.line_writer import LineWriter
-from windrow.plugin.process_env import ProcessEnv
+from windrow.plugin.environment import LineWriter, LocalFiles, ProcessEnv
 from windrow.plugin.rpc_methods import RpcMethods
 from windrow.plugin.rpc_server import RpcServer
 from windrow.plugin.watchdog import Watchdog

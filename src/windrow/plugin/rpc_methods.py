@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from windrow.nodedriver.options import Option
+from windrow.nodedriver.options import DRIVER, OPTIONS, Option
 from windrow.plugin.driver import Driver
 from windrow.plugin.rpc_server import CallFailed, MethodResult
 from windrow.protocols import dockermachine as wire
@@ -17,26 +17,20 @@ _NOTHING: Mapping[str, Any] = {}
 Method = Callable[[Driver, Any], Any]
 
 
-def _command(command: Callable[[Driver], None]) -> Method:
+def _setter(set_value: Callable[[Driver, Any], None]) -> Method:
     def method(driver: Driver, argument: Any) -> Any:
-        command(driver)
+        set_value(driver, argument)
         return _NOTHING
 
     return method
 
 
+def _command(command: Callable[[Driver], None]) -> Method:
+    return _setter(lambda driver, argument: command(driver))
+
+
 def _query(query: Callable[[Driver], Any]) -> Method:
     return lambda driver, argument: query(driver)
-
-
-def _set_config_raw(driver: Driver, argument: Any) -> Any:
-    driver.set_config_raw(argument)
-    return _NOTHING
-
-
-def _set_config_from_flags(driver: Driver, argument: Any) -> Any:
-    driver.set_config_from_flags(wire.read_options(argument))
-    return _NOTHING
 
 
 EXTENSIONS = (wire.REPLACE_USER_DATA, wire.GET_VM_STATUS, wire.LIST_EXTENSIONS)
@@ -45,27 +39,29 @@ METHODS: Mapping[str, Method] = {
     "GetVersion": _query(lambda driver: wire.API_VERSION),
     "Heartbeat": _query(lambda driver: _NOTHING),
     "Close": _query(lambda driver: _NOTHING),
-    "SetConfigRaw": _set_config_raw,
+    "SetConfigRaw": _setter(Driver.set_config_raw),
     "GetConfigRaw": _query(Driver.get_config_raw),
-    "GetCreateFlags": _query(lambda driver: write_flags(driver.create_flags())),
-    "SetConfigFromFlags": _set_config_from_flags,
-    "DriverName": _query(Driver.driver_name),
+    "GetCreateFlags": _query(lambda driver: write_flags(OPTIONS)),
+    "SetConfigFromFlags": _setter(
+        lambda driver, argument: driver.set_config_from_flags(wire.read_options(argument))
+    ),
+    "DriverName": _query(lambda driver: DRIVER),
     "GetMachineName": _query(Driver.machine_name),
-    "GetIP": _query(Driver.ip),
-    "GetIPv6": _query(Driver.ipv6),
-    "GetSSHHostname": _query(Driver.ip),
-    "GetSSHKeyPath": _query(Driver.ssh_key_path),
-    "GetSSHUsername": _query(Driver.ssh_user),
-    "GetSSHPort": _query(Driver.ssh_port),
-    "GetURL": _query(Driver.url),
-    "GetState": _query(Driver.state),
+    "GetIP": _query(lambda driver: driver.query("get_ip")),
+    "GetIPv6": _query(lambda driver: driver.query("get_ipv6")),
+    "GetSSHHostname": _query(lambda driver: driver.query("get_ip")),
+    "GetSSHKeyPath": _query(lambda driver: driver.ssh_access().ssh_key_path),
+    "GetSSHUsername": _query(lambda driver: driver.ssh_access().ssh_user),
+    "GetSSHPort": _query(lambda driver: driver.ssh_access().ssh_port),
+    "GetURL": _query(lambda driver: driver.query("get_url")),
+    "GetState": _query(lambda driver: driver.query("get_state")),
     "PreCreateCheck": _command(Driver.pre_create_check),
     "Create": _command(Driver.create),
     "Remove": _command(Driver.remove),
-    "Start": _command(Driver.start),
-    "Stop": _command(Driver.stop),
-    "Restart": _command(Driver.restart),
-    "Kill": _command(Driver.kill),
+    "Start": _command(lambda driver: driver.change_power("start_and_wait")),
+    "Stop": _command(lambda driver: driver.change_power("stop_and_wait")),
+    "Restart": _command(lambda driver: driver.change_power("restart_and_wait")),
+    "Kill": _command(lambda driver: driver.change_power("kill_and_wait")),
     wire.REPLACE_USER_DATA: lambda driver, argument: driver.replace_user_data(argument),
     wire.GET_VM_STATUS: _query(Driver.vm_status),
     wire.LIST_EXTENSIONS: _query(lambda driver: " ".join(EXTENSIONS)),

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from windrow.app.clock import SystemClock
+from windrow.client.transport import Transport
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential, account_digest
 
 
@@ -18,7 +19,10 @@ async def keys(fields: Mapping[str, str]) -> ResolvedCredential:
     async def no_kubeconfig(credential: str) -> str:
         raise AssertionError
 
-    return await CredentialResolver(no_kubeconfig, given, None, SystemClock()).resolve("noop", "ns:cc")
+    def no_connection(access: ClientConfig) -> Transport:
+        raise AssertionError
+
+    return await CredentialResolver(no_kubeconfig, given, no_connection).resolve("noop", "ns:cc")
 
 
 async def test_fields_are_handed_over_as_the_drivers_variables() -> None:

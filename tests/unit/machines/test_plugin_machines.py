@@ -19,8 +19,11 @@ import pytest
 from tests.unit.machines.binaries import a_binary, living, noop_driver
 
 from windrow.app.clock import SystemClock
+from windrow.client.transport import Transport
 from windrow.core.rng import Rng
-from windrow.machines.plugin.machines import PluginMachines, PollIntervals
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.machines.plugin.machines import PluginMachines
+from windrow.machines.plugin.poller import PollIntervals
 from windrow.machines.plugin.process.client import Timeouts
 from windrow.machines.port import (
     DriverConfig,
@@ -83,6 +86,7 @@ class Rig:
             SystemClock(),
             Rng(1),
             env={"PATH": os.environ["PATH"], "NOOP_WORLD": str(self.path)},
+            connect=no_connection,
             max_processes=at_once,
             intervals=pace,
             timeouts=Timeouts(close=1.0),
@@ -674,6 +678,7 @@ async def test_no_more_plugins_run_at_once_than_allowed(tmp_path: Path) -> None:
         SystemClock(),
         Rng(1),
         env={"PATH": os.environ["PATH"], "NOOP_WORLD": str(rig.path)},
+        connect=no_connection,
         max_processes=2,
         intervals=FAST,
     )
@@ -725,3 +730,7 @@ async def _never(credential: str) -> str:
 
 async def _token(driver: str, credential: str) -> Mapping[str, str]:
     return {"token": TOKEN}
+
+
+def no_connection(access: ClientConfig) -> Transport:
+    raise AssertionError("a foreign driver needs no connection to a Harvester")

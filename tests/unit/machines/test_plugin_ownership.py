@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from windrow.app.clock import SystemClock
 from windrow.core.json import dumps
 from windrow.harvester.identity import owner_annotations
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.requests import Reply, Request
 from windrow.machines.plugin.credentials import CredentialResolver
-from windrow.machines.plugin.ownership import SEEN_UID_KEY, find_existence
+from windrow.machines.plugin.ownership import SEEN_UID_KEY, find_vm_uid
 from windrow.machines.plugin.tracked_machine import TrackedMachine, load_tracked_machine
 from windrow.machines.port import InfrastructureUnknown
 
@@ -63,7 +62,7 @@ def a_ring(vm: dict[str, Any] | None) -> CredentialResolver:
     async def no_fields(driver: str, credential: str) -> dict[str, str]:
         raise AssertionError
 
-    return CredentialResolver(kubeconfig, no_fields, lambda _: Shows(vm), SystemClock())
+    return CredentialResolver(kubeconfig, no_fields, lambda _: Shows(vm))
 
 
 @pytest.mark.parametrize(
@@ -83,13 +82,13 @@ def a_ring(vm: dict[str, Any] | None) -> CredentialResolver:
 async def test_only_a_vm_that_can_be_this_machines_exists(
     tmp_path: Path, memory: dict[str, Any], vm: dict[str, Any] | None, standing: str
 ) -> None:
-    found, uid = await find_existence(a_ring(vm), a_charge(tmp_path, memory))
-    assert (found, uid) == (standing, "vm-1" if standing == "exists" else "")
+    uid = await find_vm_uid(a_ring(vm), a_charge(tmp_path, memory))
+    assert uid == ("vm-1" if standing == "exists" else "")
 
 
 async def test_a_created_vm_without_its_labels_is_left_to_people(tmp_path: Path) -> None:
     with pytest.raises(InfrastructureUnknown, match="put the label back"):
-        await find_existence(a_ring(a_vm()), a_charge(tmp_path, MADE))
+        await find_vm_uid(a_ring(a_vm()), a_charge(tmp_path, MADE))
 
 
 def test_a_record_that_was_planned_elsewhere_is_in_doubt(tmp_path: Path) -> None:

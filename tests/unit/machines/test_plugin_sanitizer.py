@@ -38,6 +38,16 @@ def test_credential_values_are_replaced_by_field_names_and_restored() -> None:
     assert a_sanitizer(key="s3cret-key").restore(sanitized) == {**config, "StorePath": str(STORE)}
 
 
+def test_a_credential_without_its_line_end_is_removed_from_longer_text_too() -> None:
+    config = {"Url": "https://u:s3cret-key@host/", "Basic": "Basic czNjcmV0LWtleQo="}
+    sanitizer = a_sanitizer(key="s3cret-key\n")
+    sanitized = sanitizer.sanitize(config)
+
+    assert "s3cret" not in str(sanitized)
+    assert "czNjcmV0" not in str(sanitized)
+    assert sanitizer.restore(sanitized).items() >= config.items()
+
+
 def test_a_rotated_credential_takes_effect() -> None:
     sanitized = a_sanitizer(key="s3cret-key").sanitize({"Key": "s3cret-key"})
     assert a_sanitizer(key="another").restore(sanitized)["Key"] == "another"

@@ -6,8 +6,8 @@ import pytest
 
 from windrow.core.rng import Rng
 from windrow.nodedriver.ssh.access import WriteFile
-from windrow.plugin import files as module
-from windrow.plugin.files import LocalFiles
+from windrow.plugin import environment as module
+from windrow.plugin.environment import LocalFiles
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from windrow.plugin.line_writer import MAX_LINE, LineWriter
+from windrow.plugin.environment import MAX_LINE, LineWriter
 
 
 def told(*texts: str) -> bytes:

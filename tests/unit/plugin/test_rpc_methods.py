@@ -10,8 +10,7 @@ from windrow.core.json import dumps, loads
 from windrow.core.rng import Rng
 from windrow.nodedriver.options import OPTIONS
 from windrow.plugin.driver import Driver
-from windrow.plugin.files import LocalFiles
-from windrow.plugin.process_env import ProcessEnv
+from windrow.plugin.environment import LocalFiles, ProcessEnv
 from windrow.plugin.rpc_methods import EXTENSIONS, METHODS, RpcMethods
 from windrow.plugin.rpc_server import CallFailed
 from windrow.protocols import dockermachine as wire

@@ -58,17 +58,8 @@ class Connection:
 
     async def verify_identity(self, recorded: str) -> str:
         """The identity, which must be the recorded one where one is recorded. Raises InfrastructureUnknown."""
-        if recorded.startswith(CA_PREFIX):
-            found = self.fingerprint  # compare like with like, even if the credential may read more by now
-        else:
-            found = await self.identity()
-        return self._require_identity(recorded, found)
-
-    async def verify_fingerprint(self, recorded: str) -> str:
-        """As `verify_identity`, without a request: only the CA of the kubeconfig is compared."""
-        return self._require_identity(recorded, self.fingerprint)
-
-    def _require_identity(self, recorded: str, found: str) -> str:
+        # Compare like with like, even if the credential may read more by now.
+        found = self.fingerprint if recorded.startswith(CA_PREFIX) else await self.identity()
         if not recorded or found == recorded:
             return found
         if found.startswith(CA_PREFIX):

@@ -28,7 +28,7 @@ from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCred
 from windrow.machines.plugin.error_text import is_inconclusive, says_already_exists
 from windrow.machines.plugin.flags import plan_flags
 from windrow.machines.plugin.launcher import is_windrow_plugin
-from windrow.machines.plugin.ownership import SEEN_UID_KEY, exists, find_existence
+from windrow.machines.plugin.ownership import SEEN_UID_KEY, exists, find_vm_uid
 from windrow.machines.plugin.poller import StatusPoller
 from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError
 from windrow.machines.plugin.sanitizer import SecretSanitizer
@@ -146,15 +146,16 @@ class CreateOperation:
         machine = self.machine
         await self._save()
         try:
-            existence, _ = await find_existence(self.resolver, machine)
-            if existence == "not_queried" and (await poll(self.plugin, machine)).status.presence == "missing":
-                existence = "absent"
+            found = await find_vm_uid(self.resolver, machine)
+            is_absent = found == "" or (
+                found is None and (await poll(self.plugin, machine)).status.presence == "missing"
+            )
         except (DriverError, PluginError, InfrastructureUnknown) as error:
             log.info(
                 "cannot determine whether the refused Create left anything: %s", error, machine=machine.name
             )
             return
-        if existence == "absent":
+        if is_absent:
             machine.save(machine.config, create_started=False)
 
     async def _call_create(self, operation: PendingOperation, *, is_windrow: bool) -> None:
@@ -222,7 +223,7 @@ class CreateOperation:
         if await is_windrow_plugin(self.plugin):
             return ""
         try:
-            return (await find_existence(self.resolver, self.machine))[1]
+            return await find_vm_uid(self.resolver, self.machine) or ""
         except InfrastructureUnknown as error:
             log.info("its VM cannot be read, so its uid is unknown: %s", error, machine=self.machine.name)
             return ""

@@ -12,15 +12,14 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
-from windrow.core.clock import Clock
+from windrow.client.client import Client
 from windrow.core.json import dumps
 from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import KubeError
 from windrow.machines.harvester.connections import Connect, Connections, ReadKubeconfig
 from windrow.machines.port import HARVESTER, InfrastructureUnknown
-from windrow.nodedriver.vm.observe import find_object
 
 # (driver, "namespace:name") -> fields of the credential (`<driver>credentialConfig-<field>` in the Secret).
 ReadCredentialFields = Callable[[str, str], Awaitable[Mapping[str, str]]]
@@ -50,31 +49,20 @@ class ResolvedCredential:
 
 
 class CredentialResolver:
-    """Reads the credential Secret for each use, so that a rotated one takes effect at once.
-
-    With `connect` the identity of a Harvester is read once per connection; without, it follows from the kubeconfig's
-    CA.
-    """
+    """Reads the credential Secret for each use, so that a rotated one takes effect at once."""
 
     def __init__(
-        self,
-        read_kubeconfig: ReadKubeconfig,
-        read_fields: ReadCredentialFields,
-        connect: Connect | None,
-        clock: Clock,
+        self, read_kubeconfig: ReadKubeconfig, read_fields: ReadCredentialFields, connect: Connect
     ) -> None:
         self._read_fields = read_fields
-        self._can_query = connect is not None
-        self._connections = Connections(read_kubeconfig, connect or _no_transport)
+        self._connections = Connections(read_kubeconfig, connect)
         self._accounts: dict[str, tuple[Mapping[str, str], str]] = {}
 
     async def resolve(self, driver: str, credential: str, recorded: str = "") -> ResolvedCredential:
         """The credential, which must lead to the recorded Harvester. Raises InfrastructureUnknown."""
         if driver == HARVESTER:
             connection = await self._connections.get(credential)
-            identity = await (
-                connection.verify_identity if self._can_query else connection.verify_fingerprint
-            )(recorded)
+            identity = await connection.verify_identity(recorded)
             return _resolved_credential(driver, credential, {KUBECONFIG: connection.kubeconfig}, identity)
         try:
             fields = dict(await self._read_fields(driver, credential))
@@ -98,17 +86,13 @@ class CredentialResolver:
             cached = self._accounts[credential] = (fields, account_digest(driver, fields))
         return cached[1]
 
-    async def find_vm(
-        self, credential: str, name: str, namespace: str
-    ) -> Mapping[str, Any] | Literal["not_queried"] | None:
+    async def find_vm(self, credential: str, name: str, namespace: str) -> Mapping[str, Any] | None:
         """The VM by our own client. Raises InfrastructureUnknown."""
-        if not self._can_query:
-            return "not_queried"
         connection = await self._connections.get(credential)
-        found: Mapping[str, Any] | None = await connection.run(
-            find_object(VM.ref(name, namespace), "see whose VM it is")
-        )
-        return found
+        try:
+            return await Client(connection.transport).find(VM.ref(name, namespace))
+        except KubeError as error:
+            raise connection.translate_error(error) from error
 
     async def close(self) -> None:
         await self._connections.close()
@@ -136,8 +120,3 @@ def _env_name(driver: str, name: str) -> str:
     """`HARVESTER_KUBECONFIG_CONTENT`, as Rancher hands credentials to rancher-machine."""
     kebab = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return re.sub(r"[^A-Z0-9_]", "_", f"{driver}_{kebab}".upper())
-
-
-def _no_transport(client_config: Any) -> Any:
-    """The transport of a resolver that sends no requests."""
-    return None

@@ -37,7 +37,6 @@ class PluginLauncher:
     find_binary: FindBinary
     resolver: CredentialResolver
     env: Mapping[str, str]
-    argv: Sequence[str]
     timeouts: Timeouts
     queries: ConcurrencyLimit
     operations: ConcurrencyLimit
@@ -70,7 +69,6 @@ class PluginLauncher:
             self.get_binary(machine.driver),
             machine.driver,
             env={**self.env, **credential.env},
-            argv=self.argv,
             config=config,
             label=machine.name,
             secrets=[*credential.fields.values(), *secrets],

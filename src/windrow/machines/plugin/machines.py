@@ -62,16 +62,13 @@ T = TypeVar("T")
 
 log = with_values(logging.getLogger(__name__))
 
-__all__ = ["FindBinary", "PluginMachines", "PollIntervals"]
-
 
 class PluginMachines:
     """The port Machines over plugin binaries. `run()` is the owner's task; operations wait for it.
 
     `read_kubeconfig` returns the kubeconfig of a Harvester credential, `read_fields` the fields of any other driver's.
-    `state_dir` belongs to this host alone. `env` is the environment of plugins; `argv` are the arguments of the binary
-    (rancher-machine's dialect). With `connect` a Harvester's identity is read from its API, as the harvester adapter
-    does. For each credential at most `max_processes` plugins serve queries, as many run operations, four times as many
+    `connect` opens a transport to a Harvester, whose identity and VMs are read from its API, as the harvester adapter does.
+    `state_dir` belongs to this host alone. `env` is the environment of plugins. For each credential at most `max_processes` plugins serve queries, as many run operations, four times as many
     create machines, and one of our own stays open.
     """
 
@@ -85,8 +82,7 @@ class PluginMachines:
         rng: Rng,
         *,
         env: Mapping[str, str],
-        argv: Sequence[str] = (),
-        connect: Connect | None = None,
+        connect: Connect,
         store: StatusStore | None = None,
         max_processes: int = 8,
         intervals: PollIntervals | None = None,
@@ -96,9 +92,8 @@ class PluginMachines:
         self._host_id = f"{rng.uid()}@{state_dir}"
         self._launcher = PluginLauncher(
             find_binary,
-            CredentialResolver(read_kubeconfig, read_fields, connect, clock),
+            CredentialResolver(read_kubeconfig, read_fields, connect),
             {**env, HOST_ID_ENV: self._host_id},
-            tuple(argv),
             timeouts or Timeouts(),
             ConcurrencyLimit(max_processes),
             ConcurrencyLimit(max_processes),
@@ -176,8 +171,8 @@ class PluginMachines:
         if machine.was_created:
             return machine.config
         credential = await self._launcher.resolve(machine, config)
-        operation = machine.operation
-        if operation is None or not machine.has_operation("create"):
+        operation = machine.find_operation("create")
+        if operation is None:
             await self._wait_until_idle(machine)
             operation = self._start(
                 machine, PendingOperation("create"), lambda own: self._create(machine, spec, credential, own)
@@ -194,12 +189,13 @@ class PluginMachines:
         await self._running.wait()
         machine = self._tracked(config)
         credential = await self._launcher.resolve(machine, config)
-        operation = machine.operation
-        if operation is None or operation.wanted != wanted.value or not machine.has_operation("power"):
+        operation = machine.find_operation("power", wanted.value)
+        if operation is None:
             await self._wait_until_idle(machine)
-            own = PendingOperation("power", wanted.value)
             operation = self._start(
-                machine, own, lambda own: self._operations.power(machine, wanted, credential, own)
+                machine,
+                PendingOperation("power", wanted.value),
+                lambda own: self._operations.power(machine, wanted, credential, own),
             )
         await operation.wait_accepted(self._intervals.other_accept_s)
         return config
@@ -226,9 +222,9 @@ class PluginMachines:
         await self._running.wait()
         machine = self._tracked(config)
         credential = await self._launcher.resolve(machine, config)
-        operation = machine.operation
-        if operation is None or not machine.has_operation("remove"):
-            previous = operation
+        operation = machine.find_operation("remove")
+        if operation is None:
+            previous = machine.operation
             operation = self._start(
                 machine,
                 PendingOperation("remove"),
@@ -252,7 +248,7 @@ class PluginMachines:
             machine = self._poller.machines[uid] = load_tracked_machine(self._state_dir, config)
             machine.create_uncertain = machine.create_uncertain and not self._poller.store.was_removed(uid)
             if machine.was_created and self._poller.store.get(uid) is None:
-                self._poller.put_unknown(machine, "it has not been looked at yet")
+                self._poller.put_unknown(machine, "its driver was not polled yet")
             self._start_polling(machine)
         elif config.get("WindrowVMUID") and not machine.was_created:
             machine.config = config
@@ -260,7 +256,7 @@ class PluginMachines:
 
     def _start_polling(self, machine: TrackedMachine) -> None:
         if self._group is not None and machine.poll_task is None:
-            name = f"look after {machine.name}"
+            name = f"poll {machine.name}"
             machine.poll_task = self._group.create_task(self._poller.poll_until_removed(machine), name=name)
 
     async def _check(self, spec: MachineSpec) -> None:
@@ -328,8 +324,8 @@ class PluginMachines:
 
         A Create of our own plugin that was accepted only waits for an address; it is cancelled.
         """
-        operation = machine.operation
-        if operation is None or operation.task is None or not machine.has_operation():
+        operation = machine.find_operation()
+        if operation is None or operation.task is None:
             return
         if operation.verb == "create" and operation.is_resolved and await is_windrow_plugin(machine.plugin):
             operation.task.cancel()
@@ -350,7 +346,6 @@ class PluginMachines:
         except Exception as error:  # reported to the caller; other machines are not affected
             self._on_failure(machine, operation, error)
         finally:
-            operation.finished.set()
             # For an operation that was cancelled before it was accepted.
             operation.fail(
                 InfrastructureUnknown(

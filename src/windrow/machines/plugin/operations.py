@@ -145,7 +145,7 @@ def _with_volumes(machine: TrackedMachine, volumes: frozenset[str], *, is_windro
 async def _cancel(machine: TrackedMachine, operation: PendingOperation | None) -> None:
     """Cancel the machine's operation. A running Create of a foreign driver is awaited instead: cancelled in the middle
     it could leave something unrecorded."""
-    if operation is None or operation.task is None or operation.finished.is_set():
+    if operation is None or operation.task is None or not operation.is_running:
         return
     if operation.verb != "create" or machine.plugin is None or await is_windrow_plugin(machine.plugin):
         operation.task.cancel()

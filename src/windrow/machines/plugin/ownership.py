@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from windrow.harvester.identity import is_owned_by
 from windrow.harvester.names import MACHINE_UID
@@ -37,28 +37,24 @@ from windrow.nodedriver.vm.ownership import owner_of, ownership_unknown
 SEEN_UID_KEY = "WindrowSeenUID"
 _DEFINITE_STATES = frozenset({"starting", "running", "stopping", "stopped"})
 
-Existence = Literal["exists", "absent", "not_queried"]
 
-
-async def find_existence(resolver: CredentialResolver, machine: TrackedMachine) -> tuple[Existence, str]:
-    """Whether the machine's VM exists on Harvester, and its uid. Raises InfrastructureUnknown, also for a VM whose
-    owner cannot be determined."""
+async def find_vm_uid(resolver: CredentialResolver, machine: TrackedMachine) -> str | None:
+    """The uid of the machine's VM on Harvester, "" for none; None for a machine elsewhere. Raises InfrastructureUnknown,
+    also for a VM whose owner cannot be determined."""
     if machine.driver != HARVESTER:
-        return "not_queried", ""
+        return None
     configuration = load_driver_config(machine.config)
     raw_vm = await resolver.find_vm(
         machine.credential, configuration.machine_name, configuration.vm_namespace
     )
-    if raw_vm == "not_queried":
-        return "not_queried", ""
     if raw_vm is None or (owner := _find_owner(machine, configuration, raw_vm)) == "another":
-        return "absent", ""
+        return ""
     if owner == "unknown":
         problem = ownership_unknown(
             configuration if configuration.vm_uid == uid_of(raw_vm) else _without_owner(configuration), raw_vm
         )
         raise InfrastructureUnknown(problem.message, problem.hint)
-    return "exists", uid_of(raw_vm)
+    return uid_of(raw_vm)
 
 
 def _find_owner(machine: TrackedMachine, configuration: Configuration, raw_vm: Mapping[str, Any]) -> str:
@@ -85,9 +81,9 @@ async def exists(
 ) -> bool:
     """Whether there is something to remove or adopt, by a plugin that has the machine's config. False proves that
     there is nothing. Raises InfrastructureUnknown where that cannot be determined, and DriverError."""
-    existence, _ = await find_existence(resolver, machine)
-    if existence != "not_queried":
-        return existence == "exists"
+    vm_uid = await find_vm_uid(resolver, machine)
+    if vm_uid is not None:
+        return bool(vm_uid)
     if credential.is_for_account(machine.account) and not machine.create_uncertain:
         return True  # the driver has the id
     try:
@@ -96,8 +92,6 @@ async def exists(
         if machine.create_uncertain:
             raise state_lost(machine) from None
         raise
-    if machine.create_uncertain and machine.driver == HARVESTER:
-        return status.presence != "missing"  # it finds machines by name
     if machine.create_uncertain and status.state not in _DEFINITE_STATES:
         raise state_lost(machine)
     if status.presence == "missing":

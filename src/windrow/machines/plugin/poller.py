@@ -100,7 +100,11 @@ class StatusPoller:
         if not result.is_windrow:
             previous, now = self.store.get(machine.uid), self._clock.now()
             status = correct_state(
-                previous, status, now, creating=machine.has_operation("create"), last_error=machine.last_error
+                previous,
+                status,
+                now,
+                creating=machine.find_operation("create") is not None,
+                last_error=machine.last_error,
             )
         if status.presence == "missing" and machine.account_differs:
             return self.put_unknown(machine, str(account_changed(machine)))
@@ -108,12 +112,12 @@ class StatusPoller:
             return self.put_unknown(
                 machine, str(state_lost(machine))
             )  # the driver may have no id to search for
-        if status.presence == "missing" and machine.has_operation("remove"):
+        if status.presence == "missing" and machine.find_operation("remove"):
             return None  # the driver is still removing what belongs to it
         if status.presence == "missing" and not (machine.was_created or machine.removal_requested):
             return self.store.put(machine.uid, None)
         self.store.update(status, self._clock.now())
-        if status.presence == "missing" and machine.removal_requested and not machine.has_operation():
+        if status.presence == "missing" and machine.removal_requested and not machine.find_operation():
             self._untrack(machine)
         return None
 

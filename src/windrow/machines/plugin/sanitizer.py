@@ -72,57 +72,53 @@ class SecretSanitizer:
     def _sanitize_text(self, text: str) -> str:
         if text == str(self.user_data_path):
             return ""
-        text = self._without_document(text)
-        for field, value in self.credential.items():
-            if not value:
-                continue
-            if text in (value, value.strip()):
-                return _placeholder(field)
-            if text == encode_base64(value):
-                return _placeholder(field, encoded=True)
-            if len(value) >= _MIN_SUBSTRING:
-                text = text.replace(value, _placeholder(field))
-        return text
+        for form, placeholder in self._forms:
+            if form and (text == form or len(form) >= _MIN_SUBSTRING):
+                text = text.replace(form, placeholder)
+        return _UNRESTORABLE_DOCUMENT if self._holds_document(text) else text
 
     def _restore_text(self, text: str) -> str:
-        if "${windrow:" not in text:
-            return text
-        for form, placeholder in self._document_forms:
-            text = text.replace(placeholder, form)
-        for field, secret in self.credential.items():
-            text = text.replace(_placeholder(field, encoded=True), encode_base64(secret))
-            text = text.replace(_placeholder(field), secret)
+        if "${windrow:" in text:
+            for form, placeholder in self._forms:
+                text = text.replace(placeholder, form)
         return text
 
-    def _without_document(self, text: str) -> str:
-        for form, placeholder in self._document_forms:
-            text = text.replace(form, placeholder)
-        return _UNRESTORABLE_DOCUMENT if self._document_forms and self._holds_document(text) else text
+    @property
+    def _document(self) -> str:
+        """The document without the spaces around it; "" where it is too short to hold a secret."""
+        stripped = self.document.strip()
+        return stripped if len(stripped) >= _MIN_DOCUMENT else ""
 
     def _holds_document(self, text: str) -> bool:
         """Whether the text holds the document in a form that cannot be restored: within other base64, or gzipped."""
-        document, joined = self.document.strip(), "".join(text.split())
-        if joined.startswith(_GZIP_BASE64) and document.encode() in _gunzip(joined):
+        if not self._document:
+            return False
+        joined = "".join(text.split())
+        if joined.startswith(_GZIP_BASE64) and self._document.encode() in _gunzip(joined):
             return True
-        return any(form in joined for form in base64_forms(document))
+        return any(form in joined for form in base64_forms(self._document))
 
     @cached_property
-    def _document_forms(self) -> Sequence[tuple[str, str]]:
-        """The forms of the document that can be restored, each with its placeholder; the longest first."""
-        stripped = self.document.strip()
-        if len(stripped) < _MIN_DOCUMENT:
-            return ()
+    def _forms(self) -> Sequence[tuple[str, str]]:
+        """The forms of each secret that can be restored, each with its placeholder; the longest first."""
         forms = []
-        for name, document in (("trimmed", stripped), ("whole", self.document)):
+        documents = (("trimmed", self._document), ("whole", self.document)) if self._document else ()
+        for name, document in documents:
             encoded = encode_base64(document)
-            for how, form in (
-                ("bare", encoded.rstrip("=")),
-                ("base64", encoded),
-                ("json", dumps(document).decode()[1:-1]),
-                ("text", document),
-            ):
-                forms.append((form, f"${{windrow:document:{name}:{how}}}"))
-        return sorted(forms, key=lambda each: len(each[0]), reverse=True)
+            forms += [
+                (encoded.rstrip("="), f"document:{name}:bare"),
+                (encoded, f"document:{name}:base64"),
+                (dumps(document).decode()[1:-1], f"document:{name}:json"),
+                (document, f"document:{name}:text"),
+            ]
+        for field, value in self.credential.items():
+            forms += [
+                (encode_base64(value), f"credential:base64:{field}"),
+                (value, f"credential:{field}"),
+                (value.strip(), f"credential:trimmed:{field}"),
+            ]
+        named = [(form, f"${{windrow:{name}}}") for form, name in forms]
+        return sorted(named, key=lambda each: len(each[0]), reverse=True)
 
 
 _UNRESTORABLE_DOCUMENT = "${windrow:document:lost}"
@@ -134,10 +130,6 @@ def _gunzip(text: str) -> bytes:
         return zlib.decompressobj(31).decompress(base64.b64decode(text), _UNPACK_LIMIT)
     except (zlib.error, binascii.Error, ValueError):
         return b""
-
-
-def _placeholder(field: str, *, encoded: bool = False) -> str:
-    return f"${{windrow:credential:{'base64:' if encoded else ''}{field}}}"
 
 
 def _map_strings(value: Any, change: Callable[[str], str]) -> Any:

@@ -8,7 +8,6 @@ of its own.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -40,16 +39,11 @@ class _PooledPlugin:
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     foreign_binary: Path | None = None  # a foreign plugin: it cannot be given another machine's config
 
-    async def close(self) -> None:
+    async def close(self, error: BaseException | None = None) -> None:
+        """Close the plugin; at once because of an `error`."""
         stack, self.stack = self.stack, AsyncExitStack()
         self.plugin = None
-        await stack.aclose()
-
-    async def abort(self) -> None:
-        """Close it at once, because of the exception that is being handled."""
-        stack, self.stack = self.stack, AsyncExitStack()
-        self.plugin = None
-        await stack.__aexit__(*sys.exc_info())
+        await stack.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
 
 class StatusPluginPool:
@@ -106,11 +100,10 @@ class StatusPluginPool:
             return await poll(plugin, machine)
         except DriverError:
             raise
-        except PluginError:
-            await pooled.abort()
-            return None
-        except BaseException:
-            await pooled.abort()
+        except BaseException as error:
+            await pooled.close(error)
+            if isinstance(error, PluginError):
+                return None
             raise
 
     async def _open(

@@ -43,39 +43,33 @@ class PendingOperation:
     def __init__(self, verb: Literal["create", "power", "remove"], wanted: str = "") -> None:
         self.verb, self.wanted = verb, wanted
         self.task: asyncio.Task[None] | None = None
-        self.finished = asyncio.Event()
-        self._resolved = asyncio.Event()
-        self._config: DriverConfig = {}
-        self._error: Exception | None = None
+        self._accepted: asyncio.Future[DriverConfig] = asyncio.get_running_loop().create_future()
 
     @property
     def is_resolved(self) -> bool:
-        return self._resolved.is_set()
+        return self._accepted.done()
+
+    @property
+    def is_running(self) -> bool:
+        return self.task is not None and not self.task.done()
 
     def accept(self, config: DriverConfig) -> None:
         """The infrastructure shows the result; the caller stops waiting."""
         if not self.is_resolved:
-            self._config = config
-            self._resolved.set()
+            self._accepted.set_result(config)
 
     def fail(self, error: Exception) -> bool:
         """It failed before it was accepted; False where it was accepted before."""
         if self.is_resolved:
             return False
-        self._error = error
-        self._resolved.set()
+        self._accepted.set_exception(error)
+        self._accepted.exception()  # its caller may have stopped waiting
         return True
 
     async def wait_accepted(self, timeout_s: float) -> DriverConfig | None:
         """The config given to `accept`; None after a time-out. Raises the error given to `fail`."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._resolved.wait()
-        except TimeoutError:
-            return None
-        if self._error is not None:
-            raise self._error
-        return self._config
+        await asyncio.wait({self._accepted}, timeout=timeout_s)
+        return self._accepted.result() if self.is_resolved else None
 
 
 @dataclass(slots=True)
@@ -108,12 +102,15 @@ class TrackedMachine:
         """The uid of the VM, synthetic where the driver reports none."""
         return str(self.config.get("WindrowVMUID") or synthetic_uid(self.driver, self.uid))
 
-    def has_operation(self, verb: str = "") -> bool:
-        """Whether it has an operation, or one with this verb."""
+    def find_operation(self, verb: str = "", wanted: str = "") -> PendingOperation | None:
+        """Its running operation, if it is one of this verb and with this wish."""
+        operation = self.operation
+        if operation is None or not operation.is_running:
+            return None
         return (
-            self.operation is not None
-            and not self.operation.finished.is_set()
-            and verb in ("", self.operation.verb)
+            operation
+            if (verb or operation.verb, wanted or operation.wanted) == (operation.verb, operation.wanted)
+            else None
         )
 
     @property

@@ -121,6 +121,12 @@ class ChildProcess:
         """Send SIGKILL to the process group. May be repeated."""
         self._signal(signal.SIGKILL)
 
+    async def wait_exited(self, within_s: float) -> None:
+        """Return when the process has ended, or after that time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self.exited.wait()
+
     async def kill_and_wait(self) -> None:
         """Kill the process group, and return once the process has ended, also when cancelled meanwhile."""
         self.kill()

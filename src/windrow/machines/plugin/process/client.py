@@ -16,13 +16,14 @@ import ipaddress
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from windrow.core.errors import UserError
 from windrow.core.json import NotJson, loads
+from windrow.core.wait import Stopped, run_until
 from windrow.machines.plugin.process.child import CUT_MARK, ChildProcess
 from windrow.machines.plugin.process.redaction import Redactor
 from windrow.machines.plugin.process.rpc_connection import ConnectionLost, RpcConnection
@@ -95,11 +96,6 @@ class DriverError(Exception):
     def __init__(self, method: str, text: str) -> None:
         super().__init__(text)
         self.method, self.text = method, text
-
-    @property
-    def is_unknown_call(self) -> bool:
-        """Whether the plugin does not have the method."""
-        return self.text.startswith(("rpc: can't find method", "rpc: can't find service"))
 
 
 class Plugin:
@@ -184,8 +180,7 @@ class Plugin:
 
     async def _connection_error(self, method: str, reason: str) -> PluginError:
         """The error for a lost connection, with the exit code where the process has ended."""
-        async with _no_longer_than(_EXIT_GRACE_S):
-            await self._process.exited.wait()
+        await self._process.wait_exited(_EXIT_GRACE_S)
         exit_text = (
             f" (it ended with {_exit_text(self._process.code)})" if self._process.code is not None else ""
         )
@@ -296,18 +291,13 @@ async def _read_address_line(
     process: ChildProcess, output: _PluginOutput, timeouts: Timeouts
 ) -> tuple[str, int]:
     """The address in the first line that the plugin prints."""
-    printed = asyncio.ensure_future(output.address_printed.wait())
-    ended = asyncio.ensure_future(process.out_ended.wait())
-    try:
-        await asyncio.wait({printed, ended}, timeout=timeouts.address, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        printed.cancel()
-        ended.cancel()
+    with suppress(TimeoutError, Stopped):
+        async with asyncio.timeout(timeouts.address):
+            await run_until(output.address_printed.wait(), process.out_ended.wait())
     if output.address_printed.is_set():
         return _parse_address(output.address, output)
     if process.out_ended.is_set():
-        async with _no_longer_than(_EXIT_GRACE_S):
-            await process.exited.wait()
+        await process.wait_exited(_EXIT_GRACE_S)
         reason = f"ended with {_exit_text(process.code)}" if process.code is not None else "closed its output"
         raise PluginUnusable(
             f"{output.name} {reason} before it printed its address{output.last_lines()}", _REINSTALL_HINT
@@ -348,23 +338,13 @@ async def _connect(address: tuple[str, int], output: _PluginOutput, timeouts: Ti
 
 async def _shut_down(plugin: Plugin, process: ChildProcess, timeouts: Timeouts) -> None:
     """Shut the plugin down: Close, then SIGTERM; the caller kills what is left."""
-    async with _no_longer_than(timeouts.close):
-        await plugin.close()
-        await process.exited.wait()
-    if process.exited.is_set():
-        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeouts.close):
+            await plugin.close()
+            await process.exited.wait()
+            return
     process.terminate()
-    async with _no_longer_than(timeouts.term):
-        await process.exited.wait()
-
-
-@asynccontextmanager
-async def _no_longer_than(seconds: float) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        return
+    await process.wait_exited(timeouts.term)
 
 
 def _exit_text(code: int | None) -> str:
