@@ -16,7 +16,6 @@ from typing import Any
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.port import Change
 from windrow.emulator import kinds
-from windrow.emulator.load_balancers import names as balancer_names
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import (
     Raw,
@@ -203,7 +202,7 @@ def _balancer_status(before: Raw, after: Raw) -> Iterator[str]:
 
 
 def _refusal(raw: Raw) -> str:
-    found: Any = find_condition(nested(raw, "status", "conditions"), balancer_names.READY)
+    found: Any = find_condition(nested(raw, "status", "conditions"), "Ready")
     return found.message if found is not None and found.status == "False" else ""
 
 

@@ -711,21 +711,6 @@ def has_second(asked: str) -> Callable[[Raw | None], bool]:
     return lambda vmi: asked in nested(vmi, "status", "interfaces", 0, "ipAddresses", default=[])[1:]
 
 
-def test_the_expected_mapping_has_networks_that_all_machines_have_on_one_interface():
-    async def story():
-        async with a_harvester() as harvester:
-            for name in ("mine-1", "mine-2"):
-                await boot(harvester, name=name, labels=GUEST)
-            room = harvester.load_balancers
-            before = [room.nad_mapping("default", cluster) for cluster in ("mine", "other")]
-            harvester.silence_agent("default", "mine-1", 60)
-            await harvester.clock.sleep(15)
-            return [*before, room.nad_mapping("default", "mine")]
-
-    # Without an agent the interface's Linux name is unknown, and the network is not common to all.
-    assert run_driven(story()) == ['{"default/vlan50":"enp1s0"}', "", ""]
-
-
 def test_dhcp_addresses_come_from_the_machines_network_and_never_twice():
     async def story():
         async with a_guest() as guest:

@@ -46,7 +46,9 @@ class AdminClient:
         except AlreadyExists:
             return await self.get(ref_of(kind, raw))
 
-    async def mutate(self, ref: ObjectRef, edit: Callable[[Raw], None], subresource: str = "") -> Raw | None:
+    async def mutate(
+        self, ref: ObjectRef, edit: Callable[[Raw], object], subresource: str = ""
+    ) -> Raw | None:
         """Read, `edit` a copy, update if changed; retried on conflict. None when the object does not exist."""
         last: KubeError = Conflict("never tried")
         for _ in range(MAX_ATTEMPTS):

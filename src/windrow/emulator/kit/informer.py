@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key, key_of
@@ -12,6 +12,8 @@ from windrow.kubernetes.errors import Expired, error_from_status
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import WatchEvent
 from windrow.kubernetes.resources import ApiResource
+
+WATCH_TIMEOUT_S = 3600
 
 EventHandler = Callable[[Raw], None]  # gets the new object, or the last state of a deleted one
 
@@ -110,3 +112,12 @@ class Informer(Mapping[Key, Raw]):
     def _notify(self, raw: Raw) -> None:
         for listener in self._handlers:
             listener(raw)
+
+
+async def start_informers(group: asyncio.TaskGroup, informers: Iterable[Informer]) -> None:
+    """Run the informers in `group`; return once all have synced."""
+    started = list(informers)
+    for informer in started:
+        group.create_task(informer.run())
+    for informer in started:
+        await informer.has_synced.wait()

@@ -1,6 +1,6 @@
 """LoadBalancer controller: allocates an address, creates the Service of VM load balancers, releases both.
 
-One reconcile reads once and executes every step that it can; the Ready condition tells the rest (reference 02 §4.3).
+One reconcile reads once and executes every step that it can; the Ready condition has the reason for the rest (reference 02 §4.3).
 Status is written by ordinary updates, for the kind has no status subresource, and only when it differs.
 """
 
@@ -11,6 +11,7 @@ from datetime import datetime
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.edits import add_finalizers, remove_finalizer
 from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.kit.step_timers import StepTimers
 from windrow.emulator.load_balancers import names
@@ -26,6 +27,7 @@ from windrow.emulator.load_balancers.readiness import (
     set_ready,
 )
 from windrow.emulator.load_balancers.release import Release
+from windrow.emulator.load_balancers.services import REQUEST_DHCP
 from windrow.emulator.load_balancers.validation import is_for_cluster
 from windrow.emulator.load_balancers.vm_frontends import VmFrontends
 from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, nested, uid_of
@@ -66,7 +68,7 @@ class LoadBalancerController:
         if due := self._timers.due(uid_of(balancer), SEEN, self._delays.balancer_controller):
             return due
         if names.BALANCER_FINALIZER not in finalizers_of(balancer):
-            await self._client.mutate(_ref(balancer), _add_finalizer)
+            await self._client.mutate(_ref(balancer), add_finalizers(names.BALANCER_FINALIZER))
         if self._wants_address(balancer) and (
             due := self._timers.due(uid_of(balancer), ADDRESS, self._delays.balancer_address)
         ):
@@ -82,20 +84,16 @@ class LoadBalancerController:
                 await self._frontends.ensure({**balancer, "status": status}, status)
         except NotReady as error:
             await self._update_status(balancer, status, "False", str(error))
-            return self._retry_at(balancer, error)
+            match error:
+                case RetrySoon():
+                    return self._clock.after(self._delays.balancer_retry)
+                case AwaitChange():
+                    return None
+                case _:
+                    return self._backoff.next(key_of(balancer))
         self._backoff.forget(key_of(balancer))
         await self._update_status(balancer, status, "True", "")
         return None
-
-    def _retry_at(self, balancer: Raw, error: NotReady) -> datetime | None:
-        """When to retry, by the kind of the failure."""
-        match error:
-            case RetrySoon():
-                return self._clock.after(self._delays.balancer_retry)
-            case AwaitChange():
-                return None
-            case _:
-                return self._backoff.next(key_of(balancer))
 
     async def _update_status(self, balancer: Raw, status: Raw, truth: str, message: str) -> None:
         """Write the controller's fields. The address of a guest cluster's LoadBalancer is written by its cloud provider."""
@@ -121,13 +119,13 @@ class LoadBalancerController:
 
     def _wants_address(self, balancer: Raw) -> bool:
         if nested(balancer, "spec", "ipam") == "dhcp":
-            return bool(nested(balancer, "status", "allocatedAddress", "ip") != names.REQUEST_DHCP)
+            return bool(nested(balancer, "status", "allocatedAddress", "ip") != REQUEST_DHCP)
         return not nested(balancer, "status", "allocatedAddress", "ipPool")
 
     async def _ensure_address(self, balancer: Raw, status: Raw) -> None:
         if nested(balancer, "spec", "ipam") == "dhcp":
             if self._wants_address(balancer):
-                status["allocatedAddress"] = {"ip": names.REQUEST_DHCP}
+                status["allocatedAddress"] = {"ip": REQUEST_DHCP}
             return
         held = nested(balancer, "status", "allocatedAddress", "ipPool", default="")
         requested = nested(balancer, "spec", "ipPool", default="")
@@ -188,7 +186,7 @@ class LoadBalancerController:
                 return self._backoff.next(key_of(balancer))
         if not is_for_cluster(balancer):
             await self._frontends.remove(balancer)
-        await self._client.mutate(_ref(balancer), _remove_finalizer)
+        await self._client.mutate(_ref(balancer), remove_finalizer(names.BALANCER_FINALIZER))
         self._timers.forget(uid_of(balancer))
         self._backoff.forget(key_of(balancer))
         return None
@@ -200,12 +198,3 @@ def _ref(balancer: Raw) -> ObjectRef:
 
 def _holder(balancer: Raw) -> str:
     return "/".join(key_of(balancer))
-
-
-def _add_finalizer(raw: Raw) -> None:
-    if names.BALANCER_FINALIZER not in finalizers_of(raw):
-        raw["metadata"]["finalizers"] = [*finalizers_of(raw), names.BALANCER_FINALIZER]
-
-
-def _remove_finalizer(raw: Raw) -> None:
-    raw["metadata"]["finalizers"] = [one for one in finalizers_of(raw) if one != names.BALANCER_FINALIZER]

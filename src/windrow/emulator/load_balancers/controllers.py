@@ -11,23 +11,21 @@ from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.host.networks import Vlans
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.controller import Controller, Reconcile
-from windrow.emulator.kit.informer import Informer
+from windrow.emulator.kit.informer import WATCH_TIMEOUT_S, Informer, start_informers
 from windrow.emulator.kit.listers import Listers, key_of
 from windrow.emulator.kit.network import Network
+from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.controller import LoadBalancerController
-from windrow.emulator.load_balancers.guest_clusters import GuestClusterCleanup, render_nad_mapping
 from windrow.emulator.load_balancers.host_vip import HostVip
 from windrow.emulator.load_balancers.ip_pools.controller import IPPoolController
 from windrow.emulator.load_balancers.probes import Probes
 from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, service_of
-from windrow.emulator.load_balancers.validation import is_for_cluster
+from windrow.emulator.load_balancers.validation import is_being_removed, is_for_cluster, is_guest_of
 from windrow.emulator.load_balancers.vm_frontends import VmFrontends, selects
 from windrow.emulator.load_balancers.webhooks import LoadBalancerWebhooks
-from windrow.kubernetes.objects import Raw, labels_of, namespace_of, nested
+from windrow.kubernetes.objects import Raw, is_deleting, labels_of, namespace_of, nested
 from windrow.kubernetes.resources import SERVICE
-
-WATCH_TIMEOUT_S = 3600
 
 
 class LoadBalancerControllers:
@@ -46,10 +44,9 @@ class LoadBalancerControllers:
         log: Callable[[str], None],
     ) -> None:
         release = Release.of(version)
-        self._instances = instances
+        self._client = client
         self.admit: AdmissionHook = LoadBalancerWebhooks(client, listers, release).admit
         self.deletes_with_guest_cluster = release.deletes_with_guest_cluster
-        self.on_vm_removed = GuestClusterCleanup(client, release).on_vm_removed
         self._informers = {
             "balancers": Informer(client, kinds.LOAD_BALANCER, WATCH_TIMEOUT_S),
             "pools": Informer(client, kinds.IP_POOL, WATCH_TIMEOUT_S),
@@ -78,16 +75,27 @@ class LoadBalancerControllers:
     async def run(self) -> None:
         """Run informers and controllers until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for informer in self._informers.values():
-                tasks.create_task(informer.run())
-            for informer in self._informers.values():
-                await informer.has_synced.wait()
+            await start_informers(tasks, self._informers.values())
             for controller in self._controllers.values():
                 tasks.create_task(controller.run(), name=f"controller {controller.name}")
 
-    def nad_mapping(self, namespace: str, cluster: str) -> str:
-        """The expected value of the guest cluster's ConfigMap harvester-nad-mapping."""
-        return render_nad_mapping(self._instances.values(), namespace, cluster)
+    async def on_vm_removed(self, vm: Raw) -> None:
+        """Delete the LoadBalancers of the VM's guest cluster if the whole cluster is removed (reference 02 §4.8). May be
+        repeated."""
+        cluster = labels_of(vm).get(names.MACHINE_CLUSTER, "")
+        if not (
+            self.deletes_with_guest_cluster and cluster and is_guest_of(vm, cluster) and is_being_removed(vm)
+        ):
+            return
+        found = await self._client.list(kinds.LOAD_BALANCER)
+        for balancer in found:
+            if (
+                namespace_of(balancer) == namespace_of(vm)
+                and labels_of(balancer).get(names.BALANCER_CLUSTER) == cluster
+                and is_for_cluster(balancer)
+                and not is_deleting(balancer)
+            ):
+                await self._client.delete(kinds.LOAD_BALANCER, balancer)
 
     def _register_handlers(self, instances: Informer, probes: Probes) -> None:
         """Which change of one kind queues another. An IPPool's change queues none: LoadBalancers without a pool retry."""

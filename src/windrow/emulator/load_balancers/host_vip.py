@@ -5,7 +5,6 @@ DHCP leases come from the management network of the hosts.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from windrow.emulator.load_balancers.services import (
     DUMMY_ADDRESS,
     REQUEST_DHCP,
     Backend,
+    hardware_address,
     ready_backends,
     render_ingress,
     requested_addresses,
@@ -29,7 +29,7 @@ from windrow.emulator.load_balancers.services import (
 )
 from windrow.emulator.load_balancers.virtual_listeners import ProxyHandler, SocketAddress, VirtualListeners
 from windrow.kubernetes.objects import Raw, nested, uid_of
-from windrow.kubernetes.resources import SERVICE
+from windrow.kubernetes.resources import SERVICE, ref_of
 
 MANAGEMENT: Vlan = ("mgmt", 0)
 MANAGEMENT_LAN = Lan("192.168.100.0/24")
@@ -42,11 +42,6 @@ class Announcement:
     uid: str
     requested: str
     address: str
-
-
-def hardware_address(uid: str) -> str:
-    """A locally administered MAC address derived from the Service's uid."""
-    return ":".join(["02", *(f"{byte:02x}" for byte in hashlib.sha256(uid.encode()).digest()[:5])])
 
 
 class HostVip:
@@ -71,9 +66,7 @@ class HostVip:
         self._listeners = VirtualListeners(network, log)
         self._timers = StepTimers(clock)
         self._announced: dict[Key, Announcement] = {}
-        self._services_by_backend: dict[SocketAddress, set[Key]] = defaultdict(
-            set
-        )  # Services with this backend
+        self._services_by_backend: dict[SocketAddress, set[Key]] = defaultdict(set)
         self.on_change: Callable[[Key], None] = lambda key: None
         network.on_change(self._on_listener)
         self._management = DhcpServer(MANAGEMENT_LAN)
@@ -90,14 +83,10 @@ class HostVip:
         if service is None or not requested:
             return None
         if held is None:
-            step, takes = (
-                ("dhcp", self._delays.vip_dhcp)
-                if requested == REQUEST_DHCP
-                else (requested, self._delays.vip)
-            )
-            if due := self._timers.due(uid_of(service), step, takes):
+            takes = self._delays.vip_dhcp if requested == REQUEST_DHCP else self._delays.vip
+            if due := self._timers.due(uid_of(service), requested, takes):
                 return due
-            self._timers.restart(uid_of(service), step)
+            self._timers.restart(uid_of(service), requested)
             held = self._announce(service, requested)
             if held is None:
                 return self._clock.after(takes)
@@ -105,10 +94,6 @@ class HostVip:
         await self._write_status(service, held)
         self._listen(key, service, held)
         return None
-
-    def announced(self) -> dict[Key, str]:
-        """The announced address of each Service."""
-        return {key: one.address for key, one in self._announced.items()}
 
     def _announce(self, service: Raw, requested: str) -> Announcement | None:
         uid = uid_of(service)
@@ -135,8 +120,7 @@ class HostVip:
             if uid_of(raw) == held.uid:
                 raw.setdefault("status", {})["loadBalancer"] = {"ingress": ingress}
 
-        metadata = service["metadata"]
-        await self._client.mutate(SERVICE.ref(metadata["name"], metadata["namespace"]), edit, "status")
+        await self._client.mutate(ref_of(SERVICE, service), edit, "status")
 
     def _listen(self, key: Key, service: Raw, held: Announcement) -> None:
         """Listen where a machine listens: an address without a backend refuses connections."""

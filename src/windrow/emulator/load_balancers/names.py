@@ -26,9 +26,8 @@ VLAN = f"{_GROUP}/vid"
 GLOBAL_POOL = f"{_GROUP}/global-ip-pool"
 RELEASE_MANUALLY = f"{_GROUP}/manuallyReleaseIP"
 
-# On the Service and EndpointSlice behind a LoadBalancer of VMs.
+# On the Service and EndpointSlice of a LoadBalancer of VMs.
 SERVICE_OF_BALANCER = f"{_GROUP}/servicelb"
-SERVICE_NAME = "kubernetes.io/service-name"
 
 BALANCER_FINALIZER = "wrangler.cattle.io/harvester-lb-controller"
 POOL_FINALIZER = "wrangler.cattle.io/harvester-ipam-controller"
@@ -36,6 +35,4 @@ POOL_FINALIZER = "wrangler.cattle.io/harvester-ipam-controller"
 VALIDATOR = "validator.harvester-system.harvester-load-balancer-webhook"
 MUTATOR = "mutator.harvester-system.harvester-load-balancer-webhook"
 
-READY = "Ready"
 ANY = "*"
-REQUEST_DHCP = "0.0.0.0"

@@ -42,22 +42,17 @@ class Probe:
 
     check: HealthCheck
     next_at: datetime
-    successes: int = 0
-    failures: int = 0
+    answered: bool = False  # the last result
+    streak: int = 0  # results equal to the last one since a threshold was reached
 
     def record(self, answered: bool) -> bool | None:
         """Record one result; healthy or unhealthy when a threshold is reached, else None."""
-        if answered:
-            self.failures, self.successes = 0, self.successes + 1
-            if self.successes >= self.check.successes:
-                self.successes = 0
-                return True
+        self.streak = self.streak + 1 if answered == self.answered else 1
+        self.answered = answered
+        if self.streak < (self.check.successes if answered else self.check.failures):
             return None
-        self.successes, self.failures = 0, self.failures + 1
-        if self.failures >= self.check.failures:
-            self.failures = 0
-            return False
-        return None
+        self.streak = 0
+        return answered
 
 
 class Probes:

@@ -7,7 +7,6 @@ from datetime import datetime
 from windrow.core.clock import format_time
 from windrow.emulator.delays import ScaledClock
 from windrow.emulator.kit.listers import Key
-from windrow.emulator.load_balancers import names
 from windrow.kubernetes.objects import Raw
 
 FIRST_RETRY_S = 0.005
@@ -49,17 +48,11 @@ class Backoff:
 
 
 def set_ready(raw: Raw, state: str, message: str, now: datetime) -> None:
-    """Write it into the object's status; `lastUpdateTime` changes only with status or message."""
+    """Write the Ready condition; `lastUpdateTime` changes only with its status or message."""
     status = raw.setdefault("status", {})
-    condition: Raw = {"type": names.READY, "status": state}
-    if message:
-        condition["message"] = message
+    wanted: Raw = {"type": "Ready", "status": state} | ({"message": message} if message else {})
     conditions = status.get("conditions") or []
-    before: Raw = next((one for one in conditions if one.get("type") == names.READY), {})
-    if {key: before.get(key) for key in ("status", "message")} == {
-        "status": state,
-        "message": message or None,
-    }:
+    if any({**one, "lastUpdateTime": ""} == {**wanted, "lastUpdateTime": ""} for one in conditions):
         return
-    others = [one for one in conditions if one.get("type") != names.READY]
-    status["conditions"] = [*others, {**condition, "lastUpdateTime": format_time(now)}]
+    others = [one for one in conditions if one.get("type") != "Ready"]
+    status["conditions"] = [*others, {**wanted, "lastUpdateTime": format_time(now)}]

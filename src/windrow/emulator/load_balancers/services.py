@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -66,6 +67,11 @@ def render_ingress(service: Mapping[str, Any], addresses: Iterable[str]) -> list
         for one in nested(service, "spec", "ports", default=[])
     ]
     return [{"ip": address, "ipMode": "VIP", "ports": ports} for address in addresses]
+
+
+def hardware_address(service_uid: str) -> str:
+    """The locally administered MAC with which kube-vip requests a lease, the same for the same Service."""
+    return ":".join(["02", *(f"{byte:02x}" for byte in hashlib.sha256(service_uid.encode()).digest()[:5])])
 
 
 # --- endpoints ----------------------------------------------------------------------------------------------------

@@ -66,10 +66,8 @@ def _first_network(instances: Iterable[Raw]) -> str:
 def find_create_problem(balancer: Raw, machines: Iterable[Raw], release: Release) -> str:
     """Why the LoadBalancer cannot be created; "" when it can."""
     head = f"create loadbalancer {namespace_of(balancer)}/{name_of(balancer)} failed"
-    if problem := _check_listeners(balancer):
-        return f"{head}: {problem}"
-    if problem := _check_health(balancer):
-        return f"{head} with healthyCheck: {problem}"
+    if problem := _check_spec(balancer):
+        return f"{head}{problem}"
     if release.deletes_with_guest_cluster and (problem := _check_guest_removal(balancer, machines)):
         return f"{head} with guest cluster check: {problem}"
     return ""
@@ -78,10 +76,8 @@ def find_create_problem(balancer: Raw, machines: Iterable[Raw], release: Release
 def find_update_problem(balancer: Raw, old: Raw) -> str:
     """Why `old` cannot become `balancer`; "" when it can."""
     head = f"update loadbalancer {namespace_of(balancer)}/{name_of(balancer)} failed"
-    if problem := _check_listeners(balancer):
-        return f"{head}: {problem}"
-    if problem := _check_health(balancer):
-        return f"{head} with healthyCheck: {problem}"
+    if problem := _check_spec(balancer):
+        return f"{head}{problem}"
     for key, word, special in (("ipam", "IPAM", "dhcp"), ("workloadType", "WorkloadType", "cluster")):
         before, after = (nested(one, "spec", key, default="") for one in (old, balancer))
         if (before == special) != (after == special):
@@ -89,9 +85,17 @@ def find_update_problem(balancer: Raw, old: Raw) -> str:
     return ""
 
 
-def _check_listeners(balancer: Raw) -> str:
+def _check_spec(balancer: Raw) -> str:
     if is_for_cluster(balancer):
         return ""
+    if problem := _check_listeners(balancer):
+        return f": {problem}"
+    if problem := _check_health(balancer):
+        return f" with healthyCheck: {problem}"
+    return ""
+
+
+def _check_listeners(balancer: Raw) -> str:
     listeners: list[Raw] = nested(balancer, "spec", "listeners", default=[])
     if not listeners:
         return "the loadbalancer needs to have at least one listener"
@@ -124,7 +128,7 @@ def _check_numbers(listener: Raw) -> str:
 def _check_health(balancer: Raw) -> str:
     check = nested(balancer, "spec", "healthCheck", default={})
     port = check.get("port")
-    if is_for_cluster(balancer) or not port:
+    if not port:
         return ""
     listeners = nested(balancer, "spec", "listeners", default=[])
     protocols = [one.get("protocol") for one in listeners if one.get("backendPort") == port]

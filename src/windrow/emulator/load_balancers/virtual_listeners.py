@@ -36,10 +36,6 @@ class VirtualListeners:
         for place in list(self._open):
             self._close(place)
 
-    def addresses(self) -> dict[SocketAddress, object]:
-        """Address and port of each listener, with its owner."""
-        return {place: owner for place, (owner, _) in self._open.items()}
-
     def _listen(self, owner: object, place: SocketAddress, handler: Handler) -> None:
         try:
             self._network.listen(*place, handler)
@@ -77,16 +73,11 @@ class ProxyHandler:
             yield events
 
     def _next(self) -> Handler:
+        """The handler of the machine of this turn. Raises Unreachable when it does not listen."""
         self._turn += 1
-        handler = self._find(self._turn)
+        backends = self._backends()
+        chosen = backends[self._turn % len(backends)] if backends else None
+        handler = self._network.find(chosen.address, chosen.port) if chosen is not None else None
         if handler is None:
             raise Unreachable("connection refused: no machine behind the load balancer listens")
         return handler
-
-    def _find(self, turn: int) -> Handler | None:
-        """The handler of the machine of this turn; None when it does not listen."""
-        backends = self._backends()
-        if not backends:
-            return None
-        chosen = backends[turn % len(backends)]
-        return self._network.find(chosen.address, chosen.port)

@@ -13,11 +13,19 @@ from typing import Any
 
 from windrow.emulator import kinds
 from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.edits import Edit
 from windrow.emulator.kit.listers import Listers, key_of
 from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.probes import Probes
 from windrow.emulator.load_balancers.readiness import AwaitChange, RetrySoon
-from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ingress_of, is_dummy, with_dummy
+from windrow.emulator.load_balancers.services import (
+    ENDPOINT_SLICE,
+    REQUEST_DHCP,
+    SERVICE_NAME,
+    ingress_of,
+    is_dummy,
+    with_dummy,
+)
 from windrow.kubernetes.objects import (
     Raw,
     is_deleting,
@@ -26,9 +34,10 @@ from windrow.kubernetes.objects import (
     namespace_of,
     nested,
     new_object,
+    owner_reference,
     uid_of,
 )
-from windrow.kubernetes.resources import SERVICE
+from windrow.kubernetes.resources import SERVICE, ApiResource, ref_of
 
 WAITING_FOR_ADDRESS = "service is waiting for external IP"
 
@@ -79,23 +88,12 @@ def health_port(balancer: Mapping[str, Any]) -> int:
     return int(nested(balancer, "spec", "healthCheck", "port", default=0))
 
 
-def _owner(balancer: Raw) -> list[Raw]:
-    return [
-        {
-            "apiVersion": kinds.LOAD_BALANCER.api_version,
-            "kind": kinds.LOAD_BALANCER.kind,
-            "name": name_of(balancer),
-            "uid": uid_of(balancer),
-        }
-    ]
-
-
 def service_spec(balancer: Raw) -> Raw:
     """The fields of the Service that follow the load balancer."""
     uses_dhcp = nested(balancer, "spec", "ipam") == "dhcp"
     return {
         "type": "LoadBalancer",
-        "loadBalancerIP": names.REQUEST_DHCP
+        "loadBalancerIP": REQUEST_DHCP
         if uses_dhcp
         else nested(balancer, "status", "allocatedAddress", "ip", default=""),
         "ports": [
@@ -163,41 +161,37 @@ class VmFrontends:
 
     async def _service(self, balancer: Raw) -> Raw:
         spec = service_spec(balancer)
-        name, namespace = name_of(balancer), namespace_of(balancer)
-        raw = new_object(SERVICE, name, namespace, labels={names.SERVICE_OF_BALANCER: "true"}, spec=spec)
-        raw["metadata"]["ownerReferences"] = _owner(balancer)
-        await self._client.ensure(SERVICE, raw)
-        changed = await self._client.mutate(
-            SERVICE.ref(name, namespace), lambda found: found["spec"].update(spec)
-        )
-        return changed or raw
+        return await self._apply(SERVICE, balancer, lambda found: found["spec"].update(spec), spec=spec)
 
     async def _slice(self, balancer: Raw, servers: Sequence[BackendServer]) -> list[Raw]:
-        name, namespace = name_of(balancer), namespace_of(balancer)
         ports = [
             {"name": one.get("name", ""), "protocol": one["protocol"], "port": one["backendPort"]}
             for one in nested(balancer, "spec", "listeners", default=[])
         ]
-        labels = {names.SERVICE_OF_BALANCER: "true", names.SERVICE_NAME: name}
-        endpoints = render_endpoints(balancer, servers, ())
-        fresh = new_object(
-            ENDPOINT_SLICE,
-            name,
-            namespace,
-            labels=labels,
-            addressType="IPv4",
-            ports=ports,
-            endpoints=endpoints,
-        )
-        fresh["metadata"]["ownerReferences"] = _owner(balancer)
-        await self._client.ensure(ENDPOINT_SLICE, fresh)
 
         def edit(found: Raw) -> None:
+            found["metadata"].setdefault("labels", {})[SERVICE_NAME] = name_of(balancer)
             found["ports"] = ports
             found["endpoints"] = render_endpoints(balancer, servers, found.get("endpoints") or ())
 
-        changed = await self._client.mutate(ENDPOINT_SLICE.ref(name, namespace), edit)
-        return list((changed or fresh)["endpoints"])
+        applied = await self._apply(
+            ENDPOINT_SLICE, balancer, edit, addressType="IPv4", ports=ports, endpoints=[]
+        )
+        return list(applied["endpoints"])
+
+    async def _apply(self, kind: ApiResource, balancer: Raw, edit: Edit, **fields: Any) -> Raw:
+        """The object of this kind that the load balancer owns, created if missing, then edited."""
+        fresh = new_object(
+            kind,
+            name_of(balancer),
+            namespace_of(balancer),
+            labels={names.SERVICE_OF_BALANCER: "true"},
+            owners=[owner_reference(kinds.LOAD_BALANCER, balancer)],
+            **fields,
+        )
+        edit(fresh)
+        await self._client.ensure(kind, fresh)
+        return await self._client.mutate(ref_of(kind, fresh), edit) or fresh
 
 
 def _count_ready(endpoints: Iterable[Raw]) -> int:

@@ -169,7 +169,9 @@ def test_releasing_twice_counts_once():
     pool = a_pool()
     take(pool, "a")
 
-    assert [release(pool, "a"), release(pool, "a")] == [True, False]
+    release(pool, "a")
+    release(pool, "a")
+
     assert pool["status"]["available"] == 3
 
 

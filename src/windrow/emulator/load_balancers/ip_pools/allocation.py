@@ -84,18 +84,15 @@ def reserve(pool: Raw, address: str, holder: str) -> None:
     _drop_empty(status)
 
 
-def release(pool: Raw, holder: str) -> bool:
-    """Remove the address of `holder` from the pool's status; False when it had none. May be repeated."""
+def release(pool: Raw, holder: str) -> None:
+    """Remove the address of `holder` from the pool's status. May be repeated."""
     status = pool.get("status") or {}
     allocated = status.get("allocated") or {}
-    address = next((one for one, name in allocated.items() if name == holder), None)
-    if address is None:
-        return False
-    status.setdefault("allocatedHistory", {})[address] = holder
-    del allocated[address]
-    status["available"] = status.get("available", 0) + 1
+    for address in [one for one, name in allocated.items() if name == holder][:1]:
+        status.setdefault("allocatedHistory", {})[address] = holder
+        del allocated[address]
+        status["available"] = status.get("available", 0) + 1
     _drop_empty(status)
-    return True
 
 
 def _drop_empty(status: Raw) -> None:

@@ -12,6 +12,7 @@ from windrow.core.json import dumps
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.edits import add_finalizers, annotate, remove_finalizer
 from windrow.emulator.kit.listers import Key
 from windrow.emulator.kit.step_timers import StepTimers
 from windrow.emulator.load_balancers import names
@@ -49,12 +50,11 @@ class IPPoolController:
         if pool is None:
             self._allocators.pop(key[1], None)
             return None
-        due = self._timers.due(uid_of(pool), "seen", self._delays.pool_controller)
-        if due is not None:
+        if due := self._timers.due(uid_of(pool), "seen", self._delays.pool_controller):
             return due
         if is_deleting(pool):
             self._allocators.pop(key[1], None)
-            await self._client.mutate(ref, _remove_finalizer)
+            await self._client.mutate(ref, remove_finalizer(names.POOL_FINALIZER))
             return None
         await self._ensure_allocator(key[1], pool)
         if annotations_of(pool).get(names.RELEASE_MANUALLY):
@@ -76,8 +76,7 @@ class IPPoolController:
         now = self._clock.now()
 
         def edit(raw: Raw) -> None:
-            if names.POOL_FINALIZER not in finalizers_of(raw):
-                raw["metadata"]["finalizers"] = [*finalizers_of(raw), names.POOL_FINALIZER]
+            add_finalizers(names.POOL_FINALIZER)(raw)
             if changed:
                 allocation.recount(raw, ranges)
                 set_ready(raw, "True", "", now)
@@ -88,18 +87,18 @@ class IPPoolController:
     async def _release_manually(self, name: str, text: str) -> None:
         """Annotation manuallyReleaseIP: release the address of a deleted LoadBalancer. The annotation is removed once."""
         record = _RECORD.fullmatch(text)
-        held = ""
-        if record is not None:
-            balancer = kinds.LOAD_BALANCER.ref(record["name"], record["namespace"])
-            if await self._client.find(balancer) is None:
-                held = f"{record['namespace']}/{record['name']}"
+        balancer = (
+            kinds.LOAD_BALANCER.ref(record["name"], record["namespace"]) if record is not None else None
+        )
+        is_deleted = balancer is not None and await self._client.find(balancer) is None
 
         def edit(raw: Raw) -> None:
-            annotations_of(raw).pop(names.RELEASE_MANUALLY, None)
-            if record is not None and held:
+            annotate(raw, {names.RELEASE_MANUALLY: None})
+            if record is not None and is_deleted:
+                holder = f"{record['namespace']}/{record['name']}"
                 allocated = nested(raw, "status", "allocated", default={})
-                if allocated.get(record["address"].strip()) == held:
-                    allocation.release(raw, held)
+                if allocated.get(record["address"].strip()) == holder:
+                    allocation.release(raw, holder)
 
         await self._client.mutate(kinds.IP_POOL.ref(name), edit)
 
@@ -144,14 +143,6 @@ class IPPoolController:
         """Release the address of `holder` into the pool. Raises Failed. May be repeated."""
         self.ranges(pool)
         try:
-            await self._client.mutate(kinds.IP_POOL.ref(pool), lambda raw: _release_address(raw, holder))
+            await self._client.mutate(kinds.IP_POOL.ref(pool), lambda raw: allocation.release(raw, holder))
         except KubeError as error:
             raise Failed(str(error)) from error
-
-
-def _release_address(raw: Raw, holder: str) -> None:
-    allocation.release(raw, holder)
-
-
-def _remove_finalizer(raw: Raw) -> None:
-    raw["metadata"]["finalizers"] = [one for one in finalizers_of(raw) if one != names.POOL_FINALIZER]
