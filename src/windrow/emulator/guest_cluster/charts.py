@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windrow.core.yaml import NotYaml, load
-from windrow.emulator.guest_cluster.chart_pods import ChartPod, MountFailed
-from windrow.emulator.guest_cluster.cluster import GuestCluster
-from windrow.emulator.guest_cluster.kube_vip_settings import DEFAULTS as VIP_DEFAULTS
-from windrow.emulator.guest_cluster.kube_vip_settings import KubeVipSettings, read_kube_vip_settings
+from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, MountFailed
+from windrow.emulator.guest_cluster.kube_vip.settings import DEFAULTS as VIP_DEFAULTS
+from windrow.emulator.guest_cluster.kube_vip.settings import KubeVipSettings, read_kube_vip_settings
 from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART, HELM_CHART_CONFIG
 from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_cluster.service_accounts import ensure_service_account
@@ -183,7 +182,7 @@ def _pod(cluster: GuestCluster, chart: str, data_directory: str) -> ChartPod:
         where = CLOUD_CONFIG if chart == CLOUD_PROVIDER else CSI_CONFIG
         return {where: await _credential(guest, cluster, found)}
 
-    return ChartPod(chart, chart, command, mount, _TOLERATIONS)
+    return ChartPod(chart, command, mount, _TOLERATIONS)
 
 
 async def _credential(guest: GuestOS, cluster: GuestCluster, values: Mapping[str, Any]) -> File:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,21 +19,24 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.services.allocation import ServiceRanges
 from windrow.apiserver.storage import MemoryStore
 from windrow.core import pki
-from windrow.core.clock import Clock
+from windrow.core.clock import Clock, format_micro_time
 from windrow.core.rng import Rng
 from windrow.core.version import Version
-from windrow.emulator.guest_cluster.chart_pods import ChartPod
 from windrow.emulator.guest_cluster.etcd import EtcdMembers
-from windrow.emulator.guest_cluster.kube_vip_settings import KubeVipSettings
+from windrow.emulator.guest_cluster.kube_vip.settings import KubeVipSettings
 from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CRDS
 from windrow.emulator.guest_cluster.rke2.pki import CertificateAuthorities
 from windrow.emulator.guest_cluster.rke2.settings import Settings
+from windrow.emulator.guest_os.hardware import File
 from windrow.emulator.guest_os.notifier import Notifier
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
 from windrow.kubernetes.handler import TlsIdentity
-from windrow.kubernetes.resources import ApiResource, ObjectRef
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.resources import LEASE, ApiResource, ObjectRef
 
-Raw = dict[str, Any]
 API_PORT = 6443
 SUPERVISOR_PORT = 9345
 _LEAF_DAYS = 365
@@ -59,6 +62,26 @@ class Heartbeat:
 
     alive: bool
     last: datetime
+
+
+class MountFailed(Exception):
+    """A volume of the pod cannot be set up; the message is the kubelet's event text."""
+
+
+@dataclass(slots=True)
+class ChartPod:
+    """The one pod of a bundled chart, which has its name and runs the program of that name.
+
+    `command` gives the program's arguments and `mount` the files it sees; both are called at every start of the pod.
+    """
+
+    name: str
+    command: Callable[[], Awaitable[Sequence[str]]]
+    mount: Callable[[GuestOS], Awaitable[Mapping[str, File]]]
+    tolerations: Sequence[Mapping[str, Any]] = ()
+    node: str = ""
+    lost_since: datetime | None = None  # since when its node's status is Unknown
+    generation: int = 0  # incremented when its chart is upgraded
 
 
 class GuestCluster:
@@ -90,12 +113,11 @@ class GuestCluster:
         self.addons: dict[str, str] = {}  # checksum of each applied manifest file
         self.deployed_charts: set[str] = set()  # that are deployed
         self.leader_lock = asyncio.Lock()
-        self.vip_leader_lock = asyncio.Lock()
-        self.vip_leader = ""  # the node that led kube-vip last
         self.vip_settings: KubeVipSettings | None = None  # set once its chart is deployed
         self.vip_changed = Notifier()
-        self.vip_locks: dict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
-        self.vip_leaders: dict[tuple[str, str], str] = {}  # of services that have leaders of their own
+        # By lease of kube-vip: the lock of its election, and the node that held it last ("" once it is released).
+        self.vip_locks: dict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.vip_leaders: dict[Key, str] = defaultdict(str)
         self.api = ApiServer(
             MemoryStore(),
             clock,
@@ -140,24 +162,22 @@ class GuestCluster:
     ) -> LoopbackClient:
         return self.api.local(user, groups)
 
-    async def edit(self, ref: ObjectRef, change: Callable[[Raw], bool], *, subresource: str = "") -> bool:
-        """Read, change and write one object, repeated on conflict; `change` returns whether it changed anything.
-        False when the object is gone."""
+    async def edit(
+        self, ref: ObjectRef, change: Callable[[Raw], object], *, subresource: str = ""
+    ) -> Raw | None:
+        """`AdminClient.mutate` once the API can be used, repeated until there is no conflict."""
         await self.wait_usable()
-        local = self.client()
         while True:
-            raw = await local.find(ref)
-            if raw is None:
-                return False
-            if not change(raw):
-                return True
-            try:
-                await local.update(ref.kind, raw, subresource)
-            except Conflict:
-                continue
-            except NotFound:
-                return False
-            return True
+            with contextlib.suppress(Conflict):
+                return await AdminClient(self.client()).mutate(ref, change, subresource)
+
+    async def renew_lease(self, namespace: str, name: str, holder: str, seconds: float) -> None:
+        spec = {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": int(seconds),
+            "renewTime": format_micro_time(self.clock.now()),
+        }
+        await self.ensure(LEASE, new_object(LEASE, name, namespace, spec=spec))
 
     async def ensure(self, kind: ApiResource, raw: Mapping[str, Any], namespace: str = "") -> Raw:
         """Merge `raw` into the object by one patch; create the object when it is missing."""
@@ -176,19 +196,11 @@ class GuestCluster:
     def issue_server_identity(self, node: str, address: str, settings: Settings) -> TlsIdentity:
         """The serving certificate of ports 6443 and 9345, signed by the server CA for all names of the server."""
         ips = ["127.0.0.1", "::1", _first_address(settings.text("service-cidr", "10.43.0.0/16")), address]
-        names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-        names += [
-            f"kubernetes.default.svc.{settings.text('cluster-domain', 'cluster.local')}",
-            "localhost",
-            node,
-        ]
-        extra = [
-            *settings.list("node-ip"),
-            *settings.list("node-external-ip"),
-            *settings.list("advertise-address"),
-        ]
-        for name in [*settings.list("tls-san"), *extra]:
-            (ips if _is_address(name) else names).append(name)
+        service, domain = "kubernetes.default.svc", settings.text("cluster-domain", "cluster.local")
+        names = ["kubernetes", "kubernetes.default", service, f"{service}.{domain}", "localhost", node]
+        for flag in ("tls-san", "node-ip", "node-external-ip", "advertise-address"):
+            for name in settings.list(flag):
+                (ips if _is_address(name) else names).append(name)
         certificate, key = pki.issue_certificate(
             self.authorities.server_ca,
             self.authorities.server_key,

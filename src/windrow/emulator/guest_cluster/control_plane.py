@@ -8,28 +8,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from itertools import chain
 
 from windrow.core.clock import format_time
 from windrow.core.yaml import NotYaml, load_all
-from windrow.emulator.guest_cluster.chart_pods import ChartPod, tolerates
 from windrow.emulator.guest_cluster.charts import CLOUD_PROVIDER, deploy_bundled_charts, update_vip_settings
-from windrow.emulator.guest_cluster.cluster import GuestCluster, Heartbeat
-from windrow.emulator.guest_cluster.kubelet import NOT_READY, UNREACHABLE
+from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heartbeat
+from windrow.emulator.guest_cluster.kubelet import NOT_READY, UNREACHABLE, set_node_condition
 from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_cluster.workloads.manager import ControllerManager
 from windrow.emulator.guest_os.hardware import GuestProgram
 from windrow.emulator.guest_os.notifier import run_until
 from windrow.emulator.guest_os.operating_system import GuestOS
-from windrow.kubernetes.conditions import find_condition
+from windrow.emulator.kit.edits import annotate
+from windrow.emulator.kit.scheduling import find_untolerated
+from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.errors import KubeError, NotFound
-from windrow.kubernetes.objects import annotations_of, name_of, nested
+from windrow.kubernetes.objects import Raw, annotations_of, flatten_list, name_of, nested
 from windrow.kubernetes.resources import NODE, SECRET, ApiResource
 
-Raw = dict[str, Any]
+IS_LEARNER = Condition(
+    "EtcdIsVoter",
+    "False",
+    "MemberIsLearner",
+    "Node has not been promoted to voting member of the etcd cluster",
+)
+IS_VOTER = Condition("EtcdIsVoter", "True", "MemberNotLearner", "Node is a voting member of the etcd cluster")
 REMOVE_ANNOTATION = "etcd.rke2.cattle.io/remove"
 REMOVED_NODE_ANNOTATION = "etcd.rke2.cattle.io/removed-node-name"
 NODE_NAME_ANNOTATION = "etcd.rke2.cattle.io/node-name"
@@ -105,11 +112,9 @@ class ControlPlane:
                 return
             gone = member.name if member is not None else annotations.get(NODE_NAME_ANNOTATION, name)
 
-            def removed(node: Raw) -> bool:
-                node["metadata"].setdefault("annotations", {})[REMOVED_NODE_ANNOTATION] = gone
-                return True
-
-            await self.cluster.edit(NODE.ref(name), removed)
+            await self.cluster.edit(
+                NODE.ref(name), lambda node: annotate(node, {REMOVED_NODE_ANNOTATION: gone})
+            )
             return
         if member is not None and _read_voter_condition(raw) in (None, member.learner):
             await self._record_member(name)
@@ -119,23 +124,11 @@ class ControlPlane:
         if member is None:
             return
         wanted = {NODE_NAME_ANNOTATION: member.name, NODE_ADDRESS_ANNOTATION: member.address}
-
-        def annotated(raw: Raw) -> bool:
-            annotations = raw["metadata"].setdefault("annotations", {})
-            if wanted.items() <= annotations.items():
-                return False
-            annotations.update(wanted)
-            return True
-
-        await self.cluster.edit(NODE.ref(name), annotated)
-        status, reason, message = (
-            ("False", "MemberIsLearner", "Node has not been promoted to voting member of the etcd cluster")
-            if member.learner
-            else ("True", "MemberNotLearner", "Node is a voting member of the etcd cluster")
-        )
+        condition = IS_LEARNER if member.learner else IS_VOTER
+        await self.cluster.edit(NODE.ref(name), lambda raw: annotate(raw, wanted))
         await self.cluster.edit(
             NODE.ref(name),
-            lambda raw: set_node_condition(raw, "EtcdIsVoter", status, reason, message, self.guest.now()),
+            lambda raw: set_node_condition(raw, condition, self.guest.now()),
             subresource="status",
         )
 
@@ -144,7 +137,7 @@ class ControlPlane:
         grace = timedelta(seconds=self.guest.delays.node_grace / self.guest.host.time_scale)
         while True:
             await self.cluster.wait_usable()
-            now, wake = self.guest.now(), None
+            wakes: list[datetime] = []
             voters = {member.node: member.learner for member in self.cluster.etcd.by_name.values()}
             for raw in await self.cluster.client().list(NODE):
                 name = name_of(raw)
@@ -153,38 +146,30 @@ class ControlPlane:
                 heartbeat = self.cluster.heartbeats.get(name)
                 if heartbeat is not None and not heartbeat.alive:
                     due = heartbeat.last + grace
-                    if now >= due:
+                    if self.guest.now() >= due:
                         await self._mark_unknown(name)
                     else:
-                        wake = due if wake is None else min(wake, due)
+                        wakes.append(due)
                 await self._taint(raw)
-            await self._wait(wake)
+            await self._wait(wakes)
 
-    async def _wait(self, until: datetime | None) -> None:
-        """Wait for a change of the cluster, or until an instant."""
-        if until is None:
+    async def _wait(self, wakes: Sequence[datetime]) -> None:
+        """Wait for a change of the cluster, or until the first of these instants."""
+        if not wakes:
             await self.cluster.changed.wait()
             return
-        await run_until(self.cluster.changed.wait(), self.guest.host.clock.sleep_until(until))
+        await run_until(self.cluster.changed.wait(), self.guest.host.clock.sleep_until(min(wakes)))
 
     async def _mark_unknown(self, name: str) -> None:
-        def unknown(raw: Raw) -> bool:
+        def edit(raw: Raw) -> None:
             heartbeat = self.cluster.heartbeats.get(name)
-            if heartbeat is None or heartbeat.alive:
-                return False
-            changed = False
-            for type in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
-                changed |= set_node_condition(
-                    raw,
-                    type,
-                    "Unknown",
-                    "NodeStatusUnknown",
-                    "Kubelet stopped posting node status.",
-                    self.guest.now(),
-                )
-            return changed
+            if heartbeat is not None and not heartbeat.alive:
+                for type in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
+                    message = "Kubelet stopped posting node status."
+                    condition = Condition(type, "Unknown", "NodeStatusUnknown", message)
+                    set_node_condition(raw, condition, self.guest.now())
 
-        await self.cluster.edit(NODE.ref(name), unknown, subresource="status")
+        await self.cluster.edit(NODE.ref(name), edit, subresource="status")
 
     async def _taint(self, raw: Raw) -> None:
         if taint_by_readiness(raw, self.guest.now()):  # `raw` is a copy; only a differing Node is written
@@ -201,14 +186,12 @@ class ControlPlane:
         while True:
             stalled = [one for one in self.cluster.etcd.by_name.values() if one.learner and not one.up]
             since = {one.name: since.get(one.name, self.guest.now()) for one in stalled}
-            wake = None
             for name, start in since.items():
                 if self.guest.now() >= start + limit:
                     self.guest.log("etcd", f"Removing stalled learner {name}")
                     self.cluster.etcd.remove(name)
-                else:
-                    wake = start + limit if wake is None else min(wake, start + limit)
-            await self._wait(wake)
+            dues = [start + limit for start in since.values()]
+            await self._wait([due for due in dues if due > self.guest.now()])
 
     # -- charts and pods
 
@@ -239,14 +222,13 @@ class ControlPlane:
         while True:
             await self.cluster.wait_usable()
             nodes = {name_of(raw): raw for raw in await self.cluster.client().list(NODE)}
-            wake = None
+            wakes: list[datetime] = []
             for pod in self.cluster.pods.values():
-                due = self._check_node_of(pod, nodes, eviction)
-                if due is not None:
-                    wake = due if wake is None else min(wake, due)
+                if due := self._check_node_of(pod, nodes, eviction):
+                    wakes.append(due)
                 if not pod.node:
                     self._schedule(pod, nodes)
-            await self._wait(wake)
+            await self._wait(wakes)
 
     def _check_node_of(self, pod: ChartPod, nodes: Mapping[str, Raw], eviction: timedelta) -> datetime | None:
         """Unassign the pod when its eviction is due; else the instant when it will be, if any."""
@@ -271,7 +253,7 @@ class ControlPlane:
             heartbeat = self.cluster.heartbeats.get(name)
             if heartbeat is None or not heartbeat.alive or nested(raw, "spec", "unschedulable"):
                 continue
-            if tolerates(pod.tolerations, nested(raw, "spec", "taints", default=[])):
+            if find_untolerated(pod.tolerations, nested(raw, "spec", "taints", default=[])) is None:
                 pod.node = name
                 self.cluster.changed.notify()
                 return
@@ -305,29 +287,6 @@ def taint_by_readiness(raw: Raw, now: datetime) -> bool:
     return True
 
 
-def set_node_condition(raw: Raw, type: str, status: str, reason: str, message: str, now: datetime) -> bool:
-    """Write one condition of a Node; False when status and reason are the same."""
-    conditions = raw.setdefault("status", {}).setdefault("conditions", [])
-    found = next((one for one in conditions if one["type"] == type), None)
-    if found is not None and (found["status"], found.get("reason")) == (status, reason):
-        return False
-    made = {
-        "type": type,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastHeartbeatTime": format_time(now),
-        "lastTransitionTime": format_time(now),
-    }
-    if found is None:
-        conditions.append(made)
-    else:
-        if found["status"] == status:
-            made["lastTransitionTime"] = found.get("lastTransitionTime", made["lastTransitionTime"])
-        conditions[conditions.index(found)] = made
-    return True
-
-
 async def deploy_manifests(guest: GuestOS, cluster: GuestCluster, directory: str) -> None:
     """Apply every YAML file below `directory` once for each content it has had; try again until all are applied."""
     while True:
@@ -354,13 +313,8 @@ async def deploy_manifests(guest: GuestOS, cluster: GuestCluster, directory: str
 
 
 async def _apply_file(cluster: GuestCluster, content: bytes) -> None:
-    documents: list[Raw] = []
-    for document in load_all(content.decode("utf-8", "replace")):
-        if isinstance(document, dict) and document.get("kind") == "List":
-            documents += document.get("items") or []
-        else:
-            documents.append(document)
-    for document in documents:
+    documents = load_all(content.decode("utf-8", "replace"))
+    for document in chain.from_iterable(map(flatten_list, documents)):
         kind = _find_kind(cluster, document)
         namespace = (document["metadata"].get("namespace") or "default") if kind.namespaced else ""
         await cluster.ensure(kind, document, namespace)

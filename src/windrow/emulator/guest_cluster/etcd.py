@@ -6,7 +6,6 @@ down, because etcd's strict reconfiguration check refuses; without a majority of
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -40,7 +39,6 @@ class EtcdMembers:
     by_name: dict[str, EtcdMember] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
     on_change: Callable[[], None] = lambda: None
-    quorum: asyncio.Event = field(default_factory=asyncio.Event)
 
     def voters(self) -> list[EtcdMember]:
         return [member for member in self.by_name.values() if not member.learner]
@@ -56,7 +54,7 @@ class EtcdMembers:
         """The first member of a new cluster, which votes at once."""
         member.up = True
         self.by_name[member.name] = member
-        self._notify()
+        self.on_change()
 
     def add_learner(self, member: EtcdMember) -> None:
         """Add a learner. Raises JoinRefused, which may be retried, or NotMember."""
@@ -70,7 +68,7 @@ class EtcdMembers:
             raise JoinRefused("etcdserver: unhealthy cluster")
         member.learner = member.up = True
         self.by_name[member.name] = member
-        self._notify()
+        self.on_change()
 
     def rejoin(self, name: str, address: str) -> EtcdMember:
         """Mark a member up that restarts with its data. Raises NotMember when it was removed or its address changed."""
@@ -83,7 +81,7 @@ class EtcdMembers:
                 f"expect: {name}=https://{address}:2380 (the machine's address changed)"
             )
         member.up = True
-        self._notify()
+        self.on_change()
         return member
 
     def promote(self, name: str) -> bool:
@@ -92,13 +90,13 @@ class EtcdMembers:
         if member is None or not member.learner or not member.up or not self.has_quorum():
             return False
         member.learner = False
-        self._notify()
+        self.on_change()
         return True
 
     def mark_down(self, name: str) -> None:
         if name in self.by_name:
             self.by_name[name].up = False
-            self._notify()
+            self.on_change()
 
     def remove(self, name: str) -> bool:
         """Remove a member; False without quorum, or when the rest would have none."""
@@ -111,12 +109,5 @@ class EtcdMembers:
             return False
         del self.by_name[name]
         self.removed.add(name)
-        self._notify()
-        return True
-
-    def _notify(self) -> None:
-        if self.has_quorum():
-            self.quorum.set()
-        else:
-            self.quorum.clear()
         self.on_change()
+        return True

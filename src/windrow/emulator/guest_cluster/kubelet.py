@@ -12,28 +12,27 @@ import asyncio
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
-from windrow.core.clock import format_micro_time, format_time
+from windrow.core.clock import format_time
 from windrow.core.version import Version
-from windrow.emulator.guest_cluster.chart_pods import ChartPod, MountFailed
-from windrow.emulator.guest_cluster.cluster import GuestCluster, Heartbeat
+from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heartbeat, MountFailed
 from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_cluster.service_accounts import pod_access
 from windrow.emulator.guest_os.hardware import Disk, File, GuestProgram, ProgramContext
 from windrow.emulator.guest_os.notifier import run_until
 from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.kit.edits import annotate
+from windrow.kubernetes.conditions import Condition, find_condition, set_condition
 from windrow.kubernetes.errors import KubeError
-from windrow.kubernetes.objects import new_object
-from windrow.kubernetes.resources import LEASE, NODE
+from windrow.kubernetes.objects import Raw, labels_of, new_object
+from windrow.kubernetes.resources import NODE
 
-Raw = dict[str, Any]
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 _NODE_ID = "/etc/rancher/node/id"
 PROVIDED_IP = "alpha.kubernetes.io/provided-node-ip"
-_ALLOWED_PREFIXES = ("kubelet.kubernetes.io/", "node.kubernetes.io/")
+_ALLOWED_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _ALLOWED_LABELS = (
     "kubernetes.io/hostname kubernetes.io/arch kubernetes.io/os beta.kubernetes.io/arch "
     "beta.kubernetes.io/os beta.kubernetes.io/instance-type node.kubernetes.io/instance-type "
@@ -41,6 +40,14 @@ _ALLOWED_LABELS = (
     "topology.kubernetes.io/region topology.kubernetes.io/zone"
 )
 _ALLOWED = frozenset(_ALLOWED_LABELS.split())
+READY = Condition("Ready", "True", "KubeletReady", "kubelet is posting ready status")
+NO_NETWORK = Condition(
+    "Ready",
+    "False",
+    "KubeletNotReady",
+    "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
+    "message:Network plugin returns error: cni plugin not initialized",
+)
 _PRESSURE_CONDITIONS = (
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -62,7 +69,7 @@ def parse_labels(settings: Settings) -> dict[str, str]:
     if forbidden:
         raise BadKubelet(
             f"unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [{' '.join(forbidden)}]; "
-            f"allowed are those that start with {', '.join(_ALLOWED_PREFIXES)} and {', '.join(sorted(_ALLOWED))}"
+            f"allowed are those that start with {'/, '.join(_ALLOWED_DOMAINS)}/ and {', '.join(sorted(_ALLOWED))}"
         )
     return labels
 
@@ -70,9 +77,7 @@ def parse_labels(settings: Settings) -> dict[str, str]:
 def _is_forbidden(key: str) -> bool:
     domain = key.partition("/")[0] if "/" in key else ""
     reserved = any(domain == one or domain.endswith("." + one) for one in ("kubernetes.io", "k8s.io"))
-    own = any(
-        domain == one.rstrip("/") or domain.endswith("." + one.rstrip("/")) for one in _ALLOWED_PREFIXES
-    )
+    own = any(domain == one or domain.endswith("." + one) for one in _ALLOWED_DOMAINS)
     return reserved and not own and key not in _ALLOWED
 
 
@@ -172,24 +177,19 @@ class Kubelet:
         if provider_id := self.settings.kubelet_argument("provider-id"):
             node["spec"]["providerID"] = provider_id
         node["status"] = self._status()
+        self._set_conditions(node, ready=False)
         return node
 
-    def _refresh(self, raw: Raw) -> bool:
-        metadata = raw["metadata"]
-        before = (dict(metadata.get("labels") or {}), dict(metadata.get("annotations") or {}))
-        metadata["labels"] = {**before[0], **self._all_labels()}
-        metadata["annotations"] = {**before[1], **self._annotations()}
-        return before != (metadata["labels"], metadata["annotations"])
+    def _refresh(self, raw: Raw) -> None:
+        raw["metadata"]["labels"] = {**labels_of(raw), **self._all_labels()}
+        annotate(raw, self._annotations())
 
-    def _refresh_status(self, raw: Raw) -> bool:
+    def _refresh_status(self, raw: Raw) -> None:
         old = raw.get("status") or {}
-        new = self._status()
-        addresses = old.get("addresses") if self.settings.has_external_cloud_provider else None
-        conditions = _merge_conditions(old, new["conditions"])
-        raw["status"] = {**old, **new, "conditions": conditions}
-        if addresses:
-            raw["status"]["addresses"] = addresses
-        return True
+        raw["status"] = {**old, **self._status()}
+        if self.settings.has_external_cloud_provider and old.get("addresses"):
+            raw["status"]["addresses"] = old["addresses"]
+        self._set_conditions(raw, ready=False)
 
     def _all_labels(self) -> dict[str, str]:
         labels = {
@@ -235,7 +235,6 @@ class Kubelet:
             "capacity": capacity,
             "allocatable": dict(capacity),
             "addresses": addresses,
-            "conditions": self._conditions(ready=False),
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
             "nodeInfo": {
                 "architecture": "amd64",
@@ -251,29 +250,10 @@ class Kubelet:
             },
         }
 
-    def _conditions(self, *, ready: bool) -> list[Raw]:
-        now = format_time(self.guest.now())
-
-        def condition(type: str, status: str, reason: str, message: str) -> Raw:
-            return {
-                "type": type,
-                "status": status,
-                "reason": reason,
-                "message": message,
-                "lastHeartbeatTime": now,
-                "lastTransitionTime": now,
-            }
-
-        made = [condition(type, "False", reason, message) for type, reason, message in _PRESSURE_CONDITIONS]
-        if ready:
-            made.append(condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
-        else:
-            message = (
-                "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
-                "message:Network plugin returns error: cni plugin not initialized"
-            )
-            made.append(condition("Ready", "False", "KubeletNotReady", message))
-        return made
+    def _set_conditions(self, raw: Raw, *, ready: bool) -> None:
+        for type, reason, message in _PRESSURE_CONDITIONS:
+            set_node_condition(raw, Condition(type, "False", reason, message), self.guest.now())
+        set_node_condition(raw, READY if ready else NO_NETWORK, self.guest.now())
 
     async def _become_ready(self) -> None:
         known = self.guest.hardware.root.state.setdefault("network plugin", {})
@@ -284,11 +264,10 @@ class Kubelet:
             await self.guest.sleep(self.guest.delays.network_plugin)
             known["installed"] = True
 
-        def ready(raw: Raw) -> bool:
-            raw["status"]["conditions"] = _merge_conditions(raw["status"], self._conditions(ready=True))
-            return True
+        def edit(raw: Raw) -> None:
+            self._set_conditions(raw, ready=True)
 
-        if await self.cluster.edit(self._ref, ready, subresource="status"):
+        if await self.cluster.edit(self._ref, edit, subresource="status") is not None:
             self.guest.log("kubelet", "node is Ready")
         self.cluster.changed.notify()
 
@@ -299,18 +278,12 @@ class Kubelet:
         return next(iter(plugins), "canal")
 
     async def _renew_lease(self) -> None:
-        seconds = int(self.guest.delays.heartbeat * 4)
+        heartbeat = self.guest.delays.heartbeat
         # No simulated controller reads the lease; at a high time scale it is renewed less often, to save CPU time.
-        period = max(self.guest.delays.heartbeat, self.guest.host.time_scale)
+        period = max(heartbeat, self.guest.host.time_scale)
         while True:
-            spec = {
-                "holderIdentity": self.name,
-                "leaseDurationSeconds": seconds,
-                "renewTime": format_micro_time(self.guest.now()),
-            }
-            lease = new_object(LEASE, self.name, "kube-node-lease", spec=spec)
             try:
-                await self.cluster.ensure(LEASE, lease)
+                await self.cluster.renew_lease("kube-node-lease", self.name, self.name, 4 * heartbeat)
             except KubeError as error:
                 self.guest.log("kubelet", f"Failed to update lease: {error}")
             await self.guest.sleep(period)
@@ -356,7 +329,7 @@ class Kubelet:
         access = await pod_access(self.cluster, pod.name, server.address)
         program_context = ProgramContext(
             argv=tuple(await pod.command()),
-            env={**pod.env, **access.env},
+            env=access.env,
             root=Disk({**files, **access.files}),
             clock=self.guest.host.clock,
             rng=self.guest.host.rng,
@@ -374,21 +347,20 @@ class Kubelet:
 
     async def _run_guarded(self, pod: ChartPod, program_context: ProgramContext) -> int:
         try:
-            return await self.programs[pod.program](program_context)
+            return await self.programs[pod.name](program_context)
         except Exception as error:  # a crash of the program must not end the machine
             self.guest.log(pod.name, f"panic: {type(error).__name__}: {error}")
             return 2
 
 
-def _merge_conditions(status: Raw, new: list[Raw]) -> list[Raw]:
-    """The conditions with `new` ones in place; lastTransitionTime changes only with the condition's status."""
-    conditions = {one["type"]: one for one in status.get("conditions") or ()}
-    for one in new:
-        before = conditions.get(one["type"])
-        if before is not None and before["status"] == one["status"]:
-            one["lastTransitionTime"] = before.get("lastTransitionTime", one["lastTransitionTime"])
-        conditions[one["type"]] = one
-    return list(conditions.values())
+def set_node_condition(raw: Raw, wanted: Condition, now: datetime) -> None:
+    """Write one condition of a Node; one of the same status and reason is left as it is."""
+    status = raw.setdefault("status", {})
+    found = find_condition(status.get("conditions"), wanted.type)
+    if found is None or (found.status, found.reason) != (wanted.status, wanted.reason):
+        conditions = set_condition(status.get("conditions"), wanted, now)
+        next(one for one in conditions if one["type"] == wanted.type)["lastHeartbeatTime"] = format_time(now)
+        status["conditions"] = conditions
 
 
 def node_name(guest: GuestOS, settings: Settings) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.core.text import encode_base64
-from windrow.core.yaml import dump
 from windrow.emulator.guest_cluster.cluster import API_PORT, GuestCluster
 from windrow.emulator.guest_os.hardware import File
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, SERVICE_ACCOUNT
 
@@ -54,19 +53,5 @@ async def pod_access(cluster: GuestCluster, account: str, address: str) -> PodAc
             f"{_FILES}/ca.crt": File(ca.encode()),
             f"{_FILES}/namespace": File(_NAMESPACE.encode()),
         },
-        _kubeconfig(f"https://{address}:{API_PORT}", ca, token),
-    )
-
-
-def _kubeconfig(server: str, ca: str, token: str) -> str:
-    cluster = {"server": server, "certificate-authority-data": encode_base64(ca)}
-    return dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "default",
-            "clusters": [{"name": "default", "cluster": cluster}],
-            "users": [{"name": "default", "user": {"token": token}}],
-            "contexts": [{"name": "default", "context": {"cluster": "default", "user": "default"}}],
-        }
+        render_kubeconfig(ClientConfig(f"https://{address}:{API_PORT}", ca=ca, token=token), "default"),
     )

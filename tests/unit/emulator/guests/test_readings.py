@@ -9,7 +9,6 @@ import pytest
 from tests.support.clock import NOON, run_driven
 
 from windrow.core import pki
-from windrow.emulator.guest_cluster.chart_pods import tolerates
 from windrow.emulator.guest_cluster.charts import default_values, merge_values, render_arguments
 from windrow.emulator.guest_cluster.control_plane import taint_by_readiness
 from windrow.emulator.guest_cluster.etcd import EtcdMember, EtcdMembers, JoinRefused, NotMember
@@ -20,6 +19,7 @@ from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import Disk, Hardware
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.systemd import parse_unit
+from windrow.emulator.kit.scheduling import find_untolerated
 
 from .testbed import MachineTestbed
 
@@ -310,4 +310,4 @@ CONTROL_PLANE = {"key": "node-role.kubernetes.io/control-plane", "operator": "Eq
     ],
 )
 def test_a_toleration_without_value_means_the_empty_value(taint: dict[str, str], fits: bool):
-    assert tolerates([CONTROL_PLANE], [taint]) is fits
+    assert (find_untolerated([CONTROL_PLANE], [taint]) is None) is fits

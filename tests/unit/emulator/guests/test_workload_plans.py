@@ -15,6 +15,7 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.core.rng import Rng
 from windrow.emulator.guest_cluster.workloads import endpoint_slices, pod_lifecycle
+from windrow.emulator.guest_cluster.workloads.context import MutationCache
 from windrow.emulator.guest_cluster.workloads.deployments import (
     AnnotateDeployment,
     CreateReplicaSet,
@@ -23,7 +24,6 @@ from windrow.emulator.guest_cluster.workloads.deployments import (
     _Bounds,
     plan_deployment,
 )
-from windrow.emulator.guest_cluster.workloads.mutation_cache import MutationCache
 from windrow.emulator.guest_cluster.workloads.replica_sets import CreatePods, plan_replica_set
 from windrow.emulator.guest_cluster.workloads.scheduler import find_node
 from windrow.emulator.guest_cluster.workloads.templates import (
@@ -308,6 +308,19 @@ def test_a_pod_is_spread_and_avoids_nodes_with_prefer_no_schedule():
 
     assert find_node(a_pod("new", node=""), nodes, [a_pod("a", "n1")]).node == "n2"
     assert find_node(a_pod("new", node=""), [nodes[2]], []).node == "n3"
+
+
+def test_a_toleration_of_no_schedule_does_not_cover_prefer_no_schedule():
+    nodes = [a_node("n1", taints=[{"key": "busy", "effect": "PreferNoSchedule"}]), a_node("n2")]
+    toleration = {"key": "busy", "operator": "Exists", "effect": "NoSchedule"}
+
+    assert find_node(a_pod("new", node="", tolerations=[toleration]), nodes, []).node == "n2"
+
+
+def test_an_affinity_term_without_expressions_matches_no_node():
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
+
+    assert not find_node(a_pod("new", node="", affinity={"nodeAffinity": required}), [a_node("n1")], []).node
 
 
 def test_a_required_affinity_is_respected():

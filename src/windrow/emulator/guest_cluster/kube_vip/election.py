@@ -10,14 +10,20 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 
-from windrow.core.clock import format_micro_time
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.listers import Key
-from windrow.kubernetes.objects import new_object
-from windrow.kubernetes.resources import LEASE
 
 JITTER_S = 0.1  # so that no node wins every election
+
+
+async def acquire_lease(guest: GuestOS, cluster: GuestCluster, node: str, lease: Key) -> None:
+    """Become the holder of a lease, after that of another holder has expired. The caller holds the lease's lock."""
+    if cluster.vip_leaders[lease] not in ("", node):
+        await guest.sleep(guest.delays.vip_lease)
+        await cluster.wait_usable()
+    cluster.vip_leaders[lease] = node
+    await cluster.renew_lease(*lease, node, guest.delays.vip_lease)
 
 
 class ServiceElection:
@@ -44,8 +50,7 @@ class ServiceElection:
 
     def enter(self, key: Key) -> None:
         """Take part in the Service's election. May be repeated."""
-        known = self._withdrawn.get(key)
-        if known is None:
+        if key not in self._withdrawn:
             withdrawn = self._withdrawn[key] = asyncio.Event()
             self._group.create_task(self._run(key, withdrawn), name=f"election {'/'.join(key)}")
 
@@ -57,30 +62,16 @@ class ServiceElection:
 
     async def _run(self, key: Key, withdrawn: asyncio.Event) -> None:
         await self._guest.sleep(JITTER_S * _jitter(self._node, key))
-        async with self._cluster.vip_locks[key]:
+        lease = (key[0], f"kubevip-{key[1]}")
+        async with self._cluster.vip_locks[lease]:
             if withdrawn.is_set():
                 return
-            await self._acquire_lease(key)
-            if withdrawn.is_set():
-                self._cluster.vip_leaders[key] = ""
-                return
-            self._leading.add(key)
-            self._on_elected(key)
-            await withdrawn.wait()
-            self._cluster.vip_leaders[key] = ""  # released, not expired
-
-    async def _acquire_lease(self, key: Key) -> None:
-        leaders = self._cluster.vip_leaders
-        if leaders.get(key, "") not in ("", self._node):
-            await self._guest.sleep(self._guest.delays.vip_lease)
-        await self._cluster.wait_usable()
-        leaders[key] = self._node
-        spec = {
-            "holderIdentity": self._node,
-            "leaseDurationSeconds": int(self._guest.delays.vip_lease),
-            "renewTime": format_micro_time(self._guest.now()),
-        }
-        await self._cluster.ensure(LEASE, new_object(LEASE, f"kubevip-{key[1]}", key[0], spec=spec))
+            await acquire_lease(self._guest, self._cluster, self._node, lease)
+            if not withdrawn.is_set():
+                self._leading.add(key)
+                self._on_elected(key)
+                await withdrawn.wait()
+            self._cluster.vip_leaders[lease] = ""  # released, not expired
 
 
 def _jitter(node: str, key: Key) -> float:

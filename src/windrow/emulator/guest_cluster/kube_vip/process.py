@@ -15,16 +15,14 @@ and shown in the status, but unreachable.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from windrow.core.clock import format_micro_time
 from windrow.emulator.guest_cluster.cluster import GuestCluster
-from windrow.emulator.guest_cluster.kube_vip.election import ServiceElection
-from windrow.emulator.guest_cluster.kube_vip.service_handler import ServiceHandler
-from windrow.emulator.guest_cluster.kube_vip_settings import KubeVipSettings
+from windrow.emulator.guest_cluster.kube_vip.election import ServiceElection, acquire_lease
+from windrow.emulator.guest_cluster.kube_vip.service_handler import PortRoute, ServiceHandler, ServiceState
+from windrow.emulator.guest_cluster.kube_vip.settings import KubeVipSettings
 from windrow.emulator.guest_cluster.kubelet import node_name
 from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_os.hardware import Nic
@@ -32,8 +30,8 @@ from windrow.emulator.guest_os.notifier import run_until
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.system import has_module
 from windrow.emulator.kit.client import AdminClient
-from windrow.emulator.kit.informer import Informer
-from windrow.emulator.kit.listers import Index, Key, Objects, key_of
+from windrow.emulator.kit.informer import WATCH_TIMEOUT_S, Informer, start_informers
+from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.load_balancers.services import (
     ENDPOINT_SLICE,
     ENDPOINTS,
@@ -42,8 +40,7 @@ from windrow.emulator.load_balancers.services import (
     REQUEST_DHCP,
     REQUESTED_ADDRESS,
     VIP_HOST,
-    Backend,
-    ready_backends,
+    hardware_address,
     render_ingress,
     requested_addresses,
     service_of,
@@ -54,20 +51,16 @@ from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import (
     Raw,
     annotations_of,
-    name_of,
-    namespace_of,
     nested,
-    new_object,
     resource_version_of,
     uid_of,
 )
-from windrow.kubernetes.resources import LEASE, NODE, SERVICE
+from windrow.kubernetes.resources import NODE, SERVICE, ref_of
 
 NAME = "kube-vip"
-LEADER_LEASE = "plndr-svcs-lock"
+LEADER_LEASE: Key = ("kube-system", "plndr-svcs-lock")
 USER_AND_GROUPS = ("system:serviceaccount:kube-system:kube-vip", ("system:masters",))
 KERNEL_MODULE = "macvlan"
-WATCH_TIMEOUT_S = 3600
 _WATCHED_KINDS = (SERVICE, ENDPOINT_SLICE, ENDPOINTS)
 
 
@@ -154,28 +147,15 @@ class KubeVip:
                 if self._settings_of_chart.per_service:
                     await self._lead()
                 else:
-                    async with self.cluster.vip_leader_lock:
-                        await self._acquire_lease()
+                    async with self.cluster.vip_locks[LEADER_LEASE]:
+                        await acquire_lease(self.guest, self.cluster, self.node, LEADER_LEASE)
+                        self._log(f"{self.node} became leader, announcing the addresses of all Services")
                         await self._lead()
             except* KubeError as errors:
                 self._log(f"panic: {errors.exceptions[0]}")
                 await self.guest.sleep(self.guest.delays.crash_backoff)
 
     # -- leadership
-
-    async def _acquire_lease(self) -> None:
-        """Become the leader, after another holder's lease has expired."""
-        if self.cluster.vip_leader not in ("", self.node):
-            await self.guest.sleep(self.guest.delays.vip_lease)
-            await self.cluster.wait_usable()
-        self.cluster.vip_leader = self.node
-        spec = {
-            "holderIdentity": self.node,
-            "leaseDurationSeconds": int(self.guest.delays.vip_lease),
-            "renewTime": format_micro_time(self.guest.now()),
-        }
-        await self.cluster.ensure(LEASE, new_object(LEASE, LEADER_LEASE, "kube-system", spec=spec))
-        self._log(f"{self.node} became leader, announcing the addresses of all Services")
 
     async def _lead(self) -> None:
         """Announce until the lease cannot be renewed."""
@@ -207,10 +187,7 @@ class KubeVip:
         slices.add_event_handler(lambda raw: add(service_of(raw)))
         endpoints.add_event_handler(lambda raw: add(key_of(raw)))
         async with asyncio.TaskGroup() as group:
-            for informer in (services, slices, endpoints):
-                group.create_task(informer.run())
-            for informer in (services, slices, endpoints):
-                await informer.has_synced.wait()
+            await start_informers(group, (services, slices, endpoints))
             if self._settings_of_chart.per_service:
                 self._election = ServiceElection(self.guest, self.cluster, self.node, group, add)
             group.create_task(self._renew_leases(add))
@@ -309,7 +286,7 @@ class KubeVip:
             raise NotAnnounced(
                 f"could not add {name}: operation not supported (kernel module {KERNEL_MODULE})"
             )
-        mac = annotations_of(service).get(HARDWARE_ADDRESS) or _hardware_address(uid_of(service))
+        mac = annotations_of(service).get(HARDWARE_ADDRESS) or hardware_address(uid_of(service))
         card = Nic(name, mac, nic.network)
         await self.guest.sleep(self.guest.delays.vip_dhcp)
         lease = await self.guest.host.lease(card, self.guest.hostname)
@@ -336,11 +313,8 @@ class KubeVip:
         """Renew the leases; True when an address changed."""
         vips: list[BoundAddress] = []
         for vip in announced.addresses:
-            lease = (
-                await self.guest.host.lease(vip.dhcp_nic, self.guest.hostname)
-                if vip.dhcp_nic is not None
-                else None
-            )
+            nic = vip.dhcp_nic
+            lease = await self.guest.host.lease(nic, self.guest.hostname) if nic is not None else None
             vips.append(replace(vip, address=lease.address) if lease is not None else vip)
         before, announced.addresses = announced.addresses, tuple(vips)
         for old, new in zip(before, vips, strict=True):
@@ -381,15 +355,13 @@ class KubeVip:
             if uid_of(raw) == uid:
                 raw.setdefault("status", {})["loadBalancer"] = {"ingress": ingress}
 
-        ref = SERVICE.ref(name_of(service), namespace_of(service))
+        ref = ref_of(SERVICE, service)
         try:
             await client.mutate(ref, annotate)
             await client.mutate(ref, show, "status")
         except KubeError as error:
-            self._log(
-                f"updating {ref}: {error}"
-            )  # retried at the next change of the Service or its endpoints
-            return
+            self._log(f"updating {ref}: {error}")
+            return  # retried at the next change of the Service or its endpoints
         announced.written_ingress = repr(ingress)
 
     # -- addresses
@@ -399,10 +371,8 @@ class KubeVip:
 
     def _unbind(self, vip: BoundAddress) -> None:
         """Remove the address from its interface, unless another Service shares it."""
-        shared = any(
-            vip.address == one.address for held in self._announced.values() for one in held.addresses
-        )
-        if not shared:
+        announced = (one.address for held in self._announced.values() for one in held.addresses)
+        if vip.address not in announced:
             self.guest.remove_address(vip.interface, vip.address)
 
     async def _withdraw(self, key: Key) -> None:
@@ -454,53 +424,6 @@ class KubeVip:
         return lambda: ServiceHandler(self.cluster.heartbeats, route.backends, route.is_sticky)
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceState:
-    """The cluster's Services and endpoints: live informer caches."""
-
-    services: Objects
-    slices: Objects
-    slices_of: Index
-    endpoints: Objects
-
-    def backends(self, service: Raw, port: Raw) -> list[Backend]:
-        """Ready endpoints of one port."""
-        key = key_of(service)
-        own = [self.slices[one] for one in sorted(self.slices_of.get(key, ()))]
-        return ready_backends(service, port, own, self.endpoints.get(key))
-
-
-@dataclass(frozen=True, slots=True)
-class PortRoute:
-    """kube-proxy's routing on `node` for one port of a Service, evaluated per connection."""
-
-    node: str
-    service: Key
-    port: int
-    state: ServiceState
-
-    def is_sticky(self) -> bool:
-        return bool(nested(self.state.services.get(self.service), "spec", "sessionAffinity") == "ClientIP")
-
-    def backends(self) -> list[Backend]:
-        service = self.state.services.get(self.service)
-        port = (
-            next((one for one in tcp_ports_of(service) if one["port"] == self.port), None)
-            if service
-            else None
-        )
-        if service is None or port is None:
-            return []
-        found = self.state.backends(service, port)
-        local_only = nested(service, "spec", "externalTrafficPolicy") == "Local"
-        return [one for one in found if not local_only or one.node == self.node]
-
-
 def _read_request(service: Raw) -> AddressRequest:
     interface = annotations_of(service).get(INTERFACE, "")
     return AddressRequest(uid_of(service), requested_addresses(service), interface)
-
-
-def _hardware_address(uid: str) -> str:
-    """A locally administered MAC, the same for the same Service."""
-    return ":".join(["02", *(f"{byte:02x}" for byte in hashlib.sha256(uid.encode()).digest()[:5])])

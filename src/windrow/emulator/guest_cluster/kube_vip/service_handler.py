@@ -7,18 +7,18 @@ route to it needs.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from zlib import crc32
 
 from windrow.core.json import dumps
 from windrow.emulator.guest_cluster.cluster import Heartbeat
-from windrow.emulator.load_balancers.services import Backend
+from windrow.emulator.kit.listers import Index, Key, Objects, key_of
+from windrow.emulator.load_balancers.services import Backend, ready_backends, tcp_ports_of
 from windrow.kubernetes.errors import NotFound, OutcomeUnknown, Unreachable
 from windrow.kubernetes.handler import Peer, TlsIdentity
+from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
-
-Raw = dict[str, Any]
 
 
 class ServiceHandler:
@@ -45,12 +45,16 @@ class ServiceHandler:
         if heartbeat is not None and not heartbeat.alive:
             # An endpoint stays Ready for a while after its node lost power; until then connections to it time out.
             raise OutcomeUnknown(f"connection to {chosen.address}:{chosen.port} timed out: its node is down")
-        return Reply(200, dumps(render_reply(chosen)) + b"\n")
+        body = {
+            "pod": chosen.name,
+            "namespace": chosen.namespace,
+            "node": chosen.node,
+            "address": f"{chosen.address}:{chosen.port}",
+        }
+        return Reply(200, dumps(body) + b"\n")
 
-    @asynccontextmanager
-    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+    def stream(self, request: Request, peer: Peer) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         raise NotFound("a simulated pod has nothing to watch", status=404)
-        yield _nothing()  # unreachable: makes this function a generator, as asynccontextmanager needs
 
     def _choose(self, peer: Peer) -> Backend:
         backends = self._backends()
@@ -62,16 +66,39 @@ class ServiceHandler:
         return backends[(self._next - 1) % len(backends)]
 
 
-def render_reply(backend: Backend) -> Raw:
-    """The pod's reply."""
-    return {
-        "pod": backend.name,
-        "namespace": backend.namespace,
-        "node": backend.node,
-        "address": f"{backend.address}:{backend.port}",
-    }
+@dataclass(frozen=True, slots=True)
+class ServiceState:
+    """The cluster's Services and endpoints: live informer caches."""
+
+    services: Objects
+    slices: Objects
+    slices_of: Index
+    endpoints: Objects
+
+    def backends(self, service: Raw, port: Raw) -> list[Backend]:
+        """Ready endpoints of one port."""
+        key = key_of(service)
+        own = [self.slices[one] for one in sorted(self.slices_of.get(key, ()))]
+        return ready_backends(service, port, own, self.endpoints.get(key))
 
 
-async def _nothing() -> AsyncIterator[WatchEvent]:
-    return
-    yield
+@dataclass(frozen=True, slots=True)
+class PortRoute:
+    """kube-proxy's routing on `node` for one port of a Service, evaluated per connection."""
+
+    node: str
+    service: Key
+    port: int
+    state: ServiceState
+
+    def is_sticky(self) -> bool:
+        return bool(nested(self.state.services.get(self.service), "spec", "sessionAffinity") == "ClientIP")
+
+    def backends(self) -> list[Backend]:
+        service = self.state.services.get(self.service)
+        ports = [one for one in tcp_ports_of(service) if one["port"] == self.port] if service else []
+        if service is None or not ports:
+            return []
+        found = self.state.backends(service, ports[0])
+        local_only = nested(service, "spec", "externalTrafficPolicy") == "Local"
+        return [one for one in found if not local_only or one.node == self.node]

@@ -2,41 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from windrow.emulator.definitions import definition
 from windrow.kubernetes.resources import ApiResource
 
 HELM_CHART = ApiResource("helm.cattle.io", "v1", "HelmChart", "helmcharts")
 HELM_CHART_CONFIG = ApiResource("helm.cattle.io", "v1", "HelmChartConfig", "helmchartconfigs")
-
-
-def _crd(kind: ApiResource) -> dict[str, Any]:
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": kind.group_resource},
-        "spec": {
-            "group": kind.group,
-            "scope": "Namespaced",
-            "names": {
-                "kind": kind.kind,
-                "listKind": f"{kind.kind}List",
-                "plural": kind.plural,
-                "singular": kind.kind.lower(),
-            },
-            "versions": [
-                {
-                    "name": kind.version,
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": schema},
-                    "subresources": {"status": {}},
-                }
-            ],
-        },
-    }
-
-
-HELM_CRDS = (_crd(HELM_CHART), _crd(HELM_CHART_CONFIG))
+HELM_CRDS = tuple(definition(kind, has_status_subresource=True) for kind in (HELM_CHART, HELM_CHART_CONFIG))

@@ -49,10 +49,6 @@ class CertificateAuthorities:
     def client_ca(self) -> str:
         return self.files["client-ca.crt"]
 
-    @property
-    def service_key(self) -> str:
-        return self.files[_SERVICE_KEY]
-
 
 def load_authorities(guest: GuestOS, directory: str, now: datetime) -> CertificateAuthorities:
     """Read the set below `directory`, make and write what is missing. Raises BadAuthorities."""

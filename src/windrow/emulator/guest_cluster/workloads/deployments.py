@@ -9,9 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from windrow.emulator.guest_cluster.workloads.context import ControllerContext
-from windrow.emulator.guest_cluster.workloads.mutation_cache import OwnerIndex
-from windrow.emulator.guest_cluster.workloads.names import DESIRED_REPLICAS, MAX_REPLICAS, REVISION
+from windrow.emulator.guest_cluster.workloads.context import ControllerContext, OwnerIndex
 from windrow.emulator.guest_cluster.workloads.templates import (
     is_of_template,
     render_replica_set,
@@ -21,6 +19,10 @@ from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, nested
 from windrow.kubernetes.resources import DEPLOYMENT, REPLICA_SET
+
+REVISION = "deployment.kubernetes.io/revision"
+DESIRED_REPLICAS = "deployment.kubernetes.io/desired-replicas"
+MAX_REPLICAS = "deployment.kubernetes.io/max-replicas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,27 +217,21 @@ def _conditions(
     enough = available >= wanted - _Bounds.read(deployment, wanted).max_unavailable
     name = name_of(current[0]) if current else ""
     is_done = bool(current) and updated == wanted == available == observed
-    minimum = (
-        Condition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
-        if enough
-        else Condition(
-            "Available",
-            "False",
-            "MinimumReplicasUnavailable",
-            "Deployment does not have minimum availability.",
-        )
-    )
-    progress = (
-        Condition(
-            "Progressing",
-            "True",
-            "NewReplicaSetAvailable",
-            f'ReplicaSet "{name}" has successfully progressed.',
-        )
+    available_for, text = ("Available", "has") if enough else ("Unavailable", "does not have")
+    progress, phrase = (
+        ("NewReplicaSetAvailable", "has successfully progressed")
         if is_done
-        else Condition("Progressing", "True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
+        else ("ReplicaSetUpdated", "is progressing")
     )
-    return [minimum, progress]
+    return [
+        Condition(
+            "Available",
+            "True" if enough else "False",
+            f"MinimumReplicas{available_for}",
+            f"Deployment {text} minimum availability.",
+        ),
+        Condition("Progressing", "True", progress, f'ReplicaSet "{name}" {phrase}.'),
+    ]
 
 
 class DeploymentController:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.emulator import names
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
-from windrow.emulator.guest_cluster.workloads.names import SERVICE_NAME, SLICE_CONTROLLER, SLICE_MANAGER, ZONE
-from windrow.emulator.guest_cluster.workloads.pod_readings import is_ready
+from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_final, is_ready
 from windrow.emulator.kit.listers import Key
-from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, service_of
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, SERVICE_NAME, service_of
 from windrow.kubernetes.objects import (
     Raw,
     is_deleting,
@@ -25,6 +25,8 @@ from windrow.kubernetes.objects import (
 )
 from windrow.kubernetes.resources import NODE, POD, SERVICE
 
+SLICE_MANAGER = "endpointslice.kubernetes.io/managed-by"
+SLICE_CONTROLLER = "endpointslice-controller.k8s.io"
 MAX_ENDPOINTS = 100  # endpoints of one slice
 
 
@@ -55,7 +57,7 @@ def plan_contents(service: Raw, pods: Iterable[Raw], zones: Mapping[str, str]) -
     """The contents of all slices of the Service: pods that have an address, grouped by equal ports."""
     by_ports: dict[tuple[tuple[str, str, int], ...], list[Raw]] = defaultdict(list)
     for pod in sorted(pods, key=name_of):
-        if _is_endpoint(pod):
+        if nested(pod, "status", "podIP") and not is_final(pod):
             by_ports[_ports(service, pod)].append(render_endpoint(service, pod, zones))
     contents = [
         SliceContent(ports, tuple(endpoints[start : start + MAX_ENDPOINTS]))
@@ -63,13 +65,6 @@ def plan_contents(service: Raw, pods: Iterable[Raw], zones: Mapping[str, str]) -
         for start in range(0, len(endpoints), MAX_ENDPOINTS)
     ]
     return contents or [SliceContent((), ())]
-
-
-def _is_endpoint(pod: Raw) -> bool:
-    return bool(nested(pod, "status", "podIP")) and nested(pod, "status", "phase") not in (
-        "Succeeded",
-        "Failed",
-    )
 
 
 def render_endpoint(service: Raw, pod: Raw, zones: Mapping[str, str]) -> Raw:
@@ -206,7 +201,7 @@ class EndpointSliceController:
         nodes = self._context.informers[NODE]
         hosts = {nested(pod, "spec", "nodeName", default="") for pod in pods}
         return {
-            host: labels_of(node).get(ZONE, "")
+            host: labels_of(node).get(names.ZONE, "")
             for host in hosts
             if (node := nodes.get(("", host))) is not None
         }

@@ -18,18 +18,15 @@ from windrow.emulator.guest_cluster.workloads.endpoint_slices import EndpointSli
 from windrow.emulator.guest_cluster.workloads.pods import PodController
 from windrow.emulator.guest_cluster.workloads.replica_sets import ReplicaSetController
 from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.kit.informer import start_informers
 from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.resources import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE, ApiResource
 
-_ALWAYS_WATCHED = (
-    DEPLOYMENT,
-    REPLICA_SET,
-    POD,
-    SERVICE,
-)  # reconciled, and watched even where there is nothing to do
+# Reconciled, and watched even where there is nothing to do.
+_ALWAYS_WATCHED = (DEPLOYMENT, REPLICA_SET, POD, SERVICE)
 _WATCHED_ON_DEMAND = (NODE, ENDPOINT_SLICE)
 
 
@@ -70,22 +67,15 @@ class WorkloadControllers:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            await self._start_informers(group, _ALWAYS_WATCHED)
+            informers = self._context.informers
+            await start_informers(group, (informers[kind] for kind in _ALWAYS_WATCHED))
             await self._has_work.wait()
-            await self._start_informers(group, _WATCHED_ON_DEMAND)
+            await start_informers(group, (informers[kind] for kind in _WATCHED_ON_DEMAND))
             group.create_task(self._pods.watch_heartbeats())
             while True:
                 kind, key = await self._context.queue.get()
                 await self._cluster.wait_usable()
                 await self._reconcilers[kind](key)
-
-    async def _start_informers(self, group: asyncio.TaskGroup, kinds: tuple[ApiResource, ...]) -> None:
-        """Start the informers of `kinds` and wait until they have synced."""
-        informers = [self._context.informers[kind] for kind in kinds]
-        for informer in informers:
-            group.create_task(informer.run())
-        for informer in informers:
-            await informer.has_synced.wait()
 
     def _on_change(self, kind: ApiResource, raw: Raw) -> None:
         key = key_of(raw)

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from zlib import crc32
 
 from windrow.core.clock import format_time
-from windrow.emulator.guest_cluster.chart_pods import tolerates
-from windrow.emulator.guest_cluster.workloads.pod_readings import is_ready
+from windrow.emulator.kit.scheduling import tolerates
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested, uid_of
 
@@ -81,6 +79,19 @@ class WaitUntil:
 Step = BindPod | StartPod | SetPodReady | DeletePod | WaitUntil
 
 
+def is_ready(pod: Raw) -> bool:
+    return is_true(nested(pod, "status", "conditions"), "Ready")
+
+
+def is_final(pod: Raw) -> bool:
+    return nested(pod, "status", "phase") in ("Succeeded", "Failed")
+
+
+def is_active(pod: Raw) -> bool:
+    """Whether the pod is neither deleting nor final."""
+    return not is_deleting(pod) and not is_final(pod)
+
+
 def stage_of(pod: Raw, *, alive: bool) -> str:
     """The stage from whose beginning its delays count."""
     if is_deleting(pod):
@@ -93,7 +104,7 @@ def stage_of(pod: Raw, *, alive: bool) -> str:
 def plan_pod(pod: Raw, state: PodState) -> list[Step]:
     """The steps that are due for the pod: at most one action and one wait."""
     node = nested(pod, "spec", "nodeName", default="")
-    if nested(pod, "status", "phase") in ("Succeeded", "Failed") and not is_deleting(pod):
+    if is_final(pod) and not is_deleting(pod):
         return []
     if is_deleting(pod):
         return _plan_termination(state, node)
@@ -153,7 +164,7 @@ def _plan_eviction(pod: Raw, state: PodState) -> DeletePod | WaitUntil | None:
 
 def toleration_seconds(taint: Raw, tolerations: Sequence[Raw]) -> float | None:
     """For how many seconds the pod tolerates a taint; None without limit."""
-    tolerating = [one for one in tolerations if tolerates([one], [taint])]
+    tolerating = [one for one in tolerations if tolerates(one, taint)]
     if not tolerating:
         return 0
     limits = [one["tolerationSeconds"] for one in tolerating if one.get("tolerationSeconds") is not None]
@@ -166,7 +177,7 @@ def toleration_seconds(taint: Raw, tolerations: Sequence[Raw]) -> float | None:
 def render_running(pod: Raw, node: Raw, address: str, now: datetime) -> Raw:
     """The status of a pod whose containers have just started."""
     at = format_time(now)
-    host = _address_of(node)
+    host = internal_address(node)
     words = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
     known = [one for one in nested(pod, "status", "conditions", default=[]) if one["type"] not in words]
     made = [_condition(word, word not in ("Ready", "ContainersReady"), at) for word in words]
@@ -223,12 +234,7 @@ def _render_container(pod: Raw, container: Raw, at: str) -> Raw:
     }
 
 
-def _address_of(node: Raw) -> str:
-    """The Node's InternalIP."""
-    addresses: list[Any] = nested(node, "status", "addresses", default=[])
-    inner = [one["address"] for one in addresses if one.get("type") == "InternalIP"]
-    return inner[0] if inner else ""
-
-
-def host_address(node: Raw) -> str:
-    return _address_of(node)
+def internal_address(node: Raw) -> str:
+    """The Node's InternalIP, "" without one."""
+    addresses = nested(node, "status", "addresses", default=[])
+    return next((str(one["address"]) for one in addresses if one.get("type") == "InternalIP"), "")

@@ -16,7 +16,7 @@ from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
     SetPodReady,
     StartPod,
     WaitUntil,
-    host_address,
+    internal_address,
     plan_pod,
     render_readiness,
     render_running,
@@ -37,7 +37,7 @@ class PodAddressAllocator:
     def allocate(self, pod: Raw, node: Raw, used: Set[str]) -> str:
         """The next free address of the node's range; its own where the pod shares the node's network."""
         if nested(pod, "spec", "hostNetwork"):
-            return host_address(node)
+            return internal_address(node)
         network = ipaddress.ip_network(nested(node, "spec", "podCIDR", default="10.42.0.0/24"))
         name, size = name_of(node), network.num_addresses
         for _ in range(size):

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from windrow.emulator.guest_cluster.workloads.context import ControllerContext
-from windrow.emulator.guest_cluster.workloads.mutation_cache import OwnerIndex
-from windrow.emulator.guest_cluster.workloads.pod_readings import is_active, is_ready
+from windrow.emulator.guest_cluster.workloads.context import ControllerContext, OwnerIndex
+from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_active, is_ready
 from windrow.emulator.guest_cluster.workloads.templates import render_pod
 from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested

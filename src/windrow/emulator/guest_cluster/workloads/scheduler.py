@@ -5,26 +5,17 @@ Resources, and affinities between pods, are ignored."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from windrow.core.clock import format_time
-from windrow.emulator.guest_cluster.chart_pods import fits_affinity, tolerates
-from windrow.emulator.guest_cluster.workloads.context import ControllerContext
-from windrow.emulator.guest_cluster.workloads.pod_readings import controller_uid, is_active
+from windrow.emulator.guest_cluster.workloads.context import ControllerContext, controller_uid
+from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_active
+from windrow.emulator.kit.scheduling import Placement, find_obstacle, find_untolerated
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import NotFound, error_for
 from windrow.kubernetes.objects import Raw, labels_of, name_of, nested
 from windrow.kubernetes.resources import NODE, POD, ref_of
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """The node for a pod, or the scheduler's message without one."""
-
-    node: str = ""
-    message: str = ""
 
 
 def find_node(pod: Raw, nodes: Sequence[Raw], pods: Iterable[Raw]) -> Placement:
@@ -46,32 +37,17 @@ def find_node(pod: Raw, nodes: Sequence[Raw], pods: Iterable[Raw]) -> Placement:
 
 
 def _find_obstacle(pod: Raw, node: Raw) -> str:
-    """The filter's reason against the node, "" where the pod fits."""
-    tolerations = nested(pod, "spec", "tolerations", default=[])
-    if nested(node, "spec", "unschedulable"):
-        return "node(s) were unschedulable"
     taints = nested(node, "spec", "taints", default=[])
-    for taint in taints:
-        if not tolerates(tolerations, [taint]):
-            return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
-    wanted: Mapping[str, str] = nested(pod, "spec", "nodeSelector", default={})
-    affinity = nested(pod, "spec", "affinity", default={})
-    if not (wanted.items() <= labels_of(node).items() and fits_affinity(affinity, labels_of(node))):
-        return "node(s) didn't match Pod's node affinity/selector"
-    return ""
+    return find_obstacle(
+        pod.get("spec") or {}, labels_of(node), taints, cordoned=bool(nested(node, "spec", "unschedulable"))
+    )
 
 
 def _is_avoided(pod: Raw, node: Raw) -> bool:
     """Whether the node has a PreferNoSchedule taint that the pod does not tolerate."""
-    soft = [
-        one for one in nested(node, "spec", "taints", default=[]) if one.get("effect") == "PreferNoSchedule"
-    ]
-    hard = [{**one, "effect": "NoSchedule"} for one in soft]
-    tolerations = [
-        {**one, "effect": ""} if one.get("effect") == "PreferNoSchedule" else one
-        for one in nested(pod, "spec", "tolerations", default=[])
-    ]
-    return not tolerates(tolerations, hard)
+    tolerations = nested(pod, "spec", "tolerations", default=[])
+    taints = nested(node, "spec", "taints", default=[])
+    return find_untolerated(tolerations, taints, effects=("PreferNoSchedule",)) is not None
 
 
 def _render_message(count: int, reasons: Counter[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from zlib import crc32
 
 from windrow.core.fastjson import dumps, loads
-from windrow.emulator.guest_cluster.workloads.names import NOT_READY, TEMPLATE_HASH, UNREACHABLE
+from windrow.emulator.guest_cluster.kubelet import NOT_READY, UNREACHABLE
 from windrow.kubernetes.objects import (
     Raw,
     labels_of,
@@ -20,6 +20,7 @@ from windrow.kubernetes.objects import (
 from windrow.kubernetes.resources import DEPLOYMENT, POD, REPLICA_SET
 from windrow.kubernetes.selectors import read_label_selector
 
+TEMPLATE_HASH = "pod-template-hash"
 _HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -103,12 +104,6 @@ def with_default_tolerations(tolerations: list[Raw], toleration_s: int) -> list[
             for one in tolerations
         )
         if not is_set:
-            made.append(
-                {
-                    "key": key,
-                    "operator": "Exists",
-                    "effect": "NoExecute",
-                    "tolerationSeconds": toleration_s,
-                }
-            )
+            added = {"key": key, "operator": "Exists", "effect": "NoExecute"}
+            made.append({**added, "tolerationSeconds": toleration_s})
     return made

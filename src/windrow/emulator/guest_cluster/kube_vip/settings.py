@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.emulator.guest_cluster.chart_pods import fits_affinity, tolerates
+from windrow.emulator.kit.scheduling import find_obstacle
 from windrow.kubernetes.objects import Raw, labels_of, nested
 
 Values = Mapping[str, Any]
@@ -57,14 +57,12 @@ class KubeVipSettings:
 
     def can_run_on(self, node: Raw) -> bool:
         """Whether the pod may be scheduled on `node`. An uninitialised Node's taint is not tolerated."""
-        labels = labels_of(node)
-        return (
-            self.node_selector.items() <= labels.items()
-            and fits_affinity(self.affinity, labels)
-            and tolerates(
-                [*self.tolerations, *_DAEMON_SET_TOLERATIONS], nested(node, "spec", "taints", default=[])
-            )
-        )
+        pod = {
+            "nodeSelector": self.node_selector,
+            "affinity": self.affinity,
+            "tolerations": [*self.tolerations, *_DAEMON_SET_TOLERATIONS],
+        }
+        return not find_obstacle(pod, labels_of(node), nested(node, "spec", "taints", default=[]))
 
 
 def read_kube_vip_settings(values: Values) -> KubeVipSettings:
