@@ -48,7 +48,6 @@ class ServerInstance:
 
     node: str
     address: str
-    runs_api: bool
     settings: Settings
     version: Version
     identity: TlsIdentity = field(repr=False)
@@ -152,7 +151,8 @@ class GuestCluster:
     def oldest_api_version(self) -> Version:
         """The release that kubelets may not be newer than."""
         return min(
-            (server.version for server in self.servers.values() if server.runs_api), default=self.version
+            (server.version for server in self.servers.values() if server.settings.runs_api),
+            default=self.version,
         )
 
     # -- access

@@ -134,7 +134,7 @@ class ControlPlane:
 
     async def _monitor_nodes(self) -> None:
         """Taint nodes by their readiness; set the conditions of those whose kubelet stopped reporting to Unknown."""
-        grace = timedelta(seconds=self.guest.delays.node_grace / self.guest.host.time_scale)
+        grace = self.guest.scaled(self.guest.delays.node_grace)
         while True:
             await self.cluster.wait_usable()
             wakes: list[datetime] = []
@@ -182,7 +182,7 @@ class ControlPlane:
     async def _remove_stalled_learners(self) -> None:
         """Remove learners that are down for five minutes: they would block every join."""
         since: dict[str, datetime] = {}
-        limit = timedelta(seconds=self.guest.delays.learner_stalled / self.guest.host.time_scale)
+        limit = self.guest.scaled(self.guest.delays.learner_stalled)
         while True:
             stalled = [one for one in self.cluster.etcd.by_name.values() if one.learner and not one.up]
             since = {one.name: since.get(one.name, self.guest.now()) for one in stalled}
@@ -218,7 +218,7 @@ class ControlPlane:
 
     async def _schedule_pods(self) -> None:
         """Schedule each chart pod; reschedule it when its Node is deleted, or Unknown for five minutes."""
-        eviction = timedelta(seconds=self.guest.delays.eviction / self.guest.host.time_scale)
+        eviction = self.guest.scaled(self.guest.delays.eviction)
         while True:
             await self.cluster.wait_usable()
             nodes = {name_of(raw): raw for raw in await self.cluster.client().list(NODE)}
@@ -241,7 +241,7 @@ class ControlPlane:
         if heartbeat.alive:
             pod.lost_since = None
             return None
-        grace = timedelta(seconds=self.guest.delays.node_grace / self.guest.host.time_scale)
+        grace = self.guest.scaled(self.guest.delays.node_grace)
         pod.lost_since = pod.lost_since or heartbeat.last + grace
         if self.guest.now() >= pod.lost_since + eviction:
             pod.node, pod.lost_since = "", None

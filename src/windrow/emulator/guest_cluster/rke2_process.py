@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from datetime import timedelta
 from typing import Any
 
 from windrow.core.version import Version
@@ -20,7 +19,6 @@ from windrow.emulator.guest_cluster.kube_vip.process import KubeVip
 from windrow.emulator.guest_cluster.kubelet import BadKubelet, Kubelet, node_name, parse_labels, parse_taints
 from windrow.emulator.guest_cluster.rke2.join import (
     JoinFailed,
-    JoinRejected,
     JoinReply,
     join_agent,
     join_server,
@@ -32,7 +30,7 @@ from windrow.emulator.guest_cluster.rke2.pki import (
     load_authorities,
     write_authorities,
 )
-from windrow.emulator.guest_cluster.rke2.settings import BadSettings, Settings, read_settings
+from windrow.emulator.guest_cluster.rke2.settings import BadSettings, Role, Settings, read_settings
 from windrow.emulator.guest_cluster.rke2.tokens import BadToken, Token, hash_authorities, parse_token
 from windrow.emulator.guest_cluster.supervisor import ApiHandler, SupervisorHandler, check_node_password
 from windrow.emulator.guest_os.hardware import GuestProgram
@@ -56,7 +54,6 @@ _FATAL_ERRORS = (
     BadKubelet,
     NotMember,
     JoinFailed,
-    JoinRejected,
 )
 
 
@@ -73,20 +70,19 @@ class Rke2Process:
         self.programs = programs
         words = (self.guest.read(call.argv[0]) or b"")[len(BINARY_PREFIX) :].split()
         self.version = Version.parse(words[1].decode())
+        self.settings = Settings("server")  # read when it runs
         self.disk_state: Raw = self.guest.hardware.root.state.setdefault("rke2", {})
 
     async def run(self) -> int:
         """Run until the machine or systemd stops it, or until it fails; then its exit code."""
-        match self.arguments[:1]:
-            case ("server",):
-                work = self._run_server
-            case ("agent",):
-                work = self._run_agent
-            case _:
-                self.guest.log("rke2", f"rke2 version {self.version}")
-                return 0
+        roles: dict[str, Role] = {"server": "server", "agent": "agent"}
+        role = roles.get(next(iter(self.arguments), ""))
+        if role is None:
+            self.guest.log("rke2", f"rke2 version {self.version}")
+            return 0
         try:
-            await work()
+            self._read_settings(role)
+            await (self._run_server() if role == "server" else self._run_agent())
         except _FATAL_ERRORS as error:
             self.log(f"level=fatal: {error}")
         return 1
@@ -94,47 +90,44 @@ class Rke2Process:
     def log(self, line: str) -> None:
         self.guest.log(f"rke2-{self.arguments[0]}", line)
 
-    def _check_settings(self, settings: Settings) -> None:
-        parse_labels(settings)
-        parse_taints(settings)
-        for warning in settings.warnings:
+    def _read_settings(self, role: Role) -> None:
+        self.settings = read_settings(self.guest, role, self.arguments[1:])
+        parse_labels(self.settings)
+        parse_taints(self.settings)
+        for warning in self.settings.warnings:
             self.log(f"level=warning: {warning}")
-        self.log(f"Starting rke2 {settings.role} {self.version}")
+        self.log(f"Starting rke2 {role} {self.version}")
 
     # -- server
 
     async def _run_server(self) -> None:
-        settings = read_settings(self.guest, "server", self.arguments[1:])
-        self._check_settings(settings)
-        cluster = await self._join_or_create_cluster(settings)
+        cluster = await self._join_or_create_cluster()
         await self.guest.sleep(self.guest.delays.supervisor)
-        node, address = node_name(self.guest, settings), self._address(settings)
-        identity = cluster.issue_server_identity(node, address, settings)
-        server = ServerInstance(node, address, settings.runs_api, settings, self.version, identity)
+        node, address = node_name(self.guest, self.settings), self._address()
+        identity = cluster.issue_server_identity(node, address, self.settings)
+        server = ServerInstance(node, address, self.settings, self.version, identity)
         try:
             self._listen(address, SUPERVISOR_PORT, SupervisorHandler(cluster, server))
             cluster.servers[node] = server
             self.log(f"Supervisor is listening on https://{address}:{SUPERVISOR_PORT}")
             cluster.changed.notify()
-            if settings.runs_etcd:
-                await self._start_etcd(cluster, settings, server)
-            await run_together(*self._server_tasks(cluster, settings, server))
+            if self.settings.runs_etcd:
+                await self._start_etcd(cluster, server)
+            await run_together(*self._server_tasks(cluster, server))
         finally:
             self._shut_down(cluster, server)
 
-    def _server_tasks(
-        self, cluster: GuestCluster, settings: Settings, server: ServerInstance
-    ) -> list[Coroutine[Any, Any, None]]:
-        tasks = [self._run_kubelet(cluster, settings), KubeVip(self.guest, cluster, settings).run()]
-        if settings.runs_etcd:
+    def _server_tasks(self, cluster: GuestCluster, server: ServerInstance) -> list[Coroutine[Any, Any, None]]:
+        tasks = [self._run_kubelet(cluster), KubeVip(self.guest, cluster, self.settings).run()]
+        if self.settings.runs_etcd:
             tasks.append(self._watch_membership(cluster))
-        if settings.runs_api:
-            tasks.append(self._serve_api(cluster, settings, server))
+        if self.settings.runs_api:
+            tasks.append(self._serve_api(cluster, server))
         else:
             self.ready()
         return tasks
 
-    async def _join_or_create_cluster(self, settings: Settings) -> GuestCluster:
+    async def _join_or_create_cluster(self) -> GuestCluster:
         uid = self.disk_state.get("cluster")
         if uid is not None:
             cluster = self.clusters.get(uid)
@@ -142,23 +135,23 @@ class Rke2Process:
                 raise Fatal("the etcd data on this disk belongs to a cluster that no longer exists")
             self.log("Managed etcd cluster bootstrap already complete and initialized")
             return cluster
-        if settings.text("server"):
-            joined = await self._join_as_server(settings)
+        if self.settings.text("server"):
+            joined = await self._join_as_server()
             return self.clusters[joined.cluster]
         self.log("Managed etcd cluster initializing")
-        return self._create_cluster(settings)
+        return self._create_cluster()
 
-    def _create_cluster(self, settings: Settings) -> GuestCluster:
+    def _create_cluster(self) -> GuestCluster:
         """A new cluster with the CA files on the disk."""
-        authorities = load_authorities(self.guest, self._tls_directory(settings), self.guest.now())
-        server = self._server_password(settings, authorities)
-        agent = self._password_of(settings, "agent-token") or server
+        authorities = load_authorities(self.guest, self._tls_directory(), self.guest.now())
+        server = self._server_password(authorities)
+        agent = self._password_of("agent-token") or server
         uid = self.guest.host.rng.uid()
         cluster = GuestCluster(
             uid,
             self.version,
             authorities,
-            settings,
+            self.settings,
             server,
             agent,
             self.guest.host.clock,
@@ -167,8 +160,8 @@ class Rke2Process:
         self.clusters[uid] = cluster
         return cluster
 
-    def _server_password(self, settings: Settings, authorities: CertificateAuthorities) -> str:
-        text = self._token_text(settings, "token")
+    def _server_password(self, authorities: CertificateAuthorities) -> str:
+        text = self._token_text("token")
         if not text:
             return self.guest.host.rng.uid().replace("-", "")
         token = parse_token(text)
@@ -180,7 +173,7 @@ class Rke2Process:
             if not authorities.delivered:
                 raise Fatal(
                     "the token carries a CA hash but this first server has no CA files and made its own: no machine could "
-                    f"join with it; put the cluster's CA files into {self._tls_directory(settings)}, or name a server to join"
+                    f"join with it; put the cluster's CA files into {self._tls_directory()}, or name a server to join"
                 )
             found = hash_authorities(authorities.server_ca)
             if found != token.ca_hash:
@@ -189,14 +182,14 @@ class Rke2Process:
                 )
         return token.password
 
-    def _password_of(self, settings: Settings, flag: str) -> str:
-        text = self._token_text(settings, flag)
+    def _password_of(self, flag: str) -> str:
+        text = self._token_text(flag)
         return parse_token(text).password if text else ""
 
-    def _token_text(self, settings: Settings, flag: str) -> str:
-        if text := settings.text(flag):
+    def _token_text(self, flag: str) -> str:
+        if text := self.settings.text(flag):
             return text
-        path = settings.text(f"{flag}-file")
+        path = self.settings.text(f"{flag}-file")
         if not path:
             return ""
         content = self.guest.read(path)
@@ -204,13 +197,13 @@ class Rke2Process:
             raise Fatal(f"open {path}: no such file or directory")
         return content.decode("utf-8", "replace").strip()
 
-    def _tls_directory(self, settings: Settings) -> str:
-        return f"{settings.data_directory}/server/tls"
+    def _tls_directory(self) -> str:
+        return f"{self.settings.data_directory}/server/tls"
 
-    def _address(self, settings: Settings) -> str:
-        address = (settings.text("node-ip") or settings.text("bind-address") or self.guest.address).split(
-            ","
-        )[0]
+    def _address(self) -> str:
+        address = (
+            self.settings.text("node-ip") or self.settings.text("bind-address") or self.guest.address
+        ).split(",")[0]
         if not address:
             raise Fatal("no address found: unable to select an IP from the default routes")
         own = {one for addresses in self.guest.addresses.values() for one in addresses}
@@ -226,23 +219,23 @@ class Rke2Process:
         except ValueError as error:
             raise Fatal(f"listen tcp {address}:{port}: bind: address already in use ({error})") from error
 
-    async def _join_as_server(self, settings: Settings) -> JoinReply:
-        token = parse_token(self._token_text(settings, "token"))
-        joined = await join_server(self.guest, settings.text("server"), token)
-        self._compare_critical(settings, joined)
-        write_authorities(self.guest, self._tls_directory(settings), joined.files)
+    async def _join_as_server(self) -> JoinReply:
+        token = parse_token(self._token_text("token"))
+        joined = await join_server(self.guest, self.settings.text("server"), token)
+        self._compare_critical(joined)
+        write_authorities(self.guest, self._tls_directory(), joined.files)
         return joined
 
-    def _compare_critical(self, settings: Settings, joined: JoinReply) -> None:
+    def _compare_critical(self, joined: JoinReply) -> None:
         """Raises Fatal unless the critical settings equal those of the cluster."""
-        own = settings.critical()
+        own = self.settings.critical()
         differing = [
             f"{flag} ({own.get(flag)} here, {value} there)"
             for flag, value in joined.critical.items()
             if own.get(flag) != value
         ]
-        server = self._password_of(settings, "token")
-        agent = self._password_of(settings, "agent-token") or server
+        server = self._password_of("token")
+        agent = self._password_of("agent-token") or server
         if agent != self.clusters[joined.cluster].agent_password:
             differing.append("agent-token")
         if differing:
@@ -253,7 +246,7 @@ class Rke2Process:
 
     # -- etcd
 
-    async def _start_etcd(self, cluster: GuestCluster, settings: Settings, server: ServerInstance) -> None:
+    async def _start_etcd(self, cluster: GuestCluster, server: ServerInstance) -> None:
         """Join etcd as a voting member, or rejoin with the data on the disk."""
         await self.guest.sleep(self.guest.delays.etcd)
         name = self.disk_state.get("member")
@@ -262,7 +255,7 @@ class Rke2Process:
             self.log("Starting etcd for existing cluster member")
         else:
             member = EtcdMember(f"{server.node}-{self.guest.host.rng.uid()[:8]}", server.node, server.address)
-            if not settings.text("server"):
+            if not self.settings.text("server"):
                 cluster.etcd.add_first(member)
                 self.log(f"Starting etcd for new cluster, member {member.name}")
             else:
@@ -315,44 +308,42 @@ class Rke2Process:
 
     # -- API
 
-    async def _serve_api(self, cluster: GuestCluster, settings: Settings, server: ServerInstance) -> None:
+    async def _serve_api(self, cluster: GuestCluster, server: ServerInstance) -> None:
         if not cluster.etcd.has_quorum():
             self.log("Waiting for etcd: the cluster has no majority of its members")
         await cluster.changed.wait_for(cluster.etcd.has_quorum)
         await self.guest.sleep(self.guest.delays.api)
         await cluster.changed.wait_for(cluster.etcd.has_quorum)
-        timeout = timedelta(seconds=self.guest.delays.etcd_timeout / self.guest.host.time_scale)
+        timeout = self.guest.scaled(self.guest.delays.etcd_timeout)
         self._listen(server.address, API_PORT, ApiHandler(cluster, server, timeout))
         server.api_up = True
         cluster.changed.notify()
         self.log(f"Kube API server is now running on https://{server.address}:{API_PORT}")
         self.ready()
-        manifests = f"{settings.data_directory}/server/manifests"
+        manifests = f"{self.settings.data_directory}/server/manifests"
         work = [deploy_manifests(self.guest, cluster, manifests)]
-        if not settings.is_true("disable-controller-manager"):
-            work.append(ControlPlane(self.guest, cluster, settings, self.programs).run())
+        if not self.settings.is_true("disable-controller-manager"):
+            work.append(ControlPlane(self.guest, cluster, self.settings, self.programs).run())
         await run_together(*work)
 
     # -- node
 
-    async def _run_kubelet(self, cluster: GuestCluster, settings: Settings) -> None:
-        if settings.role == "server":
+    async def _run_kubelet(self, cluster: GuestCluster) -> None:
+        if self.settings.role == "server":
             await cluster.wait_usable()
             if not await check_node_password(
-                cluster, node_name(self.guest, settings), node_password(self.guest)
+                cluster, node_name(self.guest, self.settings), node_password(self.guest)
             ):
                 # A server verifies its password against its own file; the Secret only makes an event.
                 self.log(
                     "level=warning: Deferred node password secret validation failed: the name was used before"
                 )
-        await Kubelet(self.guest, cluster, settings, self.version, self.programs).run()
+        await Kubelet(self.guest, cluster, self.settings, self.version, self.programs).run()
 
     async def _run_agent(self) -> None:
-        settings = read_settings(self.guest, "agent", self.arguments[1:])
-        self._check_settings(settings)
-        self._address(settings)
-        token = parse_token(self._token_text(settings, "token"))
-        joined = await self._join_as_agent(settings, token)
+        self._address()
+        token = parse_token(self._token_text("token"))
+        joined = await self._join_as_agent(token)
         cluster = self.clusters[joined.cluster]
         if self.version.line > cluster.oldest_api_version.line:
             raise Fatal(
@@ -362,21 +353,21 @@ class Rke2Process:
         self.disk_state["cluster"] = joined.cluster
         await self.guest.sleep(self.guest.delays.agent_start)
         self.ready()
-        await run_together(self._run_kubelet(cluster, settings), KubeVip(self.guest, cluster, settings).run())
+        await run_together(self._run_kubelet(cluster), KubeVip(self.guest, cluster, self.settings).run())
 
-    async def _join_as_agent(self, settings: Settings, token: Token) -> JoinReply:
-        node = node_name(self.guest, settings)
+    async def _join_as_agent(self, token: Token) -> JoinReply:
+        node = node_name(self.guest, self.settings)
         while True:
-            for url in self._server_urls(settings):
+            for url in self._server_urls():
                 try:
                     return await join_agent(self.guest, url, token, node)
                 except JoinFailed as error:
                     self.log(str(error))
             await self.guest.sleep(self.guest.delays.join_retry)
 
-    def _server_urls(self, settings: Settings) -> list[str]:
+    def _server_urls(self) -> list[str]:
         """The configured server, then those of the agent's load balancer."""
-        urls = [settings.text("server")]
+        urls = [self.settings.text("server")]
         known = self.clusters.get(self.disk_state.get("cluster", ""))
         if known is not None:
             urls += [f"https://{server.address}:{SUPERVISOR_PORT}" for server in known.servers.values()]

@@ -43,7 +43,11 @@ class GuestOS:
     async def sleep(self, seconds: float) -> None:
         """Sleep for `seconds` of simulated time, divided by the host's time scale."""
         if seconds > 0:
-            await sleep(self.host.clock, timedelta(seconds=seconds / self.host.time_scale))
+            await sleep(self.host.clock, self.scaled(seconds))
+
+    def scaled(self, seconds: float) -> timedelta:
+        """`seconds` of simulated time, divided by the host's time scale."""
+        return timedelta(seconds=seconds / self.host.time_scale)
 
     def console(self, line: str) -> None:
         """Write lines on the serial console, each with the machine's uptime, as kernels do."""

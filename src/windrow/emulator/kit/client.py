@@ -47,13 +47,14 @@ class AdminClient:
             return await self.get(ref_of(kind, raw))
 
     async def mutate(
-        self, ref: ObjectRef, edit: Callable[[Raw], object], subresource: str = ""
+        self, ref: ObjectRef, edit: Callable[[Raw], object], subresource: str = "", uid: str = ""
     ) -> Raw | None:
-        """Read, `edit` a copy, update if changed; retried on conflict. None when the object does not exist."""
+        """Read, `edit` a copy, update if changed; retried on conflict. None when the object does not exist, or with
+        another uid than `uid`."""
         last: KubeError = Conflict("never tried")
         for _ in range(MAX_ATTEMPTS):
             before = await self.find(ref)
-            if before is None:
+            if before is None or uid not in ("", uid_of(before)):
                 return None
             after = loads(dumps(before))  # several times faster than deepcopy
             edit(after)

@@ -6,18 +6,38 @@ the order in which their keys were added.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from windrow.apiserver.work_queue import WorkQueue
 from windrow.core.clock import Clock
+from windrow.emulator.delays import ScaledClock
 from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.errors import KubeError
 
 Reconcile = Callable[[Key], Awaitable[datetime | None]]
 
-FIRST_RETRY = timedelta(seconds=1)
-LAST_RETRY = timedelta(seconds=60)
+LONGEST_POWER = 20
+
+
+class Backoff:
+    """When to try again, by key: exponentially later after each failure in a row."""
+
+    def __init__(self, clock: ScaledClock, first_s: float, last_s: float) -> None:
+        self._clock = clock
+        self._first_s = first_s
+        self._last_s = last_s
+        self._failures: Counter[Key] = Counter()
+
+    def next(self, key: Key) -> datetime:
+        """The time of the next try, after one more failure."""
+        wait = self._first_s * (1 << min(self._failures[key], LONGEST_POWER))
+        self._failures[key] += 1
+        return self._clock.after(min(wait, self._last_s))
+
+    def forget(self, key: Key) -> None:
+        self._failures.pop(key, None)
 
 
 class Controller:
@@ -30,10 +50,9 @@ class Controller:
     def __init__(self, name: str, reconcile: Reconcile, clock: Clock, log: Callable[[str], None]) -> None:
         self.name = name
         self._reconcile = reconcile
-        self._clock = clock
         self._log = log
         self._queue: WorkQueue[Key] = WorkQueue(clock)
-        self._failures: dict[Key, int] = {}
+        self._backoff = Backoff(ScaledClock(clock), 1, 60)
         self.add = self._queue.add
 
     async def run(self) -> None:
@@ -42,14 +61,9 @@ class Controller:
             try:
                 requeue_at = await self._reconcile(key)
             except KubeError as error:
-                requeue_at = self._after_failure(key, error)
+                self._log(f"{self.name} {'/'.join(filter(None, key))}: {error}")
+                requeue_at = self._backoff.next(key)
             else:
-                self._failures.pop(key, None)
+                self._backoff.forget(key)
             if requeue_at is not None:
                 self._queue.add_at(key, requeue_at)
-
-    def _after_failure(self, key: Key, error: KubeError) -> datetime:
-        count = self._failures[key] = self._failures.get(key, 0) + 1
-        self._log(f"{self.name} {'/'.join(filter(None, key))}: {error}")
-        wait: timedelta = min(FIRST_RETRY * (1 << min(count - 1, 10)), LAST_RETRY)
-        return self._clock.now() + wait

@@ -11,7 +11,7 @@ from windrow.core.clock import parse_time
 from windrow.core.json import NotJson, loads
 from windrow.emulator import names
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested, uid_of
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, nested, uid_of
 
 FINAL = frozenset({"Succeeded", "Failed"})
 
@@ -26,9 +26,6 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Vm:
-    namespace: str
-    name: str
-    uid: str
     deleting: bool
     strategy: str
     acted_on: str  # status.runStrategy: the strategy that was last acted on
@@ -61,9 +58,6 @@ def read_strategy(raw: Mapping[str, Any]) -> str:
 def read_vm(raw: Mapping[str, Any]) -> Vm:
     retry = nested(raw, "status", "startFailure", "retryAfterTimestamp")
     return Vm(
-        namespace=namespace_of(raw),
-        name=name_of(raw),
-        uid=uid_of(raw),
         deleting=is_deleting(raw),
         strategy=read_strategy(raw),
         acted_on=nested(raw, "status", "runStrategy", default=""),

@@ -11,6 +11,7 @@ from datetime import datetime
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.controller import Backoff
 from windrow.emulator.kit.edits import add_finalizers, remove_finalizer
 from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.kit.step_timers import StepTimers
@@ -19,8 +20,9 @@ from windrow.emulator.load_balancers.ip_pools.allocation import DUPLICATE
 from windrow.emulator.load_balancers.ip_pools.controller import IPPoolController
 from windrow.emulator.load_balancers.ip_pools.selection import requirement_of, select_pool
 from windrow.emulator.load_balancers.readiness import (
+    FIRST_RETRY_S,
+    LAST_RETRY_S,
     AwaitChange,
-    Backoff,
     Failed,
     NotReady,
     RetrySoon,
@@ -55,7 +57,7 @@ class LoadBalancerController:
         self._delays = delays
         self._release = release
         self._timers = StepTimers(clock)
-        self._backoff = Backoff(clock)
+        self._backoff = Backoff(clock, FIRST_RETRY_S, LAST_RETRY_S)
 
     async def reconcile(self, key: Key) -> datetime | None:
         balancer = await self._client.find(kinds.LOAD_BALANCER.ref(key[1], key[0]))
@@ -103,8 +105,6 @@ class LoadBalancerController:
             fields += ["address", "backendServers"]
 
         def edit(raw: Raw) -> None:
-            if uid_of(raw) != uid_of(balancer):
-                return
             kept = raw.setdefault("status", {})
             for field in fields:
                 if status.get(field):
@@ -113,7 +113,7 @@ class LoadBalancerController:
                     kept.pop(field, None)
             set_ready(raw, truth, message, now)
 
-        await self._client.mutate(_ref(balancer), edit)
+        await self._client.mutate(_ref(balancer), edit, uid=uid_of(balancer))
 
     # --- address ----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.host.dhcp import DhcpServer, Lan
@@ -25,6 +26,7 @@ from windrow.emulator.load_balancers.services import (
     ready_backends,
     render_ingress,
     requested_addresses,
+    set_ingress,
     tcp_ports_of,
 )
 from windrow.emulator.load_balancers.virtual_listeners import ProxyHandler, SocketAddress, VirtualListeners
@@ -116,11 +118,8 @@ class HostVip:
         if nested(service, "status", "loadBalancer", "ingress") == ingress:
             return
 
-        def edit(raw: Raw) -> None:
-            if uid_of(raw) == held.uid:
-                raw.setdefault("status", {})["loadBalancer"] = {"ingress": ingress}
-
-        await self._client.mutate(ref_of(SERVICE, service), edit, "status")
+        edit = partial(set_ingress, ingress=ingress)
+        await self._client.mutate(ref_of(SERVICE, service), edit, "status", held.uid)
 
     def _listen(self, key: Key, service: Raw, held: Announcement) -> None:
         """Listen where a machine listens: an address without a backend refuses connections."""

@@ -5,13 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from windrow.core.clock import format_time
-from windrow.emulator.delays import ScaledClock
-from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import Raw
 
-FIRST_RETRY_S = 0.005
-LAST_RETRY_S = 30.0
-LONGEST_POWER = 20
+FIRST_RETRY_S, LAST_RETRY_S = 0.005, 30.0  # of a failure
 
 
 class NotReady(Exception):
@@ -28,23 +24,6 @@ class AwaitChange(NotReady):
 
 class Failed(NotReady):
     """Retried with exponential back-off: 5 ms doubling to 30 s."""
-
-
-class Backoff:
-    """Exponential back-off by key."""
-
-    def __init__(self, clock: ScaledClock) -> None:
-        self._clock = clock
-        self._failures: dict[Key, int] = {}
-
-    def next(self, key: Key) -> datetime:
-        """When to try again, after one more failure."""
-        count = self._failures[key] = self._failures.get(key, 0) + 1
-        wait = min(FIRST_RETRY_S * (1 << min(count - 1, LONGEST_POWER)), LAST_RETRY_S)
-        return self._clock.after(wait)
-
-    def forget(self, key: Key) -> None:
-        self._failures.pop(key, None)
 
 
 def set_ready(raw: Raw, state: str, message: str, now: datetime) -> None:

@@ -69,6 +69,10 @@ def render_ingress(service: Mapping[str, Any], addresses: Iterable[str]) -> list
     return [{"ip": address, "ipMode": "VIP", "ports": ports} for address in addresses]
 
 
+def set_ingress(service: Raw, ingress: list[Raw]) -> None:
+    service.setdefault("status", {})["loadBalancer"] = {"ingress": ingress}
+
+
 def hardware_address(service_uid: str) -> str:
     """The locally administered MAC with which kube-vip requests a lease, the same for the same Service."""
     return ":".join(["02", *(f"{byte:02x}" for byte in hashlib.sha256(service_uid.encode()).digest()[:5])])

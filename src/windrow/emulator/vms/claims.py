@@ -6,7 +6,6 @@ from windrow.emulator import names
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Listers
 from windrow.emulator.kit.vm_readings import BadTemplates, read_claim_templates
-from windrow.kubernetes.errors import AlreadyExists
 from windrow.kubernetes.objects import Raw, annotations_of, namespace_of, nested, new_object
 from windrow.kubernetes.resources import PVC
 
@@ -44,23 +43,17 @@ class VolumeClaims:
             if (namespace, template["metadata"]["name"]) in self._listers.claims:
                 await self._grow(template, namespace)
             elif self._knows_image(template):
-                await self._create(template, namespace)
+                await self._client.ensure(PVC, render_claim(template, namespace))
 
     def _knows_image(self, template: Raw) -> bool:
         """An entry with an unknown image is skipped without a message, as shipped: its PVC is never created."""
         namespace, _, name = annotations_of(template).get(names.IMAGE_ID, "").partition("/")
         return not name or (namespace, name) in self._listers.images
 
-    async def _create(self, template: Raw, namespace: str) -> None:
-        try:
-            await self._client.create(PVC, render_claim(template, namespace))
-        except AlreadyExists:
-            return
-
     async def _grow(self, template: Raw, namespace: str) -> None:
         name = template["metadata"]["name"]
-        wanted = nested(template, "spec", "resources", "requests", "storage")
         path = ("spec", "resources", "requests", "storage")
+        wanted = nested(template, *path)
         if not wanted or nested(self._listers.claims[namespace, name], *path) == wanted:
             return
 

@@ -7,10 +7,8 @@ had its first start; that is why a RerunOnFailure machine stays down after its g
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
 
 from windrow.emulator.kit.vm_readings import Instance, Request, Vm
 
@@ -74,74 +72,34 @@ def plan_instance(vm: Vm, instance: Instance | None, now: datetime) -> Step:
         return NoChange("the VM is being deleted; its instance is garbage-collected")
     if instance is not None and instance.deleting:
         return NoChange("the instance is being deleted")
-    requests = open_requests(vm, instance)
-    first: Literal["", "Start", "Stop"] = requests[0].action if requests else ""  # type: ignore[assignment]
-    rule = _STRATEGIES.get(vm.strategy)
-    if rule is None:
-        return NoChange(f"unknown run strategy {vm.strategy!r}")
-    return rule(vm, instance, first, now)
-
-
-Strategy = Callable[[Vm, Instance | None, str, datetime], Step]
-
-
-def _always(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Step:
-    if instance is None:
-        return _create(vm, now, "run strategy Always")
-    if first == "Stop":
-        return DeleteInstance("a restart was requested")
-    if instance.is_final:
-        return DeleteInstance(f"the instance has {instance.phase.lower()} and run strategy is Always")
-    return NoChange()
-
-
-def _rerun_on_failure(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Step:
-    if instance is None:
-        if first == "Start":
+    first = next((one.action for one in open_requests(vm, instance)), "")
+    match (vm.strategy, instance.phase if instance is not None else None):
+        case ("Always", None):
+            return _create(vm, now, "run strategy Always")
+        case ("RerunOnFailure" | "Manual", None) if first == "Start":
             return _create(vm, now, "a start was requested")
-        if vm.acted_on != vm.strategy:
-            return _create(vm, now, "first start under RerunOnFailure")
-        return NoChange("stopped, no start was requested")
-    if first == "Stop":
-        return DeleteInstance("a stop was requested")
-    if instance.phase == "Failed":
-        return DeleteInstance("the instance has failed", then_start=first != "Start")
-    if instance.phase == "Succeeded":
-        return DeleteInstance("the guest powered itself off")
-    return NoChange()
-
-
-def _manual(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Step:
-    if instance is None and first == "Start":
-        return _create(vm, now, "a start was requested")
-    if instance is not None and first == "Stop":
-        return DeleteInstance("a stop was requested")
-    return NoChange()
-
-
-def _once(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Step:
-    if instance is None and vm.acted_on != vm.strategy:
-        return _create(vm, now, "first start under Once")
-    return NoChange()
-
-
-def _halted(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Step:
-    return DeleteInstance("run strategy Halted") if instance is not None else NoChange()
+        case ("RerunOnFailure" | "Once", None) if vm.acted_on != vm.strategy:
+            return _create(vm, now, f"first start under {vm.strategy}")
+        case (_, None):
+            return NoChange("stopped, no start was requested")
+        case ("Halted", _):
+            return DeleteInstance("run strategy Halted")
+        case ("Always" | "RerunOnFailure" | "Manual", _) if first == "Stop":
+            return DeleteInstance("a stop or restart was requested")
+        case ("Always", "Succeeded" | "Failed" as phase):
+            return DeleteInstance(f"the instance has {phase.lower()} and run strategy is Always")
+        case ("RerunOnFailure", "Failed"):
+            return DeleteInstance("the instance has failed", then_start=first != "Start")
+        case ("RerunOnFailure", "Succeeded"):
+            return DeleteInstance("the guest powered itself off")
+        case _:
+            return NoChange()
 
 
 def _create(vm: Vm, now: datetime, because: str) -> Step:
     if vm.retry_at is not None and now < vm.retry_at:
         return WaitUntil(vm.retry_at, f"{vm.failures} early failures in a row")
     return CreateInstance(because)
-
-
-_STRATEGIES: dict[str, Strategy] = {
-    "Always": _always,
-    "RerunOnFailure": _rerun_on_failure,
-    "Manual": _manual,
-    "Once": _once,
-    "Halted": _halted,
-}
 
 
 def backoff(failures: int, step_s: float, cap_s: float, spread: float) -> timedelta:

@@ -55,16 +55,16 @@ class VmController:
         self,
         client: AdminClient,
         listers: Listers,
-        pace: ScaledClock,
+        clock: ScaledClock,
         delays: Delays,
         rng: Rng,
         recorder: EventRecorder,
-        on_removed: Callable[[Raw], Awaitable[None]] | None = None,
-        finalizers: tuple[str, ...] = VM_FINALIZERS,
+        on_removed: Callable[[Raw], Awaitable[None]],
+        finalizers: tuple[str, ...],
     ) -> None:
         self._client = client
         self._listers = listers
-        self._pace = pace
+        self._clock = clock
         self._delays = delays
         self._rng = rng
         self._recorder = recorder
@@ -88,7 +88,7 @@ class VmController:
             return None
         refused = await self._ensure_claims(vm)
         if await self._halt_over_quota(vm, vmi):
-            return self._pace.after(self._delays.controller)
+            return self._clock.after(self._delays.controller)
         due, failure = await self._apply_strategy(vm, vmi)
         await self._update_status(vm, vmi, failure)
         return due or refused
@@ -113,7 +113,7 @@ class VmController:
         try:
             await self._claims.ensure(vm)
         except KubeError:
-            return self._pace.after(self._delays.claim_retry)
+            return self._clock.after(self._delays.claim_retry)
         return None
 
     async def _halt_over_quota(self, vm: Raw, vmi: Raw | None) -> bool:
@@ -138,7 +138,7 @@ class VmController:
     # --- KubeVirt -----------------------------------------------------------------------------------------------
 
     async def _apply_strategy(self, vm: Raw, vmi: Raw | None) -> tuple[datetime | None, Condition | None]:
-        now = self._pace.now()
+        now = self._clock.now()
         await self._count_failure(vm, vmi)
         step = plan_instance(read_vm(vm), read_instance(vmi), now)
         failure = None
@@ -153,7 +153,7 @@ class VmController:
                     await self._mutate(vm, _request_start, "status")
                 await self._stop(vm, vmi)
         if failure is not None:
-            return self._pace.after(1.0), failure
+            return self._clock.after(1.0), failure
         acted_on = read_strategy(vm)
         await self._mutate(
             vm,
@@ -205,7 +205,7 @@ class VmController:
         failure = {
             "consecutiveFailCount": reading.failures + 1,
             "lastFailedVMIUID": instance.uid,
-            "retryAfterTimestamp": format_time(self._pace.after(wait.total_seconds())),
+            "retryAfterTimestamp": format_time(self._clock.after(wait.total_seconds())),
         }
         vm.setdefault("status", {})["startFailure"] = failure
         await self._mutate(
@@ -215,7 +215,7 @@ class VmController:
         )
 
     async def _update_status(self, vm: Raw, vmi: Raw | None, failure: Condition | None = None) -> None:
-        now = self._pace.now()
+        now = self._clock.now()
 
         def edit(raw: Raw) -> None:
             raw["status"] = derive_status(raw, vmi, now, failure)
@@ -231,11 +231,11 @@ class VmController:
             return None
         if names.VM_FINALIZER in finalizers_of(vm):
             await self._mutate(vm, remove_finalizer(names.VM_FINALIZER))
-            return self._pace.after(self._delays.controller)
+            return self._clock.after(self._delays.controller)
         if names.CLEANUP_FINALIZER in finalizers_of(vm):
             await self._claims.remove(vm)
             await self._mutate(vm, remove_finalizer(names.CLEANUP_FINALIZER))
-        if self._on_removed is not None and names.LB_FINALIZER in finalizers_of(vm):
+        if names.LB_FINALIZER in finalizers_of(vm):
             await self._on_removed(vm)
         for finalizer in (names.BACKEND_FINALIZER, names.LB_FINALIZER):
             await self._mutate(vm, remove_finalizer(finalizer))

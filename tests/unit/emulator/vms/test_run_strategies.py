@@ -22,7 +22,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def a_vm(strategy: str, **rest) -> Vm:
-    plain = Vm("ns", "m", "vm-uid", False, strategy, strategy, (), None, 0, "")
+    plain = Vm(False, strategy, strategy, (), None, 0, "")
     return replace(plain, **rest)
 
 

@@ -18,7 +18,9 @@ import asyncio
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
+from windrow.apiserver.work_queue import WorkQueue
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_cluster.kube_vip.election import ServiceElection, acquire_lease
 from windrow.emulator.guest_cluster.kube_vip.service_handler import PortRoute, ServiceHandler, ServiceState
@@ -30,6 +32,7 @@ from windrow.emulator.guest_os.notifier import run_until
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.system import has_module
 from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.edits import annotate
 from windrow.emulator.kit.informer import WATCH_TIMEOUT_S, Informer, start_informers
 from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.load_balancers.services import (
@@ -44,6 +47,7 @@ from windrow.emulator.load_balancers.services import (
     render_ingress,
     requested_addresses,
     service_of,
+    set_ingress,
     tcp_ports_of,
 )
 from windrow.emulator.load_balancers.virtual_listeners import SocketAddress, VirtualListeners
@@ -176,28 +180,17 @@ class KubeVip:
         client = AdminClient(self.cluster.client(*USER_AND_GROUPS))
         services, slices, endpoints = (Informer(client, kind, WATCH_TIMEOUT_S) for kind in _WATCHED_KINDS)
         state = ServiceState(services, slices, slices.add_index(lambda raw: [service_of(raw)]), endpoints)
-        queue: dict[Key, None] = {}
-        added = asyncio.Event()
-
-        def add(key: Key) -> None:
-            queue[key] = None
-            added.set()
-
-        services.add_event_handler(lambda raw: add(key_of(raw)))
-        slices.add_event_handler(lambda raw: add(service_of(raw)))
-        endpoints.add_event_handler(lambda raw: add(key_of(raw)))
+        queue: WorkQueue[Key] = WorkQueue(self.guest.host.clock)
+        services.add_event_handler(lambda raw: queue.add(key_of(raw)))
+        slices.add_event_handler(lambda raw: queue.add(service_of(raw)))
+        endpoints.add_event_handler(lambda raw: queue.add(key_of(raw)))
         async with asyncio.TaskGroup() as group:
             await start_informers(group, (services, slices, endpoints))
             if self._settings_of_chart.per_service:
-                self._election = ServiceElection(self.guest, self.cluster, self.node, group, add)
-            group.create_task(self._renew_leases(add))
+                self._election = ServiceElection(self.guest, self.cluster, self.node, group, queue.add)
+            group.create_task(self._renew_leases(queue.add))
             while True:
-                await added.wait()
-                added.clear()
-                while queue:
-                    key = next(iter(queue))
-                    del queue[key]
-                    await self._sync_service(client, key, state)
+                await self._sync_service(client, await queue.get(), state)
 
     async def _sync_service(self, client: AdminClient, key: Key, state: ServiceState) -> None:
         """Reconcile one Service: withdraw what it no longer requests, announce what it requests."""
@@ -342,23 +335,15 @@ class KubeVip:
         ingress = render_ingress(service, [vip.address for vip in vips])
         if announced.written_ingress == repr(ingress):
             return
-        annotations = {VIP_HOST: self.node}
+        annotations: dict[str, str | None] = {VIP_HOST: self.node}
         for vip in vips:
             if vip.dhcp_nic is not None:
                 annotations |= {HARDWARE_ADDRESS: vip.dhcp_nic.mac, REQUESTED_ADDRESS: vip.address}
 
-        def annotate(raw: Raw) -> None:
-            if uid_of(raw) == uid:
-                raw["metadata"]["annotations"] = {**annotations_of(raw), **annotations}
-
-        def show(raw: Raw) -> None:
-            if uid_of(raw) == uid:
-                raw.setdefault("status", {})["loadBalancer"] = {"ingress": ingress}
-
         ref = ref_of(SERVICE, service)
         try:
-            await client.mutate(ref, annotate)
-            await client.mutate(ref, show, "status")
+            await client.mutate(ref, lambda raw: annotate(raw, annotations), uid=uid)
+            await client.mutate(ref, partial(set_ingress, ingress=ingress), "status", uid)
         except KubeError as error:
             self._log(f"updating {ref}: {error}")
             return  # retried at the next change of the Service or its endpoints
@@ -407,7 +392,9 @@ class KubeVip:
             if route.backends():
                 for vip in announced.addresses:
                     if vip.is_reachable:
-                        wanted[vip.address, route.port] = self._handler(route)
+                        wanted[vip.address, route.port] = partial(
+                            ServiceHandler, self.cluster.heartbeats, route.backends, route.is_sticky
+                        )
         self._listeners.sync(key_of(service), wanted)
 
     def _report_udp_ports(self, service: Raw) -> None:
@@ -419,9 +406,6 @@ class KubeVip:
             self._udp_reported.add(key)
             listed = ", ".join(f"{one['port']}/{one['protocol']}" for one in others)
             self._log(f"{'/'.join(key)}: {listed} is announced, but the simulated network carries TCP only")
-
-    def _handler(self, route: PortRoute) -> Callable[[], ServiceHandler]:
-        return lambda: ServiceHandler(self.cluster.heartbeats, route.backends, route.is_sticky)
 
 
 def _read_request(service: Raw) -> AddressRequest:

@@ -152,7 +152,8 @@ class Settings:
 
 def read_settings(guest: GuestOS, role: Role, arguments: tuple[str, ...] = ()) -> Settings:
     """The settings on a machine's disk. Raises BadSettings with the text that RKE2 logs."""
-    path = _config_path(arguments)
+    flags = _flags(arguments)
+    path = next((value for flag, value in flags if flag == "config" and value), CONFIG)
     paths = [path] if guest.is_file(path) else []
     paths += [name for name in guest.list_under(path + ".d") if _is_drop_in(name, path + ".d")]
     values: dict[str, list[str]] = {}
@@ -161,20 +162,12 @@ def read_settings(guest: GuestOS, role: Role, arguments: tuple[str, ...] = ()) -
             plain = key.removesuffix("+")
             values[plain] = [*values.get(plain, []), *_texts(value)] if key.endswith("+") else _texts(value)
     warnings = _check_names(values, role)
-    for flag, value in _flags(arguments):
-        values.setdefault(flag, []).append(value)
+    for flag, value in flags:
+        if flag != "config":
+            values.setdefault(flag, []).append(value)
     settings = Settings(role, {flag: tuple(found) for flag, found in values.items()}, tuple(warnings))
     _check(guest, settings)
     return settings
-
-
-def _config_path(arguments: tuple[str, ...]) -> str:
-    for place, word in enumerate(arguments):
-        if word in ("--config", "-c") and place + 1 < len(arguments):
-            return arguments[place + 1]
-        if word.startswith("--config="):
-            return word.removeprefix("--config=")
-    return CONFIG
 
 
 def _is_drop_in(name: str, directory: str) -> bool:
@@ -213,10 +206,10 @@ def _flags(arguments: tuple[str, ...]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     words = iter(arguments)
     for word in words:
-        if word.startswith("--"):
-            flag, sign, value = word[2:].partition("=")
-            found.append((flag, value if sign else next(words, "")))
-    return [pair for pair in found if pair[0] != "config"]
+        if word.startswith("--") or word == "-c":
+            flag, sign, value = word.removeprefix("--").partition("=")
+            found.append(("config" if flag == "-c" else flag, value if sign else next(words, "")))
+    return found
 
 
 def _check_names(values: dict[str, list[str]], role: Role) -> list[str]:

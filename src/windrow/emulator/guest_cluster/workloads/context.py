@@ -52,13 +52,7 @@ class ControllerContext:
         self, kind: ApiResource, raw: Raw, edit: Callable[[Raw], Any], subresource: str = ""
     ) -> None:
         """Edit the live object, if it has the same uid."""
-        uid = uid_of(raw)
-
-        def same(found: Raw) -> None:
-            if uid_of(found) == uid:
-                edit(found)
-
-        self.mutated(kind, await self._client.mutate(ref_of(kind, raw), same, subresource))
+        self.mutated(kind, await self._client.mutate(ref_of(kind, raw), edit, subresource, uid_of(raw)))
 
     async def update_status(self, kind: ApiResource, raw: Raw, status: Raw) -> None:
         if raw.get("status") != status:

@@ -28,6 +28,7 @@ from windrow.kubernetes.resources import NODE, POD, SERVICE
 SLICE_MANAGER = "endpointslice.kubernetes.io/managed-by"
 SLICE_CONTROLLER = "endpointslice-controller.k8s.io"
 MAX_ENDPOINTS = 100  # endpoints of one slice
+Ports = tuple[tuple[str, str, int], ...]  # name, protocol, number
 
 
 def has_selector(service: Raw) -> bool:
@@ -39,32 +40,20 @@ def selects(service: Raw, pod: Raw) -> bool:
     return bool(wanted) and wanted.items() <= labels_of(pod).items()
 
 
-@dataclass(frozen=True, slots=True)
-class SliceContent:
-    """The content of one slice."""
-
-    ports: tuple[tuple[str, str, int], ...]  # name, protocol, number
-    endpoints: tuple[Raw, ...]
-
-    def render(self) -> Raw:
-        return {
-            "ports": [{"name": name, "protocol": kind, "port": number} for name, kind, number in self.ports],
-            "endpoints": list(self.endpoints),
-        }
-
-
-def plan_contents(service: Raw, pods: Iterable[Raw], zones: Mapping[str, str]) -> list[SliceContent]:
-    """The contents of all slices of the Service: pods that have an address, grouped by equal ports."""
-    by_ports: dict[tuple[tuple[str, str, int], ...], list[Raw]] = defaultdict(list)
+def plan_contents(service: Raw, pods: Iterable[Raw], zones: Mapping[str, str]) -> list[Raw]:
+    """Ports and endpoints of all slices of the Service: pods that have an address, grouped by equal ports."""
+    by_ports: dict[Ports, list[Raw]] = defaultdict(list)
     for pod in sorted(pods, key=name_of):
         if nested(pod, "status", "podIP") and not is_final(pod):
             by_ports[_ports(service, pod)].append(render_endpoint(service, pod, zones))
-    contents = [
-        SliceContent(ports, tuple(endpoints[start : start + MAX_ENDPOINTS]))
+    return [
+        {
+            "ports": [{"name": name, "protocol": kind, "port": number} for name, kind, number in ports],
+            "endpoints": endpoints[start : start + MAX_ENDPOINTS],
+        }
         for ports, endpoints in sorted(by_ports.items())
         for start in range(0, len(endpoints), MAX_ENDPOINTS)
-    ]
-    return contents or [SliceContent((), ())]
+    ] or [{"ports": [], "endpoints": []}]
 
 
 def render_endpoint(service: Raw, pod: Raw, zones: Mapping[str, str]) -> Raw:
@@ -91,7 +80,7 @@ def render_endpoint(service: Raw, pod: Raw, zones: Mapping[str, str]) -> Raw:
     return made
 
 
-def _ports(service: Raw, pod: Raw) -> tuple[tuple[str, str, int], ...]:
+def _ports(service: Raw, pod: Raw) -> Ports:
     """The ports that the pod has for the Service; a named port that the pod lacks is left out."""
     named = {
         (one.get("name"), one.get("protocol", "TCP")): int(one["containerPort"])
@@ -136,12 +125,11 @@ def is_managed_here(slice_: Raw) -> bool:
     return labels_of(slice_).get(SLICE_MANAGER) == SLICE_CONTROLLER
 
 
-def plan_slices(service: Raw, contents: Sequence[SliceContent], slices: Sequence[Raw]) -> list[SliceStep]:
+def plan_slices(service: Raw, contents: Iterable[Raw], slices: Sequence[Raw]) -> list[SliceStep]:
     """Steps that bring the Service's own slices to `contents`, each to the slice with the same ports if there is one."""
     left = list(slices)
     steps: list[SliceStep] = []
-    for page in contents:
-        content = page.render()
+    for content in contents:
         same = next((one for one in left if (one.get("ports") or []) == content["ports"]), None)
         found = same or next(iter(left), None)
         if found is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections import defaultdict
 from collections.abc import Set
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
@@ -51,13 +51,9 @@ class PodAddressAllocator:
 class PodController:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
-        delays, time_scale = context.guest.delays, context.guest.host.time_scale
-        self._timings = PodTimings(
-            timedelta(seconds=delays.pod_start / time_scale),
-            timedelta(seconds=delays.pod_ready / time_scale),
-            timedelta(seconds=delays.pod_stop / time_scale),
-            time_scale,
-        )
+        guest, delays = context.guest, context.guest.delays
+        start, ready, stop = map(guest.scaled, (delays.pod_start, delays.pod_ready, delays.pod_stop))
+        self._timings = PodTimings(start, ready, stop, guest.host.time_scale)
         self._scheduler = Scheduler(context)
         self._addresses = PodAddressAllocator()
         self._by_node = context.informers[POD].add_index(lambda raw: [("", _node_of(raw))])

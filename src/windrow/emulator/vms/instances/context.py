@@ -41,7 +41,7 @@ class InstanceContext:
 
     client: AdminClient
     listers: Listers
-    pace: ScaledClock
+    clock: ScaledClock
     delays: Delays
     rng: Rng
     recorder: EventRecorder
@@ -69,7 +69,7 @@ class InstanceContext:
         await self.client.mutate(ref_of(kinds.VMI, vmi), edit)
 
     async def set_conditions(self, vmi: Raw, *new: Condition) -> None:
-        await self.update(vmi, lambda raw: conditions.set_conditions(raw, self.pace.now(), *new))
+        await self.update(vmi, lambda raw: conditions.set_conditions(raw, self.clock.now(), *new))
 
     def node_of(self, vmi: Raw) -> Raw | None:
         return self.listers.nodes.get(("", nested(vmi, "status", "nodeName", default="")))
@@ -86,7 +86,7 @@ class InstanceContext:
         await self.client.mutate(ref, lambda raw: raw["spec"].update(nodeName=record.host))
 
     async def run_pod(self, vmi: Raw, record: InstanceRecord) -> None:
-        status = render_running(record.pod_address, self.pace.now())
+        status = render_running(record.pod_address, self.clock.now())
         ref = POD.ref(record.pod, namespace_of(vmi))
         await self.client.mutate(ref, lambda raw: raw.update(status=status), "status")
 

@@ -30,17 +30,17 @@ class MigrationController:
     def __init__(
         self,
         client: AdminClient,
-        pace: ScaledClock,
+        clock: ScaledClock,
         delays: Delays,
         recorder: EventRecorder,
         instances: InstanceController,
     ) -> None:
         self._client = client
-        self._pace = pace
+        self._clock = clock
         self._delays = delays
         self._recorder = recorder
         self._instances = instances
-        self._timers = StepTimers(pace)
+        self._timers = StepTimers(clock)
         self._targets: dict[str, str] = {}  # target host by the migration's uid
 
     async def reconcile(self, key: Key) -> datetime | None:
@@ -89,7 +89,7 @@ class MigrationController:
             "sourceNode": nested(vmi, "status", "nodeName"),
             "targetNode": self._targets.get(uid_of(migration), ""),
             "targetPod": f"virt-launcher-{name_of(vmi)}-target",
-            "startTimestamp": format_time(self._pace.now()),
+            "startTimestamp": format_time(self._clock.now()),
             "mode": "PreCopy",
         }
 
@@ -106,7 +106,7 @@ class MigrationController:
             await self._fail(migration, vmi, "source or target host is gone")
             return
         await self._instances.move(vmi, target, self._complete)
-        touched = {names.TOUCHED: format_time(self._pace.now())}
+        touched = {names.TOUCHED: format_time(self._clock.now())}
         await self._client.mutate(ref_of(kinds.VM, vmi), lambda raw: annotate(raw, touched))
         await self._enter(migration, "Succeeded")
         text = "Source node reported migration succeeded"
@@ -132,12 +132,12 @@ class MigrationController:
         """Write the end of its migration into an instance."""
         annotate(raw, _NO_ANNOTATIONS)
         state = nested(raw, "status", "migrationState", default={})
-        ended = {"endTimestamp": format_time(self._pace.now()), "completed": True, **outcome}
+        ended = {"endTimestamp": format_time(self._clock.now()), "completed": True, **outcome}
         raw["status"]["migrationState"] = {**state, **ended}
 
     async def _enter(self, migration: Raw, *phases: str) -> None:
         def edit(raw: Raw) -> None:
             for phase in phases:
-                set_phase(raw, phase, self._pace.now())
+                set_phase(raw, phase, self._clock.now())
 
         await self._client.mutate(ref_of(kinds.MIGRATION, migration), edit, "status")

@@ -28,8 +28,8 @@ async def accept(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
     """virt-controller has observed the instance."""
 
     def edit(raw: Raw) -> None:
-        set_phase(raw, "Pending", context.pace.now())
-        conditions.set_conditions(raw, context.pace.now(), conditions.NOT_SCHEDULED)
+        set_phase(raw, "Pending", context.clock.now())
+        conditions.set_conditions(raw, context.clock.now(), conditions.NOT_SCHEDULED)
         raw["status"]["runtimeUser"] = 107
         raw["status"]["guestOSInfo"] = {}
 
@@ -51,12 +51,12 @@ async def create_pod(context: InstanceContext, vmi: Raw, record: InstanceRecord)
     record.pod_address = str(FIRST_POD_ADDRESS + next(context.pod_numbers))
 
     def edit(raw: Raw) -> None:
-        set_phase(raw, "Scheduling", context.pace.now())
+        set_phase(raw, "Scheduling", context.clock.now())
         raw["status"]["activePods"] = {record.pod_uid: ""}
         raw["status"]["qosClass"] = "Burstable"
         raw["status"]["interfaces"] = interfaces.render_planned(interfaces.nics_of(raw, namespace))
         conditions.remove_conditions(raw, "Synchronized", "PodScheduled")
-        conditions.set_conditions(raw, context.pace.now(), conditions.NOT_RUNNING)
+        conditions.set_conditions(raw, context.clock.now(), conditions.NOT_RUNNING)
 
     await context.update(vmi, edit)
     text = f"Created virtual machine pod {record.pod}"
@@ -90,7 +90,7 @@ async def schedule(context: InstanceContext, vmi: Raw, record: InstanceRecord) -
     await context.run_pod(vmi, record)
 
     def edit(raw: Raw) -> None:
-        set_phase(raw, "Scheduled", context.pace.now())
+        set_phase(raw, "Scheduled", context.clock.now())
         raw["status"]["launcherContainerImageVersion"] = LAUNCHER_IMAGE
         conditions.set_host(raw, record.pod_uid, record.host)
         conditions.set_topology(raw, context.node_of(raw))
@@ -139,9 +139,9 @@ async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
     context.power.power_on((namespace_of(vmi), name_of(vmi)), hardware)
 
     def edit(raw: Raw) -> None:
-        set_phase(raw, "Running", context.pace.now())
+        set_phase(raw, "Running", context.clock.now())
         conditions.set_domain(raw)
-        conditions.set_conditions(raw, context.pace.now(), conditions.READY, *conditions.MIGRATABLE)
+        conditions.set_conditions(raw, context.clock.now(), conditions.READY, *conditions.MIGRATABLE)
         raw["status"]["interfaces"] = interfaces.render_running(hardware.nics, record.pod_address, None)
 
     await context.update(vmi, edit)
@@ -185,8 +185,8 @@ async def _sync_agent(
         raw["status"]["interfaces"] = interfaces.render_running(
             session.hardware.nics, record.pod_address, report
         )
-        conditions.set_conditions(raw, context.pace.now(), conditions.READY)
-        conditions.set_agent(raw, report, context.pace.now())
+        conditions.set_conditions(raw, context.clock.now(), conditions.READY)
+        conditions.set_agent(raw, report, context.clock.now())
         conditions.set_topology(raw, context.node_of(raw))
 
     await context.update(vmi, edit)
@@ -227,12 +227,12 @@ async def finish(
     context.allocations.release(uid_of(vmi))
 
     def edit(raw: Raw) -> None:
-        set_phase(raw, phase, context.pace.now())
+        set_phase(raw, phase, context.clock.now())
         if reason:
             raw["status"]["reason"] = reason
         raw["status"]["interfaces"] = []
         conditions.remove_conditions(raw, "AgentConnected")
-        conditions.set_conditions(raw, context.pace.now(), conditions.NOT_RUNNING)
+        conditions.set_conditions(raw, context.clock.now(), conditions.NOT_RUNNING)
 
     await context.update(vmi, edit)
     if text:
