@@ -36,8 +36,8 @@ def measure() -> Iterator[Figure]:
 
 async def _bootstrap(documents: list[Raw], speed: float) -> float:
     name = next(name_of(raw) for raw in documents if raw["kind"] == "Cluster")
-    async with simulation(time_scale=speed) as room:
-        await room.apply(documents)
-        begun = room.clock.now()
-        await room.cluster(name).wait_for_settled()
-        return (room.clock.now() - begun).total_seconds()
+    async with simulation(time_scale=speed) as sim:
+        await sim.apply(documents)
+        begun = sim.clock.now()
+        await sim.cluster(name).wait_for_settled()
+        return (sim.clock.now() - begun).total_seconds()

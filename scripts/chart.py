@@ -127,11 +127,11 @@ def manifest_values(
                     f"--set {setting}: {step} has a value already, so nothing can be set below it"
                 )
         place[last] = load(text)
-    _judge(values)
+    _validate(values)
     return values
 
 
-def _judge(values: Values) -> None:
+def _validate(values: Values) -> None:
     """The cluster would refuse them only when it installs the chart."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     error = best_match(Draft7Validator(schema).iter_errors(values))

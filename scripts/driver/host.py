@@ -1,7 +1,7 @@
 """A host for one plugin process, and a Harvester that answers a little: what measuring and the jail tests need.
 
     with a_harvester() as harvester, Host.of(process) as host:
-        host.tell("SetConfigRaw", harvester.configuration())
+        host.ask("SetConfigRaw", harvester.configuration())
         host.ask("GetState")
 
 Blocking, on loopback only, and independent of the manager's own host: it shares the wire format with it, and no more.

@@ -23,8 +23,8 @@ from tests.stories.service_rig import (
     GUEST,
     INTERFACE,
     SERVER,
-    Gate,
-    Room,
+    NetworkLink,
+    ServiceRig,
     a_cloud_config,
 )
 from tests.support.clock import LoopClock
@@ -189,14 +189,14 @@ class RightsRecorder:
 # --- the stage ------------------------------------------------------------------------------------------------------
 
 
-class RestrictedRig(Room):
-    """A room whose guest API asks for rights, of the provider and of kube-vip."""
+class RestrictedRig(ServiceRig):
+    """A rig whose guest API asks for rights, of the provider and of kube-vip."""
 
     def __init__(self, host: Balancing, clock: LoopClock, rng: Rng, tasks: asyncio.TaskGroup) -> None:
         super().__init__(host, clock, rng, tasks)
         self.api = ApiServer(MemoryStore(), clock, rng, name="guest", tls=SERVER, authorize="rbac")
         self.watchman = RightsRecorder(self.api)
-        self.gates["guest"] = Gate(self.watchman)
+        self.links["guest"] = NetworkLink(self.watchman)
         self.guest = self.api.local("user", ("system:masters",))
         self.announcer = Announcer(self.api)
         self.pages: list[Endpoints] = []
@@ -245,15 +245,15 @@ async def a_restricted_rig(objects: Sequence[Raw]) -> AsyncIterator[RestrictedRi
     clock, rng = LoopClock(), Rng(1)
     async with asyncio.TaskGroup() as tasks:
         host = Balancing(clock, rng)
-        room = RestrictedRig(host, clock, rng, tasks)
-        running = [tasks.create_task(one) for one in (host.run(), room.api.run(), room.announcer.run())]
+        rig = RestrictedRig(host, clock, rng, tasks)
+        running = [tasks.create_task(one) for one in (host.run(), rig.api.run(), rig.announcer.run())]
         host.api.tokens["host-token"] = ("system:serviceaccount:default:demo", (), None)
-        room.files[CLOUD_CONFIG] = a_cloud_config("host-token")
-        await room.guest.create(NAMESPACES, new_object(NAMESPACES, "team"))
-        await room.install(objects)
-        program = tasks.create_task(room.provide(command_of(list(objects)), "pod-1"))
+        rig.files[CLOUD_CONFIG] = a_cloud_config("host-token")
+        await rig.guest.create(NAMESPACES, new_object(NAMESPACES, "team"))
+        await rig.install(objects)
+        program = tasks.create_task(rig.provide(command_of(list(objects)), "pod-1"))
         try:
-            yield room
+            yield rig
         finally:
             for task in (program, *running):
                 task.cancel()
@@ -275,33 +275,33 @@ class RunResult:
 async def run_cloud_provider(objects: Sequence[Raw]) -> RunResult:
     """A cluster's first hour."""
     life = RunResult()
-    async with a_restricted_rig(objects) as room:
+    async with a_restricted_rig(objects) as rig:
         for chapter in (_lead, _nodes, _services, _metrics, _lead_on):
-            await chapter(room, life.did)
-        life.asked, life.refused, life.said = room.watchman.asked, room.watchman.refused, room.said
+            await chapter(rig, life.did)
+        life.asked, life.refused, life.said = rig.watchman.asked, rig.watchman.refused, rig.said
     return life
 
 
-async def _lead(room: RestrictedRig, did: dict[str, bool]) -> None:
+async def _lead(rig: RestrictedRig, did: dict[str, bool]) -> None:
     async def holds() -> bool:
-        raw = await room.guest.find(LEASE_REF)
+        raw = await rig.guest.find(LEASE_REF)
         return str(nested(raw, "spec", "holderIdentity", default="")).startswith("pod-1")
 
-    did["leads"] = await room.sees(holds)
+    did["leads"] = await rig.sees(holds)
 
 
-async def _lead_on(room: RestrictedRig, did: dict[str, bool]) -> None:
-    before = nested(await room.guest.find(LEASE_REF), "spec", "renewTime", default="")
-    await room.pass_time(30)
-    did["keeps the lead"] = nested(await room.guest.find(LEASE_REF), "spec", "renewTime", default="") > before
+async def _lead_on(rig: RestrictedRig, did: dict[str, bool]) -> None:
+    before = nested(await rig.guest.find(LEASE_REF), "spec", "renewTime", default="")
+    await rig.pass_time(30)
+    did["keeps the lead"] = nested(await rig.guest.find(LEASE_REF), "spec", "renewTime", default="") > before
 
 
-async def _nodes(room: RestrictedRig, did: dict[str, bool]) -> None:
+async def _nodes(rig: RestrictedRig, did: dict[str, bool]) -> None:
     for name in ("m-1", "m-2"):
-        await room.add_machine(name)
+        await rig.add_machine(name)
 
     async def node(name: str = "m-1") -> Raw:
-        return await room.guest.find(NODE.ref(name)) or {}
+        return await rig.guest.find(NODE.ref(name)) or {}
 
     async def is_initialised() -> bool:
         keys = [taint["key"] for taint in nested(await node(), "spec", "taints", default=[])]
@@ -319,102 +319,102 @@ async def _nodes(room: RestrictedRig, did: dict[str, bool]) -> None:
         return await node("m-2") == {}
 
     async def networks() -> str:
-        return str(nested(await room.guest.find(NETWORKS), "data", default={}))
+        return str(nested(await rig.guest.find(NETWORKS), "data", default={}))
 
-    did["initialises nodes"] = await room.sees(is_initialised)
-    did["writes addresses"] = await room.sees(has_address)
-    did["tells of nodes"] = await room.sees(lambda: _has_event(room, "Node", "m-1"))
-    did["maps networks"] = await room.sees(lambda: _is_in("enp1s0", networks()))
+    did["initialises nodes"] = await rig.sees(is_initialised)
+    did["writes addresses"] = await rig.sees(has_address)
+    did["tells of nodes"] = await rig.sees(lambda: _has_event(rig, "Node", "m-1"))
+    did["maps networks"] = await rig.sees(lambda: _is_in("enp1s0", networks()))
     zone = {"metadata": {"annotations": {ZONE: "z2"}}}
-    await room.at_host.patch(kinds.VMI.ref("m-1", "default"), zone)
-    did["follows a migration"] = await room.sees(has_moved)
-    await room.lose_machine("m-2")
-    did["removes nodes that are gone"] = await room.sees(is_gone, 120)
-    await _rename_card(room, "eth7")
-    did["follows networks"] = await room.sees(lambda: _is_in("eth7", networks()))
+    await rig.at_host.patch(kinds.VMI.ref("m-1", "default"), zone)
+    did["follows a migration"] = await rig.sees(has_moved)
+    await rig.lose_machine("m-2")
+    did["removes nodes that are gone"] = await rig.sees(is_gone, 120)
+    await _rename_card(rig, "eth7")
+    did["follows networks"] = await rig.sees(lambda: _is_in("eth7", networks()))
 
 
-async def _rename_card(room: RestrictedRig, device: str) -> None:
+async def _rename_card(rig: RestrictedRig, device: str) -> None:
     """The guest says now that its card is this interface."""
     card = {"name": "nic-0", "interfaceName": device, "ipAddresses": ["192.168.50.2"]}
-    await room.at_host.patch(kinds.VMI.ref("m-1", "default"), {"status": {"interfaces": [card]}})
+    await rig.at_host.patch(kinds.VMI.ref("m-1", "default"), {"status": {"interfaces": [card]}})
 
 
-async def _services(room: RestrictedRig, did: dict[str, bool]) -> None:
-    await room.make_pool("10.1.0.10-12")
-    await room.serve("web", "team")
-    did["gives addresses of a pool"] = await room.sees(lambda: room.address("web", "team"), 60)
-    await room.serve("asks", "team", ipam="dhcp", ports=(81,))
-    did["gives addresses of DHCP"] = await room.sees(lambda: room.address("asks", "team"), 60)
-    await room.serve("second", "team", primary="web", ports=(82,))
-    did["shares addresses"] = await room.sees(lambda: room.address("second", "team"), 60)
-    did["tells of services"] = await room.sees(lambda: _has_event(room, "Service", "web"))
-    await _wire(room, did)
-    await _change_type(room, did)
+async def _services(rig: RestrictedRig, did: dict[str, bool]) -> None:
+    await rig.make_pool("10.1.0.10-12")
+    await rig.serve("web", "team")
+    did["gives addresses of a pool"] = await rig.sees(lambda: rig.address("web", "team"), 60)
+    await rig.serve("asks", "team", ipam="dhcp", ports=(81,))
+    did["gives addresses of DHCP"] = await rig.sees(lambda: rig.address("asks", "team"), 60)
+    await rig.serve("second", "team", primary="web", ports=(82,))
+    did["shares addresses"] = await rig.sees(lambda: rig.address("second", "team"), 60)
+    did["tells of services"] = await rig.sees(lambda: _has_event(rig, "Service", "web"))
+    await _wire(rig, did)
+    await _change_type(rig, did)
     for name in ("second", "web", "asks", "turns", "wired"):
-        await room.delete(name, "team")
+        await rig.delete(name, "team")
 
     async def are_gone() -> bool:
-        services = [await room.service(name, "team") for name in ("web", "asks", "second", "turns", "wired")]
-        return not any(services) and await room.balancers() == []
+        services = [await rig.service(name, "team") for name in ("web", "asks", "second", "turns", "wired")]
+        return not any(services) and await rig.balancers() == []
 
-    did["gives addresses back"] = await room.sees(are_gone, 60)
+    did["gives addresses back"] = await rig.sees(are_gone, 60)
 
 
-async def _wire(room: RestrictedRig, did: dict[str, bool]) -> None:
+async def _wire(rig: RestrictedRig, did: dict[str, bool]) -> None:
     """A service on a network of its own is announced on the interface that this network is in the guests."""
 
     async def is_on(device: str) -> bool:
-        return annotations_of(await room.service("wired", "team") or {}).get(INTERFACE) == device
+        return annotations_of(await rig.service("wired", "team") or {}).get(INTERFACE) == device
 
-    await room.serve("wired", "team", network=NETWORK, ports=(84,))
-    did["puts services on their network"] = await room.sees(lambda: is_on("eth7"))
-    await _rename_card(room, "eth8")
-    did["follows networks with services"] = await room.sees(lambda: is_on("eth8"))
+    await rig.serve("wired", "team", network=NETWORK, ports=(84,))
+    did["puts services on their network"] = await rig.sees(lambda: is_on("eth7"))
+    await _rename_card(rig, "eth8")
+    did["follows networks with services"] = await rig.sees(lambda: is_on("eth8"))
 
 
-async def _change_type(room: RestrictedRig, did: dict[str, bool]) -> None:
+async def _change_type(rig: RestrictedRig, did: dict[str, bool]) -> None:
     """To a plain service and back: the second time, the same events are counted on the first ones."""
     ref = SERVICE.ref("turns", "team")
 
     async def is_plain() -> bool:
-        balancers = await room.balancers()
-        return await room.address("turns", "team") == "" and not any(
+        balancers = await rig.balancers()
+        return await rig.address("turns", "team") == "" and not any(
             "-turns-" in name_of(one) for one in balancers
         )
 
     async def is_counted() -> bool:
-        told = [raw for raw in await room.guest.list(EVENT) if raw["involvedObject"]["name"] == "turns"]
+        told = [raw for raw in await rig.guest.list(EVENT) if raw["involvedObject"]["name"] == "turns"]
         return any(raw["count"] > 1 for raw in told)
 
-    await room.serve("turns", "team", ports=(83,))
-    await room.sees(lambda: room.address("turns", "team"))
-    await room.guest.patch(ref, {"spec": {"type": "ClusterIP"}})
-    did["follows a change of type"] = await room.sees(is_plain)
-    await room.guest.patch(ref, {"spec": {"type": "LoadBalancer"}})
-    did["counts what it tells again"] = await room.sees(is_counted)
+    await rig.serve("turns", "team", ports=(83,))
+    await rig.sees(lambda: rig.address("turns", "team"))
+    await rig.guest.patch(ref, {"spec": {"type": "ClusterIP"}})
+    did["follows a change of type"] = await rig.sees(is_plain)
+    await rig.guest.patch(ref, {"spec": {"type": "LoadBalancer"}})
+    did["counts what it tells again"] = await rig.sees(is_counted)
 
 
-async def _metrics(room: RestrictedRig, did: dict[str, bool]) -> None:
+async def _metrics(rig: RestrictedRig, did: dict[str, bool]) -> None:
     reader = new_object(SERVICE_ACCOUNT, "prometheus", "team")
     rules = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": "team"}
     role = {"apiGroup": CLUSTER_ROLE.group, "kind": "ClusterRole", "name": "reader"}
-    account = await room.guest.create(SERVICE_ACCOUNT, reader)
-    await room.guest.create(CLUSTER_ROLE, new_object(CLUSTER_ROLE, "reader", rules=rules))
-    await room.guest.create(
+    account = await rig.guest.create(SERVICE_ACCOUNT, reader)
+    await rig.guest.create(CLUSTER_ROLE, new_object(CLUSTER_ROLE, "reader", rules=rules))
+    await rig.guest.create(
         CLUSTER_ROLE_BINDING, new_object(CLUSTER_ROLE_BINDING, "reader", roleRef=role, subjects=[subject])
     )
-    token = await room.api.service_account_tokens.issue(account)
-    for pages in room.pages:
+    token = await rig.api.service_account_tokens.issue(account)
+    for pages in rig.pages:
         shown = await pages.respond(ProbeRequest("GET", "/metrics", {}, token))
         did["shows metrics"] = shown.status == 200
         hidden = await pages.respond(ProbeRequest("GET", "/metrics", {}, "another"))
         did["hides metrics"] = hidden.status == 401
 
 
-async def _has_event(room: RestrictedRig, kind: str, name: str) -> bool:
-    about = [raw["involvedObject"] for raw in await room.guest.list(EVENT)]
+async def _has_event(rig: RestrictedRig, kind: str, name: str) -> bool:
+    about = [raw["involvedObject"] for raw in await rig.guest.list(EVENT)]
     return any((one["kind"], one["name"]) == (kind, name) for one in about)
 
 

@@ -264,7 +264,7 @@ class NodeCase:
 
 
 async def _silent(world: CaseContext, name: str) -> None:
-    await world.guest.tell_ready(name, "Unknown")
+    await world.guest.set_ready(name, "Unknown")
 
 
 async def _vm_gone(world: CaseContext, name: str) -> None:
@@ -284,7 +284,7 @@ async def _vm_back(world: CaseContext, name: str) -> None:
     await world.guest.node_where(name, lambda raw: has_taint(raw, SHUTDOWN_TAINT), "tainted")
     await world.host.order("start", name)
     await world.host.until_told(name)
-    await world.guest.tell_ready(name, "True")
+    await world.guest.set_ready(name, "True")
 
 
 async def _vm_anew(world: CaseContext, name: str) -> None:

@@ -336,10 +336,10 @@ class Guest:
         )
         raw["status"] = {"addresses": [{"type": "Hostname", "address": name}]}
         made = await self.api.create(NODE, raw)
-        await self.tell_ready(name, "True" if ready else "False")
+        await self.set_ready(name, "True" if ready else "False")
         return made
 
-    async def tell_ready(self, name: str, status: str) -> None:
+    async def set_ready(self, name: str, status: str) -> None:
         """The Ready condition, as a kubelet or the node controller writes it."""
         now = format_time(datetime.now(UTC))
         condition = {
@@ -489,7 +489,7 @@ async def keep_heartbeat(guest: Guest, name: str, every: float = 1.0) -> None:
             await guest.api.patch(ref, {"spec": spec})
         node = await guest.api.find(NODE.ref(name))
         if node is not None and not is_ready(node):
-            await guest.tell_ready(name, "True")
+            await guest.set_ready(name, "True")
         await asyncio.sleep(every)
 
 

@@ -236,10 +236,10 @@ async def test_the_service_key_signs_tokens_that_the_api_server_believes(cluster
 
 
 async def test_a_certificate_of_another_cluster_is_refused(cluster: Cluster) -> None:
-    stranger = replace(cluster, secrets=new_cluster_secrets(datetime.now(UTC))).access()
+    foreign = replace(cluster, secrets=new_cluster_secrets(datetime.now(UTC))).access()
 
     with pytest.raises(Unauthorized):
-        await ask_who_i_am(replace(stranger, ca=cluster.access().ca))
+        await ask_who_i_am(replace(foreign, ca=cluster.access().ca))
 
 
 async def test_a_certificate_that_has_run_out_is_refused(cluster: Cluster) -> None:

@@ -122,7 +122,7 @@ async def test_the_process_does_all_its_work_with_these_rights_and_is_refused_no
 
             await eventually(none_left, "nothing is left on Harvester")
             await host.remove_vm("n2")
-            await guest.tell_ready("n2", "Unknown")
+            await guest.set_ready("n2", "Unknown")
             await guest.until_gone(NODE.ref("n2"))
 
             networks = await api.get(CONFIG_MAP.ref("harvester-nad-mapping", "kube-system"))

@@ -116,11 +116,11 @@ def test_what_is_read_from_a_broken_stream_is_what_go_reads_or_go_refuses_it(gob
 
     run = subprocess.run([gobrpc, "judge", kind], input=streams, capture_output=True, check=True, text=True)
 
-    verdicts = run.stdout.splitlines()
+    answers = run.stdout.splitlines()
     agreed = 0
-    for value, verdict in zip(read.values(), verdicts, strict=True):
-        agreed += verdict == render_value(kind, value)
-        assert verdict.startswith("! ") or verdict == render_value(kind, value)
+    for value, answer in zip(read.values(), answers, strict=True):
+        agreed += answer == render_value(kind, value)
+        assert answer.startswith("! ") or answer == render_value(kind, value)
     assert agreed > 50
 
 

@@ -356,7 +356,7 @@ async def test_the_probes_tell_how_it_is(place: Place) -> None:
 
 async def test_metrics_are_for_those_whom_the_guest_lets_see_them(place: Place) -> None:
     place.guest.tokens["scraper"] = ("scraper", (), None)
-    place.guest.tokens["stranger"] = ("stranger", (), None)
+    place.guest.tokens["foreign"] = ("foreign", (), None)
     role = {"rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]}
     await place.cluster.create(CLUSTER_ROLE, new_object(CLUSTER_ROLE, "scrapers", **role))
     binding = {
@@ -372,7 +372,7 @@ async def test_metrics_are_for_those_whom_the_guest_lets_see_them(place: Place) 
     assert 'leader_election_master_status{name="cloud-controller-manager"} 1.0\n' in text
     assert "service_controller_loadbalancer_sync_total 0.0\n" in text
     assert (await running.get("/metrics/slis", "scraper"))[0] == 403
-    assert (await running.get("/metrics", "stranger"))[0] == 403
+    assert (await running.get("/metrics", "foreign"))[0] == 403
     assert (await running.get("/metrics", "unknown"))[0] == 401
     assert 'User \\"system:anonymous\\" cannot get path \\"/metrics\\"' in (await running.get("/metrics"))[1]
 

@@ -140,8 +140,8 @@ def test_a_certificate_of_another_authority_is_refused_in_the_jail(make: Make, d
         a_harvester() as other,
         started(JAILS[0], make(JAILS[0]), driver) as (_, host),
     ):
-        stranger = SmallHarvester(harvester.address, other.authority, other.certificate, other.key)
-        host.ask("SetConfigRaw", stranger.configuration())
+        other_host = SmallHarvester(harvester.address, other.authority, other.certificate, other.key)
+        host.ask("SetConfigRaw", other_host.configuration())
 
         with pytest.raises(Refused, match="certificate"):
             host.ask("GetState")

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .cluster_phases import Life, Tale, tell
+from .cluster_phases import Life, Scenario, run_scenario
 from .crashes import Fate, Moment
 
 LONGEST_S = 300  # of real time; a child that needs more is stuck, and is ended
@@ -91,12 +91,12 @@ class Branching:
         draft.rename(self.folder / str(place))
 
 
-def tell_branches(tale: Tale, chosen: Fate) -> tuple[Life, list[Branch]]:
+def run_branches(scenario: Scenario, chosen: Fate) -> tuple[Life, list[Branch]]:
     """The calm life, and a branch for each moment that `chosen` struck. Call it in a process without threads."""
     with tempfile.TemporaryDirectory() as folder:
         branching = Branching(chosen, Path(folder), at_once=os.cpu_count() or 1)
         with _child_ends_here(branching):
-            calm = tell(replace(tale, fates=(branching,)))
+            calm = run_scenario(replace(scenario, fates=(branching,)))
             if branching.is_child:
                 branching.report(calm)
         return calm, branching.collect()

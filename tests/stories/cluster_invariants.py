@@ -30,8 +30,8 @@ MACHINE_UID = "windrow.io/machine-uid"
 class Founded:
     """Every guest cluster that ever answered on the network: a second one is a second, empty cluster."""
 
-    def __init__(self, room: Simulation) -> None:
-        self._network = room.harvester.network
+    def __init__(self, sim: Simulation) -> None:
+        self._network = sim.harvester.network
         self._seen: dict[str, GuestCluster] = {}
         self._network.on_change(self._note)
 
@@ -45,31 +45,31 @@ class Founded:
 
 
 async def find_faults(
-    room: Simulation, stage: DemoCluster, before: Iterable[Item], founded: Founded
+    sim: Simulation, stage: DemoCluster, before: Iterable[Item], founded: Founded
 ) -> list[str]:
     """Everything that is wrong with a cluster that lives and is at rest."""
     machines = await stage.list_machines()
     clusters = founded.all()
     faults = [] if len(clusters) == 1 else [f"{len(clusters)} guest clusters were founded"]
     faults += _wrong_counts(await stage.get_cluster(), machines)
-    faults += await _strays_on_harvester(room, stage, machines, frozenset(before))
-    faults += await _doubled_vms(room, machines)
-    faults += await _secrets_left(room, machines)
+    faults += await _strays_on_harvester(sim, stage, machines, frozenset(before))
+    faults += await _doubled_vms(sim, machines)
+    faults += await _secrets_left(sim, machines)
     for guest in clusters:
         faults += await _guest_faults(guest.client(), guest, machines)
-    faults += await _strays_at_manager(room, {stage.name}, machines)
+    faults += await _strays_at_manager(sim, {stage.name}, machines)
     return faults
 
 
-async def find_remains(room: Simulation, before: Iterable[Item], kept: frozenset[str]) -> list[str]:
+async def find_remains(sim: Simulation, before: Iterable[Item], kept: frozenset[str]) -> list[str]:
     """Everything that a deleted cluster left behind. `kept` are the Secrets that its user brought."""
-    after = await inventory(room.harvester.api)
+    after = await inventory(sim.harvester.api)
     faults = [f"left on Harvester: {item}" for item in sorted(after - frozenset(before))]
     faults += [f"taken from Harvester: {item}" for item in sorted(frozenset(before) - after)]
     for kind in (CLUSTER, MACHINE, SECRET):
-        left = [f"{namespace_of(raw)}/{name_of(raw)}" for raw in await room.management_client.list(kind)]
+        left = [f"{namespace_of(raw)}/{name_of(raw)}" for raw in await sim.management_client.list(kind)]
         faults += [f"left at the manager: {kind.kind} {name}" for name in left if name not in kept]
-    doors = [address for address in room.harvester.network.listeners() if address[0] != room.harvester.vip]
+    doors = [address for address in sim.harvester.network.listeners() if address[0] != sim.harvester.vip]
     return faults + [f"still answers on the network: {door}" for door in doors]
 
 
@@ -91,13 +91,13 @@ def _wrong_counts(cluster: Raw, machines: list[Raw]) -> list[str]:
     return faults + [f"machine {name} is not Ready" for name in unready]
 
 
-async def _strays_at_manager(room: Simulation, clusters: set[str], machines: list[Raw]) -> list[str]:
+async def _strays_at_manager(sim: Simulation, clusters: set[str], machines: list[Raw]) -> list[str]:
     """Secrets that no cluster explains, and Machines that no cluster owns."""
     faults = []
-    for raw in await room.management_client.list(MACHINE):
+    for raw in await sim.management_client.list(MACHINE):
         if nested(raw, "spec", "clusterName") not in clusters:
             faults.append(f"Machine {name_of(raw)} belongs to no cluster")
-    for raw in await room.management_client.list(SECRET):
+    for raw in await sim.management_client.list(SECRET):
         if annotations_of(raw).get(CLUSTER_UID) and name_of(raw) not in {
             f"{cluster}-{suffix}" for cluster in clusters for suffix in ("windrow-secrets", "kubeconfig")
         }:
@@ -109,7 +109,7 @@ async def _strays_at_manager(room: Simulation, clusters: set[str], machines: lis
 
 
 async def _strays_on_harvester(
-    room: Simulation, stage: DemoCluster, machines: list[Raw], before: frozenset[Item]
+    sim: Simulation, stage: DemoCluster, machines: list[Raw], before: frozenset[Item]
 ) -> list[str]:
     """Objects that no record names, and objects that a record names and that are not there."""
     named: set[Item] = set()
@@ -125,14 +125,14 @@ async def _strays_on_harvester(
             ("RoleBinding", namespace, binding),
             ("ClusterRoleBinding", "", binding),
         }
-    balancers = await room.harvester_client.list(kinds.LOAD_BALANCER)
+    balancers = await sim.harvester_client.list(kinds.LOAD_BALANCER)
     # Those of the guest's services, which only the guest knows.
     named |= {
         ("LoadBalancer", namespace_of(raw), name_of(raw))
         for raw in balancers
         if labels_of(raw).get("cloudprovider.harvesterhci.io/cluster") == stage.name
     }
-    found = await inventory(room.harvester.api) - before
+    found = await inventory(sim.harvester.api) - before
     return [f"no record names {item}" for item in sorted(found - named)] + [
         f"{item} is named by a record and not there" for item in sorted(named - found)
     ]
@@ -149,20 +149,20 @@ def _named_by(machine: Raw) -> set[Item]:
     return items | {("PersistentVolumeClaim", namespace, claim) for claim in memory.get("WindrowClaims", ())}
 
 
-async def _doubled_vms(room: Simulation, machines: list[Raw]) -> list[str]:
-    vms = await room.harvester_client.list(kinds.VM)
+async def _doubled_vms(sim: Simulation, machines: list[Raw]) -> list[str]:
+    vms = await sim.harvester_client.list(kinds.VM)
     count = Counter(annotations_of(vm).get(MACHINE_UID, "") for vm in vms)
     return [
         f"machine {name_of(raw)} has {count[uid_of(raw)]} VMs" for raw in machines if count[uid_of(raw)] != 1
     ]
 
 
-async def _secrets_left(room: Simulation, machines: list[Raw]) -> list[str]:
+async def _secrets_left(sim: Simulation, machines: list[Raw]) -> list[str]:
     """What a machine reads at its next start holds no token and no key."""
     faults = []
     for machine in machines:
         namespace = nested(machine, "status", "driverConfig", "VMNamespace", default="default")
-        raw = await room.harvester_client.find(SECRET.ref(f"{name_of(machine)}-cloudinit", namespace))
+        raw = await sim.harvester_client.find(SECRET.ref(f"{name_of(machine)}-cloudinit", namespace))
         text = b64decode(nested(raw, "data", "userdata", default="")).decode() if raw else ""
         for secret in ("PRIVATE KEY", "token:"):
             if secret in text:
@@ -197,19 +197,19 @@ async def _guest_faults(line: LoopbackClient, guest: GuestCluster, machines: lis
         for raw in await line.list(SECRET, "kube-system")
         if name_of(raw).endswith(".node-password.rke2")
     }
-    if strangers := sorted(passwords - {name_of(node) for node in nodes}):
-        faults.append(f"passwords of nodes that are gone: {strangers}")
+    if unknown := sorted(passwords - {name_of(node) for node in nodes}):
+        faults.append(f"passwords of nodes that are gone: {unknown}")
     return faults
 
 
 # -- events --------------------------------------------------------------------------------------------------------
 
 
-async def count_events(room: Simulation) -> Counter[tuple[str, str, str]]:
+async def count_events(sim: Simulation) -> Counter[tuple[str, str, str]]:
     """How often each thing was told: (object, reason, message)."""
     return Counter(
         (nested(raw, "involvedObject", "name"), raw["reason"], raw["message"])
-        for raw in await room.management_client.list(EVENT)
+        for raw in await sim.management_client.list(EVENT)
     )
 
 

@@ -1,4 +1,4 @@
-"""A cluster's whole life in phases, under a manager that may die at any moment; each phase ends at rest and is judged."""
+"""A cluster's whole life in phases, under a manager that may die at any moment; each phase ends at rest and is checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, new_o
 from windrow.kubernetes.resources import SECRET, SERVICE
 
 from .cluster_invariants import Founded, count_events, find_faults, find_remains
-from .crashes import Fate, Lives, Write, told
+from .crashes import Fate, Lives, Write, describe_writes
 
 PATIENCE = timedelta(minutes=10)
 REST_S = 20.0  # after a phase is done: what is still on its way may arrive
@@ -49,7 +49,7 @@ class Life:
     writes: tuple[Write, ...]
     deaths: tuple[float, ...]
     calls: Counter[str]
-    most_told: int  # how often the most frequent event was told
+    most_frequent_event: int  # how often the most frequent event was recorded
     complaints: tuple[str, ...]  # errors that were logged
 
     @property
@@ -64,7 +64,7 @@ class Life:
     def print_writes(self) -> str:
         """All writes, a line each."""
         return "\n".join(
-            "\n".join((chapter.phase, *told(self.writes[chapter.first - 1 : chapter.last])))
+            "\n".join((chapter.phase, *describe_writes(self.writes[chapter.first - 1 : chapter.last])))
             for chapter in self.chapters
         )
 
@@ -117,13 +117,13 @@ async def serve(stage: DemoCluster) -> None:
     raw = new_object(SERVICE, "web", "default", annotations=annotations, spec=spec)
     await (await stage.guest_client()).create(SERVICE, raw)
 
-    def judge(world: Objects) -> bool | None:
+    def is_so(world: Objects) -> bool | None:
         return any(nested(raw, "status", "address", default="") for raw in world.values()) or None
 
     await wait_for(
         stage.harvester.transport,
         LOAD_BALANCER,
-        judge,
+        is_so,
         what="the service's load balancer to have its address",
         clock=stage.clock,
         within=stage.timeout,
@@ -133,13 +133,13 @@ async def serve(stage: DemoCluster) -> None:
 async def delete(stage: DemoCluster) -> None:
     await stage.manager.delete(CLUSTER.ref(stage.name, stage.namespace))
 
-    def judge(world: Objects) -> bool | None:
+    def is_so(world: Objects) -> bool | None:
         return None if (stage.namespace, stage.name) in world else True
 
     await wait_for(
         stage.manager.transport,
         CLUSTER,
-        judge,
+        is_so,
         what=f"cluster {stage.name} to be gone",
         clock=stage.clock,
         within=stage.timeout,
@@ -161,8 +161,8 @@ PHASES: dict[str, Phase] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Tale:
-    """What is told: a cluster of so many machines, and its phases. Plain data, so that another process can tell it."""
+class Scenario:
+    """A cluster of so many machines, and its phases. Plain data, so that another process can run it."""
 
     phases: tuple[str, ...]
     fates: tuple[Fate, ...] = ()
@@ -170,16 +170,16 @@ class Tale:
     workers: int = 1
     seed: int = 1
     down_s: float = 1.0  # how long it takes until the controller is started again
-    short: bool = False  # after the phase with the first death, only the last one is told
+    short: bool = False  # after the phase with the first death, only the last one is run
     hasty: bool = False  # at the first death the last phase comes at once
 
 
-def tell(tale: Tale) -> Life:
+def run_scenario(scenario: Scenario) -> Life:
     """Live it on a driven clock, in this process."""
     complaints = _Complaints()
     logging.getLogger().addHandler(complaints)
     try:
-        life = run_driven(_live(tale))
+        life = run_driven(_live(scenario))
     finally:
         logging.getLogger().removeHandler(complaints)
     return replace(life, complaints=tuple(complaints.lines))
@@ -197,38 +197,38 @@ class _Complaints(logging.Handler):
         self.lines.append(f"{record.name}: {record.getMessage()}{why}")
 
 
-async def _live(tale: Tale) -> Life:
-    documents = manifest(tale.servers, tale.workers)
-    async with simulation(seed=tale.seed, with_manager=False) as room:
-        founded = Founded(room)
-        await room.apply(documents)
-        lives = Lives(room, tale.fates, tale.down_s)
+async def _live(scenario: Scenario) -> Life:
+    documents = manifest(scenario.servers, scenario.workers)
+    async with simulation(seed=scenario.seed, with_manager=False) as sim:
+        founded = Founded(sim)
+        await sim.apply(documents)
+        lives = Lives(sim, scenario.fates, scenario.down_s)
         # No task of the manager has run yet.
-        brought = {f"{namespace_of(raw)}/{name_of(raw)}" for raw in await room.management_client.list(SECRET)}
-        before = await inventory(room.harvester.api)
-        stage = room.cluster("orchard", timeout=PATIENCE)
-        told = _Telling(tale, room, stage, founded, lives, before, frozenset(brought))
+        brought = {f"{namespace_of(raw)}/{name_of(raw)}" for raw in await sim.management_client.list(SECRET)}
+        before = await inventory(sim.harvester.api)
+        stage = sim.cluster("orchard", timeout=PATIENCE)
+        run = _ScenarioRun(scenario, sim, stage, founded, lives, before, frozenset(brought))
         async with asyncio.TaskGroup() as group:
             running = group.create_task(lives.run())
-            await told.run()
+            await run.run()
             running.cancel()
-        events = await count_events(room)
+        events = await count_events(sim)
         return Life(
-            tuple(told.chapters),
+            tuple(run.chapters),
             tuple(sorted(lives.writes, key=lambda write: write.number)),
             tuple(lives.deaths),
-            room.request_counts.copy(),
+            sim.request_counts.copy(),
             max(events.values(), default=0),
             (),
         )
 
 
 @dataclass(slots=True)
-class _Telling:
+class _ScenarioRun:
     """The chapters of one life, up to the first with a fault. A phase that never comes to its end has one."""
 
-    tale: Tale
-    room: Simulation
+    scenario: Scenario
+    sim: Simulation
     stage: DemoCluster
     founded: Founded
     lives: Lives
@@ -237,15 +237,15 @@ class _Telling:
     chapters: list[Chapter] = field(default_factory=list)
 
     async def run(self) -> None:
-        *phases, last = self.tale.phases
+        *phases, last = self.scenario.phases
         for phase in phases:
-            if self.tale.short and self.lives.deaths:
+            if self.scenario.short and self.lives.deaths:
                 break
-            if self.tale.hasty and await self._play_until_death(phase):
+            if self.scenario.hasty and await self._play_until_death(phase):
                 break
-            if not self.tale.hasty and await self._tell(phase):
+            if not self.scenario.hasty and await self._run_phase(phase):
                 return
-        await self._tell(last)
+        await self._run_phase(last)
 
     async def _play_until_death(self, phase: str) -> bool:
         """Play it; return whether the controller died, which ends the phase at once."""
@@ -260,20 +260,20 @@ class _Telling:
         await asyncio.gather(playing, dying, return_exceptions=True)
         return self.lives.died.is_set()
 
-    async def _tell(self, phase: str) -> bool:
-        """Play it to its end, judge what is there, and return whether anything is wrong."""
-        begun, first, made = self.room.clock.now(), self.lives.sent + 1, self.lives.made()
+    async def _run_phase(self, phase: str) -> bool:
+        """Play it to its end, check what is there, and return whether anything is wrong."""
+        begun, first, made = self.sim.clock.now(), self.lives.sent + 1, self.lives.made()
         faults: list[str] = []
         try:
             await PHASES[phase](self.stage)
         except WaitTimedOut as error:
             faults.append(f"{error}; {[nested(raw, 'status', 'waiting') for raw in error.last.values()]}")
-        seconds = (self.room.clock.now() - begun) / timedelta(seconds=1)
-        await self.room.advance(seconds=REST_S)
+        seconds = (self.sim.clock.now() - begun) / timedelta(seconds=1)
+        await self.sim.advance(seconds=REST_S)
         if not faults and phase == "delete":
-            faults = await find_remains(self.room, self.before, self.brought)
+            faults = await find_remains(self.sim, self.before, self.brought)
         elif not faults:
-            faults = await find_faults(self.room, self.stage, self.before, self.founded)
+            faults = await find_faults(self.sim, self.stage, self.before, self.founded)
         made = self.lives.made() - made
         self.chapters.append(Chapter(phase, first, self.lives.sent, seconds, made, tuple(faults)))
         return bool(faults)

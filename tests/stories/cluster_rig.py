@@ -1,4 +1,4 @@
-"""Stories of the cluster manager, told by its own writes: what it did and what it said it waits for, in order.
+"""Stories of the cluster manager, written from its own writes: what it did and what it said it waits for, in order.
 
 A story is compared with its golden text in `golden/`. After a change that is meant, look at the difference and renew:
 `WINDROW_RENEW=1 pytest tests/stories`. Names of machines and addresses are replaced by short ones, times left out,
@@ -86,48 +86,48 @@ SERVERS = "etcd control-plane"
 ALL = "etcd control-plane worker"
 
 
-async def stock(room: Simulation, documents: Sequence[Raw], *, kubeconfig: str = "") -> None:
+async def stock(sim: Simulation, documents: Sequence[Raw], *, kubeconfig: str = "") -> None:
     """Everything that `documents` need: images and networks at Harvester, credentials in the management API."""
     preload = read_preload(documents)
-    await room.harvester.preload(
+    await sim.harvester.preload(
         images=sorted(preload.images),
         networks=sorted(preload.networks),
         namespaces=sorted(preload.namespaces),
     )
-    for raw in credential_secrets(preload, kubeconfig or room.harvester.admin_kubeconfig(VIP)):
-        if await room.management_client.find(SECRET.ref(name_of(raw), namespace_of(raw))) is None:
-            await room.management_client.create(SECRET, raw)
+    for raw in credential_secrets(preload, kubeconfig or sim.harvester.admin_kubeconfig(VIP)):
+        if await sim.management_client.find(SECRET.ref(name_of(raw), namespace_of(raw))) is None:
+            await sim.management_client.create(SECRET, raw)
 
 
-async def post(room: Simulation, documents: Sequence[Raw]) -> ObjectRef:
+async def post(sim: Simulation, documents: Sequence[Raw]) -> ObjectRef:
     """Create the documents; the Ref of the Cluster among them."""
     kinds = {"HarvesterConfig": HARVESTER_CONFIG, "Cluster": CLUSTER}
     ref = None
     for raw in documents:
-        await room.management_client.create(kinds[raw["kind"]], raw)
+        await sim.management_client.create(kinds[raw["kind"]], raw)
         if raw["kind"] == "Cluster":
             ref = CLUSTER.ref(name_of(raw), namespace_of(raw))
     assert ref is not None
     return ref
 
 
-async def gone(room: Simulation, ref: ObjectRef, within: timedelta = timedelta(minutes=20)) -> None:
+async def gone(sim: Simulation, ref: ObjectRef, within: timedelta = timedelta(minutes=20)) -> None:
     """Return once the object is gone. Fails when simulated time runs out."""
-    end = room.clock.now() + within
-    while (found := await room.management_client.find(ref)) is not None:
-        assert room.clock.now() < end, f"{ref} is still there: {nested(found, 'status', 'waiting')}"
-        await room.advance(seconds=1)
+    end = sim.clock.now() + within
+    while (found := await sim.management_client.find(ref)) is not None:
+        assert sim.clock.now() < end, f"{ref} is still there: {nested(found, 'status', 'waiting')}"
+        await sim.advance(seconds=1)
 
 
-async def scale(room: Simulation, ref: ObjectRef, pool: int, quantity: int) -> None:
+async def scale(sim: Simulation, ref: ObjectRef, pool: int, quantity: int) -> None:
     step = {"op": "replace", "path": f"/spec/rkeConfig/machinePools/{pool}/quantity", "value": quantity}
-    await room.management_client.json_patch(ref, [step])
+    await sim.management_client.json_patch(ref, [step])
 
 
-async def machines_of(room: Simulation, ref: ObjectRef, pool: str = "") -> list[Raw]:
+async def machines_of(sim: Simulation, ref: ObjectRef, pool: str = "") -> list[Raw]:
     found = [
         raw
-        for raw in await room.management_client.list(MACHINE, ref.namespace)
+        for raw in await sim.management_client.list(MACHINE, ref.namespace)
         if raw["spec"]["clusterName"] == ref.name and pool in ("", raw["spec"]["pool"])
     ]
     return sorted(found, key=lambda raw: (raw["metadata"]["creationTimestamp"], name_of(raw)))
@@ -226,10 +226,10 @@ class Transcript:
 
 def compare(name: str, lines: Sequence[str]) -> None:
     """Fail with the difference when the story is not the one in `golden/<name>.txt`."""
-    told = "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
     path = GOLDEN / f"{name}.txt"
     if os.environ.get("WINDROW_RENEW"):
         path.parent.mkdir(exist_ok=True)
-        path.write_text(told)
+        path.write_text(text)
     assert path.exists(), f"{path.name} is not written yet; renew with WINDROW_RENEW=1"
-    assert path.read_text().splitlines() == told.splitlines()
+    assert path.read_text().splitlines() == text.splitlines()

@@ -223,12 +223,12 @@ class Line:
 class Lives:
     """The manager's lives, one after the other. `writes` is what all of them wrote, in order."""
 
-    def __init__(self, room: Simulation, fates: Sequence[Fate] = (), down_s: float = 1.0) -> None:
+    def __init__(self, sim: Simulation, fates: Sequence[Fate] = (), down_s: float = 1.0) -> None:
         self.writes: list[Write] = []
         self.deaths: list[float] = []
         self.died = asyncio.Event()  # the first death
-        self._room = room
-        self._begun = room.clock.now()
+        self._sim = sim
+        self._begun = sim.clock.now()
         self._fates = list(fates)
         self._down_s = down_s
         self.sent = 0  # the number of the last write
@@ -262,20 +262,20 @@ class Lives:
                     await self._until_death(process, task)
                 finally:
                     process.die()
-                    await self._room.kill_manager()
+                    await self._sim.kill_manager()
                     self.died.set()
                 if self._fates[0].ask_at_s is None:
                     self._fates.pop(0)
                 self.deaths.append(self._now_s())
-                await self._room.advance(seconds=self._down_s)
+                await self._sim.advance(seconds=self._down_s)
 
     def _begin(self, process: Process) -> asyncio.Task[None]:
         def dial(access: ClientConfig) -> Transport:
             # The manager reaches guests with a certificate of its own, Harvester with the user's credential.
             label = "guest" if access.user == USER else "harvester"
-            return Line(self._room.connect(access), label, process, self)
+            return Line(self._sim.connect(access), label, process, self)
 
-        return self._room.start_manager(Line(self._room.api.local(), "manager", process, self), dial)
+        return self._sim.start_manager(Line(self._sim.api.local(), "manager", process, self), dial)
 
     async def _until_death(self, process: Process, task: asyncio.Task[None]) -> None:
         death = asyncio.ensure_future(process.died.wait())
@@ -295,7 +295,7 @@ class Lives:
             raise AssertionError("the manager ended by itself")
 
     def _now_s(self) -> float:
-        return (self._room.clock.now() - self._begun) / timedelta(seconds=1)
+        return (self._sim.clock.now() - self._begun) / timedelta(seconds=1)
 
     # -- what was done ---------------------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class Lives:
         )
 
 
-def told(writes: Sequence[Write]) -> Iterator[str]:
+def describe_writes(writes: Sequence[Write]) -> Iterator[str]:
     """A line for each write, for people."""
     for write in writes:
         yield f"{write.number:4} {write.at_s:7.1f} s  {write.what} -> {write.status}"

@@ -50,8 +50,8 @@ from windrow.kubernetes.resources import SERVICE
 
 from .crashes import Moment, SomeWrites
 from .service_invariants import SOMEBODYS, InvariantChecker, find_faults, look, name_for
-from .service_rig import ADDRESSES, PROVIDER, Room, a_pool, a_room, a_service, service_ref
-from .service_telling import Narrator
+from .service_narrator import Narrator
+from .service_rig import ADDRESSES, PROVIDER, ServiceRig, a_pool, a_service, a_service_rig, service_ref
 
 NAMES = ("a", "b", "c")
 FORBIDDEN = Refuse(
@@ -68,16 +68,16 @@ Action = Callable[["Life"], Awaitable[str]]
 
 @dataclass
 class Life:
-    """One run: what happened (`told`) and what is wrong with it (`faults`)."""
+    """One run: what happened (`lines`) and what is wrong with it (`faults`)."""
 
-    room: Room
+    rig: ServiceRig
     rng: Rng
-    told: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     machines: int = 1
     sweeps: bool = False  # whether orphans are deleted
 
-    def tell(self, what: str) -> None:
-        self.told.append(f"{self.room.now_s:9.3f} s  {what}")
+    def log(self, what: str) -> None:
+        self.lines.append(f"{self.rig.now_s:9.3f} s  {what}")
 
     def pick(self, *options: Any) -> Any:
         return options[self.rng.below(len(options))]
@@ -87,7 +87,7 @@ class Life:
 
     async def someone(self) -> str:
         """A service that there is, if there is any."""
-        known = sorted(name_of(raw) for raw in await self.room.guest.list(SERVICE, "default"))
+        known = sorted(name_of(raw) for raw in await self.rig.guest.list(SERVICE, "default"))
         return str(self.pick(*[name for name in known if name in NAMES] or NAMES))
 
 
@@ -111,90 +111,90 @@ def _random_service(life: Life, name: str) -> Raw:
 
 async def create(life: Life) -> str:
     raw = _random_service(life, life.name())
-    await life.room.guest.create(SERVICE, raw)
+    await life.rig.guest.create(SERVICE, raw)
     return f"{name_of(raw)} is created: {raw['spec']['type']} {annotations_of(raw)} {raw['spec']['ports']}"
 
 
 async def delete(life: Life) -> str:
     name = await life.someone()
-    await life.room.guest.delete(service_ref(name))
+    await life.rig.guest.delete(service_ref(name))
     return f"{name} is deleted"
 
 
 async def recreate(life: Life) -> str:
     """Delete, wait until it is gone or patience ends, create again."""
     name = await life.someone()
-    await life.room.guest.delete(service_ref(name))
+    await life.rig.guest.delete(service_ref(name))
     for _ in range(20):
-        if await life.room.service(name) is None:
+        if await life.rig.service(name) is None:
             break
         await asyncio.sleep(0.05)
-    await life.room.guest.create(SERVICE, _random_service(life, name))
+    await life.rig.guest.create(SERVICE, _random_service(life, name))
     return f"{name} is made anew"
 
 
 async def change_ports(life: Life) -> str:
     name = await life.someone()
     ports = a_service(ports=life.pick((80,), (81,), (80, 443), (("UDP", 53),)))["spec"]["ports"]
-    await life.room.guest.patch(service_ref(name), {"spec": {"ports": ports}})
+    await life.rig.guest.patch(service_ref(name), {"spec": {"ports": ports}})
     return f"{name} has other ports: {ports}"
 
 
 async def change_type(life: Life) -> str:
     name, kind = await life.someone(), life.pick("ClusterIP", "LoadBalancer")
-    await life.room.guest.patch(service_ref(name), {"spec": {"type": kind}})
+    await life.rig.guest.patch(service_ref(name), {"spec": {"type": kind}})
     return f"{name} is of type {kind}"
 
 
 async def change_ipam(life: Life) -> str:
     name, ipam = await life.someone(), life.pick("pool", "dhcp", None, "strange")
-    await life.room.annotate(name, ipam=ipam)
+    await life.rig.annotate(name, ipam=ipam)
     return f"{name} wants ipam {ipam}"
 
 
 async def change_network(life: Life) -> str:
     name, network = await life.someone(), life.pick("default/vlan50", "default/nowhere", None, None)
-    await life.room.annotate(name, network=network)
+    await life.rig.annotate(name, network=network)
     return f"{name} wants network {network}"
 
 
 async def change_primary(life: Life) -> str:
     name = await life.someone()
     primary = life.pick(None, None, life.name(), f"default/{life.name()}", "missing")
-    await life.room.annotate(name, primary_service=primary)
+    await life.rig.annotate(name, primary_service=primary)
     return f"{name} wants to share with {primary}"
 
 
 async def meddle(life: Life) -> str:
     name = await life.someone()
     value = life.pick(None, *SOMEBODYS)
-    await life.room.guest.patch(service_ref(name), {"metadata": {"annotations": {ADDRESSES: value}}})
+    await life.rig.guest.patch(service_ref(name), {"metadata": {"annotations": {ADDRESSES: value}}})
     return f"a user writes {ADDRESSES}={value} on {name}"
 
 
 async def decorate(life: Life) -> str:
     name, mark = await life.someone(), life.rng.name_suffix()
     marks = {"labels": {"mark": mark}, "annotations": {"example.com/mark": mark}}
-    await life.room.guest.patch(service_ref(name), {"metadata": marks})
+    await life.rig.guest.patch(service_ref(name), {"metadata": marks})
     return f"{name} is marked"
 
 
 async def let_go(life: Life) -> str:
     """People take their own finalizers away."""
     name = await life.someone()
-    raw = await life.room.guest.get(service_ref(name))
+    raw = await life.rig.guest.get(service_ref(name))
     kept = [one for one in raw["metadata"].get("finalizers", []) if one != "example.com/mine"]
     change = {"metadata": {"finalizers": kept or None, "resourceVersion": raw["metadata"]["resourceVersion"]}}
-    await life.room.guest.patch(service_ref(name), change)
+    await life.rig.guest.patch(service_ref(name), change)
     return f"{name} loses the finalizer of its user"
 
 
 async def tear(life: Life) -> str:
     """A user removes every finalizer."""
     name = await life.someone()
-    await life.room.guest.patch(service_ref(name), {"metadata": {"finalizers": None}})
-    await life.room.guest.delete(service_ref(name))
-    await life.room.guest.patch(service_ref(name), {"metadata": {"finalizers": None}})
+    await life.rig.guest.patch(service_ref(name), {"metadata": {"finalizers": None}})
+    await life.rig.guest.delete(service_ref(name))
+    await life.rig.guest.patch(service_ref(name), {"metadata": {"finalizers": None}})
     return f"{name} is torn away"
 
 
@@ -203,30 +203,30 @@ async def tear(life: Life) -> str:
 
 async def change_pool(life: Life) -> str:
     span = life.pick("10.1.0.10", "10.1.0.10-11", "10.1.0.10-12", "10.1.0.10-14")
-    await life.room.set_ranges(span)
+    await life.rig.set_ranges(span)
     return f"the pool has {span}"
 
 
 async def delete_pool(life: Life) -> str:
-    await life.room.at_host.delete(kinds.IP_POOL.ref("lan"))
+    await life.rig.at_host.delete(kinds.IP_POOL.ref("lan"))
     return "the pool is deleted"
 
 
 async def delete_balancer(life: Life) -> str:
-    ours = [raw for raw in await life.room.balancers() if labels_of(raw).get(f"{PROVIDER}/cluster") == "demo"]
+    ours = [raw for raw in await life.rig.balancers() if labels_of(raw).get(f"{PROVIDER}/cluster") == "demo"]
     if not ours:
         return "no load balancer to delete"
     name = name_of(life.pick(*ours))
-    await life.room.at_host.delete(kinds.LOAD_BALANCER.ref(name, "default"))
+    await life.rig.at_host.delete(kinds.LOAD_BALANCER.ref(name, "default"))
     return f"a user deletes load balancer {name}"
 
 
 async def change_machines(life: Life) -> str:
     if life.machines < 3:
         life.machines += 1
-        await life.room.add_machine(f"m-{life.machines}")
+        await life.rig.add_machine(f"m-{life.machines}")
         return f"machine m-{life.machines} joins"
-    await life.room.lose_machine("m-2")
+    await life.rig.lose_machine("m-2")
     return "machine m-2 is lost"
 
 
@@ -234,7 +234,7 @@ async def change_machines(life: Life) -> str:
 
 
 async def lose_host(life: Life) -> str:
-    gate, span = life.room.gates["host"], life.pick(0.5, 5, 40)
+    gate, span = life.rig.links["host"], life.pick(0.5, 5, 40)
     gate.shut()
     asyncio.get_running_loop().call_later(span, gate.open)
     return f"Harvester is down for {span} s"
@@ -242,35 +242,35 @@ async def lose_host(life: Life) -> str:
 
 async def break_watches(life: Life) -> str:
     side = life.pick("host", "guest")
-    faults = life.room.host.faults if side == "host" else life.room.faults
+    faults = life.rig.host.faults if side == "host" else life.rig.faults
     if life.rng.below(2):
         faults.add(Fault(ExpireWatch(), frozenset({"watch"}), times=2))
-    life.room.gates[side].cut()
+    life.rig.links[side].cut()
     return f"the watches of the {side} break"
 
 
 async def refuse_us(life: Life) -> str:
     refusal, span = life.pick(UNAUTHORIZED, FORBIDDEN), life.pick(0.5, 5, 40)
-    fault = life.room.host.faults.add(Fault(refusal))
-    asyncio.get_running_loop().call_later(span, life.room.host.faults.end, fault)
+    fault = life.rig.host.faults.add(Fault(refusal))
+    asyncio.get_running_loop().call_later(span, life.rig.host.faults.end, fault)
     return f"Harvester answers {refusal.status} for {span} s"
 
 
 async def lose_lease(life: Life) -> str:
-    fault = life.room.faults.add(Fault(UNAVAILABLE, frozenset({"update", "get"}), frozenset({"leases"})))
-    asyncio.get_running_loop().call_later(14, life.room.faults.end, fault)
+    fault = life.rig.faults.add(Fault(UNAVAILABLE, frozenset({"update", "get"}), frozenset({"leases"})))
+    asyncio.get_running_loop().call_later(14, life.rig.faults.end, fault)
     return "leases cannot be renewed for 14 s"
 
 
 async def kill(life: Life) -> str:
-    pod = life.pick(*life.room.pods)
-    await life.room.restart(pod)
+    pod = life.pick(*life.rig.pods)
+    await life.rig.restart(pod)
     return f"{pod.name} is killed"
 
 
 async def kill_soon(life: Life) -> str:
     """At one of the next writes, before or after it."""
-    life.room.fate = Once(SomeWrites(4, life.rng))
+    life.rig.fate = Once(SomeWrites(4, life.rng))
     return "a process will die at a write"
 
 
@@ -341,7 +341,7 @@ class Outcome:
     """What happened and what is wrong, in sentences."""
 
     seed: int
-    told: tuple[str, ...]
+    lines: tuple[str, ...]
     faults: tuple[str, ...]
 
 
@@ -351,42 +351,42 @@ def live(seed: int, only: Collection[int] | None = None, *, narrate: bool = Fals
 
 
 async def _live(seed: int, only: Collection[int] | None, narrate: bool) -> Outcome:
-    async with a_room(f"room {seed}") as room:
-        life = Life(room, Rng(f"services {seed}"))
-        checker = InvariantChecker(room)
-        narrator = Narrator(room, life.told) if narrate else None
-        await room.at_host.create(kinds.LOAD_BALANCER, THEIRS)
-        await room.make_pool(POOL)
-        for gate in room.gates.values():
+    async with a_service_rig(f"rig {seed}") as rig:
+        life = Life(rig, Rng(f"services {seed}"))
+        checker = InvariantChecker(rig)
+        narrator = Narrator(rig, life.lines) if narrate else None
+        await rig.at_host.create(kinds.LOAD_BALANCER, THEIRS)
+        await rig.make_pool(POOL)
+        for gate in rig.links.values():
             gate.delay_s, gate.lag_s = life.pick(0.0, 0.005, 0.03), life.pick(0.0, 0.01, 0.2)
         _start(life)
-        await room.pass_time(1)
-        troubles = [(side, _faults_of(room, side).add(fault)) for side, fault in _trouble(life)]
+        await rig.pass_time(1)
+        troubles = [(side, _faults_of(rig, side).add(fault)) for side, fault in _trouble(life)]
         for side, fault in troubles:
-            life.tell(f"{side}: {fault.effect} with odds {fault.probability}")
+            life.log(f"{side}: {fault.effect} with odds {fault.probability}")
         for _ in range(life.pick(0, 1, 2)):
             with suppress(KubeError):
-                life.tell(await create(life))
-            await room.pass_time(1)
+                life.log(await create(life))
+            await rig.pass_time(1)
         for place in range(4 + life.rng.below(6)):
             # Drawn also where it is left out, so that the others stay as they are.
             action, pause = life.pick(*_TABLE), life.pick(0.0, 0.02, 0.06, 0.1, 0.3, 1.0, 6.0, 20.0)
             rng, life.rng = life.rng, Rng(f"{seed}/{place}")
             if only is None or place in only:
                 with suppress(KubeError):  # a refusal is an answer
-                    life.tell(f"[{place}] {await action(life)}")
-                await room.pass_time(pause)
+                    life.log(f"[{place}] {await action(life)}")
+                await rig.pass_time(pause)
             life.rng = rng
         _clear_up(life, troubles)
-        life.tell("all is well from here on")
-        await _restore_pool(room)
+        life.log("all is well from here on")
+        await _restore_pool(rig)
         faults = await _settle(life, checker)
         if narrator is not None:
             narrator.close()
-        theirs = await room.at_host.find(kinds.LOAD_BALANCER.ref("theirs", "default"))
+        theirs = await rig.at_host.find(kinds.LOAD_BALANCER.ref("theirs", "default"))
         if theirs is None or is_deleting(theirs):
             faults.append("the load balancer of another cluster is gone")
-        return Outcome(seed, tuple(life.told), tuple(faults))
+        return Outcome(seed, tuple(life.lines), tuple(faults))
 
 
 THEIRS = new_object(
@@ -402,72 +402,72 @@ THEIRS = new_object(
 )
 
 
-def _faults_of(room: Room, side: str) -> Any:
-    return room.host.faults if side == "host" else room.faults
+def _faults_of(rig: ServiceRig, side: str) -> Any:
+    return rig.host.faults if side == "host" else rig.faults
 
 
 def _start(life: Life) -> None:
     life.sweeps = not life.rng.below(4)
     flags = ["--orphan-sweep=delete"] if life.sweeps else []
     if life.rng.below(4):
-        life.room.start("--leader-elect=false", *flags)
+        life.rig.start("--leader-elect=false", *flags)
         return
     for _ in range(2):
-        life.room.start(*flags)
+        life.rig.start(*flags)
 
 
 def _clear_up(life: Life, troubles: list[tuple[str, Fault]]) -> None:
-    room = life.room
+    rig = life.rig
     for side, fault in troubles:
-        _faults_of(room, side).end(fault)
-    room.host.faults.script.clear()
-    room.faults.script.clear()
-    room.gates["host"].open()
-    room.fate = None
+        _faults_of(rig, side).end(fault)
+    rig.host.faults.script.clear()
+    rig.faults.script.clear()
+    rig.links["host"].open()
+    rig.fate = None
 
 
-async def _restore_pool(room: Room) -> None:
+async def _restore_pool(rig: ServiceRig) -> None:
     """There is one in the end; one that is on its way out has to go first."""
     for _ in range(3):
         with suppress(KubeError):
-            await room.at_host.create(kinds.IP_POOL, a_pool(POOL))
-        await room.pass_time(0.1)
+            await rig.at_host.create(kinds.IP_POOL, a_pool(POOL))
+        await rig.pass_time(0.1)
 
 
 async def _settle(life: Life, checker: InvariantChecker) -> list[str]:
     """What is wrong once time enough has passed; nothing more may be written after that."""
-    room, wait = life.room, 5.0
+    rig, wait = life.rig, 5.0
     # An orphan is the sweep's: of a service that was torn away, or made by a request that outlived its sender.
-    orphaned = bool(checker.torn or room.posthumous)
+    orphaned = bool(checker.torn or rig.posthumous)
 
     async def find() -> list[str]:
-        scene = await look(room)
-        if orphaned and not life.sweeps and room.now_s > PATIENCE_S:
+        scene = await look(rig)
+        if orphaned and not life.sweeps and rig.now_s > PATIENCE_S:
             scene = replace(scene, orphans=frozenset(scene.balancers))
         return find_faults(scene)
 
     while True:
-        await room.pass_time(wait)
-        orphaned = bool(checker.torn or room.posthumous)
+        await rig.pass_time(wait)
+        orphaned = bool(checker.torn or rig.posthumous)
         faults = await find()
-        if not faults or room.now_s > (LATEST_SWEPT_S if life.sweeps and orphaned else LATEST_S):
+        if not faults or rig.now_s > (LATEST_SWEPT_S if life.sweeps and orphaned else LATEST_S):
             break
         wait = min(wait * 2, 300)
     # A service that cannot be served is in order with its address and without. It gets it when the watch of Harvester
     # is back, which after an outage may be a while.
-    await room.pass_time(60)
+    await rig.pass_time(60)
     faults = faults or await find()
-    before = _writes(room)
-    await room.pass_time(60)
-    if written := _writes(room)[len(before) :]:
+    before = _writes(rig)
+    await rig.pass_time(60)
+    if written := _writes(rig)[len(before) :]:
         faults.append(f"it does not come to rest: {written[:6]}")
     return checker.faults + faults
 
 
-def _writes(room: Room) -> list[str]:
+def _writes(rig: ServiceRig) -> list[str]:
     """What was written for services; nodes have stories of their own."""
     passed_over = ("leases", "events", "nodes", "nodes/status", "configmaps")
-    return [write.what for write in room.writes if not write.what.endswith(passed_over)]
+    return [write.what for write in rig.writes if not write.what.endswith(passed_over)]
 
 
 __all__ = ["ACTIONS", "Life", "Outcome", "live", "name_for", "nested"]
@@ -476,4 +476,4 @@ __all__ = ["ACTIONS", "Life", "Outcome", "live", "name_for", "nested"]
 if __name__ == "__main__":
     chosen = [int(one) for one in sys.argv[2].split(",")] if len(sys.argv) > 2 else None
     found = live(int(sys.argv[1]), chosen, narrate=True)
-    print("\n".join((*found.told, "", *(found.faults or ("all is well",)))))
+    print("\n".join((*found.lines, "", *(found.faults or ("all is well",)))))

@@ -39,7 +39,7 @@ from .service_rig import (
     PRIMARY,
     PROVIDER,
     US,
-    Room,
+    ServiceRig,
 )
 
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -76,18 +76,18 @@ _LEFTOVERS = frozenset({"kube-vip.io/vipHost", "kube-vip.io/hwaddr", "kube-vip.i
 class InvariantChecker:
     """Sees every write to both APIs before it is kept."""
 
-    room: Room
+    rig: ServiceRig
     faults: list[str] = field(default_factory=list)
     torn: set[str] = field(
         default_factory=set
     )  # load balancers of services whose finalizer a person took away
 
     def __post_init__(self) -> None:
-        self.room.api.admission.append(self._in_guest)
-        self.room.host.api.admission.append(self._at_host)
+        self.rig.api.admission.append(self._in_guest)
+        self.rig.host.api.admission.append(self._at_host)
 
     def _complain(self, sentence: str) -> None:
-        self.faults.append(f"at {self.room.now_s:.3f} s: {sentence}")
+        self.faults.append(f"at {self.rig.now_s:.3f} s: {sentence}")
 
     async def _in_guest(self, operation: AdmissionRequest) -> None:
         old, new = operation.old_object, operation.object
@@ -108,7 +108,7 @@ class InvariantChecker:
             self.torn.add(name_for(service))
             return
         ref = kinds.LOAD_BALANCER.ref(name_for(service), "default")
-        if await self.room.at_host.find(ref) is not None:
+        if await self.rig.at_host.find(ref) is not None:
             self._complain(f"the finalizer of {name_of(service)} goes while {ref} is there")
 
     async def _at_host(self, operation: AdmissionRequest) -> None:
@@ -204,15 +204,15 @@ def allocated(balancer: Raw | None) -> str:
     return str(nested(balancer, "status", "allocatedAddress", "ip", default=""))
 
 
-async def look(room: Room) -> Scene:
-    services = await room.guest.list(SERVICE)
-    balancers = await room.at_host.list(kinds.LOAD_BALANCER)
+async def look(rig: ServiceRig) -> Scene:
+    services = await rig.guest.list(SERVICE)
+    balancers = await rig.at_host.list(kinds.LOAD_BALANCER)
     ours = {name_of(raw): raw for raw in balancers if labels_of(raw).get(f"{PROVIDER}/cluster") == CLUSTER}
     return Scene(
         {(namespace_of(raw), name_of(raw)): raw for raw in services},
         ours,
-        await room.at_host.list(kinds.IP_POOL),
-        await room.guest.list(EVENT),
+        await rig.at_host.list(kinds.IP_POOL),
+        await rig.guest.list(EVENT),
     )
 
 
@@ -389,10 +389,10 @@ def _is_for_us(pool: Raw) -> bool:
 
 
 def _pool_faults(scene: Scene) -> Iterable[str]:
-    room = sum(nested(pool, "status", "available", default=0) for pool in scene.pools if _is_for_us(pool))
+    rig = sum(nested(pool, "status", "available", default=0) for pool in scene.pools if _is_for_us(pool))
     for name, balancer in scene.balancers.items():
-        if room and not allocated(balancer) and not is_deleting(balancer):
-            yield f"load balancer {name} has no address, and there are {room}: {_refusal(balancer)}"
+        if rig and not allocated(balancer) and not is_deleting(balancer):
+            yield f"load balancer {name} has no address, and there are {rig}: {_refusal(balancer)}"
     held: dict[tuple[str, str], str] = {}
     for pool in scene.pools:
         status = pool.get("status") or {}

@@ -4,12 +4,11 @@ What is real and what is not:
 
 * the cloud provider is the whole program, `cloudprovider.cmd.main.run`, with the arguments that its chart renders and
   the rights that Harvester and the chart give it; each start is a pod, which the rig starts again when it ends;
-* Harvester is either the whole emulated cluster (`a_room(whole=True)`) or only its load balancer controller, IPAM and
+* Harvester is either the whole emulated cluster (`a_service_rig(whole=True)`) or only its load balancer controller, IPAM and
   webhooks on an API of their own, which starts in a millisecond. VMs are then objects that nothing acts on;
 * kube-vip is `Announcer`, one small loop with the manners of the real one; nodes are objects.
 
-Between the program and the two APIs stand, from the inside out: the API's fault door, a `Gate` that is a network
-cable, and the `Line` of one process, which is cut when that process is killed.
+Between the program and the two APIs stand, from the inside out: the API's fault door, a `NetworkLink`, and the `Line` of one process, which is cut when that process is killed.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class Host(Protocol):
 # --- the way there --------------------------------------------------------------------------------------------------
 
 
-class Gate:
+class NetworkLink:
     """A network cable: shut, no request gets through, and what was connected breaks.
 
     `delay_s` is what a request takes to get there, and its answer back; `lag_s` how far watches are behind.
@@ -160,7 +159,7 @@ async def _lagging(events: AsyncIterator[WatchEvent], lag_s: float) -> AsyncIter
         yield event
 
 
-# --- the room -------------------------------------------------------------------------------------------------------
+# --- the rig ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -175,7 +174,7 @@ class Pod:
     results: list[int] = field(default_factory=list)
 
 
-class Room:
+class ServiceRig:
     """The whole stage. Guest objects through `guest`, Harvester's through `at_host`, both as their administrators."""
 
     def __init__(self, host: Host, clock: LoopClock, rng: Rng, tasks: asyncio.TaskGroup) -> None:
@@ -183,9 +182,9 @@ class Room:
         self.api = ApiServer(MemoryStore(), clock, rng, name="guest", tls=SERVER)
         self.api.tokens["guest-token"] = (US, ("system:serviceaccounts",), None)
         self.faults = Faults()
-        self.gates = {
-            "host": Gate(host.handler),
-            "guest": Gate(FaultInjector(self.api, self.faults, ScaledClock(clock), rng)),
+        self.links = {
+            "host": NetworkLink(host.handler),
+            "guest": NetworkLink(FaultInjector(self.api, self.faults, ScaledClock(clock), rng)),
         }
         self.guest, self.at_host = self.api.local("user"), host.api.local("administrator")
         self.announcer = Announcer(self.api)
@@ -270,7 +269,7 @@ class Room:
         return Line(CountingTransport(plain, self.calls, label), label, process, lives)  # type: ignore[arg-type]
 
     def find(self, address: str, port: int) -> Handler | None:
-        gate = self.gates["guest" if address == GUEST else "host"]
+        gate = self.links["guest" if address == GUEST else "host"]
         return gate if gate.is_open else None
 
     async def stop(self, pod: Pod) -> None:
@@ -445,19 +444,19 @@ class Room:
 
 
 class _Process:
-    """What a line of one process reports: the room's own, and what its requests did after its death."""
+    """What a line of one process reports: the rig's own, and what its requests did after its death."""
 
-    def __init__(self, room: Room, process: Process) -> None:
+    def __init__(self, rig: ServiceRig, process: Process) -> None:
         self._process = process
-        self._room = room
-        self.next_number = room.next_number
-        self.strikes = room.strikes
-        self.deliver = room.deliver
+        self._rig = rig
+        self.next_number = rig.next_number
+        self.strikes = rig.strikes
+        self.deliver = rig.deliver
 
     def note(self, number: int, what: str, status: int) -> None:
-        write = self._room.note(number, what, status)
+        write = self._rig.note(number, what, status)
         if write.made_something and not self._process.alive:
-            self._room.posthumous.append(what)
+            self._rig.posthumous.append(what)
 
 
 VM_SPEC: Raw = {
@@ -526,14 +525,14 @@ def _range(text: str) -> Raw:
     }
 
 
-# --- the two Harvesters as rooms ------------------------------------------------------------------------------------
+# --- a rig with either Harvester ------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def a_room(
+async def a_service_rig(
     seed: int | str = 1, *, whole: bool = False, version: str = "v1.8.2", machines: Sequence[str] = ("m-1",)
-) -> AsyncIterator[Room]:
-    """A room with machines and a credential, in which no cloud provider runs yet."""
+) -> AsyncIterator[ServiceRig]:
+    """A rig with machines and a credential, in which no cloud provider runs yet."""
     clock, rng = LoopClock(), Rng(seed)
     async with asyncio.TaskGroup() as tasks:
         host: Any = (
@@ -541,35 +540,35 @@ async def a_room(
             if whole
             else Balancing(clock, rng, version)
         )
-        room = Room(host, clock, rng, tasks)
+        rig = ServiceRig(host, clock, rng, tasks)
         running = [
             tasks.create_task(host.run()),
-            tasks.create_task(room.announcer.run()),
-            tasks.create_task(room.follow_deaths()),
+            tasks.create_task(rig.announcer.run()),
+            tasks.create_task(rig.follow_deaths()),
         ]
         if whole:
             networks = [VmNetwork(NETWORK, vlan=50, cidr="192.168.50.0/24")]
             await host.preload(images=[Image(IMAGE)], networks=networks)
-            room.files[CLOUD_CONFIG] = await an_account(host)
+            rig.files[CLOUD_CONFIG] = await an_account(host)
         else:
             host.api.tokens["host-token"] = (AT_HOST, ("system:serviceaccounts",), None)
-            room.files[CLOUD_CONFIG] = a_cloud_config("host-token")
+            rig.files[CLOUD_CONFIG] = a_cloud_config("host-token")
             lan = render_network("default", "vlan50", 50, Lan("192.168.50.0/24"))
-            await room.at_host.create(kinds.NAD, lan)
+            await rig.at_host.create(kinds.NAD, lan)
             for name in machines:
-                await room.add_machine(name)
-        await room.guest.create(NAMESPACE, new_object(NAMESPACE, "team"))
+                await rig.add_machine(name)
+        await rig.guest.create(NAMESPACE, new_object(NAMESPACE, "team"))
         # Every cluster has it; its uid tells one guest from another.
         own = a_service("kubernetes", ipam="", ports=[443], type="ClusterIP")
-        await room.guest.create(SERVICE, own)
+        await rig.guest.create(SERVICE, own)
         try:
-            yield room
+            yield rig
         finally:
-            room.fate = None
+            rig.fate = None
             for task in running:
                 task.cancel()
-            for pod in room.pods:
-                await room.kill(pod)
+            for pod in rig.pods:
+                await rig.kill(pod)
 
 
 @cache

@@ -34,26 +34,26 @@ from .cluster_phases import delete, manifest
 SECRETS = SECRET.ref("orchard-windrow-secrets", "fleet-default")
 
 
-async def begin(room: Simulation, servers: int = 1, workers: int = 1) -> DemoCluster:
-    await room.apply(manifest(servers, workers))
-    return room.cluster("orchard", timeout=timedelta(minutes=30))
+async def begin(sim: Simulation, servers: int = 1, workers: int = 1) -> DemoCluster:
+    await sim.apply(manifest(servers, workers))
+    return sim.cluster("orchard", timeout=timedelta(minutes=30))
 
 
-async def until(room: Simulation, stage: DemoCluster, judge: Callable[[list[Raw]], bool]) -> None:
+async def until(sim: Simulation, stage: DemoCluster, is_so: Callable[[list[Raw]], bool]) -> None:
     for _ in range(600):
-        if judge(await stage.list_machines()):
+        if is_so(await stage.list_machines()):
             return
-        await room.advance(seconds=1)
+        await sim.advance(seconds=1)
     raise AssertionError("the machines never came that far")
 
 
 def all_made(count: int) -> Callable[[list[Raw]], bool]:
-    def judge(machines: list[Raw]) -> bool:
+    def is_so(machines: list[Raw]) -> bool:
         return [bool(nested(raw, "status", "driverConfig", "WindrowVMUID")) for raw in machines] == [
             True
         ] * count
 
-    return judge
+    return is_so
 
 
 async def names(stage: DemoCluster) -> set[str]:
@@ -62,14 +62,14 @@ async def names(stage: DemoCluster) -> set[str]:
 
 def test_a_cluster_that_started_while_its_manager_was_away_is_kept() -> None:
     async def story() -> None:
-        async with simulation(seed=1) as room:
-            stage = await begin(room)
-            await until(room, stage, all_made(2))
+        async with simulation(seed=1) as sim:
+            stage = await begin(sim)
+            await until(sim, stage, all_made(2))
             assert not (await stage.get_cluster())["status"].get("initialized")
             before = await names(stage)
-            await room.kill_manager()
-            await room.advance(hours=1)
-            room.start_manager()
+            await sim.kill_manager()
+            await sim.advance(hours=1)
+            sim.start_manager()
             await stage.wait_for_settled()
             assert await names(stage) == before
 
@@ -78,23 +78,23 @@ def test_a_cluster_that_started_while_its_manager_was_away_is_kept() -> None:
 
 def test_two_members_that_joined_unseen_leave_etcd_one_after_the_other() -> None:
     async def story() -> None:
-        async with simulation(seed=1) as room:
-            stage = await begin(room, servers=3, workers=0)
-            await until(room, stage, all_made(3))
+        async with simulation(seed=1) as sim:
+            stage = await begin(sim, servers=3, workers=0)
+            await until(sim, stage, all_made(3))
             while not (await stage.get_cluster())["status"].get("initialized"):
-                await room.advance(seconds=1)
-            await room.kill_manager()
-            await room.advance(minutes=20)
+                await sim.advance(seconds=1)
+            await sim.kill_manager()
+            await sim.advance(minutes=20)
             _, *others = [
                 name_of(raw) for raw in await stage.list_machines() if not nested(raw, "status", "nodeRef")
             ]
             for name in others:
-                await room.management_client.delete(MACHINE.ref(name, "fleet-default"))
-            room.start_manager()
+                await sim.management_client.delete(MACHINE.ref(name, "fleet-default"))
+            sim.start_manager()
             await stage.wait_for_settled()
             told = [
                 (event["reason"], event["involvedObject"]["name"])
-                for event in sorted(await room.management_client.list(EVENT), key=_age)
+                for event in sorted(await sim.management_client.list(EVENT), key=_age)
                 if event["involvedObject"]["name"] in others
                 and event["reason"] in ("RemoveEtcdMember", "DeleteVM")
             ]
@@ -109,21 +109,21 @@ def _age(event: Raw) -> Any:
 
 def test_lost_authorities_are_not_replaced_by_others() -> None:
     async def story() -> None:
-        async with simulation(seed=1) as room:
-            stage = await begin(room)
+        async with simulation(seed=1) as sim:
+            stage = await begin(sim)
             await stage.wait_for_settled()
-            kept = await room.management_client.get(SECRETS)
-            await room.management_client.delete(SECRETS)
-            await room.advance(minutes=2)
-            assert await room.management_client.find(SECRETS) is None
+            kept = await sim.management_client.get(SECRETS)
+            await sim.management_client.delete(SECRETS)
+            await sim.advance(minutes=2)
+            assert await sim.management_client.find(SECRETS) is None
             assert (
                 "Secret fleet-default/orchard-windrow-secrets to be restored"
                 in (await stage.get_cluster())["status"]["waiting"]["for"]
             )
             fields = ("name", "namespace", "labels", "annotations", "ownerReferences")
             metadata = {key: kept["metadata"][key] for key in fields if key in kept["metadata"]}
-            await room.management_client.create(SECRET, {**kept, "metadata": metadata})
-            await room.advance(minutes=1)
+            await sim.management_client.create(SECRET, {**kept, "metadata": metadata})
+            await sim.advance(minutes=1)
             assert not (await stage.wait_for_ready())["status"].get("waiting")
 
     run_driven(story())
@@ -131,17 +131,17 @@ def test_lost_authorities_are_not_replaced_by_others() -> None:
 
 def test_a_start_that_harvester_did_not_take_is_no_start_in_vain() -> None:
     async def story() -> None:
-        async with simulation(seed=1) as room:
-            stage = await begin(room)
+        async with simulation(seed=1) as sim:
+            stage = await begin(sim)
             await stage.wait_for_settled()
             before = await names(stage)
             worker = next(name for name in before if "workers" in name)
-            faults = room.harvester.faults
+            faults = sim.harvester.faults
             deaf = faults.add(
                 Fault(Refuse(403, "Forbidden"), where=lambda request: request.path.endswith("/start"))
             )
-            await room.harvester_client.call(put_subresource(VM_ACTIONS.ref(worker, "default"), "stop"))
-            await room.advance(minutes=15)
+            await sim.harvester_client.call(put_subresource(VM_ACTIONS.ref(worker, "default"), "stop"))
+            await sim.advance(minutes=15)
             assert faults.times_injected(deaf) > 1
             faults.end(deaf)
             await stage.wait_for_settled()
@@ -153,16 +153,16 @@ def test_a_start_that_harvester_did_not_take_is_no_start_in_vain() -> None:
 @pytest.mark.parametrize("plural", ["serviceaccounts", "secrets", "rolebindings", "clusterrolebindings"])
 def test_a_conflict_is_not_the_end_of_the_guests_account(plural: str) -> None:
     async def story() -> None:
-        async with simulation(seed=1) as room:
-            before = await inventory(room.harvester.api)
-            stage = await begin(room)
+        async with simulation(seed=1) as sim:
+            before = await inventory(sim.harvester.api)
+            stage = await begin(sim)
             await stage.wait_for_settled()
             conflict = Fault(CONFLICT, frozenset({"delete"}), frozenset({plural}), name="*orchard*", times=1)
-            room.harvester.faults.add(conflict)
+            sim.harvester.faults.add(conflict)
             await delete(stage)
-            await room.advance(minutes=1)
-            assert room.harvester.faults.times_injected(conflict) == 1
-            left = {item for item in await inventory(room.harvester.api) if item not in before}
+            await sim.advance(minutes=1)
+            assert sim.harvester.faults.times_injected(conflict) == 1
+            left = {item for item in await inventory(sim.harvester.api) if item not in before}
             assert {item[0] for item in left} <= {"VirtualMachineImage", "NetworkAttachmentDefinition"}
 
     run_driven(story())
@@ -170,23 +170,23 @@ def test_a_conflict_is_not_the_end_of_the_guests_account(plural: str) -> None:
 
 def test_a_vm_that_lost_its_marks_is_not_left_behind() -> None:
     async def story() -> None:
-        async with simulation(seed=1) as room:
-            stage = await begin(room)
+        async with simulation(seed=1) as sim:
+            stage = await begin(sim)
             await stage.wait_for_settled()
             worker = VM.ref(next(name for name in await names(stage) if "workers" in name), "default")
-            marks = (await room.harvester_client.get(worker))["metadata"]["annotations"]
+            marks = (await sim.harvester_client.get(worker))["metadata"]["annotations"]
             nothing = dict.fromkeys((MACHINE_UID, CLUSTER_UID))
-            await room.harvester_client.patch(worker, {"metadata": {"annotations": nothing}})
-            await room.advance(minutes=10)
-            await room.management_client.delete(MACHINE.ref(worker.name, "fleet-default"))
-            await room.advance(minutes=5)
+            await sim.harvester_client.patch(worker, {"metadata": {"annotations": nothing}})
+            await sim.advance(minutes=10)
+            await sim.management_client.delete(MACHINE.ref(worker.name, "fleet-default"))
+            await sim.advance(minutes=5)
             assert worker.name in await names(stage)
-            found = await room.harvester_client.get(worker)
+            found = await sim.harvester_client.get(worker)
             assert "deletionTimestamp" not in found["metadata"]
             again = {key: marks[key] for key in nothing}
-            await room.harvester_client.patch(worker, {"metadata": {"annotations": again}})
+            await sim.harvester_client.patch(worker, {"metadata": {"annotations": again}})
             await stage.wait_for_settled(without=worker.name)
-            assert await room.harvester_client.find(worker) is None
+            assert await sim.harvester_client.find(worker) is None
 
     run_driven(story())
 
@@ -196,23 +196,23 @@ def test_a_page_of_a_proxy_in_between_is_not_the_end_of_a_vm(monkeypatch: pytest
     monkeypatch.setattr("windrow.emulator.faults.render_refusal", lambda refusal: page)
 
     async def story() -> None:
-        async with simulation(seed=1) as room:
-            stage = await begin(room)
+        async with simulation(seed=1) as sim:
+            stage = await begin(sim)
             await stage.wait_for_settled()
-            await room.kill_manager()
-            before = await inventory(room.harvester.api)
-            fault = room.harvester.faults.add(Fault(Refuse(404), plurals=frozenset({"virtualmachines"})))
+            await sim.kill_manager()
+            before = await inventory(sim.harvester.api)
+            fault = sim.harvester.faults.add(Fault(Refuse(404), plurals=frozenset({"virtualmachines"})))
             worker = next(name for name in await names(stage) if "workers" in name)
-            await room.management_client.delete(MACHINE.ref(worker, "fleet-default"))
-            room.start_manager()
-            await room.advance(minutes=10)
-            assert room.harvester.faults.times_injected(fault)
-            waiting = (await room.management_client.get(MACHINE.ref(worker, "fleet-default")))["status"][
+            await sim.management_client.delete(MACHINE.ref(worker, "fleet-default"))
+            sim.start_manager()
+            await sim.advance(minutes=10)
+            assert sim.harvester.faults.times_injected(fault)
+            waiting = (await sim.management_client.get(MACHINE.ref(worker, "fleet-default")))["status"][
                 "waiting"
             ]
             assert "404 page not found" in waiting["for"]
-            assert await inventory(room.harvester.api) == before
-            room.harvester.faults.end(fault)
+            assert await inventory(sim.harvester.api) == before
+            sim.harvester.faults.end(fault)
             await stage.wait_for_settled(without=worker)
 
     run_driven(story())
@@ -220,39 +220,39 @@ def test_a_page_of_a_proxy_in_between_is_not_the_end_of_a_vm(monkeypatch: pytest
 
 def test_an_account_is_not_gone_because_another_harvester_has_none() -> None:
     async def story() -> None:
-        async with simulation(seed=1, with_manager=False) as room:
+        async with simulation(seed=1, with_manager=False) as sim:
             factory = machine_factory(guest_programs())
-            other = Harvester(room.clock, Rng(2), machine_factory=factory, vip="192.168.200.10")
+            other = Harvester(sim.clock, Rng(2), machine_factory=factory, vip="192.168.200.10")
 
             def dial(access: ClientConfig) -> Transport:
                 return (
-                    in_process_connector(other.network, room.clock)
+                    in_process_connector(other.network, sim.clock)
                     if other.vip in access.server
-                    else room.connect
+                    else sim.connect
                 )(access)
 
             async with running(other.run):
-                room.start_manager(connect=dial)
-                before = await inventory(room.harvester.api)
+                sim.start_manager(connect=dial)
+                before = await inventory(sim.harvester.api)
                 documents = manifest(1, 1)
                 cluster = next(raw for raw in documents if raw["kind"] == "Cluster")
                 for pool in cluster["spec"]["rkeConfig"]["machinePools"]:
                     pool["cloudCredentialSecretName"] = "cattle-global-data:spare"
-                await room.apply(documents)
-                stage = room.cluster("orchard", timeout=timedelta(minutes=30))
+                await sim.apply(documents)
+                stage = sim.cluster("orchard", timeout=timedelta(minutes=30))
                 await stage.wait_for_settled()
                 ref = SECRET.ref("cc-harvester", "cattle-global-data")
-                right = (await room.management_client.get(ref))["data"]
+                right = (await sim.management_client.get(ref))["data"]
                 wrong = {key: b64encode(other.admin_kubeconfig().encode()).decode() for key in right}
-                await room.management_client.patch(ref, {"data": wrong})
-                await room.management_client.delete(CLUSTER.ref("orchard", "fleet-default"))
-                await room.advance(minutes=5)
+                await sim.management_client.patch(ref, {"data": wrong})
+                await sim.management_client.delete(CLUSTER.ref("orchard", "fleet-default"))
+                await sim.advance(minutes=5)
                 assert await stage.list_machines() == []
                 assert "another Harvester" in (await stage.get_cluster())["status"]["waiting"]["for"]
-                await room.management_client.patch(ref, {"data": right})
-                await room.advance(minutes=10)
-                assert await room.management_client.find(CLUSTER.ref("orchard", "fleet-default")) is None
-                left = {item for item in await inventory(room.harvester.api) if item not in before}
+                await sim.management_client.patch(ref, {"data": right})
+                await sim.advance(minutes=10)
+                assert await sim.management_client.find(CLUSTER.ref("orchard", "fleet-default")) is None
+                left = {item for item in await inventory(sim.harvester.api) if item not in before}
                 assert {item[0] for item in left} <= {"VirtualMachineImage", "NetworkAttachmentDefinition"}
 
     run_driven(story())
@@ -260,14 +260,14 @@ def test_an_account_is_not_gone_because_another_harvester_has_none() -> None:
 
 def test_a_node_that_lost_its_label_is_not_taken_for_deleted() -> None:
     async def story() -> None:
-        async with simulation(seed=1) as room:
-            stage = await begin(room)
+        async with simulation(seed=1) as sim:
+            stage = await begin(sim)
             await stage.wait_for_settled()
             before = await names(stage)
             guest = await stage.guest_client()
             for node in await stage.list_nodes():
                 await guest.patch(NODE.ref(name_of(node)), {"metadata": {"labels": {NODE_MACHINE: None}}})
-            await room.advance(minutes=12)
+            await sim.advance(minutes=12)
             assert await names(stage) == before
             await stage.wait_for_ready()
 

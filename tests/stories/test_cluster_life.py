@@ -41,27 +41,27 @@ from windrow.kubernetes.resources import NODE, SECRET, SERVICE_ACCOUNT, ObjectRe
 class Story:
     """One story under way: the world, its cluster, and what was told so far."""
 
-    room: Simulation
+    sim: Simulation
     ref: ObjectRef
     stage: DemoCluster
-    teller: Transcript
+    transcript: Transcript
 
 
 @asynccontextmanager
-async def told(
+async def a_story(
     *pools: Raw, seed: int = 3, kubeconfig: Callable[[Simulation], str] | None = None, **spec: Any
 ) -> AsyncIterator[Story]:
     """A cluster with these pools, asked for; its manager at work."""
     documents = a_cluster(*pools, **spec)
-    async with simulation(seed=seed, with_manager=False) as room:
-        teller = Transcript(room.api.local())
-        await stock(room, documents, kubeconfig=kubeconfig(room) if kubeconfig else "")
-        room.start_manager(teller)
-        ref = await post(room, documents)
-        yield Story(room, ref, room.cluster(ref.name, ref.namespace), teller)
+    async with simulation(seed=seed, with_manager=False) as sim:
+        transcript = Transcript(sim.api.local())
+        await stock(sim, documents, kubeconfig=kubeconfig(sim) if kubeconfig else "")
+        sim.start_manager(transcript)
+        ref = await post(sim, documents)
+        yield Story(sim, ref, sim.cluster(ref.name, ref.namespace), transcript)
 
 
-def tell(name: str, story: Callable[[], Awaitable[Transcript]]) -> None:
+def check_story(name: str, story: Callable[[], Awaitable[Transcript]]) -> None:
     async def run() -> Transcript:
         return await story()
 
@@ -70,8 +70,8 @@ def tell(name: str, story: Callable[[], Awaitable[Transcript]]) -> None:
 
 async def lose(story: Story, machine: Raw) -> None:
     name = name_of(machine)
-    story.teller.say(f"an administrator deletes the VM of {name}")
-    await story.room.harvester_client.delete(VM.ref(name, "default"), "Foreground")
+    story.transcript.say(f"an administrator deletes the VM of {name}")
+    await story.sim.harvester_client.delete(VM.ref(name, "default"), "Foreground")
 
 
 async def voters(story: Story) -> set[str]:
@@ -81,85 +81,85 @@ async def voters(story: Story) -> set[str]:
 
 def test_bootstrap_of_three_servers_and_two_workers() -> None:
     async def story() -> Transcript:
-        async with told(a_pool("servers", 3, SERVERS), a_pool("workers", 2)) as it:
+        async with a_story(a_pool("servers", 3, SERVERS), a_pool("workers", 2)) as it:
             await it.stage.wait_for_settled()
-            return it.teller
+            return it.transcript
 
-    tell("bootstrap-3-2", story)
+    check_story("bootstrap-3-2", story)
 
 
 def test_a_lost_worker_is_replaced() -> None:
     async def story() -> Transcript:
-        async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 2)) as it:
+        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 2)) as it:
             await it.stage.wait_for_settled()
-            it.teller.lines.clear()
-            worker = (await machines_of(it.room, it.ref, "workers"))[0]
+            it.transcript.lines.clear()
+            worker = (await machines_of(it.sim, it.ref, "workers"))[0]
             await lose(it, worker)
             machines = await it.stage.wait_for_settled(without=name_of(worker))
             assert len(machines) == 3
-            return it.teller
+            return it.transcript
 
-    tell("lost-worker", story)
+    check_story("lost-worker", story)
 
 
 def test_a_lost_etcd_member_of_three_is_replaced_and_the_members_equal_the_servers() -> None:
     async def story() -> Transcript:
-        async with told(a_pool("servers", 3, ALL)) as it:
+        async with a_story(a_pool("servers", 3, ALL)) as it:
             await it.stage.wait_for_settled()
-            it.teller.lines.clear()
-            first = (await machines_of(it.room, it.ref))[0]
+            it.transcript.lines.clear()
+            first = (await machines_of(it.sim, it.ref))[0]
             await lose(it, first)
             machines = await it.stage.wait_for_settled(without=name_of(first))
             assert await voters(it) == {name_of(raw) for raw in machines}
-            return it.teller
+            return it.transcript
 
-    tell("lost-etcd-member", story)
+    check_story("lost-etcd-member", story)
 
 
 def test_a_stopped_last_member_is_started_and_its_replacement_is_skipped_aloud() -> None:
     async def story() -> Transcript:
-        async with told(a_pool("pool1", 1, ALL)) as it:
+        async with a_story(a_pool("pool1", 1, ALL)) as it:
             await it.stage.wait_for_settled()
-            it.teller.lines.clear()
-            machine = (await machines_of(it.room, it.ref))[0]
-            it.teller.say(f"an administrator stops the VM of {name_of(machine)}")
-            await it.room.harvester_client.call(
+            it.transcript.lines.clear()
+            machine = (await machines_of(it.sim, it.ref))[0]
+            it.transcript.say(f"an administrator stops the VM of {name_of(machine)}")
+            await it.sim.harvester_client.call(
                 put_subresource(VM_ACTIONS.ref(name_of(machine), "default"), "stop")
             )
             await until(it.stage, LAST_ETCD_MEMBER)
             await it.stage.wait_for_settled()
-            return it.teller
+            return it.transcript
 
-    tell("stopped-last-member", story)
+    check_story("stopped-last-member", story)
 
 
 def test_sixty_percent_not_ready_hold_the_breaker_until_they_are_back() -> None:
     async def story() -> Transcript:
-        async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 5)) as it:
+        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 5)) as it:
             await it.stage.wait_for_settled()
-            it.teller.lines.clear()
-            before = {name_of(raw) for raw in await machines_of(it.room, it.ref)}
-            muted = {name_of(raw) for raw in (await machines_of(it.room, it.ref, "workers"))[:3]}
-            it.teller.say("the kubelets of three of five workers fall silent")
-            await set_heartbeats(it.room, muted, beating=False)
+            it.transcript.lines.clear()
+            before = {name_of(raw) for raw in await machines_of(it.sim, it.ref)}
+            muted = {name_of(raw) for raw in (await machines_of(it.sim, it.ref, "workers"))[:3]}
+            it.transcript.say("the kubelets of three of five workers fall silent")
+            await set_heartbeats(it.sim, muted, beating=False)
             await until(it.stage, "3 of 5 machines of pool workers are unhealthy")
-            await it.room.advance(minutes=30)
-            assert {name_of(raw) for raw in await machines_of(it.room, it.ref)} == before
-            it.teller.say("they speak again")
-            await set_heartbeats(it.room, muted, beating=True)
+            await it.sim.advance(minutes=30)
+            assert {name_of(raw) for raw in await machines_of(it.sim, it.ref)} == before
+            it.transcript.say("they speak again")
+            await set_heartbeats(it.sim, muted, beating=True)
             await it.stage.wait_for_settled()
-            assert {name_of(raw) for raw in await machines_of(it.room, it.ref)} == before
-            return it.teller
+            assert {name_of(raw) for raw in await machines_of(it.sim, it.ref)} == before
+            return it.transcript
 
-    tell("breaker", story)
+    check_story("breaker", story)
 
 
-async def set_heartbeats(room: Simulation, names: set[str], *, beating: bool) -> None:
+async def set_heartbeats(sim: Simulation, names: set[str], *, beating: bool) -> None:
     """Whether the kubelets of these nodes are heard by their API; their machines run on."""
-    machine: Any = next(iter(room.harvester.hypervisor._sessions.values())).machine
+    machine: Any = next(iter(sim.harvester.hypervisor._sessions.values())).machine
     cluster = next(iter(machine.clusters.values()))
     for name in sorted(names):
-        cluster.heartbeats[name] = Heartbeat(beating, room.clock.now())
+        cluster.heartbeats[name] = Heartbeat(beating, sim.clock.now())
         if beating:
             ready = {
                 "type": "Ready",
@@ -178,95 +178,95 @@ def test_a_revoked_credential_replaces_nothing_because_unknown_is_not_gone() -> 
     async def story() -> Transcript:
         token = ""
 
-        def kubeconfig(room: Simulation) -> str:
+        def kubeconfig(sim: Simulation) -> str:
             nonlocal token
-            token = room.harvester.new_token()
-            return room.harvester.token_kubeconfig(token, VIP)
+            token = sim.harvester.new_token()
+            return sim.harvester.token_kubeconfig(token, VIP)
 
-        async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 2), kubeconfig=kubeconfig) as it:
+        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 2), kubeconfig=kubeconfig) as it:
             await it.stage.wait_for_settled()
-            it.teller.lines.clear()
-            before = {name_of(raw) for raw in await machines_of(it.room, it.ref)}
-            it.teller.say("the credential is revoked on Harvester, and a worker dies")
-            it.room.harvester.credentials.revoke(token)
-            worker = (await machines_of(it.room, it.ref, "workers"))[0]
+            it.transcript.lines.clear()
+            before = {name_of(raw) for raw in await machines_of(it.sim, it.ref)}
+            it.transcript.say("the credential is revoked on Harvester, and a worker dies")
+            it.sim.harvester.credentials.revoke(token)
+            worker = (await machines_of(it.sim, it.ref, "workers"))[0]
             await lose(it, worker)
-            await it.room.advance(minutes=30)
-            assert {name_of(raw) for raw in await machines_of(it.room, it.ref)} == before
-            it.teller.say("a new credential is put into the Secret")
-            text = it.room.harvester.token_kubeconfig(it.room.harvester.new_token(), VIP)
-            await it.room.management_client.patch(
+            await it.sim.advance(minutes=30)
+            assert {name_of(raw) for raw in await machines_of(it.sim, it.ref)} == before
+            it.transcript.say("a new credential is put into the Secret")
+            text = it.sim.harvester.token_kubeconfig(it.sim.harvester.new_token(), VIP)
+            await it.sim.management_client.patch(
                 SECRET.ref("cc-harvester", "cattle-global-data"),
                 {"stringData": {"harvestercredentialConfig-kubeconfigContent": text}},
             )
             await it.stage.wait_for_settled(without=name_of(worker))
-            return it.teller
+            return it.transcript
 
-    tell("revoked-credential", story)
+    check_story("revoked-credential", story)
 
 
 def test_servers_and_workers_scale_down_one_member_after_the_other() -> None:
     async def story() -> Transcript:
-        async with told(a_pool("servers", 3, SERVERS), a_pool("workers", 2, drainBeforeDelete=True)) as it:
+        async with a_story(a_pool("servers", 3, SERVERS), a_pool("workers", 2, drainBeforeDelete=True)) as it:
             await it.stage.wait_for_settled()
-            it.teller.lines.clear()
-            it.teller.say("servers 3 -> 1, workers 2 -> 1")
-            await scale(it.room, it.ref, 0, 1)
-            await scale(it.room, it.ref, 1, 1)
+            it.transcript.lines.clear()
+            it.transcript.say("servers 3 -> 1, workers 2 -> 1")
+            await scale(it.sim, it.ref, 0, 1)
+            await scale(it.sim, it.ref, 1, 1)
             machines = await it.stage.wait_for_settled()
             servers = {name_of(raw) for raw in machines if raw["spec"]["pool"] == "servers"}
             assert await voters(it) == servers
-            assert len(await it.room.harvester_client.list(VM)) == 2
-            return it.teller
+            assert len(await it.sim.harvester_client.list(VM)) == 2
+            return it.transcript
 
-    tell("scale-down", story)
+    check_story("scale-down", story)
 
 
 def test_a_deletion_with_a_hanging_vm_removes_the_rest_and_ends_when_it_can() -> None:
     async def story() -> Transcript:
-        async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 2)) as it:
+        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 2)) as it:
             await it.stage.wait_for_settled()
-            it.teller.lines.clear()
-            hanging = (await machines_of(it.room, it.ref, "workers"))[0]
+            it.transcript.lines.clear()
+            hanging = (await machines_of(it.sim, it.ref, "workers"))[0]
             vm = VM.ref(name_of(hanging), "default")
-            finalizers = nested(await it.room.harvester_client.get(vm), "metadata", "finalizers", default=[])
-            await it.room.harvester_client.patch(
+            finalizers = nested(await it.sim.harvester_client.get(vm), "metadata", "finalizers", default=[])
+            await it.sim.harvester_client.patch(
                 vm, {"metadata": {"finalizers": [*finalizers, "example.com/hold"]}}
             )
-            it.teller.say(f"the cluster is deleted; {name_of(hanging)} hangs")
-            await it.room.management_client.delete(it.ref)
-            await it.room.advance(minutes=10)
-            left = await machines_of(it.room, it.ref)
+            it.transcript.say(f"the cluster is deleted; {name_of(hanging)} hangs")
+            await it.sim.management_client.delete(it.ref)
+            await it.sim.advance(minutes=10)
+            left = await machines_of(it.sim, it.ref)
             assert [name_of(raw) for raw in left] == [name_of(hanging)]
             assert name_of(hanging) in nested(left[0], "status", "waiting", "for")
-            it.teller.say("it may go")
-            held = nested(await it.room.harvester_client.get(vm), "metadata", "finalizers")
+            it.transcript.say("it may go")
+            held = nested(await it.sim.harvester_client.get(vm), "metadata", "finalizers")
             kept = [name for name in held if name != "example.com/hold"]
-            await it.room.harvester_client.patch(vm, {"metadata": {"finalizers": kept}})
-            await gone(it.room, it.ref)
-            return it.teller
+            await it.sim.harvester_client.patch(vm, {"metadata": {"finalizers": kept}})
+            await gone(it.sim, it.ref)
+            return it.transcript
 
-    tell("deletion-with-a-hanging-vm", story)
+    check_story("deletion-with-a-hanging-vm", story)
 
 
 def test_a_deleted_cluster_leaves_nothing_behind() -> None:
     async def story() -> None:
         documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1))
-        async with simulation(seed=4) as room:
-            await stock(room, documents)
-            before = await inventory(room.harvester.api), await secrets(room)
-            ref = await post(room, documents)
-            await room.cluster(ref.name).wait_for_settled()
-            await room.management_client.delete(ref)
-            await gone(room, ref)
-            assert (await inventory(room.harvester.api), await secrets(room)) == before
-            assert await room.management_client.list(MACHINE) == []
+        async with simulation(seed=4) as sim:
+            await stock(sim, documents)
+            before = await inventory(sim.harvester.api), await secrets(sim)
+            ref = await post(sim, documents)
+            await sim.cluster(ref.name).wait_for_settled()
+            await sim.management_client.delete(ref)
+            await gone(sim, ref)
+            assert (await inventory(sim.harvester.api), await secrets(sim)) == before
+            assert await sim.management_client.list(MACHINE) == []
 
     run_driven(story())
 
 
-async def secrets(room: Simulation) -> set[str]:
-    return {name_of(raw) for raw in await room.management_client.list(SECRET)}
+async def secrets(sim: Simulation) -> set[str]:
+    return {name_of(raw) for raw in await sim.management_client.list(SECRET)}
 
 
 def test_two_clusters_of_one_name_with_one_vm_namespace_do_not_share_an_account() -> None:
@@ -274,42 +274,42 @@ def test_two_clusters_of_one_name_with_one_vm_namespace_do_not_share_an_account(
 
     async def story() -> Transcript:
         pools = a_pool("servers", 1, ALL)
-        async with told(pools) as it:
+        async with a_story(pools) as it:
             await it.stage.wait_for_settled()
-            it.teller.lines.clear()
-            it.teller.say("a second orchard, in another namespace, with the same VM namespace")
-            second = await post(it.room, a_cluster(pools, namespace="cattle-global-data"))
-            stage = it.room.cluster(second.name, second.namespace)
+            it.transcript.lines.clear()
+            it.transcript.say("a second orchard, in another namespace, with the same VM namespace")
+            second = await post(it.sim, a_cluster(pools, namespace="cattle-global-data"))
+            stage = it.sim.cluster(second.name, second.namespace)
             await until(stage, "is not this cluster's")
-            assert await machines_of(it.room, second) == []
-            it.teller.say("the second is deleted")
-            await it.room.management_client.delete(second)
-            await gone(it.room, second)
-            account = await it.room.harvester_client.get(SERVICE_ACCOUNT.ref("orchard", "default"))
+            assert await machines_of(it.sim, second) == []
+            it.transcript.say("the second is deleted")
+            await it.sim.management_client.delete(second)
+            await gone(it.sim, second)
+            account = await it.sim.harvester_client.get(SERVICE_ACCOUNT.ref("orchard", "default"))
             assert (
                 account["metadata"]["annotations"]["windrow.io/cluster-uid"]
                 == (await it.stage.get_cluster())["metadata"]["uid"]
             )
             await it.stage.wait_for_settled()
-            return it.teller
+            return it.transcript
 
-    tell("two-of-one-name", story)
+    check_story("two-of-one-name", story)
 
 
 def test_two_clusters_of_one_name_with_two_vm_namespaces_live_side_by_side() -> None:
     async def story() -> None:
         documents = a_cluster(a_pool("servers", 1, ALL))
         others = a_cluster(a_pool("servers", 1, ALL), namespace="cattle-global-data", vm_namespace="tenant-b")
-        async with simulation(seed=5) as room:
-            await stock(room, [*documents, *others])
-            first, second = await post(room, documents), await post(room, others)
-            await room.cluster(first.name, first.namespace).wait_for_settled()
-            await room.cluster(second.name, second.namespace).wait_for_settled()
-            await room.management_client.delete(second)
-            await gone(room, second)
-            await room.cluster(first.name, first.namespace).wait_for_settled()
-            assert [name_of(raw) for raw in await room.harvester_client.list(VM)] == [
-                name_of(raw) for raw in await machines_of(room, first)
+        async with simulation(seed=5) as sim:
+            await stock(sim, [*documents, *others])
+            first, second = await post(sim, documents), await post(sim, others)
+            await sim.cluster(first.name, first.namespace).wait_for_settled()
+            await sim.cluster(second.name, second.namespace).wait_for_settled()
+            await sim.management_client.delete(second)
+            await gone(sim, second)
+            await sim.cluster(first.name, first.namespace).wait_for_settled()
+            assert [name_of(raw) for raw in await sim.harvester_client.list(VM)] == [
+                name_of(raw) for raw in await machines_of(sim, first)
             ]
 
     run_driven(story())
@@ -317,10 +317,10 @@ def test_two_clusters_of_one_name_with_two_vm_namespaces_live_side_by_side() -> 
 
 def test_a_worker_that_is_deleted_by_hand_is_replaced() -> None:
     async def story() -> None:
-        async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as it:
+        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as it:
             await it.stage.wait_for_settled()
-            worker = (await machines_of(it.room, it.ref, "workers"))[0]
-            await it.room.management_client.delete(MACHINE.ref(name_of(worker), it.ref.namespace))
+            worker = (await machines_of(it.sim, it.ref, "workers"))[0]
+            await it.sim.management_client.delete(MACHINE.ref(name_of(worker), it.ref.namespace))
             machines = await it.stage.wait_for_settled(without=name_of(worker))
             assert len(machines) == 2
 
@@ -331,7 +331,7 @@ def test_every_label_of_a_pool_reaches_its_node_also_those_that_kubelet_may_not_
     wanted = {"node-role.kubernetes.io/db": "", "example.kubernetes.io/tier": "gold", "team": "blue"}
 
     async def story() -> None:
-        async with told(a_pool("servers", 1, ALL, labels=wanted)) as it:
+        async with a_story(a_pool("servers", 1, ALL, labels=wanted)) as it:
             await it.stage.wait_for_settled()
             (node,) = await it.stage.list_nodes()
             assert wanted.items() <= labels_of(node).items()

@@ -7,7 +7,7 @@ but before its answer was heard. Further lives: three servers, fifty random inst
 The comparison is strict. At rest, the world must satisfy `invariants`; and over the whole life no object may have been
 made that the undisturbed life did not make, not even one that was cleared away later.
 
-A complaint names its moment. To see one of them alone: `tell(replace(WHOLE, fates=(AtWrite(17, "after"),)))`.
+A complaint names its moment. To see one of them alone: `run_scenario(replace(WHOLE, fates=(AtWrite(17, "after"),)))`.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from tests.support.seeds import sampled
 
 from windrow.core.rng import Rng
 
-from .branches import Branch, tell_branches
-from .cluster_phases import Life, Tale, tell
+from .branches import Branch, run_branches
+from .cluster_phases import Life, Scenario, run_scenario
 from .crashes import AtInstants, EveryWrite, EveryWriteFrom, Fate, SomeWrites
 
 SEED = 20260101
 # A dead manager costs its absence, and a request that was forgotten is repeated after two minutes.
 LATE_S = 150.0
 
-WHOLE = Tale(("bootstrap", "grow", "shrink", "lose a worker", "delete"))
+WHOLE = Scenario(("bootstrap", "grow", "shrink", "lose a worker", "delete"))
 # `make test` branches at some of the writes, `make test-long` at each.
 SAMPLE = pytest.param(lambda: SomeWrites(12, Rng(SEED)), id="some")
-Tell = Callable[[Tale, Fate], tuple[Life, list[Branch]]]
+RunBranches = Callable[[Scenario, Fate], tuple[Life, list[Branch]]]
 
 
 @pytest.fixture(scope="module")
-def branches() -> Iterator[Tell]:
-    """`tell_branches` in a process of its own, which has no threads."""
+def branches() -> Iterator[RunBranches]:
+    """`run_branches` in a process of its own, which has no threads."""
     # It finds the function by the name that pytest gave its module, from the folder of all tests.
-    tests = str(Path(__file__).parents[tell.__module__.count(".")])
+    tests = str(Path(__file__).parents[run_scenario.__module__.count(".")])
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context, initializer=addsitedir, initargs=(tests,)) as pool:
-        yield lambda tale, fate: pool.submit(tell_branches, tale, fate).result()
+        yield lambda scenario, fate: pool.submit(run_branches, scenario, fate).result()
 
 
 def find_differences(life: Life, calm: Life, down_s: float) -> list[str]:
@@ -63,18 +63,18 @@ def find_differences(life: Life, calm: Life, down_s: float) -> list[str]:
         ]
         if chapter.seconds > like.seconds + len(life.deaths) * (down_s + LATE_S):
             found.append(f"{chapter.phase} took {chapter.seconds:.0f} s instead of {like.seconds:.0f} s")
-    if life.most_told > calm.most_told + len(life.deaths):
-        found.append(f"one event was told {life.most_told} times")
+    if life.most_frequent_event > calm.most_frequent_event + len(life.deaths):
+        found.append(f"one event was recorded {life.most_frequent_event} times")
     return found
 
 
-def judge(tale: Tale, calm: Life, branches: list[Branch]) -> None:
+def check_branches(scenario: Scenario, calm: Life, branches: list[Branch]) -> None:
     assert calm.faults == []
     found = [
         f"{branch.moment}: {difference}"
         for branch in branches
         for difference in (
-            find_differences(branch.life, calm, tale.down_s) if branch.life else [branch.broken]
+            find_differences(branch.life, calm, scenario.down_s) if branch.life else [branch.broken]
         )
     ]
     print(calm.print_writes())
@@ -84,11 +84,11 @@ def judge(tale: Tale, calm: Life, branches: list[Branch]) -> None:
 @pytest.mark.parametrize("fate", [SAMPLE, pytest.param(EveryWrite, marks=pytest.mark.long, id="every")])
 @pytest.mark.timeout(600)
 def test_a_manager_killed_at_any_write_goes_on_as_if_nothing_had_happened(
-    branches: Tell, fate: Callable[[], Fate]
+    branches: RunBranches, fate: Callable[[], Fate]
 ) -> None:
-    tale = replace(WHOLE, short=True)
-    calm, deaths = branches(tale, fate())
-    judge(tale, calm, deaths)
+    scenario = replace(WHOLE, short=True)
+    calm, deaths = branches(scenario, fate())
+    check_branches(scenario, calm, deaths)
     afterwards = {branch.moment.write for branch in deaths if branch.moment.when == "after"}
     assert afterwards
     if fate is EveryWrite:
@@ -100,19 +100,19 @@ def test_a_manager_killed_at_any_write_goes_on_as_if_nothing_had_happened(
 )
 @pytest.mark.timeout(600)
 def test_a_cluster_deleted_at_the_manager_s_death_leaves_nothing_behind(
-    branches: Tell, fate: Callable[[], Fate]
+    branches: RunBranches, fate: Callable[[], Fate]
 ) -> None:
-    tale = replace(WHOLE, hasty=True)
-    calm, deaths = branches(tale, fate())
-    judge(tale, calm, deaths)
+    scenario = replace(WHOLE, hasty=True)
+    calm, deaths = branches(scenario, fate())
+    check_branches(scenario, calm, deaths)
     assert deaths
 
 
 @pytest.mark.timeout(600)
-def test_a_manager_killed_while_load_balancers_go_leaves_none_behind(branches: Tell) -> None:
-    tale = Tale(("bootstrap", "serve", "delete"))
-    calm, deaths = branches(tale, EveryWriteFrom("harvester DELETE loadbalancers"))
-    judge(tale, calm, deaths)
+def test_a_manager_killed_while_load_balancers_go_leaves_none_behind(branches: RunBranches) -> None:
+    scenario = Scenario(("bootstrap", "serve", "delete"))
+    calm, deaths = branches(scenario, EveryWriteFrom("harvester DELETE loadbalancers"))
+    check_branches(scenario, calm, deaths)
     assert {branch.moment.when for branch in deaths if "loadbalancers" in branch.moment.what} == {
         "before",
         "after",
@@ -121,29 +121,29 @@ def test_a_manager_killed_while_load_balancers_go_leaves_none_behind(branches: T
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_manager_of_three_servers_killed_at_some_writes_keeps_all_members(branches: Tell) -> None:
-    tale = Tale(("bootstrap", "lose a server", "grow", "delete"), servers=3, workers=1, short=True)
-    calm, deaths = branches(tale, SomeWrites(30, Rng(SEED)))
-    judge(tale, calm, deaths)
+def test_a_manager_of_three_servers_killed_at_some_writes_keeps_all_members(branches: RunBranches) -> None:
+    scenario = Scenario(("bootstrap", "lose a server", "grow", "delete"), servers=3, workers=1, short=True)
+    calm, deaths = branches(scenario, SomeWrites(30, Rng(SEED)))
+    check_branches(scenario, calm, deaths)
     assert deaths
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_manager_killed_at_fifty_instants_goes_on_as_if_nothing_had_happened(branches: Tell) -> None:
+def test_a_manager_killed_at_fifty_instants_goes_on_as_if_nothing_had_happened(branches: RunBranches) -> None:
     rng = Rng(SEED)
     instants = [(rng.uniform(0, 390), rng.below(20)) for _ in range(50)]
-    tale = replace(WHOLE, short=True)
-    calm, deaths = branches(tale, AtInstants(instants))
-    judge(tale, calm, deaths)
+    scenario = replace(WHOLE, short=True)
+    calm, deaths = branches(scenario, AtInstants(instants))
+    check_branches(scenario, calm, deaths)
     assert len(deaths) == 50
 
 
 @pytest.mark.parametrize("seed", sampled(range(4), 1))
 def test_a_manager_killed_again_and_again_gets_there_in_the_end(seed: int) -> None:
     rng = Rng(f"{SEED}/{seed}")
-    calm = tell(WHOLE)
+    calm = run_scenario(WHOLE)
     instants = [(rng.uniform(0, 500), rng.below(20)) for _ in range(12)]
-    tale = Tale(WHOLE.phases, (AtInstants(instants),), down_s=rng.uniform(0, 20), seed=seed)
-    life = tell(tale)
-    assert find_differences(life, calm, tale.down_s) == [], f"seed {seed}: {instants}"
+    scenario = Scenario(WHOLE.phases, (AtInstants(instants),), down_s=rng.uniform(0, 20), seed=seed)
+    life = run_scenario(scenario)
+    assert find_differences(life, calm, scenario.down_s) == [], f"seed {seed}: {instants}"

@@ -17,21 +17,21 @@ from windrow.kubernetes.resources import EVENT, SECRET
 NOWHERE = "https://192.168.100.99:6443"
 
 
-async def put(room: Simulation, kubeconfig: str) -> None:
+async def put(sim: Simulation, kubeconfig: str) -> None:
     change = {"stringData": {"harvestercredentialConfig-kubeconfigContent": kubeconfig}}
-    await room.management_client.patch(SECRET.ref("cc-harvester", "cattle-global-data"), change)
+    await sim.management_client.patch(SECRET.ref("cc-harvester", "cattle-global-data"), change)
 
 
-def a_nonsense_token(room: Simulation) -> str:
-    token = room.harvester.new_token()
-    room.harvester.credentials.revoke(token)
-    return room.harvester.token_kubeconfig(token, VIP)
+def a_nonsense_token(sim: Simulation) -> str:
+    token = sim.harvester.new_token()
+    sim.harvester.credentials.revoke(token)
+    return sim.harvester.token_kubeconfig(token, VIP)
 
 
 CASES: dict[str, tuple[Callable[[Simulation], str], str, str]] = {
     "a nonsense token": (a_nonsense_token, "False", VIP),
-    "no kubeconfig at all": (lambda room: "nonsense", "False", "cattle-global-data/cc-harvester"),
-    "an unreachable Harvester": (lambda room: room.harvester.admin_kubeconfig(NOWHERE), "Unknown", NOWHERE),
+    "no kubeconfig at all": (lambda sim: "nonsense", "False", "cattle-global-data/cc-harvester"),
+    "an unreachable Harvester": (lambda sim: sim.harvester.admin_kubeconfig(NOWHERE), "Unknown", NOWHERE),
 }
 
 
@@ -41,16 +41,16 @@ def test_a_credential_is_tried_as_soon_as_its_secret_changes(case: str) -> None:
 
     async def story() -> None:
         documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1))
-        async with simulation(seed=3) as room:
-            await stock(room, documents)
-            ref = await post(room, documents)
-            await room.cluster(ref.name, ref.namespace).wait_for_settled()
-            before = [name_of(raw) for raw in await machines_of(room, ref)]
+        async with simulation(seed=3) as sim:
+            await stock(sim, documents)
+            ref = await post(sim, documents)
+            await sim.cluster(ref.name, ref.namespace).wait_for_settled()
+            before = [name_of(raw) for raw in await machines_of(sim, ref)]
 
-            await put(room, kubeconfig(room))
-            await room.advance(seconds=15)
+            await put(sim, kubeconfig(sim))
+            await sim.advance(seconds=15)
 
-            status = (await room.management_client.get(ref))["status"]
+            status = (await sim.management_client.get(ref))["status"]
             valid = find_condition(status["conditions"], "CredentialValid")
             assert valid is not None
             assert valid.status == truth
@@ -59,18 +59,18 @@ def test_a_credential_is_tried_as_soon_as_its_secret_changes(case: str) -> None:
             for sentence in (valid.message, waiting):
                 assert named in sentence
                 assert "cc-harvester" in sentence
-            events = await room.management_client.list(EVENT, ref.namespace)
+            events = await sim.management_client.list(EVENT, ref.namespace)
             assert [e for e in events if e["type"] == "Warning" and named in e["message"]]
 
-            await put(room, room.harvester.admin_kubeconfig(VIP))
-            await room.advance(seconds=30)
+            await put(sim, sim.harvester.admin_kubeconfig(VIP))
+            await sim.advance(seconds=30)
 
-            status = (await room.management_client.get(ref))["status"]
+            status = (await sim.management_client.get(ref))["status"]
             valid = find_condition(status["conditions"], "CredentialValid")
             assert valid is not None
             assert valid.status == "True"
             assert nested(status, "waiting") is None
-            assert [name_of(raw) for raw in await machines_of(room, ref)] == before
+            assert [name_of(raw) for raw in await machines_of(sim, ref)] == before
 
     run_driven(story())
 
@@ -78,14 +78,14 @@ def test_a_credential_is_tried_as_soon_as_its_secret_changes(case: str) -> None:
 def test_a_token_that_harvester_revokes_is_told_within_seconds_of_the_machines_going_out_of_sight() -> None:
     async def story() -> None:
         documents = a_cluster(a_pool("servers", 1, SERVERS))
-        async with simulation(seed=3) as room:
-            token = room.harvester.new_token()
-            await stock(room, documents, kubeconfig=room.harvester.token_kubeconfig(token, VIP))
-            ref = await post(room, documents)
-            stage = room.cluster(ref.name, ref.namespace)
+        async with simulation(seed=3) as sim:
+            token = sim.harvester.new_token()
+            await stock(sim, documents, kubeconfig=sim.harvester.token_kubeconfig(token, VIP))
+            ref = await post(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
             await stage.wait_for_settled()
 
-            room.harvester.credentials.revoke(token)
+            sim.harvester.credentials.revoke(token)
             # A watch that stands is asked again only when it ends.
             cluster = await until(stage, "a valid Harvester credential", within=timedelta(minutes=15))
 

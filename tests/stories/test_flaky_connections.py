@@ -85,37 +85,37 @@ def test_a_life_among_failing_servers_ends_as_asked(seed: int) -> None:
     async def story() -> None:
         rng = Rng(f"flaky {seed}")
         faults = random_faults(Rng(f"harvester {seed}"), 0.03)
-        async with simulation(seed=seed, with_manager=False, faults=faults) as room:
+        async with simulation(seed=seed, with_manager=False, faults=faults) as sim:
 
             def dial(access: ClientConfig) -> Transport:
-                return Flaky(room.connect(access), rng, 0.02)
+                return Flaky(sim.connect(access), rng, 0.02)
 
-            room.start_manager(Flaky(room.api.local(), rng, 0.04), dial)
+            sim.start_manager(Flaky(sim.api.local(), rng, 0.04), dial)
             documents = a_cluster(a_pool("servers", 3, ALL), a_pool("workers", 1, drainBeforeDelete=True))
-            await stock(room, documents)
-            before = await inventory(room.harvester.api)
-            ref = await post(room, documents)
-            stage = room.cluster(ref.name, timeout=LONG)
+            await stock(sim, documents)
+            before = await inventory(sim.harvester.api)
+            ref = await post(sim, documents)
+            stage = sim.cluster(ref.name, timeout=LONG)
 
             async def stands() -> None:
                 await stage.wait_for_settled(within=LONG)
-                await room.advance(minutes=5)
+                await sim.advance(minutes=5)
                 machines = await stage.wait_for_settled(within=LONG)
                 wanted = sorted(name_of(raw) for raw in machines)
-                assert sorted(name_of(raw) for raw in await room.harvester_client.list(VM)) == wanted
+                assert sorted(name_of(raw) for raw in await sim.harvester_client.list(VM)) == wanted
                 assert sorted(name_of(raw) for raw in await stage.list_nodes()) == wanted
 
             await stands()
-            lost = (await machines_of(room, ref, "servers"))[0]
-            await room.harvester_client.delete(VM.ref(name_of(lost), "default"), "Foreground")
-            await room.advance(minutes=1)
+            lost = (await machines_of(sim, ref, "servers"))[0]
+            await sim.harvester_client.delete(VM.ref(name_of(lost), "default"), "Foreground")
+            await sim.advance(minutes=1)
             await stands()
-            await scale(room, ref, 0, 1)
-            await scale(room, ref, 1, 2)
+            await scale(sim, ref, 0, 1)
+            await scale(sim, ref, 1, 2)
             await stands()
-            await room.management_client.delete(ref)
-            await gone(room, ref, LONG)
-            assert await inventory(room.harvester.api) == before
-            assert await room.management_client.list(MACHINE) == []
+            await sim.management_client.delete(ref)
+            await gone(sim, ref, LONG)
+            assert await inventory(sim.harvester.api) == before
+            assert await sim.management_client.list(MACHINE) == []
 
     run_driven(story())

@@ -60,18 +60,18 @@ def noop_cluster() -> list[Raw]:
 class Hands:
     """Two drivers' machines in memory: `harvester`'s, and every other driver's."""
 
-    def __init__(self, room: Simulation) -> None:
+    def __init__(self, sim: Simulation) -> None:
         board = StatusStore()
-        self.harvesters = MemoryMachines(room.clock, store=board)
-        self.others = MemoryMachines(room.clock, store=board)
+        self.harvesters = MemoryMachines(sim.clock, store=board)
+        self.others = MemoryMachines(sim.clock, store=board)
         self.machines = DriverDispatch({"harvester": self.harvesters}, self.others, board)
 
 
 @asynccontextmanager
-async def managed(room: Simulation, judge_kind: ResolveDriver) -> AsyncIterator[Hands]:
-    hands = Hands(room)
+async def managed(sim: Simulation, resolve_driver: ResolveDriver) -> AsyncIterator[Hands]:
+    hands = Hands(sim)
     manager = ClusterController(
-        room.management_client, hands.machines, room.connect, room.clock, room.rng, resolve_driver=judge_kind
+        sim.management_client, hands.machines, sim.connect, sim.clock, sim.rng, resolve_driver=resolve_driver
     )
     async with running(manager.run):
         yield hands
@@ -81,22 +81,22 @@ def knows_noop(kind: str) -> str | Problem:
     return {"NoopConfig": "noop", "HarvesterConfig": "harvester"}.get(kind) or Problem("no driver", "none")
 
 
-async def apply(room: Simulation, documents: list[Raw]) -> None:
+async def apply(sim: Simulation, documents: list[Raw]) -> None:
     kinds = {"NoopConfig": NOOP_CONFIG, "Cluster": CLUSTER, "HarvesterConfig": HARVESTER_CONFIG}
     for raw in documents:
-        await room.management_client.create(kinds[raw["kind"]], raw)
+        await sim.management_client.create(kinds[raw["kind"]], raw)
 
 
 def test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver() -> None:
     async def story() -> None:
-        async with simulation(with_manager=False) as room:
-            await room.management_client.create(CRD, a_crd())
-            before = await inventory(room.harvester.api)
-            async with managed(room, knows_noop) as hands:
-                await apply(room, noop_cluster())
-                await room.advance(seconds=30)
+        async with simulation(with_manager=False) as sim:
+            await sim.management_client.create(CRD, a_crd())
+            before = await inventory(sim.harvester.api)
+            async with managed(sim, knows_noop) as hands:
+                await apply(sim, noop_cluster())
+                await sim.advance(seconds=30)
 
-                (machine,) = await room.management_client.list(MACHINE)
+                (machine,) = await sim.management_client.list(MACHINE)
                 assert machine["spec"]["driver"] == "noop"
                 assert machine["spec"]["options"] == {
                     "clusterName": "is a field like any other here",
@@ -105,12 +105,12 @@ def test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver() -> 
                 assert nested(machine, "status", "driverConfig", "WindrowDriver") == "noop"
                 assert hands.others.vm_names() == [machine["metadata"]["name"]]
                 assert hands.harvesters.calls == []
-                assert await inventory(room.harvester.api) == before
+                assert await inventory(sim.harvester.api) == before
 
-                await room.management_client.delete(CLUSTER.ref("orchard", "fleet-default"))
-                await room.advance(minutes=5)
+                await sim.management_client.delete(CLUSTER.ref("orchard", "fleet-default"))
+                await sim.advance(minutes=5)
                 assert hands.others.vm_names() == []
-                assert await room.management_client.list(MACHINE) == []
+                assert await sim.management_client.list(MACHINE) == []
 
     run_driven(story())
 
@@ -126,20 +126,20 @@ class CannotScrub(HarvesterMachines):
 
 def test_a_machine_whose_driver_cannot_scrub_it_reports_that_and_never_counts_as_scrubbed() -> None:
     async def story() -> None:
-        async with simulation(with_manager=False) as room:
+        async with simulation(with_manager=False) as sim:
             documents = a_cluster(a_pool("pool1", 1, ALL))
-            await stock(room, documents)
-            client = room.management_client
+            await stock(sim, documents)
+            client = sim.management_client
 
             async def credential(name: str) -> str:
                 return await read_credential(client, name)
 
-            machines = CannotScrub(credential, room.connect, room.clock, room.rng)
-            manager = ClusterController(client, machines, room.connect, room.clock, room.rng)
+            machines = CannotScrub(credential, sim.connect, sim.clock, sim.rng)
+            manager = ClusterController(client, machines, sim.connect, sim.clock, sim.rng)
             async with running(machines.run, manager.run):
-                await apply(room, documents)
-                await room.cluster("orchard").wait_for_settled()
-                await room.advance(seconds=30)
+                await apply(sim, documents)
+                await sim.cluster("orchard").wait_for_settled()
+                await sim.advance(seconds=30)
                 (machine,) = await client.list(MACHINE)
                 told = find_condition(machine["status"]["conditions"], "BootstrapDataScrubbed")
                 assert told is not None
@@ -152,22 +152,22 @@ def test_a_machine_whose_driver_cannot_scrub_it_reports_that_and_never_counts_as
 def test_a_kind_without_a_driver_is_reported_and_works_once_there_is_one() -> None:
     given: dict[str, Any] = {}
 
-    def judge_kind(kind: str) -> str | Problem:
+    def resolve_driver(kind: str) -> str | Problem:
         return given.get(kind) or Problem("no NodeDriver provides that kind", "add one: windrow driver add")
 
     async def story() -> None:
-        async with simulation(with_manager=False) as room, managed(room, judge_kind) as hands:
+        async with simulation(with_manager=False) as sim, managed(sim, resolve_driver) as hands:
             cluster = noop_cluster()[1]
-            await apply(room, [cluster])
-            await room.advance(seconds=30)
-            told = str((await room.management_client.get(CLUSTER.ref("orchard", "fleet-default")))["status"])
+            await apply(sim, [cluster])
+            await sim.advance(seconds=30)
+            told = str((await sim.management_client.get(CLUSTER.ref("orchard", "fleet-default")))["status"])
             assert "machineConfigRef.kind is NoopConfig, and no NodeDriver provides that kind" in told
             assert "windrow driver add" in told
 
             given["NoopConfig"] = "noop"
-            await room.management_client.create(CRD, a_crd())
-            await apply(room, noop_cluster()[:1])
-            await room.advance(minutes=3)
+            await sim.management_client.create(CRD, a_crd())
+            await apply(sim, noop_cluster()[:1])
+            await sim.advance(minutes=3)
             assert len(hands.others.vm_names()) == 1
 
     run_driven(story())
@@ -175,15 +175,15 @@ def test_a_kind_without_a_driver_is_reported_and_works_once_there_is_one() -> No
 
 def test_a_change_of_a_foreign_machine_config_wakes_its_cluster() -> None:
     async def story() -> None:
-        async with simulation(with_manager=False) as room:
-            await room.management_client.create(CRD, a_crd())
-            async with managed(room, knows_noop) as hands:
-                await apply(room, noop_cluster()[1:])
-                await room.advance(seconds=30)
+        async with simulation(with_manager=False) as sim:
+            await sim.management_client.create(CRD, a_crd())
+            async with managed(sim, knows_noop) as hands:
+                await apply(sim, noop_cluster()[1:])
+                await sim.advance(seconds=30)
                 assert hands.others.vm_names() == []
 
-                await apply(room, noop_cluster()[:1])
-                await room.advance(seconds=10)
+                await apply(sim, noop_cluster()[:1])
+                await sim.advance(seconds=10)
                 assert len(hands.others.vm_names()) == 1
 
     run_driven(story())
@@ -191,16 +191,16 @@ def test_a_change_of_a_foreign_machine_config_wakes_its_cluster() -> None:
 
 def test_the_kind_of_a_driver_that_vanished_makes_no_machine() -> None:
     async def story() -> None:
-        async with simulation(with_manager=False) as room, managed(room, knows_noop) as hands:
-            await apply(room, noop_cluster()[1:])
-            await room.advance(seconds=30)
+        async with simulation(with_manager=False) as sim, managed(sim, knows_noop) as hands:
+            await apply(sim, noop_cluster()[1:])
+            await sim.advance(seconds=30)
             try:
-                await room.management_client.list(NOOP_CONFIG)
+                await sim.management_client.list(NOOP_CONFIG)
             except NotFound:
                 pass
             else:
                 raise AssertionError("the kind was never installed")
-            status = (await room.management_client.get(CLUSTER.ref("orchard", "fleet-default")))["status"]
+            status = (await sim.management_client.get(CLUSTER.ref("orchard", "fleet-default")))["status"]
             assert "names NoopConfig 'nc-pool1', which does not exist" in str(status)
             assert hands.others.calls == []
 

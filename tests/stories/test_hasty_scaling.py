@@ -72,22 +72,22 @@ class Line:
         pass
 
 
-async def _ready_workers(room: Simulation, ref: ObjectRef) -> set[str]:
+async def _ready_workers(sim: Simulation, ref: ObjectRef) -> set[str]:
     return {
         name_of(raw)
-        for raw in await machines_of(room, ref, "workers")
+        for raw in await machines_of(sim, ref, "workers")
         if not is_deleting(raw) and is_true(nested(raw, "status", "conditions"), "Ready")
     }
 
 
-async def _look(room: Simulation, ref: ObjectRef, seconds: float, most: int) -> None:
+async def _look(sim: Simulation, ref: ObjectRef, seconds: float, most: int) -> None:
     """For this long: a Cluster that claims to be Ready has as many as the least that was asked for; else it says why."""
     for _ in range(int(seconds * 2)):
-        await room.advance(seconds=0.5)
-        raw = await room.management_client.get(ref)
+        await sim.advance(seconds=0.5)
+        raw = await sim.management_client.get(ref)
         if nested(raw, "status", "observedGeneration") != nested(raw, "metadata", "generation"):
             continue
-        ready = await _ready_workers(room, ref)
+        ready = await _ready_workers(sim, ref)
         if nested(raw, "status", "ready"):
             assert len(ready) >= most
         else:
@@ -100,32 +100,32 @@ def test_scaled_up_and_down_in_haste_the_workers_that_are_ready_stay(takes: floa
     async def story() -> None:
         documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 2))
         cut: set[str] = set()
-        async with simulation(seed=3, with_manager=False) as room:
+        async with simulation(seed=3, with_manager=False) as sim:
 
             def dial(access: ClientConfig) -> Transport:
-                inner = room.connect(access)
+                inner = sim.connect(access)
                 return inner if access.server == VIP else Line(inner, cut)
 
-            slow = Slow(room.api.local(), room.clock, timedelta(seconds=takes))
-            await stock(room, documents)
-            room.start_manager(slow, dial)
-            ref = await post(room, documents)
-            stage = room.cluster(ref.name, ref.namespace)
+            slow = Slow(sim.api.local(), sim.clock, timedelta(seconds=takes))
+            await stock(sim, documents)
+            sim.start_manager(slow, dial)
+            ref = await post(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
             await stage.wait_for_settled()
-            before = await _ready_workers(room, ref)
+            before = await _ready_workers(sim, ref)
 
-            await scale(room, ref, 1, 12)
-            await _look(room, ref, 8, most=12)
+            await scale(sim, ref, 1, 12)
+            await _look(sim, ref, 8, most=12)
             if silent:
                 cut.add("guest")
-                await room.advance(minutes=2)
-            await scale(room, ref, 1, 1)
-            await _look(room, ref, 60, most=1)
+                await sim.advance(minutes=2)
+            await scale(sim, ref, 1, 1)
+            await _look(sim, ref, 60, most=1)
             cut.clear()
-            await _look(room, ref, 120, most=1)
+            await _look(sim, ref, 120, most=1)
             await stage.wait_for_settled()
 
-            kept = await _ready_workers(room, ref)
+            kept = await _ready_workers(sim, ref)
             assert len(kept) == 1
             assert kept <= before
 
@@ -135,18 +135,18 @@ def test_scaled_up_and_down_in_haste_the_workers_that_are_ready_stay(takes: floa
 def test_while_many_machines_are_recorded_the_cluster_does_not_claim_to_be_ready() -> None:
     async def story() -> None:
         documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1))
-        async with simulation(seed=3, with_manager=False) as room:
-            slow = Slow(room.api.local(), room.clock, timedelta(seconds=0.5))
-            await stock(room, documents)
-            room.start_manager(slow)
-            ref = await post(room, documents)
-            await room.cluster(ref.name, ref.namespace).wait_for_settled()
+        async with simulation(seed=3, with_manager=False) as sim:
+            slow = Slow(sim.api.local(), sim.clock, timedelta(seconds=0.5))
+            await stock(sim, documents)
+            sim.start_manager(slow)
+            ref = await post(sim, documents)
+            await sim.cluster(ref.name, ref.namespace).wait_for_settled()
 
-            await scale(room, ref, 1, 30)
-            await room.advance(seconds=2)  # the thirty are not even recorded yet
+            await scale(sim, ref, 1, 30)
+            await sim.advance(seconds=2)  # the thirty are not even recorded yet
 
-            status = (await room.management_client.get(ref))["status"]
-            assert len(await machines_of(room, ref, "workers")) < 30
+            status = (await sim.management_client.get(ref))["status"]
+            assert len(await machines_of(sim, ref, "workers")) < 30
             assert not status["ready"]
             assert (status["readyWorkers"], status["desiredWorkers"]) == (1, 30)
             assert (

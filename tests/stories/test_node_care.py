@@ -23,8 +23,8 @@ SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 class Orchard:
     """A cluster that stands: its guest, and the Harvester below."""
 
-    def __init__(self, room: Any, guest: Any) -> None:
-        self.room, self.guest, self.host = room, guest, room.harvester.api.local()
+    def __init__(self, sim: Any, guest: Any) -> None:
+        self.sim, self.guest, self.host = sim, guest, sim.harvester.api.local()
 
     async def nodes(self) -> list[Any]:
         return list(await self.guest.list(NODE))
@@ -38,19 +38,19 @@ class Orchard:
         return found
 
 
-def tell(story: Callable[[Orchard], Awaitable[Any]], *, machines: int = 1) -> Any:
+def run_story(story: Callable[[Orchard], Awaitable[Any]], *, machines: int = 1) -> Any:
     async def whole() -> Any:
-        async with simulation(seed=1) as room:
-            founded = Founded(room)
+        async with simulation(seed=1) as sim:
+            founded = Founded(sim)
             pools = [a_pool("all", 1, "etcd control-plane worker")]
             if machines > 1:
                 pools.append(a_pool("more", machines - 1, "worker"))
             documents = a_cluster(*pools, name=CLUSTER)
-            await stock(room, documents)
-            ref = await post(room, documents)
-            await room.cluster(ref.name).wait_for_ready()
+            await stock(sim, documents)
+            ref = await post(sim, documents)
+            await sim.cluster(ref.name).wait_for_ready()
             [cluster] = founded.all()
-            return await story(Orchard(room, cluster.client("user", ("system:masters",))))
+            return await story(Orchard(sim, cluster.client("user", ("system:masters",))))
 
     return run_driven(whole())
 
@@ -70,7 +70,7 @@ def test_each_node_is_its_vm_and_has_the_zone_of_its_host() -> None:
             )
         return seen
 
-    assert tell(story, machines=2) == [(True, True, True)] * 2
+    assert run_story(story, machines=2) == [(True, True, True)] * 2
 
 
 def test_labels_of_the_host_that_change_or_go_are_followed() -> None:
@@ -80,14 +80,14 @@ def test_labels_of_the_host_that_change_or_go_are_followed() -> None:
         seen = []
         for zone in ("cellar", None, "attic"):
             await orchard.host.patch(NODE.ref(host), {"metadata": {"labels": {ZONE: zone}}})
-            await orchard.room.advance(seconds=120)
+            await orchard.sim.advance(seconds=120)
             labels = labels_of((await orchard.nodes())[0])
             seen.append((labels.get(ZONE), labels.get(ZONE_BETA)))
         taints = [one["key"] for one in nested((await orchard.nodes())[0], "spec", "taints", default=[])]
         assert not [one for one in taints if "cloudprovider" in one]
         return seen
 
-    assert tell(story) == [("cellar", "cellar"), (None, None), ("attic", "attic")]
+    assert run_story(story) == [("cellar", "cellar"), (None, None), ("attic", "attic")]
 
 
 def test_the_address_of_a_service_is_in_the_report_of_the_vm_and_not_at_the_node() -> None:
@@ -103,12 +103,12 @@ def test_the_address_of_a_service_is_in_the_report_of_the_vm_and_not_at_the_node
         await orchard.guest.create(
             SERVICE, new_object(SERVICE, "web", "default", annotations=said, spec=spec)
         )
-        await orchard.room.advance(seconds=120)
+        await orchard.sim.advance(seconds=120)
         (node,) = await orchard.nodes()
         reported = nested(await orchard.vmi(name_of(node)), "status", "interfaces", 0, "ipAddresses")
         return "192.168.50.200" in reported, before, await orchard.addresses()
 
-    is_reported, before, after = tell(story)
+    is_reported, before, after = run_story(story)
 
     assert is_reported
     assert after == before

@@ -40,18 +40,18 @@ def said(cluster: Raw) -> str:
     return " | ".join([*sentences, *(condition.get("message", "") for condition in conditions)])
 
 
-async def refused(room: Simulation, documents: list[Raw], words: list[str]) -> None:
-    before = await inventory(room.harvester.api)
-    ref = await post(room, documents)
-    await room.advance(seconds=90)
-    cluster = await room.management_client.get(ref)
+async def refused(sim: Simulation, documents: list[Raw], words: list[str]) -> None:
+    before = await inventory(sim.harvester.api)
+    ref = await post(sim, documents)
+    await sim.advance(seconds=90)
+    cluster = await sim.management_client.get(ref)
     for word in words:
         assert word in said(cluster)
     ready = find_condition(cluster["status"]["conditions"], "Ready")
     assert ready is not None
     assert (ready.status, cluster["status"]["phase"]) == ("False", "Refused")
-    assert await inventory(room.harvester.api) == before
-    assert await room.management_client.list(MACHINE) == []
+    assert await inventory(sim.harvester.api) == before
+    assert await sim.management_client.list(MACHINE) == []
     assert "finalizers" not in cluster["metadata"]
 
 
@@ -75,40 +75,40 @@ def test_what_cannot_be_built_is_refused_with_its_reason_and_nothing_is_made(
     change: Change, words: list[str]
 ) -> None:
     async def story() -> None:
-        async with simulation(seed=2) as room:
+        async with simulation(seed=2) as sim:
             documents = a_cluster(a_pool("pool1", 1, ALL))
-            await stock(room, documents)
+            await stock(sim, documents)
             change(documents)
-            await refused(room, documents, words)
+            await refused(sim, documents, words)
 
     run_driven(story())
 
 
 def test_all_faults_are_told_at_once() -> None:
     async def story() -> None:
-        async with simulation(seed=2) as room:
+        async with simulation(seed=2) as sim:
             documents = a_cluster(a_pool("pool1", 1, ALL))
-            await stock(room, documents)
+            await stock(sim, documents)
             config(
                 keyPairName="default/lost-key",
                 networkInfo='{"interfaces":[{"networkName":"default/lost-net"}]}',
             )(documents)
-            await refused(room, documents, ["default/lost-key", "default/lost-net"])
+            await refused(sim, documents, ["default/lost-key", "default/lost-net"])
 
     run_driven(story())
 
 
-def a_kubeconfig(room: Simulation, case: str) -> str:
-    good = room.harvester.admin_kubeconfig(VIP)
+def a_kubeconfig(sim: Simulation, case: str) -> str:
+    good = sim.harvester.admin_kubeconfig(VIP)
     match case:
         case "garbage":
             return "not a kubeconfig"
         case "refused":
-            return room.harvester.admin_kubeconfig("https://192.168.100.99:6443")
+            return sim.harvester.admin_kubeconfig("https://192.168.100.99:6443")
         case "401":
-            token = room.harvester.new_token()
-            text = room.harvester.token_kubeconfig(token, VIP)
-            room.harvester.credentials.revoke(token)
+            token = sim.harvester.new_token()
+            text = sim.harvester.token_kubeconfig(token, VIP)
+            sim.harvester.credentials.revoke(token)
             return text
         case _:
             return good
@@ -124,66 +124,66 @@ def a_kubeconfig(room: Simulation, case: str) -> str:
 )
 def test_a_credential_that_does_not_work_is_named_with_its_server(case: str, words: list[str]) -> None:
     async def story() -> None:
-        async with simulation(seed=2) as room:
+        async with simulation(seed=2) as sim:
             documents = a_cluster(a_pool("pool1", 1, ALL))
-            await stock(room, documents, kubeconfig=a_kubeconfig(room, case))
-            await refused(room, documents, words)
+            await stock(sim, documents, kubeconfig=a_kubeconfig(sim, case))
+            await refused(sim, documents, words)
 
     run_driven(story())
 
 
 def test_a_refused_cluster_is_built_once_the_fault_is_gone() -> None:
     async def story() -> None:
-        async with simulation(seed=2) as room:
+        async with simulation(seed=2) as sim:
             documents = a_cluster(a_pool("pool1", 1, ALL))
-            await stock(room, documents, kubeconfig="not a kubeconfig")
-            ref = await post(room, documents)
-            await room.advance(seconds=60)
-            text = room.harvester.admin_kubeconfig(VIP)
-            await room.management_client.patch(CREDENTIAL, {"stringData": {KEY: text}})
-            await room.cluster(ref.name).wait_for_settled()
+            await stock(sim, documents, kubeconfig="not a kubeconfig")
+            ref = await post(sim, documents)
+            await sim.advance(seconds=60)
+            text = sim.harvester.admin_kubeconfig(VIP)
+            await sim.management_client.patch(CREDENTIAL, {"stringData": {KEY: text}})
+            await sim.cluster(ref.name).wait_for_settled()
 
     run_driven(story())
 
 
 def test_a_refused_cluster_is_deleted_at_once() -> None:
     async def story() -> None:
-        async with simulation(seed=2) as room:
+        async with simulation(seed=2) as sim:
             documents = a_cluster(a_pool("pool1", 1, ALL))
             pool(etcdRole=False)(documents)
-            ref = await post(room, documents)
-            await room.advance(seconds=5)
-            await room.management_client.delete(ref)
+            ref = await post(sim, documents)
+            await sim.advance(seconds=5)
+            await sim.management_client.delete(ref)
 
-            assert await room.management_client.find(ref) is None
+            assert await sim.management_client.find(ref) is None
 
     run_driven(story())
 
 
 def test_a_config_that_comes_after_its_cluster_is_waited_for() -> None:
     async def story() -> None:
-        async with simulation(seed=2) as room:
+        async with simulation(seed=2) as sim:
             documents = a_cluster(a_pool("pool1", 1, ALL))
-            await stock(room, documents)
-            ref = await post(room, documents[1:])
-            await room.advance(seconds=60)
-            await post_config(room, documents[0])
-            await room.cluster(ref.name).wait_for_settled()
+            await stock(sim, documents)
+            ref = await post(sim, documents[1:])
+            await sim.advance(seconds=60)
+            await post_config(sim, documents[0])
+            await sim.cluster(ref.name).wait_for_settled()
 
     run_driven(story())
 
 
-async def post_config(room: Simulation, raw: Raw) -> None:
-    await room.management_client.create(HARVESTER_CONFIG, raw)
+async def post_config(sim: Simulation, raw: Raw) -> None:
+    await sim.management_client.create(HARVESTER_CONFIG, raw)
 
 
 def test_a_vm_namespace_that_does_not_exist_is_refused_with_its_cure() -> None:
     async def story() -> None:
-        async with simulation() as room:
+        async with simulation() as sim:
             documents = a_cluster(a_pool("pool1", 1, ALL))
-            await stock(room, documents)
+            await stock(sim, documents)
             documents[0].update(vmNamespace="nons")
             message = f'namespace "nons" does not exist on Harvester {VIP}'
-            await refused(room, documents, [message, "create it there, or correct vmNamespace"])
+            await refused(sim, documents, [message, "create it there, or correct vmNamespace"])
 
     run_driven(story())

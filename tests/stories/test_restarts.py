@@ -23,14 +23,14 @@ from windrow.kubernetes.requests import put_subresource
 
 from .cluster_invariants import Founded, find_faults
 from .cluster_phases import PATIENCE, REST_S, WORKERS, manifest
-from .crashes import Lives, Write, told
+from .crashes import Lives, Write, describe_writes
 
 
 @dataclass(slots=True)
 class GuestClusterRig:
     """A cluster at rest, and its manager, which can be sent away and called back."""
 
-    room: Simulation
+    sim: Simulation
     stage: DemoCluster
     founded: Founded
     before: frozenset[Item]
@@ -39,7 +39,7 @@ class GuestClusterRig:
 
     def call(self) -> None:
         """Start the manager, as a new process."""
-        self._lives.append(Lives(self.room))
+        self._lives.append(Lives(self.sim))
         self._running = asyncio.get_running_loop().create_task(self._lives[-1].run())
 
     async def send_away(self) -> None:
@@ -56,20 +56,20 @@ class GuestClusterRig:
 
     async def settled(self) -> list[Raw]:
         machines = await self.stage.wait_for_settled()
-        await self.room.advance(seconds=REST_S)
+        await self.sim.advance(seconds=REST_S)
         return machines
 
     async def find_faults(self) -> list[str]:
-        return await find_faults(self.room, self.stage, self.before, self.founded)
+        return await find_faults(self.sim, self.stage, self.before, self.founded)
 
 
 @asynccontextmanager
 async def household(servers: int, workers: int) -> AsyncIterator[GuestClusterRig]:
-    async with simulation(with_manager=False) as room:
-        founded = Founded(room)
-        await room.apply(manifest(servers, workers))
-        before = await inventory(room.harvester.api)
-        it = GuestClusterRig(room, room.cluster("orchard", timeout=PATIENCE), founded, before)
+    async with simulation(with_manager=False) as sim:
+        founded = Founded(sim)
+        await sim.apply(manifest(servers, workers))
+        before = await inventory(sim.harvester.api)
+        it = GuestClusterRig(sim, sim.cluster("orchard", timeout=PATIENCE), founded, before)
         it.call()
         await it.settled()
         try:
@@ -93,10 +93,10 @@ def test_a_manager_restarted_at_rest_writes_nothing(servers: int, workers: int) 
         async with household(servers, workers) as it:
             for _ in range(3):
                 await it.send_away()
-                await it.room.advance(seconds=7)
+                await it.sim.advance(seconds=7)
                 it.call()
-                await it.room.advance(minutes=3)
-                assert it.written == [], "\n".join(told(it.written))
+                await it.sim.advance(minutes=3)
+                assert it.written == [], "\n".join(describe_writes(it.written))
 
     run_driven(story())
 
@@ -105,17 +105,17 @@ def test_a_manager_that_cannot_reach_harvester_after_a_restart_says_so() -> None
     async def story() -> None:
         async with household(1, 1) as it:
             await it.send_away()
-            door = it.room.harvester.network.find(it.room.harvester.vip, 6443)
+            door = it.sim.harvester.network.find(it.sim.harvester.vip, 6443)
             assert door is not None
-            it.room.harvester.network.close(it.room.harvester.vip, 6443)
+            it.sim.harvester.network.close(it.sim.harvester.vip, 6443)
             it.call()
-            await it.room.advance(minutes=1)
+            await it.sim.advance(minutes=1)
             said = [
                 nested(raw, "status", "waiting", "for", default="") for raw in await it.stage.list_machines()
             ]
-            it.room.harvester.network.listen(it.room.harvester.vip, 6443, door)
+            it.sim.harvester.network.listen(it.sim.harvester.vip, 6443, door)
             before = {name_of(raw) for raw in await it.stage.list_machines()}
-            await it.room.advance(minutes=2)
+            await it.sim.advance(minutes=2)
             assert {name_of(raw) for raw in await it.settled()} == before
             assert await it.find_faults() == []
             assert all("connection refused" in words for words in said), said
@@ -129,14 +129,14 @@ def test_an_unready_node_is_replaced_in_time_however_often_the_manager_restarts(
             machine = worker(await it.stage.list_machines())
             name = name_of(machine)
             (guest,) = it.founded.all()
-            guest.heartbeats[name] = Heartbeat(False, it.room.clock.now())
+            guest.heartbeats[name] = Heartbeat(False, it.sim.clock.now())
             guest.changed.notify()
-            begun = it.room.clock.now()
+            begun = it.sim.clock.now()
             while name in {name_of(raw) for raw in await it.stage.list_machines()}:
-                assert it.room.clock.now() - begun < timedelta(minutes=8), "its clock began anew each time"
+                assert it.sim.clock.now() - begun < timedelta(minutes=8), "its clock began anew each time"
                 await it.send_away()
                 it.call()
-                await it.room.advance(seconds=45)
+                await it.sim.advance(seconds=45)
             await it.settled()
             assert await it.find_faults() == []
 
@@ -200,9 +200,9 @@ def test_what_happened_while_the_manager_was_away_is_made_good(what: str, away_s
         async with household(3, 2) as it:
             await it.send_away()
             await MEANWHILE[what](it)
-            await it.room.advance(seconds=away_s)
+            await it.sim.advance(seconds=away_s)
             it.call()
-            await it.room.advance(minutes=1)  # until then, the status may still be that of before
+            await it.sim.advance(minutes=1)  # until then, the status may still be that of before
             await it.settled()
             assert await it.find_faults() == []
 
@@ -216,17 +216,17 @@ def test_a_cluster_deleted_while_the_manager_was_away_goes_when_it_is_back(away_
             ref = CLUSTER.ref(it.stage.name, it.stage.namespace)
             await it.send_away()
             await it.stage.manager.delete(ref)
-            await it.room.advance(seconds=away_s)
+            await it.sim.advance(seconds=away_s)
             it.call()
             await wait_for(
                 it.stage.manager.transport,
                 CLUSTER,
                 lambda world: None if world else True,
                 what="the cluster to be gone",
-                clock=it.room.clock,
+                clock=it.sim.clock,
                 within=PATIENCE,
             )
-            await it.room.advance(seconds=REST_S)
-            assert await inventory(it.room.harvester.api) == it.before
+            await it.sim.advance(seconds=REST_S)
+            assert await inventory(it.sim.harvester.api) == it.before
 
     run_driven(story())

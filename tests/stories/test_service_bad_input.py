@@ -22,72 +22,72 @@ from .service_rig import (
     CLUSTER,
     IPAM,
     PRIMARY,
-    Room,
+    ServiceRig,
     a_cloud_config,
-    a_room,
     a_service,
+    a_service_rig,
 )
 
-Setup = Callable[[Room], Awaitable[Any]]
+Setup = Callable[[ServiceRig], Awaitable[Any]]
 
 
-async def nothing(room: Room) -> None:
-    await room.make_pool("10.1.0.10-12")
+async def nothing(rig: ServiceRig) -> None:
+    await rig.make_pool("10.1.0.10-12")
 
 
-async def no_pool(room: Room) -> None:
+async def no_pool(rig: ServiceRig) -> None:
     return None
 
 
-async def foreign_pool(room: Room) -> None:
-    await room.make_pool("10.1.0.10-12", cluster="other", namespace="elsewhere")
+async def foreign_pool(rig: ServiceRig) -> None:
+    await rig.make_pool("10.1.0.10-12", cluster="other", namespace="elsewhere")
 
 
-async def empty_pool(room: Room) -> None:
+async def empty_pool(rig: ServiceRig) -> None:
     """Its only address is its gateway."""
-    await room.make_pool("10.1.0.1")
+    await rig.make_pool("10.1.0.1")
 
 
-async def full_pool(room: Room) -> None:
-    await room.make_pool("10.1.0.10")
-    await room.serve("first")
-    await room.served("first")
+async def full_pool(rig: ServiceRig) -> None:
+    await rig.make_pool("10.1.0.10")
+    await rig.serve("first")
+    await rig.served("first")
 
 
-async def a_primary(room: Room) -> None:
-    await room.make_pool("10.1.0.10-12")
-    await room.serve("first", ports=[80, ("UDP", 53)])
-    await room.served("first")
+async def a_primary(rig: ServiceRig) -> None:
+    await rig.make_pool("10.1.0.10-12")
+    await rig.serve("first", ports=[80, ("UDP", 53)])
+    await rig.served("first")
 
 
-async def a_chain(room: Room) -> None:
-    await a_primary(room)
-    await room.serve("second", ipam="", ports=[443], primary="first")
-    await room.served("second")
+async def a_chain(rig: ServiceRig) -> None:
+    await a_primary(rig)
+    await rig.serve("second", ipam="", ports=[443], primary="first")
+    await rig.served("second")
 
 
-async def a_primary_elsewhere(room: Room) -> None:
-    await room.make_pool("10.1.0.10-12")
-    await room.serve("first", "team")
-    await room.served("first", "team")
+async def a_primary_elsewhere(rig: ServiceRig) -> None:
+    await rig.make_pool("10.1.0.10-12")
+    await rig.serve("first", "team")
+    await rig.served("first", "team")
 
 
-async def no_macvlan(room: Room) -> None:
-    room.announcer.has_macvlan = False
+async def no_macvlan(rig: ServiceRig) -> None:
+    rig.announcer.has_macvlan = False
 
 
-async def no_lease(room: Room) -> None:
-    room.announcer.answers_dhcp = False
+async def no_lease(rig: ServiceRig) -> None:
+    rig.announcer.answers_dhcp = False
 
 
-async def expired(room: Room) -> None:
-    await room.make_pool("10.1.0.10-12")
-    room.host.api.tokens.clear()
+async def expired(rig: ServiceRig) -> None:
+    await rig.make_pool("10.1.0.10-12")
+    rig.host.api.tokens.clear()
 
 
-async def another_namespace(room: Room) -> None:
-    await room.make_pool("10.1.0.10-12")
-    room.files[CLOUD_CONFIG] = a_cloud_config("host-token", "elsewhere")
+async def another_namespace(rig: ServiceRig) -> None:
+    await rig.make_pool("10.1.0.10-12")
+    rig.files[CLOUD_CONFIG] = a_cloud_config("host-token", "elsewhere")
 
 
 @dataclass(frozen=True)
@@ -129,44 +129,44 @@ CASES: dict[str, Case] = {
 }
 
 
-async def _tell(case: Case) -> tuple[list[Raw], Raw, Raw, list[Raw], Raw | None, list[Raw]]:
-    async with a_room(1) as room:
+async def _run_case(case: Case) -> tuple[list[Raw], Raw, Raw, list[Raw], Raw | None, list[Raw]]:
+    async with a_service_rig(1) as rig:
         if case.before_start:
-            await case.setup(room)
-        room.start("--leader-elect=false", *case.flags, cluster=case.cluster)
-        await room.pass_time(5)
+            await case.setup(rig)
+        rig.start("--leader-elect=false", *case.flags, cluster=case.cluster)
+        await rig.pass_time(5)
         if not case.before_start:
-            await case.setup(room)
-        await room.pass_time(5)
-        wrote = await room.guest.create(SERVICE, a_service(**case.service))
-        await room.pass_time(1200)
-        stands = await room.service()
+            await case.setup(rig)
+        await rig.pass_time(5)
+        wrote = await rig.guest.create(SERVICE, a_service(**case.service))
+        await rig.pass_time(1200)
+        stands = await rig.service()
         assert stands is not None
         uid = stands["metadata"]["uid"]
-        told = [raw for raw in await room.guest.list(EVENT) if nested(raw, "involvedObject", "uid") == uid]
-        held = await room.balancers()
-        await _mend(room)
-        await room.delete()
-        await room.pass_time(400)
+        told = [raw for raw in await rig.guest.list(EVENT) if nested(raw, "involvedObject", "uid") == uid]
+        held = await rig.balancers()
+        await _mend(rig)
+        await rig.delete()
+        await rig.pass_time(400)
         left = [
             raw
-            for raw in await room.balancers()
+            for raw in await rig.balancers()
             if labels_of(raw).get("cloudprovider.harvesterhci.io/serviceName") == "web"
         ]
-        return told, wrote, stands, held, await room.service(), left
+        return told, wrote, stands, held, await rig.service(), left
 
 
-async def _mend(room: Room) -> None:
+async def _mend(rig: ServiceRig) -> None:
     """Without a connection to Harvester nothing can be cleaned up: the credential is corrected."""
-    room.host.api.tokens["renewed"] = ("system:serviceaccount:default:demo", (), None)
-    room.files[CLOUD_CONFIG] = a_cloud_config("renewed")
-    await room.pass_time(180)
+    rig.host.api.tokens["renewed"] = ("system:serviceaccount:default:demo", (), None)
+    rig.files[CLOUD_CONFIG] = a_cloud_config("renewed")
+    await rig.pass_time(180)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_event_says_what_is_wrong_and_nothing_else_happens(name: str) -> None:
     case = CASES[name]
-    told, wrote, stands, _held, after, left = run_driven(_tell(case))
+    told, wrote, stands, _held, after, left = run_driven(_run_case(case))
 
     warnings = [raw for raw in told if raw["type"] == "Warning"]
     sentences = [f"{raw['reason']} x{raw.get('count', 1)}: {raw['message']}" for raw in told]
@@ -190,13 +190,13 @@ def test_a_cluster_without_a_name_is_warned_once_and_served_all_the_same() -> No
     """The chart leaves the flag out where no name is given; then the framework's own default counts."""
 
     async def story() -> tuple[str, list[str]]:
-        async with a_room(1) as room:
-            await room.make_pool("10.1.0.10-12")
-            room.start("--leader-elect=false", cluster="")
-            await room.serve()
-            address = await room.served()
-            await room.pass_time(600)
-            events = await room.guest.list(EVENT)
+        async with a_service_rig(1) as rig:
+            await rig.make_pool("10.1.0.10-12")
+            rig.start("--leader-elect=false", cluster="")
+            await rig.serve()
+            address = await rig.served()
+            await rig.pass_time(600)
+            events = await rig.guest.list(EVENT)
             return address, [raw["message"] for raw in events if raw["type"] == "Warning"]
 
     address, [warning] = run_driven(story())

@@ -12,7 +12,7 @@ from windrow.kubernetes.objects import Raw, new_object
 
 from .service_chaos import live
 from .service_invariants import load_balancer_name
-from .service_rig import PROVIDER, a_room
+from .service_rig import PROVIDER, a_service_rig
 
 UID = "d4b50d98-39ec-4d88-8098-36579de5db4a"
 
@@ -25,16 +25,16 @@ def a_balancer(name: str) -> Raw:
 
 def test_the_small_harvester_gives_addresses_as_the_whole_one_does() -> None:
     async def story(whole: bool) -> list[Any]:
-        async with a_room(1, whole=whole) as room:
-            await room.make_pool("10.1.0.10-11")
+        async with a_service_rig(1, whole=whole) as rig:
+            await rig.make_pool("10.1.0.10-11")
             for name in ("one", "two", "three"):
-                await room.pass_time(1)
-                await room.at_host.create(kinds.LOAD_BALANCER, a_balancer(name))
-            await room.pass_time(1)
-            await room.at_host.delete(kinds.LOAD_BALANCER.ref("one", "default"))
-            await room.pass_time(60)
-            found = [raw["status"] for raw in await room.balancers()]
-            found += [raw["status"] for raw in await room.at_host.list(kinds.IP_POOL)]
+                await rig.pass_time(1)
+                await rig.at_host.create(kinds.LOAD_BALANCER, a_balancer(name))
+            await rig.pass_time(1)
+            await rig.at_host.delete(kinds.LOAD_BALANCER.ref("one", "default"))
+            await rig.pass_time(60)
+            found = [raw["status"] for raw in await rig.balancers()]
+            found += [raw["status"] for raw in await rig.at_host.list(kinds.IP_POOL)]
             return [{key: value for key, value in one.items() if key != "conditions"} for one in found]
 
     small, whole = run_driven(story(False)), run_driven(story(True))
@@ -79,12 +79,12 @@ def test_the_invariants_notice_a_program_that_does_nothing() -> None:
     async def story() -> list[str]:
         from .service_invariants import find_faults, look
 
-        async with a_room(1) as room:
-            await room.make_pool("10.1.0.10-11")
-            await room.serve()
-            await room.at_host.create(kinds.LOAD_BALANCER, a_balancer("leaked"))
-            await room.pass_time(5)
-            return find_faults(await look(room))
+        async with a_service_rig(1) as rig:
+            await rig.make_pool("10.1.0.10-11")
+            await rig.serve()
+            await rig.at_host.create(kinds.LOAD_BALANCER, a_balancer("leaked"))
+            await rig.pass_time(5)
+            return find_faults(await look(rig))
 
     faults = run_driven(story())
 

@@ -26,5 +26,5 @@ def test_after_any_weather_services_have_what_they_ask_for_and_harvester_holds_n
 ) -> None:
     broken = [outcome for seed in range(first, first + CHUNK) if (outcome := live(seed)).faults]
     for outcome in broken[:3]:
-        print(f"seed {outcome.seed}", *outcome.told, *outcome.faults, "", sep="\n")
+        print(f"seed {outcome.seed}", *outcome.lines, *outcome.faults, "", sep="\n")
     assert not broken, f"seeds {[outcome.seed for outcome in broken]}"

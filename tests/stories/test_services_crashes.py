@@ -23,49 +23,49 @@ from windrow.kubernetes.resources import EVENT, SERVICE
 
 from .crashes import AtWrite, Write
 from .service_invariants import InvariantChecker, find_faults, look
-from .service_rig import Room, a_room
+from .service_rig import ServiceRig, a_service_rig
 
-Chapter = Callable[[Room], Awaitable[Any]]
+Chapter = Callable[[ServiceRig], Awaitable[Any]]
 # A process that is not there, and the back-off of those that waited for it.
 PATIENCE_S = 90.0
 
 
-async def create(room: Room) -> None:
-    await room.serve(finalizers=["example.com/mine"], labels={"mine": "yes"})
+async def create(rig: ServiceRig) -> None:
+    await rig.serve(finalizers=["example.com/mine"], labels={"mine": "yes"})
 
 
-async def create_dhcp(room: Room) -> None:
-    await room.serve("lease", ipam="dhcp")
+async def create_dhcp(rig: ServiceRig) -> None:
+    await rig.serve("lease", ipam="dhcp")
 
 
-async def share(room: Room) -> None:
-    await room.serve("second", ipam="", ports=[443], primary="web")
+async def share(rig: ServiceRig) -> None:
+    await rig.serve("second", ipam="", ports=[443], primary="web")
 
 
-async def part(room: Room) -> None:
-    await room.annotate("second", ipam="pool", primary_service=None)
+async def part(rig: ServiceRig) -> None:
+    await rig.annotate("second", ipam="pool", primary_service=None)
 
 
-async def unpublish(room: Room) -> None:
-    await room.guest.patch(SERVICE.ref("web", "default"), {"spec": {"type": "ClusterIP"}})
+async def unpublish(rig: ServiceRig) -> None:
+    await rig.guest.patch(SERVICE.ref("web", "default"), {"spec": {"type": "ClusterIP"}})
 
 
-async def publish(room: Room) -> None:
-    await room.guest.patch(SERVICE.ref("web", "default"), {"spec": {"type": "LoadBalancer"}})
+async def publish(rig: ServiceRig) -> None:
+    await rig.guest.patch(SERVICE.ref("web", "default"), {"spec": {"type": "LoadBalancer"}})
 
 
-async def lose_balancer(room: Room) -> None:
-    for raw in await room.balancers():
-        await room.at_host.delete(kinds.LOAD_BALANCER.ref(name_of(raw), "default"))
+async def lose_balancer(rig: ServiceRig) -> None:
+    for raw in await rig.balancers():
+        await rig.at_host.delete(kinds.LOAD_BALANCER.ref(name_of(raw), "default"))
 
 
-async def delete(room: Room) -> None:
+async def delete(rig: ServiceRig) -> None:
     ours = "metadata.name!=kubernetes"
-    for raw in await room.guest.list(SERVICE, "default", fields=ours):
-        await room.delete(name_of(raw))
-    for raw in await room.guest.list(SERVICE, "default", fields=ours):
+    for raw in await rig.guest.list(SERVICE, "default", fields=ours):
+        await rig.delete(name_of(raw))
+    for raw in await rig.guest.list(SERVICE, "default", fields=ours):
         kept = [one for one in raw["metadata"].get("finalizers", []) if one != "example.com/mine"]
-        await room.guest.patch(
+        await rig.guest.patch(
             SERVICE.ref(name_of(raw), "default"), {"metadata": {"finalizers": kept or None}}
         )
 
@@ -96,39 +96,39 @@ class Result:
         )
 
 
-def tell(chapters: tuple[Chapter, ...], fate: AtWrite | None = None) -> Result:
+def run_chapters(chapters: tuple[Chapter, ...], fate: AtWrite | None = None) -> Result:
     async def whole() -> Result:
-        told = Result()
-        async with a_room(1) as room:
-            checker = InvariantChecker(room)
-            await room.make_pool("10.1.0.10-12")
-            room.start("--leader-elect=false")
-            await room.pass_time(5)
-            told.first = room.sent
-            room.fate = fate
+        result = Result()
+        async with a_service_rig(1) as rig:
+            checker = InvariantChecker(rig)
+            await rig.make_pool("10.1.0.10-12")
+            rig.start("--leader-elect=false")
+            await rig.pass_time(5)
+            result.first = rig.sent
+            rig.fate = fate
             for chapter in chapters:
-                await chapter(room)
-                await room.pass_time(PATIENCE_S)
-                told.states.append(await _state(room))
-                told.faults += find_faults(await look(room))
-            told.writes, told.deaths = room.writes, len(room.deaths)
-            told.faults += checker.faults
-        return told
+                await chapter(rig)
+                await rig.pass_time(PATIENCE_S)
+                result.states.append(await _state(rig))
+                result.faults += find_faults(await look(rig))
+            result.writes, result.deaths = rig.writes, len(rig.deaths)
+            result.faults += checker.faults
+        return result
 
     return run_driven(whole())
 
 
-async def _state(room: Room) -> dict[str, Raw]:
-    """Everything there is, without what differs from life to life: versions, times, and who was how often told."""
+async def _state(rig: ServiceRig) -> dict[str, Raw]:
+    """Everything there is, without what differs from life to life: versions, times, and how often events were recorded."""
     found = {}
     for line, kind in (
-        (room.guest, SERVICE),
-        (room.at_host, kinds.LOAD_BALANCER),
-        (room.at_host, kinds.IP_POOL),
+        (rig.guest, SERVICE),
+        (rig.at_host, kinds.LOAD_BALANCER),
+        (rig.at_host, kinds.IP_POOL),
     ):
         for raw in await line.list(kind):
             found[_plain(f"{kind.kind} {namespace_of(raw)}/{name_of(raw)}")] = _plain(raw)
-    for raw in await room.guest.list(EVENT):
+    for raw in await rig.guest.list(EVENT):
         if nested(raw, "involvedObject", "kind") == "Service":
             key = f"event {raw['involvedObject']['name']} {raw['reason']} {raw['message']}"
             found[key] = {}
@@ -155,19 +155,19 @@ _PASSING = {
 _HASH = re.compile(r"(demo-default-[a-z]+)-[0-9a-f]{8}")
 
 
-def find_differences(told: Result, calm: Result) -> list[str]:
-    found = [*told.faults]
-    if not told.deaths:
+def find_differences(result: Result, calm: Result) -> list[str]:
+    found = [*result.faults]
+    if not result.deaths:
         found.append("no process died")
-    for place, (state, wanted) in enumerate(zip(told.states, calm.states, strict=True)):
+    for place, (state, wanted) in enumerate(zip(result.states, calm.states, strict=True)):
         for key in sorted(state.keys() | wanted.keys()):
             # What was told before a death may be told once more, and what was about to be told may be lost.
             if not key.startswith("event "):
                 found += [
                     f"chapter {place}: {key} {one}" for one in _compare(state.get(key), wanted.get(key))
                 ]
-    if told.made() != calm.made():
-        found.append(f"made {told.made()} instead of {calm.made()}")
+    if result.made() != calm.made():
+        found.append(f"made {result.made()} instead of {calm.made()}")
     return found
 
 
@@ -183,13 +183,13 @@ def _compare(found: Any, wanted: Any, path: str = "") -> list[str]:
 
 @pytest.mark.parametrize("name", LIVES)
 def test_a_process_killed_at_any_write_leaves_no_trace(name: str) -> None:
-    calm = tell(LIVES[name])
+    calm = run_chapters(LIVES[name])
     assert calm.faults == []
     found = []
     for write in calm.writes:
         if write.number <= calm.first:
             continue
         for when in ("before", "after"):
-            told = tell(LIVES[name], AtWrite(write.number, when))  # type: ignore[arg-type]
-            found += [f"{when} {write.number} {write.what}: {one}" for one in find_differences(told, calm)]
+            result = run_chapters(LIVES[name], AtWrite(write.number, when))  # type: ignore[arg-type]
+            found += [f"{when} {write.number} {write.what}: {one}" for one in find_differences(result, calm)]
     assert not found, f"{len(found)} differences:\n" + "\n".join(found[:40])

@@ -77,27 +77,27 @@ def cluster(pools: list[Pool]) -> dict[str, Any]:
     }
 
 
-async def delete(room: Simulation, stage: DemoCluster) -> None:
-    await room.management_client.delete(CLUSTER.ref(stage.name, stage.namespace))
+async def delete(sim: Simulation, stage: DemoCluster) -> None:
+    await sim.management_client.delete(CLUSTER.ref(stage.name, stage.namespace))
     await stage.wait_for_deletion()
-    await room.advance(minutes=1)
+    await sim.advance(minutes=1)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_cluster_of_this_shape_is_provisioned_heals_and_leaves_nothing(shape: str) -> None:
     async def story() -> tuple[list[CheckRecord], frozenset[Any]]:
-        async with simulation(seed=7) as room:
-            await room.harvester.preload(
+        async with simulation(seed=7) as sim:
+            await sim.harvester.preload(
                 images=["default/leap"], networks=["default/lan"], namespaces=["default"]
             )
-            before = await inventory(room.harvester.api)
-            await room.apply([cluster(SHAPES[shape]), CONFIG])
-            stage = room.cluster("shape", timeout=PATIENCE)
+            before = await inventory(sim.harvester.api)
+            await sim.apply([cluster(SHAPES[shape]), CONFIG])
+            stage = sim.cluster("shape", timeout=PATIENCE)
             await stage.wait_for_settled()
             for act in plan_scenarios(await stage.list_pools()):
                 await run_scenario(stage, act)
-            await delete(room, stage)
-            return stage.report.checks, await inventory(room.harvester.api) - before
+            await delete(sim, stage)
+            return stage.report.checks, await inventory(sim.harvester.api) - before
 
     checks, left = run_driven(story())
 

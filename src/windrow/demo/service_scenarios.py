@@ -299,14 +299,14 @@ async def _create_pool(cluster: DemoCluster, name: str, network: IPv4Network) ->
 
 
 async def _wait_for_address(cluster: DemoCluster, guest: Client) -> str:
-    def judge(objects: Objects) -> str | None:
+    def find_address(objects: Objects) -> str | None:
         found = objects.get((NAMESPACE, NAME))
         return (address_of(found) or None) if found is not None else None
 
     return await wait_for(
         guest.transport,
         SERVICE,
-        judge,
+        find_address,
         what=f"Service {NAME} to have an address",
         clock=cluster.clock,
         namespace=NAMESPACE,
@@ -315,14 +315,14 @@ async def _wait_for_address(cluster: DemoCluster, guest: Client) -> str:
 
 
 async def _wait_for_pods(cluster: DemoCluster, guest: Client) -> None:
-    def judge(objects: Objects) -> bool | None:
+    def are_ready(objects: Objects) -> bool | None:
         found = objects.get((NAMESPACE, NAME))
         return True if nested(found, "status", "availableReplicas", default=0) == PODS else None
 
     await wait_for(
         guest.transport,
         DEPLOYMENT,
-        judge,
+        are_ready,
         what=f"{PODS} pods of Deployment {NAME} to be Ready",
         clock=cluster.clock,
         namespace=NAMESPACE,

@@ -49,13 +49,13 @@ def config(name: str = "nc-w", **fields: Any) -> dict[str, Any]:
     }
 
 
-async def verdict_on(*documents: dict[str, Any]) -> CheckResult:
-    (verdict,) = await check(documents)
-    return verdict
+async def result_of(*documents: dict[str, Any]) -> CheckResult:
+    (result,) = await check(documents)
+    return result
 
 
-def facts(verdict: CheckResult) -> list[str]:
-    return [problem.message for problem in verdict.problems]
+def facts(result: CheckResult) -> list[str]:
+    return [problem.message for problem in result.problems]
 
 
 class Harvester(MemoryMachines):
@@ -71,13 +71,13 @@ class Harvester(MemoryMachines):
 
 
 async def test_a_sound_manifest_has_no_problems():
-    assert facts(await verdict_on(cluster(), config())) == []
+    assert facts(await result_of(cluster(), config())) == []
 
 
 async def test_errors_in_cluster_and_configs_are_told_together_by_config_and_pool():
-    verdict = await verdict_on(cluster(kubernetesVersion="latest"), config(cpuCount="four"))
+    result = await result_of(cluster(kubernetesVersion="latest"), config(cpuCount="four"))
 
-    version, count = facts(verdict)
+    version, count = facts(result)
     assert version.startswith("spec.kubernetesVersion is 'latest'")
     assert count.startswith("HarvesterConfig nc-w (pool w): cpuCount is 'four'")
 
@@ -90,7 +90,7 @@ async def test_a_cluster_of_the_wrong_shape_is_told_and_its_configs_still_judged
 
 
 async def test_an_unknown_field_of_a_config_is_warned_about_with_the_nearest_that_is_known():
-    (problem,) = (await verdict_on(cluster(), config(cpuCuont=4))).problems
+    (problem,) = (await result_of(cluster(), config(cpuCuont=4))).problems
 
     assert problem.severity == "warning"
     assert "cpuCuont" in problem.message
@@ -109,7 +109,7 @@ async def test_an_unknown_field_of_a_config_is_warned_about_with_the_nearest_tha
     ],
 )
 async def test_one_mistake_is_told_once(documents: list[dict[str, Any]], told: str):
-    (message,) = facts(await verdict_on(*documents))
+    (message,) = facts(await result_of(*documents))
 
     assert told in message
 
@@ -118,28 +118,28 @@ async def test_a_credential_that_leads_nowhere_is_told_once():
     lost = Harvester(InfrastructureUnknown("credential a:b does not exist", "create it"))
     documents = [cluster("a", "b"), config("nc-a"), config("nc-b")]
 
-    (verdict,) = await check(documents, machines=lost)
+    (result,) = await check(documents, machines=lost)
 
-    assert facts(verdict) == ["credential a:b does not exist"]
-    assert not verdict.harvester_asked
-    assert verdict.not_asked == ""
+    assert facts(result) == ["credential a:b does not exist"]
+    assert not result.harvester_asked
+    assert result.not_asked == ""
 
 
 async def test_what_harvester_refuses_is_told_by_config_and_pool():
     refusing = Harvester(MachineRefused([Problem("the quota is used up", "raise it")]))
 
-    (verdict,) = await check([cluster(), config()], machines=refusing)
+    (result,) = await check([cluster(), config()], machines=refusing)
 
-    assert facts(verdict) == ["HarvesterConfig nc-w (pool w): the quota is used up"]
+    assert facts(result) == ["HarvesterConfig nc-w (pool w): the quota is used up"]
 
 
 async def test_harvester_is_not_asked_with_a_credential_that_was_found_wrong_already():
     answering = Harvester([Problem("no", "no")])
 
-    (verdict,) = await check([cluster(cloudCredentialSecretName="x"), config()], machines=answering)
+    (result,) = await check([cluster(cloudCredentialSecretName="x"), config()], machines=answering)
 
-    assert facts(verdict) == ["spec.cloudCredentialSecretName is 'x'"]
-    assert not verdict.harvester_asked
+    assert facts(result) == ["spec.cloudCredentialSecretName is 'x'"]
+    assert not result.harvester_asked
 
 
 def of_another_driver(*, beside: tuple[str, ...] = ()) -> list[dict[str, Any]]:
@@ -176,12 +176,12 @@ async def test_the_credential_of_another_driver_is_looked_for_where_there_is_a_m
         asked.append((driver, credential))
         raise NotFound('secrets "b" not found')
 
-    (verdict,) = await check(of_another_driver(), fields_of=nothing)
+    (result,) = await check(of_another_driver(), fields_of=nothing)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "a", "name": "b"}}
     (brought,) = await check([secret, *of_another_driver()], fields_of=nothing)
 
     assert asked == [("noop", "a:b")]
-    assert facts(verdict) == [
+    assert facts(result) == [
         'NoopConfig (pool w): credential a:b cannot be read: secrets "b" not found',
     ]
     assert facts(brought) == []
@@ -193,6 +193,6 @@ async def test_the_kind_of_another_driver_is_assumed_to_exist_without_a_manageme
     pool["machineConfigRef"] = {"kind": "NoopConfig", "name": "nc-w"}
     made = {**config(), "kind": "NoopConfig", "diskInfo": "whatever"}
 
-    assert (await verdict_on(foreign, made)).problems == ()
-    assert any("NoopConfig" in message for message in facts(await verdict_on(foreign)))
+    assert (await result_of(foreign, made)).problems == ()
+    assert any("NoopConfig" in message for message in facts(await result_of(foreign)))
     assert any("NoopConfig" in message for message in facts((await check([foreign, config()]))[0]))

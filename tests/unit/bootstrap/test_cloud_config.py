@@ -142,9 +142,9 @@ def test_cloud_init_itself_finds_the_document_valid(
     path = tmp_path / "user-data"
     path.write_text(scrub(text) if scrubbed else text)
 
-    verdict = subprocess.run(
+    done = subprocess.run(
         [str(CLOUD_INIT), "schema", "--config-file", str(path)], capture_output=True, text=True, check=False
     )
 
-    assert verdict.returncode == 0, verdict.stdout + verdict.stderr
-    assert re.search("valid", verdict.stdout, re.IGNORECASE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search("valid", done.stdout, re.IGNORECASE)

@@ -17,13 +17,13 @@ def test_one_certificate_is_hashed_byte_for_byte_as_it_is_served(cluster_secrets
 
 def test_several_certificates_are_hashed_by_the_root_they_lead_to(now: datetime) -> None:
     root, _ = pki.new_ca("root", now, 1)
-    stranger, stranger_key = pki.new_ca("stranger", now, 1)
+    other_ca, other_key = pki.new_ca("foreign", now, 1)
     leaf, _ = pki.issue_certificate(
-        stranger, stranger_key, common_name="x", now=now, lifetime=timedelta(hours=1)
+        other_ca, other_key, common_name="x", now=now, lifetime=timedelta(hours=1)
     )
 
-    assert ca_hash(leaf + root + stranger) == sha256(pki.der(stranger)).hexdigest()
-    assert ca_hash(root + stranger) == sha256(pki.der(root)).hexdigest()
+    assert ca_hash(leaf + root + other_ca) == sha256(pki.der(other_ca)).hexdigest()
+    assert ca_hash(root + other_ca) == sha256(pki.der(root)).hexdigest()
 
 
 def test_servers_and_workers_join_with_their_own_user_and_password(cluster_secrets: ClusterSecrets) -> None:

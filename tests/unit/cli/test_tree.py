@@ -159,10 +159,10 @@ def test_a_pool_that_left_the_manifest_stays_in_sight_until_its_machines_are_gon
 
 
 def test_machines_of_a_cluster_with_the_same_name_elsewhere_are_not_mixed_in():
-    stranger = a_machine("orchard-servers-x5x7z-9k2lp", "servers")
-    stranger["metadata"]["namespace"] = "elsewhere"
+    foreign = a_machine("orchard-servers-x5x7z-9k2lp", "servers")
+    foreign["metadata"]["namespace"] = "elsewhere"
 
-    assert "9k2lp" not in drawn([a_cluster(pools=[SERVERS])], [stranger])
+    assert "9k2lp" not in drawn([a_cluster(pools=[SERVERS])], [foreign])
 
 
 def test_no_line_is_wider_than_asked_for_even_with_the_longest_names():

@@ -34,7 +34,7 @@ def run_with(story):
     async def whole():
         clock = LoopClock()
         server = ApiServer(MemoryStore(), clock, Rng(1), authorize="rbac", anonymous=True)
-        server.tokens.update(scraper=("scraper", (), None), stranger=("stranger", (), None))
+        server.tokens.update(scraper=("scraper", (), None), visitor=("visitor", (), None))
         local = server.local()
         await local.create(
             ROLE, new_object(ROLE, "scrape", rules=[{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
@@ -51,20 +51,20 @@ def run_with(story):
 
 
 @pytest.mark.parametrize(
-    ("token", "path", "verdict"),
+    ("token", "path", "answer"),
     [
         ("scraper", "/metrics", (200, "")),
         ("scraper", "/configz", (403, 'forbidden: User "scraper" cannot get path "/configz"')),
-        ("stranger", "/metrics", (403, 'forbidden: User "stranger" cannot get path "/metrics"')),
+        ("visitor", "/metrics", (403, 'forbidden: User "visitor" cannot get path "/metrics"')),
         ("", "/metrics", (403, 'forbidden: User "system:anonymous" cannot get path "/metrics"')),
         ("unknown", "/metrics", (401, "Unauthorized")),
     ],
 )
-def test_the_api_server_decides_who_may_read_a_page(token, path, verdict):
+def test_the_api_server_decides_who_may_read_a_page(token, path, answer):
     async def story(reviews, transport, clock):
         return await reviews.authorize(token, "get", path)
 
-    assert run_with(story) == verdict
+    assert run_with(story) == answer
 
 
 def test_a_decision_is_cached_for_ten_seconds():

@@ -188,7 +188,7 @@ class Rig:
         interface = {"name": "nic-1", "interfaceName": "enp1s0", "ipAddresses": list(addresses)}
         await self.harvester.patch(VMI.ref(name, namespace), {"status": {"interfaces": [interface]}})
 
-    async def tell_topology(self, name, *, zone, region="r1"):
+    async def set_topology(self, name, *, zone, region="r1"):
         """What Harvester writes on the instance; None where its host has none."""
         annotations = {ZONE: zone, "topology.kubernetes.io/region": region}
         await self.harvester.patch(VMI.ref(name, "default"), {"metadata": {"annotations": annotations}})
@@ -232,7 +232,7 @@ class Rig:
         return [(raw["involvedObject"]["name"], raw["reason"]) for raw in await self.cluster.list(EVENT)]
 
 
-def tell(story, may=None):
+def run_story(story, may=None):
     """Run `story(world)`; in the guest cluster the program may do what `may` allows."""
 
     async def whole():

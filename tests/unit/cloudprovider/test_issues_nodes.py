@@ -10,7 +10,7 @@ import pytest
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import NODE, SERVICE
 
-from .rig import BALANCER, REGION_BETA, SHUTDOWN, VM, VMI, ZONE, ZONE_BETA, settled, tell
+from .rig import BALANCER, REGION_BETA, SHUTDOWN, VM, VMI, ZONE, ZONE_BETA, run_story, settled
 
 A, B = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 
@@ -39,12 +39,12 @@ def test_issue_11580_the_zone_of_a_vm_goes_to_the_node_it_is_and_no_node_is_tain
         # A node that bears the name of the other one's VM.
         await world.join("vm-7", "192.168.1.6", uuid=B)
         await asyncio.sleep(60)
-        await world.tell_topology("vm-7", zone="z2")
+        await world.set_topology("vm-7", zone="z2")
         await asyncio.sleep(60)
         zones = [(await world.labels(name))[ZONE] for name in ("db", "vm-7")]
         return zones, [*await world.taints("db"), *await world.taints("vm-7")]
 
-    assert tell(story) == (["z2", "z1"], [])
+    assert run_story(story) == (["z2", "z1"], [])
 
 
 @pytest.mark.parametrize("issue", [4396, 4947])
@@ -57,7 +57,7 @@ def test_issue_4396_4947_a_guest_with_a_host_name_of_its_own_is_initialised(issu
         await asyncio.sleep(30)
         return (await world.node("abc"))["spec"] == {"providerID": f"harvester://{uid}"}
 
-    assert tell(story)
+    assert run_story(story)
 
 
 def test_issue_4947_a_restart_forgets_no_host_name():
@@ -78,7 +78,7 @@ def test_issue_4947_a_restart_forgets_no_host_name():
         await asyncio.sleep(600)
         return [raw["metadata"]["name"] for raw in await world.cluster.list(NODE)], await world.taints("abc")
 
-    assert tell(story) == (["abc", "vm-8"], [])
+    assert run_story(story) == (["abc", "vm-8"], [])
 
 
 @pytest.mark.parametrize("issue", [4459, 4432])
@@ -93,28 +93,28 @@ def test_issue_4459_4432_vms_that_are_no_node_of_ours_are_no_error_and_no_work(i
         lines = len(world.lines)
         done = await writes(world, 600)
         for number in range(20):
-            await world.tell_topology(f"x{number}", zone="z2")
+            await world.set_topology(f"x{number}", zone="z2")
         return world.lines[lines:], done, await writes(world, 600), world.requests
 
-    assert tell(story) == ([], [], [], [])
+    assert run_story(story) == ([], [], [], [])
 
 
 def test_issue_10906_a_vm_of_another_cluster_with_our_host_name_poisons_nothing():
     async def story(world):
         uid = await world.make_vm("vm-7", "192.168.1.5")
-        await world.make_vm("stranger", "192.168.1.6", cluster="other", zone="z9")
+        await world.make_vm("foreign", "192.168.1.6", cluster="other", zone="z9")
         await world.make_vm("db", "192.168.1.7", cluster="other", zone="z9")
-        world.hostnames = {"vm-7": "db", "stranger": "db", "db": "db"}
+        world.hostnames = {"vm-7": "db", "foreign": "db", "db": "db"}
         world.start()
         await world.join("db", "192.168.1.5")
         await asyncio.sleep(60)
-        await world.tell_topology("stranger", zone="z8")
-        await world.tell_topology("db", zone="z8")
+        await world.set_topology("foreign", zone="z8")
+        await world.set_topology("db", zone="z8")
         await asyncio.sleep(60)
         node = await world.node("db")
         return node["spec"] == {"providerID": f"harvester://{uid}"}, node["metadata"]["labels"][ZONE]
 
-    assert tell(story) == (True, "z1")
+    assert run_story(story) == (True, "z1")
 
 
 def test_issue_11683_a_node_whose_vm_is_gone_goes_with_the_rights_of_the_chart():
@@ -137,7 +137,7 @@ def test_issue_11683_a_node_whose_vm_is_gone_goes_with_the_rights_of_the_chart()
         found = [raw["metadata"]["name"] for raw in await world.cluster.list(NODE)]
         return found, await world.events(), [line for line in world.lines if "orbidden" in line]
 
-    found, events, complaints = tell(story, may)
+    found, events, complaints = run_story(story, may)
 
     assert (found, complaints) == (["w2"], [])
     assert ("w1", "DeletingNode") in events
@@ -165,7 +165,7 @@ def test_issue_11682_a_machine_that_takes_over_a_fixed_host_name_is_itself():
         await asyncio.sleep(30)
         return left, (await world.node("cgc-node1"))["spec"] == {"providerID": f"harvester://{new}"}
 
-    assert tell(story) == (["other"], True)
+    assert run_story(story) == (["other"], True)
 
 
 def test_issue_9502_vms_that_come_and_go_at_once_stop_no_node():
@@ -178,11 +178,11 @@ def test_issue_9502_vms_that_come_and_go_at_once_stop_no_node():
             await world.harvester.create(VMI, new_object(VMI, "bare", "default"))
             await world.harvester.delete(VMI.ref("bare", "default"))
         await asyncio.sleep(10)
-        await world.tell_topology("w1", zone="z2")
+        await world.set_topology("w1", zone="z2")
         await asyncio.sleep(10)
         return world.programs[0].done(), (await world.labels("w1"))[ZONE]
 
-    assert tell(story) == (False, "z2")
+    assert run_story(story) == (False, "z2")
 
 
 def test_issue_3142_labels_follow_the_host_to_and_fro_and_go_where_it_has_none():
@@ -190,13 +190,13 @@ def test_issue_3142_labels_follow_the_host_to_and_fro_and_go_where_it_has_none()
         await settled(world, "w1", "w2")
         seen = []
         for zone, region in (("z2", "r1"), ("z1", "r2"), (None, "r2"), (None, None), ("z1", "r1")):
-            await world.tell_topology("w1", zone=zone, region=region)
+            await world.set_topology("w1", zone=zone, region=region)
             await asyncio.sleep(60)
             labels = await world.labels("w1")
             seen.append((labels.get(ZONE), labels.get(ZONE_BETA), labels.get(REGION_BETA)))
         return seen, await world.taints("w1")
 
-    seen, taints = tell(story)
+    seen, taints = run_story(story)
 
     assert seen == [
         ("z2", "z2", "r1"),
@@ -214,12 +214,12 @@ def test_issue_3142_a_restart_does_not_forget_which_labels_are_the_hosts():
         await world.cluster.patch(NODE.ref("w2"), {"metadata": {"labels": {"tier": "gold"}}})
         world.programs[0].cancel()
         await asyncio.sleep(5)
-        await world.tell_topology("w1", zone=None, region=None)
+        await world.set_topology("w1", zone=None, region=None)
         world.start()
         await asyncio.sleep(90)
         return await world.labels("w1"), await world.labels("w2")
 
-    bare, kept = tell(story)
+    bare, kept = run_story(story)
 
     assert bare == {}
     assert kept[ZONE] == "z1"
@@ -228,7 +228,7 @@ def test_issue_3142_a_restart_does_not_forget_which_labels_are_the_hosts():
 def test_issue_3142_a_zone_that_a_user_set_where_the_host_has_none_stays_for_good():
     async def story(world):
         await world.make_vm("w1", "192.168.1.5")
-        await world.tell_topology("w1", zone=None, region=None)
+        await world.set_topology("w1", zone=None, region=None)
         world.start()
         await world.join("w1", "192.168.1.5")
         await asyncio.sleep(30)
@@ -239,7 +239,7 @@ def test_issue_3142_a_zone_that_a_user_set_where_the_host_has_none_stays_for_goo
         await asyncio.sleep(90)
         return await world.labels("w1")
 
-    assert tell(story) == {ZONE: "mine"}
+    assert run_story(story) == {ZONE: "mine"}
 
 
 def test_issue_10399_vms_made_by_hand_without_labels_are_nodes_as_well():
@@ -252,7 +252,7 @@ def test_issue_10399_vms_made_by_hand_without_labels_are_nodes_as_well():
             "w1"
         )
 
-    known, labels = tell(story)
+    known, labels = run_story(story)
 
     assert known
     assert labels[ZONE] == "z1"
@@ -285,7 +285,7 @@ def test_issue_6751_the_address_of_a_service_is_not_shown_as_the_nodes():
         await asyncio.sleep(10)
         return shown, await world.addresses("w1")
 
-    first, then = tell(story)
+    first, then = run_story(story)
 
     assert first == ["InternalIP 192.168.1.0", "ExternalIP 192.168.1.60", "Hostname w1"]
     assert "ExternalIP 192.168.1.60" not in then
@@ -310,7 +310,7 @@ def test_issue_6751_a_restart_does_not_show_the_addresses_of_services_for_a_mome
         world.start()
         return await writes(world, 60)
 
-    assert [one for one in tell(story) if "/nodes/" in one] == []
+    assert [one for one in run_story(story) if "/nodes/" in one] == []
 
 
 @pytest.mark.parametrize("provided", ["", "192.168.1.5"])
@@ -329,7 +329,7 @@ def test_what_a_user_writes_on_a_service_moves_no_address_of_a_node(provided):
         await asyncio.sleep(20)
         return before, await world.addresses("n1")
 
-    before, after = tell(story)
+    before, after = run_story(story)
 
     assert before == after == ["InternalIP 192.168.1.5", "ExternalIP 192.168.1.77", "Hostname n1"]
 
@@ -342,7 +342,7 @@ def test_issue_7275_a_node_of_both_families_has_both_of_its_addresses():
         await asyncio.sleep(30)
         return await world.addresses("w1"), await world.taints("w1")
 
-    addresses, taints = tell(story)
+    addresses, taints = run_story(story)
 
     assert addresses == [
         "InternalIP fd00::5",
@@ -361,7 +361,7 @@ def test_issue_10381_several_external_addresses_are_written_once():
         await asyncio.sleep(10)
         return await world.addresses("w1"), await writes(world, 3600)
 
-    addresses, done = tell(story)
+    addresses, done = run_story(story)
 
     assert addresses[1:3] == ["ExternalIP 192.168.1.60", "ExternalIP 192.168.1.61"]
     assert done == []
@@ -385,7 +385,7 @@ def test_a_vm_restored_under_another_uid_does_not_cost_its_living_node():
         await asyncio.sleep(10)
         return [raw["metadata"]["name"] for raw in await world.cluster.list(NODE)], await world.taints("w1")
 
-    assert tell(story) == (["w1", "w2"], [SHUTDOWN])
+    assert run_story(story) == (["w1", "w2"], [SHUTDOWN])
 
 
 def test_fifty_nodes_that_lose_their_vms_cost_few_lists():
@@ -401,7 +401,7 @@ def test_fifty_nodes_that_lose_their_vms_cost_few_lists():
         lists = [one for one in world.counted if one.path == VM.path("default") and one.method == "GET"]
         return left, len(lists)
 
-    left, lists = tell(story)
+    left, lists = run_story(story)
 
     assert left == ["stays"]
     assert lists <= 5
@@ -417,7 +417,7 @@ def test_an_unknown_node_is_asked_for_more_and_more_rarely():
         await asyncio.sleep(3600)
         return first, len(world.requests) - first, [line for line in world.lines if "bare-metal" in line]
 
-    first, then, lines = tell(story)
+    first, then, lines = run_story(story)
 
     assert first < 40
     assert then <= 12
@@ -449,7 +449,7 @@ def test_load_balancers_carry_the_mark_of_their_guest_and_those_of_others_are_le
         }
         return marks, own["metadata"]["uid"]
 
-    marks, own = tell(story)
+    marks, own = run_story(story)
 
     assert marks.pop("demo-default-web-00000001") == "another-guest"
     assert marks.pop("demo-default-web-00000002") is None
@@ -470,7 +470,7 @@ def test_a_node_that_is_back_loses_its_taint_also_while_harvester_cannot_be_aske
         await asyncio.sleep(600)
         return off, await world.taints("w1"), [line for line in world.lines[lines:] if "w2" in line]
 
-    assert tell(story) == ([SHUTDOWN], [], [])
+    assert run_story(story) == ([SHUTDOWN], [], [])
 
 
 def test_harvester_that_is_away_is_told_once_and_not_for_each_node():
@@ -483,7 +483,7 @@ def test_harvester_that_is_away_is_told_once_and_not_for_each_node():
         await asyncio.sleep(600)
         return [line for line in world.lines if "watch" in line and 'node="' in line]
 
-    assert tell(story) == []
+    assert run_story(story) == []
 
 
 def test_events_that_cannot_be_written_hold_up_no_node():
@@ -504,4 +504,4 @@ def test_events_that_cannot_be_written_hold_up_no_node():
         await asyncio.sleep(30)
         return [name for name in names if await world.taints(name)]
 
-    assert tell(story) == []
+    assert run_story(story) == []

@@ -16,7 +16,7 @@ from windrow.kubernetes.kubeconfig import render_kubeconfig
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import CONFIG_MAP, EVENT, LEASE, NAMESPACE, NODE, SERVICE
 
-from .rig import LEASE_REF, SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, Slipped, settled, tell
+from .rig import LEASE_REF, SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, Slipped, run_story, settled
 
 
 def test_a_node_is_initialised_once_its_address_is_confirmed():
@@ -30,7 +30,7 @@ def test_a_node_is_initialised_once_its_address_is_confirmed():
         await asyncio.sleep(0.1)
         return uid, waiting, await world.node("w1"), await world.events()
 
-    uid, (taints, lines), node, events = tell(story)
+    uid, (taints, lines), node, events = run_story(story)
 
     assert taints == [UNINITIALISED]
     assert len(lines) == 1
@@ -55,7 +55,7 @@ def test_the_log_tells_in_plain_words_what_was_done_to_a_node_and_why():
         await settled(world, "w1")
         return world.said('node="w1"')
 
-    said = tell(story)
+    said = run_story(story)
 
     assert (
         'info: taint node.cloudprovider.kubernetes.io/uninitialized removed because it runs in VM w1 node="w1"'
@@ -80,7 +80,7 @@ def test_a_guest_with_a_name_of_its_own_is_found_by_asking_it():
         await asyncio.sleep(600)
         return uid, early, (await world.node("db"))["spec"]["providerID"], len(world.requests) - asked
 
-    uid, early, found, more = tell(story)
+    uid, early, found, more = run_story(story)
 
     assert (early, found, more) == (None, f"harvester://{uid}", 0)
 
@@ -94,7 +94,7 @@ def test_guests_are_not_asked_for_their_names_where_that_is_switched_off():
         await asyncio.sleep(600)
         return (await world.node("db"))["spec"].get("providerID"), world.requests
 
-    assert tell(story) == (None, [])
+    assert run_story(story) == (None, [])
 
 
 def test_a_migrated_vm_takes_its_node_to_the_other_zone_without_a_taint():
@@ -108,7 +108,7 @@ def test_a_migrated_vm_takes_its_node_to_the_other_zone_without_a_taint():
         node = await world.node("w1")
         return node["metadata"]["labels"][ZONE], await world.taints("w1"), await world.events()
 
-    assert tell(story) == ("z2", [], [("w1", "Synced")])
+    assert run_story(story) == ("z2", [], [("w1", "Synced")])
 
 
 def test_a_node_whose_vm_is_gone_is_deleted_once_it_is_not_ready():
@@ -129,7 +129,7 @@ def test_a_node_whose_vm_is_gone_is_deleted_once_it_is_not_ready():
             in await world.events(),
         )
 
-    assert tell(story) == ("w1", ["w2"], True)
+    assert run_story(story) == ("w1", ["w2"], True)
 
 
 def test_a_vm_made_anew_under_the_same_name_is_not_the_old_one():
@@ -145,7 +145,7 @@ def test_a_vm_made_anew_under_the_same_name_is_not_the_old_one():
         await asyncio.sleep(5)
         return deleted, (await world.node("w1"))["spec"]["providerID"] == f"harvester://{uid}"
 
-    assert tell(story) == (["w2"], True)
+    assert run_story(story) == (["w2"], True)
 
 
 def test_without_the_right_to_delete_nodes_it_says_so_and_does_not_insist():
@@ -161,7 +161,7 @@ def test_without_the_right_to_delete_nodes_it_says_so_and_does_not_insist():
         told = [one for one in await world.cluster.list(EVENT) if one["reason"] == "DeletingNodeFailed"]
         return len(said), [(one["involvedObject"]["name"], one["message"]) for one in told]
 
-    said, told = tell(story, may)
+    said, told = run_story(story, may)
 
     assert said == 1
     assert [name for name, _ in told] == ["w1"]
@@ -181,7 +181,7 @@ def test_a_harvester_that_cannot_be_asked_costs_no_node():
             "does not accept the token" in line for line in world.lines
         )
 
-    assert tell(story) == (2, True)
+    assert run_story(story) == (2, True)
 
 
 def test_a_harvester_that_knows_none_of_our_vms_is_the_wrong_one():
@@ -194,7 +194,7 @@ def test_a_harvester_that_knows_none_of_our_vms_is_the_wrong_one():
         await asyncio.sleep(3600)
         return len(await world.cluster.list(NODE))
 
-    assert tell(story) == 2
+    assert run_story(story) == 2
 
 
 def test_a_vm_that_is_off_is_marked_and_the_mark_goes_when_it_is_back():
@@ -208,7 +208,7 @@ def test_a_vm_that_is_off_is_marked_and_the_mark_goes_when_it_is_back():
         await asyncio.sleep(5)
         return off, await world.taints("w1")
 
-    assert tell(story) == ([SHUTDOWN], [])
+    assert run_story(story) == ([SHUTDOWN], [])
 
 
 def test_once_all_is_well_nothing_is_asked_but_watches():
@@ -218,7 +218,7 @@ def test_once_all_is_well_nothing_is_asked_but_watches():
         await asyncio.sleep(600)
         return [request for request in world.counted if "/leases/" not in request.path]
 
-    assert tell(story) == []
+    assert run_story(story) == []
 
 
 def test_the_networks_of_the_guests_are_mapped():
@@ -227,7 +227,7 @@ def test_the_networks_of_the_guests_are_mapped():
         found = await world.cluster.get(CONFIG_MAP.ref("harvester-nad-mapping", "kube-system"))
         return found["data"]
 
-    assert tell(story) == {"interface-nad-mapping": '{"default/vlan1":"enp1s0"}'}
+    assert run_story(story) == {"interface-nad-mapping": '{"default/vlan1":"enp1s0"}'}
 
 
 @pytest.mark.parametrize("data", [None, {"interface-nad-mapping": "{}"}, {"interface-nad-mapping": "spoilt"}])
@@ -246,7 +246,7 @@ def test_a_map_of_networks_that_is_overwritten_is_restored(data):
         await asyncio.sleep(600)
         return mended, [request for request in world.counted if "/leases/" not in request.path]
 
-    assert tell(story) == ({"interface-nad-mapping": '{"default/vlan1":"enp1s0"}'}, [])
+    assert run_story(story) == ({"interface-nad-mapping": '{"default/vlan1":"enp1s0"}'}, [])
 
 
 @pytest.mark.parametrize("flag", ["--cluster-name=kubernetes", "--cluster-name=", "--disable-vmi-controller"])
@@ -259,7 +259,7 @@ def test_a_cluster_without_a_name_makes_no_map_of_networks(flag):
         maps = await world.cluster.list(CONFIG_MAP, "kube-system")
         return [raw["metadata"]["name"] for raw in maps if raw["metadata"]["name"] != "kube-root-ca.crt"]
 
-    assert tell(story) == []
+    assert run_story(story) == []
 
 
 def test_one_program_leads_and_the_next_takes_over_without_a_wait():
@@ -274,7 +274,7 @@ def test_one_program_leads_and_the_next_takes_over_without_a_wait():
             "_"
         )[0]
 
-    assert tell(story) == ("pod-0", "pod-1")
+    assert run_story(story) == ("pod-0", "pod-1")
 
 
 def test_a_renewed_credential_is_used_without_a_restart_and_watches_go_on():
@@ -290,7 +290,7 @@ def test_a_renewed_credential_is_used_without_a_restart_and_watches_go_on():
         await asyncio.sleep(1)
         return asked, await world.taints("w2"), world.said("reloaded the credential")
 
-    assert tell(story) == (
+    assert run_story(story) == (
         [],
         [],
         [
@@ -310,7 +310,7 @@ def test_a_refused_request_has_the_credential_read_at_once():
         await asyncio.sleep(1)
         return await world.taints("db"), world.said("does not accept")
 
-    assert tell(story) == ([], [])
+    assert run_story(story) == ([], [])
 
 
 def test_a_rejected_program_does_not_wait_on_once_there_is_a_new_credential():
@@ -325,7 +325,7 @@ def test_a_rejected_program_does_not_wait_on_once_there_is_a_new_credential():
         await asyncio.sleep(6)
         return before, await world.taints("w1"), program.done(), world.said("restarting the controllers")
 
-    assert tell(story) == (
+    assert run_story(story) == (
         [UNINITIALISED],
         [],
         False,
@@ -353,7 +353,7 @@ def test_where_only_a_new_mount_shows_the_new_credential_the_program_ends_and_gi
             world.lines[-1],
         )
 
-    before, code, told, holder, last = tell(story)
+    before, code, told, holder, last = run_story(story)
 
     assert (before, code, len(told), holder) == (False, 1, 1, "")
     assert "only a new mount shows the newer /cloud-config; exiting, so that the pod restarts" in last
@@ -371,7 +371,7 @@ def test_a_standby_ends_too_where_only_a_new_mount_shows_the_new_credential():
         await asyncio.sleep(10)
         return before, program.done(), (await world.cluster.get(LEASE_REF))["spec"], world.lines[-1]
 
-    before, after, lease, last = tell(story)
+    before, after, lease, last = run_story(story)
 
     assert (before, after, lease["holderIdentity"]) == (False, True, "another")
     assert "only a new mount shows the newer /guest; exiting, so that the pod restarts" in last
@@ -391,7 +391,7 @@ def test_another_namespace_starts_the_work_anew_and_keeps_the_lead():
         kept = [before[name] == after[name] for name in ("holderIdentity", "leaseTransitions", "acquireTime")]
         return kept, await world.taints("w1"), program.done()
 
-    assert tell(story) == ([True, True, True], [], False)
+    assert run_story(story) == ([True, True, True], [], False)
 
 
 def test_a_cloud_config_that_slips_to_another_namespace_costs_no_service_its_address():
@@ -403,7 +403,7 @@ def test_a_cloud_config_that_slips_to_another_namespace_costs_no_service_its_add
         await asyncio.sleep(60)
         return before, await slipped.announced(), await slipped.places(), world.said("holds none of the VMs")
 
-    before, after, places, told = tell(story)
+    before, after, places, told = run_story(story)
 
     assert (before, after, places) == ("10.1.0.1", "10.1.0.1", ["default"])
     assert len(told) == 1
@@ -420,7 +420,7 @@ def test_a_service_that_is_deleted_while_the_cloud_config_slips_leaves_nothing()
         await asyncio.sleep(20)
         return await slipped.places()
 
-    assert tell(story) == []
+    assert run_story(story) == []
 
 
 def test_a_place_that_holds_the_vm_of_one_node_is_ours_again():
@@ -436,7 +436,7 @@ def test_a_place_that_holds_the_vm_of_one_node_is_ours_again():
         await asyncio.sleep(90)
         return early, world.said("watching VirtualMachines in namespace other")
 
-    early, late = tell(story)
+    early, late = run_story(story)
 
     assert (len(early), len(late)) == (0, 1)
 
@@ -464,7 +464,7 @@ def test_a_cloud_config_that_breaks_is_told_once_and_the_old_credential_goes_on(
         await asyncio.sleep(600)
         return told, await world.taints("w2"), world.said("reloaded the credential")
 
-    told, taints, renewed = tell(story)
+    told, taints, renewed = run_story(story)
 
     assert len(told) == 1
     assert words in told[0]
@@ -484,7 +484,7 @@ def test_a_credential_that_expires_soon_is_reported_ahead_with_a_hint():
         ]
         return early, world.said("expires at"), len(events)
 
-    early, late, events = tell(story)
+    early, late, events = run_story(story)
 
     assert early == []
     assert "expires at 2026-01-09T12:00:00Z, in 7 days" in late[0]
@@ -503,7 +503,7 @@ def test_flags_without_effect_are_named():
         await asyncio.sleep(1)
         return world.said("without effect")
 
-    assert tell(story) == ["info: accepted without effect: --cluster-cidr, --profiling"]
+    assert run_story(story) == ["info: accepted without effect: --cluster-cidr, --profiling"]
 
 
 def test_the_address_of_the_guest_can_be_said_by_itself():
@@ -514,7 +514,7 @@ def test_the_address_of_the_guest_can_be_said_by_itself():
         await asyncio.sleep(5)
         return (await world.cluster.get(LEASE_REF))["spec"]["holderIdentity"].split("_")[0]
 
-    assert tell(story) == "pod-0"
+    assert run_story(story) == "pod-0"
 
 
 @pytest.mark.parametrize(
@@ -570,7 +570,7 @@ def test_a_cloud_config_without_a_namespace_is_warned_about(namespace, warnings)
         await asyncio.sleep(1)
         return world.said("names no namespace"), world.said("watching VirtualMachines in namespace default")
 
-    told, leads = tell(story)
+    told, leads = run_story(story)
 
     assert (len(told), len(leads)) == (warnings, 1)
     assert all(line.startswith("warning: --cloud-config /cloud-config: ") for line in told)
@@ -594,7 +594,7 @@ def test_an_unexpected_error_ends_the_program_with_the_lease_given_back():
             await program
         return held, (await world.cluster.get(LEASE_REF))["spec"]["holderIdentity"]
 
-    held, left = tell(story)
+    held, left = run_story(story)
 
     assert held.startswith("pod-0_")
     assert left == ""
@@ -629,7 +629,7 @@ def test_a_node_that_is_gone_for_good_is_not_waited_for():
         await asyncio.sleep(3600)
         return world.lines, [request for request in world.counted if "/leases/" not in request.path]
 
-    assert tell(story) == ([], [])
+    assert run_story(story) == ([], [])
 
 
 def test_a_node_is_announced_also_where_its_addresses_cannot_be_written_yet():
@@ -648,7 +648,7 @@ def test_a_node_is_announced_also_where_its_addresses_cannot_be_written_yet():
         await asyncio.sleep(600)
         return await world.events(), await world.addresses("w1")
 
-    events, addresses = tell(story, may)
+    events, addresses = run_story(story, may)
 
     assert len(refused) == 1
     assert events == [("w1", "Synced")]

@@ -4,8 +4,8 @@ import asyncio
 
 from windrow.cloudprovider.metrics import Metrics
 
-from .rig import tell
-from .services.rig import tell as tell_of_services
+from .rig import run_story
+from .services.rig import run_story as run_service_story
 
 
 def test_a_depth_is_asked_for_at_each_scrape():
@@ -30,7 +30,7 @@ def test_each_failure_of_a_service_is_one_retry_and_one_more_that_waits():
         await world.settle(60)
         return [late - early for early, late in zip(before, read(), strict=True)]
 
-    adds, retries, depth = tell_of_services(story)
+    adds, retries, depth = run_service_story(story)
 
     assert (retries, depth) == (2, 0)
     # The service itself, two retries, and the few writes that it saw: its finalizer, its address, its balancer.
@@ -49,7 +49,7 @@ def test_a_node_that_waits_already_is_not_counted_again():
         await asyncio.sleep(3600)
         return settled, metrics.value("workqueue_adds_total", name="Nodes")
 
-    settled, later = tell(story)
+    settled, later = run_story(story)
 
     assert 3 <= settled <= 8
     assert later == settled

@@ -9,7 +9,7 @@ from windrow.kubernetes.kubeconfig import render_kubeconfig
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import NODE, SERVICE
 
-from .rig import BALANCER, CA, VM, Slipped, tell
+from .rig import BALANCER, CA, VM, Slipped, run_story
 
 WEB = SERVICE.ref("web", "default")
 SHOWN = "kube-vip.io/loadbalancerIPs"
@@ -49,7 +49,7 @@ def test_a_start_in_a_wrong_namespace_costs_no_service_its_address(flags):
             world.said("its load balancer is left as it is"),
         )
 
-    address, places, told = tell(story)
+    address, places, told = run_story(story)
 
     assert (address, places) == ("10.1.0.1", ["default"])
     assert len(told) == 1
@@ -68,7 +68,7 @@ def test_without_nodes_a_start_in_a_wrong_namespace_costs_no_service_its_address
         await asyncio.sleep(100)
         return await slipped.announced(), await slipped.places()
 
-    assert tell(story) == ("10.1.0.1", ["default"])
+    assert run_story(story) == ("10.1.0.1", ["default"])
 
 
 def test_a_service_deleted_while_the_place_is_in_doubt_goes_with_its_load_balancer_once_the_config_is_right():
@@ -81,7 +81,7 @@ def test_a_service_deleted_while_the_place_is_in_doubt_goes_with_its_load_balanc
         await asyncio.sleep(30)
         return kept, await world.cluster.find(WEB), await slipped.places()
 
-    assert tell(story) == (True, None, [])
+    assert run_story(story) == (True, None, [])
 
 
 def test_a_load_balancer_deleted_while_no_program_ran_is_made_again_where_our_vms_are():
@@ -95,7 +95,7 @@ def test_a_load_balancer_deleted_while_no_program_ran_is_made_again_where_our_vm
         await asyncio.sleep(20)
         return await slipped.places()
 
-    assert tell(story) == ["default"]
+    assert run_story(story) == ["default"]
 
 
 def test_a_load_balancer_with_an_address_that_is_shown_proves_the_place_though_every_vm_is_new():
@@ -110,7 +110,7 @@ def test_a_load_balancer_with_an_address_that_is_shown_proves_the_place_though_e
         await asyncio.sleep(20)
         return await slipped.places()
 
-    assert tell(story) == ["default", "default"]
+    assert run_story(story) == ["default", "default"]
 
 
 def test_a_place_stays_ours_when_all_that_proved_it_is_gone():
@@ -127,7 +127,7 @@ def test_a_place_stays_ours_when_all_that_proved_it_is_gone():
         (again,) = await world.harvester.list(BALANCER)
         return made["metadata"]["uid"] != again["metadata"]["uid"]
 
-    assert tell(story)
+    assert run_story(story)
 
 
 def test_a_vm_of_ours_that_comes_to_the_place_ends_the_doubt_at_once():
@@ -139,7 +139,7 @@ def test_a_vm_of_ours_that_comes_to_the_place_ends_the_doubt_at_once():
         await asyncio.sleep(2)
         return sorted(await slipped.places())
 
-    assert tell(story) == ["default", "other"]
+    assert run_story(story) == ["default", "other"]
 
 
 def test_without_addresses_on_any_service_all_are_served_in_the_new_place():
@@ -149,7 +149,7 @@ def test_without_addresses_on_any_service_all_are_served_in_the_new_place():
         await asyncio.sleep(70)
         return sorted(await slipped.places())
 
-    assert tell(story) == ["default", "other"]
+    assert run_story(story) == ["default", "other"]
 
 
 @pytest.mark.parametrize("half", [{"token": ""}, {"ca": CA[0][:-10]}])
@@ -159,7 +159,7 @@ def test_half_a_cloud_config_is_no_start(half):
         world.write("/cloud-config", render_kubeconfig(access, "harvester"))
         return await world.start(), world.lines
 
-    code, lines = tell(story)
+    code, lines = run_story(story)
 
     assert code == 1
     assert any("the file is not whole" in line and "--cloud-config" in line for line in lines)

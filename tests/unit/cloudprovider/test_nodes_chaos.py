@@ -17,7 +17,7 @@ from windrow.kubernetes.objects import name_of, new_object, uid_of
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import NODE
 
-from .rig import SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, ZONE_BETA, tell
+from .rig import SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, ZONE_BETA, run_story
 
 LIVES = int(os.environ.get("WINDROW_SEEDS", "2000")) // 100
 MACHINES = ("w1", "w2", "w3", "w4")
@@ -135,7 +135,7 @@ class Life:
 
     async def migrate(self, name):
         if await self.world.harvester.find(VMI.ref(name, "default")) is not None:
-            await self.world.tell_topology(name, zone=self.one_of([None, "z1", "z2"]))
+            await self.world.set_topology(name, zone=self.one_of([None, "z1", "z2"]))
 
     async def kill_program(self, name):
         self.world.programs[-1].cancel()
@@ -189,14 +189,14 @@ class Life:
 
     # --- what must hold when all is quiet -------------------------------------------------------------------------
 
-    async def judge(self):
+    async def find_faults(self):
         instances = {name_of(raw): raw for raw in await self.world.harvester.list(VMI, "default")}
         vms = {uid_of(raw): name_of(raw) for raw in await self.world.harvester.list(VM, "default")}
         for raw in await self.world.cluster.list(NODE):
-            self._judge_node(raw, vms, instances)
+            self._check_node(raw, vms, instances)
         return self.faults
 
-    def _judge_node(self, raw, vms, instances):
+    def _check_node(self, raw, vms, instances):
         name = name_of(raw)
         is_ready = any(
             one["type"] == "Ready" and one["status"] == "True" for one in raw["status"]["conditions"]
@@ -233,6 +233,6 @@ def test_whatever_happens_living_vms_keep_their_nodes_and_labels_follow_the_host
             line.calm = True
         await asyncio.sleep(1200)
         await life.note_provider_ids()
-        return await life.judge()
+        return await life.find_faults()
 
-    assert tell(story) == []
+    assert run_story(story) == []

@@ -232,7 +232,7 @@ class Line:
         pass
 
 
-def tell(story, mode="delete"):
+def run_story(story, mode="delete"):
     async def whole():
         stage = SweepRig(mode)
         try:
@@ -260,7 +260,7 @@ def test_an_orphan_is_told_once_and_only_told():
         await asyncio.sleep(24 * HOUR)
         return name, first, stage.lines, await stage.balancers(), stage.metrics.value("windrow_orphans")
 
-    name, first, lines, left, counted = tell(story, "report")
+    name, first, lines, left, counted = run_story(story, "report")
 
     assert lines == first
     assert len(first) == 1
@@ -281,7 +281,7 @@ def test_a_cluster_in_order_costs_no_call(mode):
         await asyncio.sleep(24 * HOUR)
         return lists, len(stage.calls), stage.lines
 
-    assert tell(story, mode) == (2, 2, [])
+    assert run_story(story, mode) == (2, 2, [])
 
 
 def test_switched_off_it_looks_at_nothing():
@@ -291,7 +291,7 @@ def test_switched_off_it_looks_at_nothing():
         await asyncio.sleep(HOUR)
         return stage.lines
 
-    assert tell(story, "off") == []
+    assert run_story(story, "off") == []
 
 
 def test_an_orphan_is_deleted_an_hour_after_it_was_told():
@@ -305,7 +305,7 @@ def test_an_orphan_is_deleted_an_hour_after_it_was_told():
         counted = stage.metrics.value("windrow_orphans_deleted_total")
         return name, early, await stage.balancers(), deletes, counted, stage.lines
 
-    name, early, late, deletes, counted, lines = tell(story)
+    name, early, late, deletes, counted, lines = run_story(story)
 
     assert (early, late, counted) == ([name], [], 1)
     assert len(deletes) == 1
@@ -329,7 +329,7 @@ def test_one_is_deleted_at_each_look():
             await asyncio.sleep(600)
         return found
 
-    assert tell(story) == [3, 2, 1, 0]
+    assert run_story(story) == [3, 2, 1, 0]
 
 
 async def ripe(stage, happens):
@@ -360,7 +360,7 @@ def test_the_guest_has_the_last_word_on_its_service():
 
         return await ripe(stage, happens), len(await stage.balancers())
 
-    lines, left = tell(story)
+    lines, left = run_story(story)
 
     assert ("orphan not deleted: it is no orphan any more" in lines[0], left) == (True, 1)
 
@@ -376,7 +376,7 @@ def test_another_guest_behind_the_credential_deletes_nothing():
 
         return await ripe(stage, happens), len(await stage.balancers())
 
-    lines, left = tell(story)
+    lines, left = run_story(story)
 
     assert "is that of another guest cluster of this name" in lines[0]
     assert left == 1
@@ -391,7 +391,7 @@ def test_a_guest_that_shows_nothing_deletes_nothing():
 
         return await ripe(stage, happens), len(await stage.balancers())
 
-    lines, left = tell(story)
+    lines, left = run_story(story)
 
     assert "service default/kubernetes of the guest is not found" in lines[0]
     assert left == 1
@@ -410,7 +410,7 @@ def test_an_api_that_fails_deletes_nothing_and_is_asked_again_after_an_hour(side
         await asyncio.sleep(HOUR + 700)
         return lines, kept, await stage.balancers()
 
-    lines, kept, left = tell(story)
+    lines, kept, left = run_story(story)
 
     assert "failed to delete orphan: no answer" in lines[0]
     assert (kept, left) == (1, [])
@@ -433,7 +433,7 @@ def test_an_orphan_that_cannot_be_deleted_does_not_keep_the_others():
         failed = [line for line in stage.lines if "failed to delete orphan" in line]
         return len(others), len(failed), await stage.balancers() == [first]
 
-    assert tell(story) == (2, 1, True)
+    assert run_story(story) == (2, 1, True)
 
 
 def test_what_was_relabelled_meanwhile_is_kept():
@@ -448,7 +448,7 @@ def test_what_was_relabelled_meanwhile_is_kept():
 
         return await ripe(stage, happens), len(await stage.balancers())
 
-    lines, left = tell(story)
+    lines, left = run_story(story)
 
     assert "it is no orphan any more" in lines[0]
     assert left == 1
@@ -464,7 +464,7 @@ def test_what_was_made_anew_between_look_and_delete_stays():
 
         return await ripe(stage, happens), len(await stage.balancers())
 
-    lines, left = tell(story)
+    lines, left = run_story(story)
 
     assert "failed to delete orphan" in lines[0]
     assert left == 1
@@ -477,7 +477,7 @@ def test_a_restored_list_without_the_guests_own_service_makes_no_orphans():
         await asyncio.sleep(HOUR)
         return stage.lines, len(await stage.balancers())
 
-    assert tell(story) == ([], 1)
+    assert run_story(story) == ([], 1)
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["services", "load balancers"])
@@ -493,4 +493,4 @@ def test_what_is_watched_no_longer_proves_nothing(side):
         await asyncio.sleep(24 * HOUR)
         return stage.lines
 
-    assert tell(story) == []
+    assert run_story(story) == []

@@ -431,8 +431,8 @@ async def test_a_removed_machine_has_no_state_directory(rig: Rig) -> None:
 
 async def test_a_machine_whose_create_never_started_is_not_removed(rig: Rig) -> None:
     await create_running(rig)
-    stranger = initial_driver_config(a_spec("m-1", "uid-2"))
-    await rig.machines.remove(stranger, frozenset())
+    foreign = initial_driver_config(a_spec("m-1", "uid-2"))
+    await rig.machines.remove(foreign, frozenset())
     await wait_for_status(rig.machines, lambda s: s.presence == "missing", "uid-2")
     assert rig.vms() == ["m-1"]
 

@@ -50,15 +50,15 @@ class ApiDouble:
             "metadata": metadata,
         }
         self.refs[ref.path] = ref
-        self._tell("MODIFIED", ref.path, self.objects[ref.path])
+        self._record("MODIFIED", ref.path, self.objects[ref.path])
 
     def drop(self, ref: ObjectRef) -> None:
         raw = self.objects.pop(ref.path, None)
         if raw is not None:
             self._uids += 1
-            self._tell("DELETED", ref.path, raw)
+            self._record("DELETED", ref.path, raw)
 
-    def _tell(self, type: Any, path: str, raw: Raw) -> None:
+    def _record(self, type: Any, path: str, raw: Raw) -> None:
         self.history.append((self._uids, path, WatchEvent(type, raw)))
 
     def answer(self, method: str, last: str, *replies: Reply | Exception) -> None:
@@ -131,7 +131,7 @@ class ApiDouble:
         self._uids += 1
         changed["metadata"]["resourceVersion"] = str(self._uids)
         self.objects[request.path] = changed
-        self._tell("MODIFIED", request.path, changed)
+        self._record("MODIFIED", request.path, changed)
         return Reply(200, dumps(changed))
 
     def _create(self, path: str, body: Raw) -> Reply:

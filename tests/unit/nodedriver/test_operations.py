@@ -457,9 +457,9 @@ def test_a_record_that_the_go_driver_rewrote_does_not_cost_the_machine(rig: Harv
 
 
 def test_a_vm_that_may_or_may_not_be_the_go_driver_s_is_left_alone_and_named(rig: HarvesterRig) -> None:
-    stranger = a_vm(NAME)
-    stranger["metadata"]["labels"] = {"harvesterhci.io/creator": "harvester"}
-    rig.create(VM, stranger)
+    foreign = a_vm(NAME)
+    foreign["metadata"]["labels"] = {"harvesterhci.io/creator": "harvester"}
+    rig.create(VM, foreign)
     text = refusal(rig, remove_and_wait(go_written(a_machine())))
     assert "lacks the label harvesterhci.io/creator" in text
     assert rig.names(VM) == [NAME]

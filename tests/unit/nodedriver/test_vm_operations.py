@@ -450,10 +450,10 @@ def test_what_a_lost_vm_left_behind_goes_if_it_is_marked(way: str) -> None:
         (PVC.ref("own", "ns"), {"metadata": OURS}),
         (PVC.ref("unmarked", "ns"), {}),
         (PVC.ref("named", "ns"), {}),
-        (PVC.ref("stranger", "ns"), {"metadata": OURS}),
+        (PVC.ref("foreign", "ns"), {"metadata": OURS}),
     )
     assert removed(api, way, replace(BASE, claims=("own", "unmarked")), "named") is True
-    assert sorted(ref.rpartition("/")[2] for ref in api.objects) == ["stranger", "unmarked"]
+    assert sorted(ref.rpartition("/")[2] for ref in api.objects) == ["foreign", "unmarked"]
 
 
 def test_a_leftover_that_harvester_keeps_is_named_and_not_insisted_on(way: str) -> None:

@@ -40,7 +40,7 @@ def ask(harvester, story):
     [
         (["b"], True),
         (["a", "b"], False),
-        (["stranger"], False),  # not our namespace
+        (["foreign"], False),  # not our namespace
         ([], False),
     ],
 )

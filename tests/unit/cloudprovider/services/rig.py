@@ -304,7 +304,7 @@ def ingress(raw):
     return [one["ip"] for one in nested(raw, "status", "loadBalancer", "ingress", default=[])]
 
 
-def tell(story, **rest):
+def run_story(story, **rest):
     """Run `story(world)`."""
 
     async def whole():

@@ -8,7 +8,7 @@ from windrow.cloudprovider.names import PRIMARY_SERVICE, VIP_ADDRESSES, VIP_INTE
 from windrow.cloudprovider.services import actions
 from windrow.cloudprovider.services.readings import load_balancer_reader
 
-from .rig import tell
+from .rig import run_story
 
 LB = load_balancer_reader("demo")({"metadata": {"name": "demo-web", "namespace": "default"}, "spec": {}})
 TOLD = [
@@ -55,7 +55,7 @@ def test_the_log_tells_the_life_of_a_service_in_plain_words():
         await world.settle(20)
         return name, world.lines
 
-    name, lines = tell(story)
+    name, lines = run_story(story)
 
     assert lines == [
         f'info: {action} service="default/web"'

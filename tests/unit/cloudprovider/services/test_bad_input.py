@@ -7,7 +7,7 @@ from windrow.kubernetes.objects import annotations_of
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import SERVICE
 
-from .rig import protected, tell
+from .rig import protected, run_story
 
 
 def one_complaint(*words, made=(), stocked=True, after=400, **rest):
@@ -26,7 +26,7 @@ def one_complaint(*words, made=(), stocked=True, after=400, **rest):
         service = await world.service("bad")
         return await world.complaints("bad"), service, await world.balancers()
 
-    complaints, service, balancers = tell(story)
+    complaints, service, balancers = run_story(story)
     assert len(complaints) == 1, complaints
     for word in words:
         assert word in complaints[0]
@@ -61,7 +61,7 @@ def test_an_empty_pool_is_like_a_full_one():
         await world.settle(400)
         return await world.complaints()
 
-    complaints = tell(story)
+    complaints = run_story(story)
     assert len(complaints) == 1
     assert "no IP addresses available in range set: 10.1.0.1-10.1.0.1" in complaints[0]
 
@@ -81,7 +81,7 @@ def test_a_full_pool_says_how_to_get_room_and_nothing_is_created_or_deleted_mean
         await world.settle()
         return *waiting, await world.address(), world.writes()
 
-    complaints, meanwhile, held, address, afterwards = tell(story)
+    complaints, meanwhile, held, address, afterwards = run_story(story)
     assert len(complaints) == 1
     assert "widen its range" in complaints[0]
     assert meanwhile == {"guest PATCH services": 1, "host POST loadbalancers": 1, "guest POST events": 2}
@@ -103,7 +103,7 @@ def test_a_full_pool_is_left_when_the_service_names_another():
         await world.settle(35)
         return await world.address(), await world.held("other")
 
-    address, held = tell(story)
+    address, held = run_story(story)
     assert address == "10.1.0.50"
     assert len(held) == 1
 
@@ -162,7 +162,7 @@ def test_a_network_that_no_map_has_is_refused_before_harvester_is_asked():
         await world.settle()
         return *first, (await world.service())["metadata"]["annotations"]
 
-    complaints, balancers, service, annotations = tell(story)
+    complaints, balancers, service, annotations = run_story(story)
     assert len(complaints) == 1
     assert "network default/vlan2 not found in NAD mapping for service default/web" in complaints[0]
     assert "default/vlan1" in complaints[0]
@@ -183,7 +183,7 @@ def test_an_empty_map_is_another_fault_and_none_at_all_is_none():
         await world.settle(400)
         return await world.address("early"), await world.complaints("early"), await world.complaints()
 
-    early, silence, complaints = tell(story)
+    early, silence, complaints = run_story(story)
     assert early == "10.1.0.10"
     assert silence == []
     assert len(complaints) == 1
@@ -200,7 +200,7 @@ def test_without_a_lease_one_event_names_both_causes_after_a_minute():
         await world.settle(400)
         return early, await world.complaints(), await world.address()
 
-    early, complaints, address = tell(story)
+    early, complaints, address = run_story(story)
     assert early == []
     assert len(complaints) == 1
     assert "no DHCP server" in complaints[0]
@@ -218,7 +218,7 @@ def test_an_address_that_kube_vip_does_not_announce_is_complained_about_after_a_
         await world.settle(400)
         return await world.complaints(), await world.complaints("quiet")
 
-    complaints, quiet = tell(story)
+    complaints, quiet = run_story(story)
     assert len(complaints) == 1
     assert "kube-vip does not announce 10.1.0.1" in complaints[0]
     assert quiet == []
@@ -248,7 +248,7 @@ def test_a_credential_that_harvester_refuses_is_told_once_and_its_cure_is_notice
         await world.settle(70)
         return complaints, service, await world.address()
 
-    complaints, service, address = tell(story)
+    complaints, service, address = run_story(story)
     assert len(complaints) == 1
     assert words in complaints[0]
     assert untouched(service)
@@ -269,7 +269,7 @@ def test_a_credential_that_expires_touches_no_settled_service():
         await world.settle(600)
         return await world.complaints("settled"), await world.complaints("new"), world.writes()
 
-    settled, new, writes = tell(story)
+    settled, new, writes = run_story(story)
     assert settled == []
     assert len(new) == 1
     assert writes == {"guest POST events": 1}
@@ -289,7 +289,7 @@ def test_an_empty_cluster_name_is_refused_and_services_can_still_go():
         await world.settle()
         return complaints, balancers, await world.is_gone()
 
-    complaints, balancers, gone = tell(story)
+    complaints, balancers, gone = run_story(story)
     assert len(complaints) == 1
     assert "--cluster-name" in complaints[0]
     assert balancers == {}
@@ -304,7 +304,7 @@ def test_the_default_cluster_name_works_and_is_warned_of_loudly():
         await world.settle()
         return await world.address(), await world.events(reason="ClusterNameMissing")
 
-    address, events = tell(story)
+    address, events = run_story(story)
     assert address == "10.1.0.10"
     assert len(events) == 1
     assert "--cluster-name" in events[0][1]
@@ -331,7 +331,7 @@ def test_annotations_that_mean_nothing_any_more_are_named_once_with_what_to_use(
         await world.settle()
         return first, again, await world.events(reason="IgnoredAnnotations")
 
-    first, again, more = tell(story)
+    first, again, more = run_story(story)
     assert len(first) == 1
     assert "healthcheck-port" in first[0][1]
     assert "readiness" in first[0][1]
@@ -356,7 +356,7 @@ def test_an_address_that_was_wished_for_and_not_given_is_told_with_how_to_fix_on
             await world.events("fixed", "AddressNotAsRequested"),
         )
 
-    address, events, fixed, silence = tell(story)
+    address, events, fixed, silence = run_story(story)
     assert address == "10.1.0.10"
     assert len(events) == 1
     assert "10.1.0.99" in events[0][1]

@@ -11,7 +11,7 @@ from windrow.kubernetes.objects import annotations_of, labels_of, name_of, new_o
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import EVENT, SERVICE
 
-from .rig import ingress, protected, tell
+from .rig import ingress, protected, run_story
 
 WEB = SERVICE.ref("web", "default")
 
@@ -37,7 +37,7 @@ def test_a_change_of_the_ipam_mode_is_refused_without_asking_harvester():
         await world.settle()
         return *refused, afterwards, world.writes()
 
-    complaints, writes, address, afterwards, again = tell(story)
+    complaints, writes, address, afterwards, again = run_story(story)
     assert len(complaints) == 1
     assert "from pool to dhcp" in complaints[0]
     assert writes == {"guest POST events": 1}
@@ -54,7 +54,7 @@ def test_a_change_of_the_network_is_refused_without_asking_harvester():
         await world.settle(100)
         return await world.complaints(), world.writes(), annotations_of(await world.service())
 
-    complaints, writes, annotations = tell(story)
+    complaints, writes, annotations = run_story(story)
     assert len(complaints) == 1
     assert "'default/vlan1'" in complaints[0]
     assert writes == {"guest POST events": 1}
@@ -71,7 +71,7 @@ def test_a_load_balancer_of_an_old_release_is_taken_as_it_is_and_learns_its_netw
         await world.settle()
         return await world.complaints(), world.writes(), annotations_of(await world.balancer())
 
-    complaints, writes, annotations = tell(story)
+    complaints, writes, annotations = run_story(story)
     assert complaints == []
     assert writes == {"host PUT loadbalancers": 1}
     assert annotations[names.FIXED_NETWORK] == "default/vlan1"
@@ -88,7 +88,7 @@ def test_an_interface_follows_the_map_and_survives_its_loss():
         await world.settle()
         return moved, annotations_of(await world.service())[names.VIP_INTERFACE], await world.complaints()
 
-    assert tell(story) == ("enp7s0", "enp7s0", [])
+    assert run_story(story) == ("enp7s0", "enp7s0", [])
 
 
 def test_a_service_that_is_no_load_balancer_any_more_keeps_no_trace_and_can_become_one_again():
@@ -102,7 +102,7 @@ def test_a_service_that_is_no_load_balancer_any_more_keeps_no_trace_and_can_beco
         await world.settle()
         return plain, held, ingress(await world.service())
 
-    plain, held, again = tell(story)
+    plain, held, again = run_story(story)
     assert annotations_of(plain) == {}
     assert plain["metadata"]["finalizers"] == ["acme.io/other"]
     assert ingress(plain) == []
@@ -117,7 +117,7 @@ def test_a_service_of_another_class_is_not_ours():
         await world.settle()
         return world.writes(), await world.balancers(), protected(await world.service())
 
-    assert tell(story) == ({}, {}, True)
+    assert run_story(story) == ({}, {}, True)
 
 
 def test_a_service_that_took_a_class_gives_its_address_back_and_keeps_the_others_finalizer():
@@ -135,7 +135,7 @@ def test_a_service_that_took_a_class_gives_its_address_back_and_keeps_the_others
         await world.settle()
         return service, await world.held(), await world.is_gone()
 
-    service, held, gone = tell(story)
+    service, held, gone = run_story(story)
     assert names.VIP_ADDRESSES not in annotations_of(service)
     assert protected(service)
     assert held == {}
@@ -156,7 +156,7 @@ def test_a_service_that_is_made_anew_gets_the_only_address_of_its_pool_again():
         await world.settle()
         return await world.address(), await world.held(), await world.balancer(), await world.balancers()
 
-    address, held, balancer, balancers = tell(story)
+    address, held, balancer, balancers = run_story(story)
     assert address == "10.1.0.10"
     assert held == {"10.1.0.10": f"default/{name_of(balancer)}"}
     assert list(balancers) == [name_of(balancer)]
@@ -183,7 +183,7 @@ def test_a_leftover_that_cannot_go_is_named_and_not_waited_for_without_end(holds
         await world.settle(80)
         return await world.address(), name_of(old), await world.complaints()
 
-    address, old, complaints = tell(story)
+    address, old, complaints = run_story(story)
     assert address == "10.1.0.11"
     assert all(old in one for one in complaints)
     assert bool(complaints) == (holds == "a webhook")
@@ -203,7 +203,7 @@ def test_a_change_of_pool_takes_the_old_address_off_the_network_first():
         await world.settle()
         return at_once, await world.address()
 
-    (address, shown), later = tell(story)
+    (address, shown), later = run_story(story)
     assert address in (None, "10.1.0.50")
     assert shown in ([], ["10.1.0.50"])
     assert later == "10.1.0.50"
@@ -224,7 +224,7 @@ def test_an_address_that_hangs_in_deletion_is_announced_no_longer_than_it_is_res
         await world.settle(400)
         return await world.address(), ingress(await world.service()), await world.address("next")
 
-    assert tell(story) == (None, [], "10.1.0.10")
+    assert run_story(story) == (None, [], "10.1.0.10")
 
 
 def test_without_its_own_mark_a_guest_deletes_nothing_by_labels():
@@ -249,7 +249,7 @@ def test_without_its_own_mark_a_guest_deletes_nothing_by_labels():
         await world.settle(100)
         return {name, "by-another-name"} <= set(await world.balancers())
 
-    assert tell(story)
+    assert run_story(story)
 
 
 def test_a_service_that_is_made_anew_is_known_also_where_labels_tell_no_clusters_apart():
@@ -258,20 +258,20 @@ def test_a_service_that_is_made_anew_is_known_also_where_labels_tell_no_clusters
         world.start(cluster="kubernetes")
         await world.serve()
         await world.settle()
-        stranger = await world.balancer(cluster="kubernetes")
-        stranger["metadata"] = {
+        foreign = await world.balancer(cluster="kubernetes")
+        foreign["metadata"] = {
             "name": "kubernetes-default-web-00000000",
             "namespace": "default",
-            "labels": labels_of(stranger),
+            "labels": labels_of(foreign),
         }
-        await world.harvester.create(kinds.LOAD_BALANCER, stranger)
+        await world.harvester.create(kinds.LOAD_BALANCER, foreign)
         await world.guest.patch(WEB, {"metadata": {"finalizers": None}})
         await world.delete()
         await world.serve()
         await world.settle(40)
         return sorted(await world.balancers()), name_of(await world.balancer(cluster="kubernetes"))
 
-    found, own = tell(story)
+    found, own = run_story(story)
     assert found == sorted(["kubernetes-default-web-00000000", own])
 
 
@@ -300,7 +300,7 @@ def test_a_leftover_that_another_cluster_of_our_name_may_have_made_is_left_alone
         await world.settle()
         return list(await world.balancers())
 
-    assert tell(story) == ["demo-default-web-00000000"]
+    assert run_story(story) == ["demo-default-web-00000000"]
 
 
 def test_a_primary_that_is_made_anew_keeps_its_old_address_reserved_until_the_secondaries_left_it():
@@ -319,7 +319,7 @@ def test_a_primary_that_is_made_anew_keeps_its_old_address_reserved_until_the_se
         await world.settle()
         return before, await world.address("one"), sorted(await world.held())
 
-    before, address, held = tell(story)
+    before, address, held = run_story(story)
     assert before == ("10.1.0.10", ["10.1.0.10", "10.1.0.11"])
     assert address == "10.1.0.11"
     assert held == ["10.1.0.11"]
@@ -338,7 +338,7 @@ def test_a_primary_that_is_made_anew_gets_the_only_address_although_secondaries_
         await world.settle(60)
         return await world.address(), await world.address("one")
 
-    assert tell(story) == ("10.1.0.10", "10.1.0.10")
+    assert run_story(story) == ("10.1.0.10", "10.1.0.10")
 
 
 @pytest.mark.parametrize("knows", [True, False])
@@ -357,7 +357,7 @@ def test_a_service_that_went_while_harvester_was_away_leaves_no_load_balancer(kn
         await world.settle(70)
         return await world.balancers()
 
-    assert tell(story) == {}
+    assert run_story(story) == {}
 
 
 def test_a_service_that_went_without_waiting_for_us_leaves_no_load_balancer():
@@ -368,7 +368,7 @@ def test_a_service_that_went_without_waiting_for_us_leaves_no_load_balancer():
         await world.settle()
         return await world.balancers()
 
-    assert tell(story) == {}
+    assert run_story(story) == {}
 
 
 def test_the_finalizer_comes_back_when_it_is_removed_from_a_living_service():
@@ -378,7 +378,7 @@ def test_the_finalizer_comes_back_when_it_is_removed_from_a_living_service():
         await world.settle()
         return protected(await world.service()), world.writes()
 
-    assert tell(story) == (True, {"guest PATCH services": 1})
+    assert run_story(story) == (True, {"guest PATCH services": 1})
 
 
 def test_a_service_takes_its_name_when_the_load_balancer_of_another_owner_goes():
@@ -397,7 +397,7 @@ def test_a_service_takes_its_name_when_the_load_balancer_of_another_owner_goes()
         await world.settle()
         return before, await world.address() is not None
 
-    assert tell(story) == (None, True)
+    assert run_story(story) == (None, True)
 
 
 def test_a_load_balancer_of_another_owner_is_neither_used_nor_deleted():
@@ -422,7 +422,7 @@ def test_a_load_balancer_of_another_owner_is_neither_used_nor_deleted():
         left = list(await world.balancers())
         return complaints, before, await world.is_gone(), left == [name]
 
-    complaints, before, gone, left = tell(story)
+    complaints, before, gone, left = run_story(story)
     assert len(complaints) == 1
     assert "cluster 'theirs'" in complaints[0]
     assert not before
@@ -438,7 +438,7 @@ def test_a_load_balancer_that_was_deleted_is_made_again_with_its_address():
         await world.settle()
         return await world.address(), (await world.balancer())["status"]["address"], await world.complaints()
 
-    assert tell(story) == ("10.1.0.10", "10.1.0.10", [])
+    assert run_story(story) == ("10.1.0.10", "10.1.0.10", [])
 
 
 async def last_word(world, name="web"):
@@ -491,7 +491,7 @@ def test_a_problem_that_is_over_is_not_the_last_word(trouble):
         await world.settle(100)
         return last, world.writes(), await world.address()
 
-    assert tell(story) == ("EnsuredLoadBalancer", {}, "10.1.0.10")
+    assert run_story(story) == ("EnsuredLoadBalancer", {}, "10.1.0.10")
 
 
 def test_a_pool_that_is_corrected_is_not_blamed_for_the_one_before():
@@ -505,7 +505,7 @@ def test_a_pool_that_is_corrected_is_not_blamed_for_the_one_before():
         await world.settle(60)
         return before, await world.complaints(), await world.address(), await last_word(world)
 
-    before, complaints, address, last = tell(story)
+    before, complaints, address, last = run_story(story)
     assert len(before) == 1
     assert complaints == before
     assert address == "10.1.0.10"
@@ -524,7 +524,7 @@ def test_a_wrong_pool_that_is_taken_back_leaves_the_choice_to_harvester():
         balancer = await world.balancer()
         return before, await world.complaints(), await world.address(), balancer["spec"]
 
-    before, complaints, address, spec = tell(story)
+    before, complaints, address, spec = run_story(story)
     assert len(before) == 1
     assert complaints == before
     assert address == "10.1.0.10"
@@ -545,7 +545,7 @@ def test_a_wish_that_comes_later_is_answered_once():
         await world.settle()
         return told, writes, again, world.writes()
 
-    told, writes, again, met = tell(story)
+    told, writes, again, met = run_story(story)
     assert len(told) == 1
     assert "10.1.0.99" in told[0][1]
     assert writes == {"guest POST events": 1}
@@ -560,7 +560,7 @@ def test_a_pool_in_mode_dhcp_is_told_to_be_without_effect():
         await world.settle(20)
         return await world.events(reason="AddressNotAsRequested"), ingress(await world.service())
 
-    told, addresses = tell(story)
+    told, addresses = run_story(story)
     assert len(told) == 1
     assert "special" in told[0][1]
     assert addresses == ["192.168.50.100"]
@@ -575,7 +575,7 @@ def test_what_the_pool_moved_is_brought_to_the_service():
         balancer = await world.balancer()
         return await world.address(), balancer["status"]["address"], await world.held()
 
-    assert tell(story) == ("10.1.0.50", "10.1.0.50", {})
+    assert run_story(story) == ("10.1.0.50", "10.1.0.50", {})
 
 
 def test_several_addresses_are_all_told_and_all_shared():
@@ -588,7 +588,7 @@ def test_several_addresses_are_all_told_and_all_shared():
         await world.settle()
         return await world.address(), ingress(await world.service()), await world.address("one")
 
-    assert tell(story) == ("10.1.0.10,fd00::10", ["10.1.0.10", "fd00::10"], "10.1.0.10,fd00::10")
+    assert run_story(story) == ("10.1.0.10,fd00::10", ["10.1.0.10", "fd00::10"], "10.1.0.10,fd00::10")
 
 
 def test_what_does_not_concern_addresses_is_left_alone():
@@ -601,7 +601,7 @@ def test_what_does_not_concern_addresses_is_left_alone():
         await world.settle()
         return before["spec"], world.writes()
 
-    spec, writes = tell(story)
+    spec, writes = run_story(story)
     assert spec["externalTrafficPolicy"] == "Local"
     assert spec["sessionAffinity"] == "ClientIP"
     assert writes == {}
@@ -620,7 +620,7 @@ def test_a_value_that_harvester_puts_its_own_in_place_of_is_not_sent_for_ever():
         await world.settle(100)
         return world.calls["host PUT loadbalancers"]
 
-    assert tell(story) <= 3
+    assert run_story(story) <= 3
 
 
 def test_an_annotation_without_effect_that_is_added_later_gets_an_event():
@@ -630,7 +630,7 @@ def test_an_annotation_without_effect_that_is_added_later_gets_an_event():
         await world.settle()
         return await world.events(reason="IgnoredAnnotations")
 
-    assert len(tell(story)) == 1
+    assert len(run_story(story)) == 1
 
 
 def test_an_observation_changes_nothing():
@@ -641,4 +641,4 @@ def test_an_observation_changes_nothing():
         first, second = index.observe(WEB), index.observe(WEB)
         return first.service.name, first == second, index.records
 
-    assert tell(story) == ("web", True, {})
+    assert run_story(story) == ("web", True, {})

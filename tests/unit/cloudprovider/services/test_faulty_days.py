@@ -10,7 +10,7 @@ from windrow.kubernetes.objects import annotations_of, name_of, new_object
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import EVENT, SERVICE
 
-from .rig import CLUSTER, FaultyTransport, ingress, protected, tell
+from .rig import CLUSTER, FaultyTransport, ingress, protected, run_story
 
 WEB = SERVICE.ref("web", "default")
 WRITES = (
@@ -54,7 +54,7 @@ def test_a_write_that_breaks_is_made_good(write, side):
         await check(world, ["two"])
         return await world.is_gone("web")
 
-    assert tell(story)
+    assert run_story(story)
 
 
 class Dead(Exception):
@@ -118,7 +118,7 @@ def test_a_kill_at_any_write_is_healed_by_the_next_process(nth, side):
         await check(world, ["two"])
         return await world.is_gone("web"), await world.is_gone("one")
 
-    assert tell(story) == (True, True)
+    assert run_story(story) == (True, True)
 
 
 def test_while_harvester_is_down_a_deleted_service_stays_and_says_so_once():
@@ -137,7 +137,7 @@ def test_while_harvester_is_down_a_deleted_service_stays_and_says_so_once():
         await world.settle(70)
         return stays, complaints, held, await world.is_gone(), await world.held()
 
-    stays, complaints, held, gone, afterwards = tell(story)
+    stays, complaints, held, gone, afterwards = run_story(story)
     assert stays
     assert len(complaints) == 1
     assert "failed to delete load balancer: Harvester cannot be reached" in complaints[0]
@@ -162,7 +162,7 @@ def test_the_finalizer_stays_as_long_as_the_load_balancer_does():
         await world.settle()
         return stays, complaints, await world.is_gone()
 
-    stays, complaints, gone = tell(story)
+    stays, complaints, gone = run_story(story)
     assert stays
     assert len(complaints) == 1
     assert "held by" in complaints[0]
@@ -187,7 +187,7 @@ def test_the_finalizer_stays_although_the_watch_has_not_told_of_the_load_balance
         await world.settle(10)
         return await world.is_gone(), await world.balancers()
 
-    assert tell(story) == (True, {})
+    assert run_story(story) == (True, {})
 
 
 def test_the_load_balancer_of_another_service_is_not_deleted_on_old_news_of_it():
@@ -209,7 +209,7 @@ def test_the_load_balancer_of_another_service_is_not_deleted_on_old_news_of_it()
         await world.settle(10)
         return await world.is_gone(), ref.name in await world.balancers()
 
-    assert tell(story) == (True, True)
+    assert run_story(story) == (True, True)
 
 
 def test_a_load_balancer_is_not_deleted_on_old_news_of_its_service():
@@ -232,7 +232,7 @@ def test_a_load_balancer_is_not_deleted_on_old_news_of_its_service():
         after = await world.balancer()
         return after["metadata"]["uid"] == before["metadata"]["uid"], "deletionTimestamp" in after["metadata"]
 
-    assert tell(story) == (True, False)
+    assert run_story(story) == (True, False)
 
 
 def test_a_service_that_is_deleted_before_its_address_came_leaks_nothing():
@@ -246,7 +246,7 @@ def test_a_service_that_is_deleted_before_its_address_came_leaks_nothing():
         await world.settle()
         return await world.is_gone(), await world.balancers(), await world.held()
 
-    assert tell(story) == (True, {}, {})
+    assert run_story(story) == (True, {}, {})
 
 
 def test_a_harvester_that_is_slow_to_list_is_waited_for_in_silence():
@@ -258,7 +258,7 @@ def test_a_harvester_that_is_slow_to_list_is_waited_for_in_silence():
         await world.settle(30)
         return await world.address(), await world.complaints()
 
-    assert tell(story) == ("10.1.0.10", [])
+    assert run_story(story) == ("10.1.0.10", [])
 
 
 def test_a_watch_that_says_nothing_for_long_makes_no_flood_of_conflicts():
@@ -279,7 +279,7 @@ def test_a_watch_that_says_nothing_for_long_makes_no_flood_of_conflicts():
         await world.settle(300)
         return conflicts, await world.address()
 
-    conflicts, address = tell(story)
+    conflicts, address = run_story(story)
     assert 5 <= conflicts <= 20
     assert address == "10.1.0.11"
 
@@ -297,7 +297,7 @@ def test_a_moment_without_harvester_is_no_news():
         await world.settle(10)
         return await world.complaints(), await world.address()
 
-    assert tell(story) == ([], "10.1.0.10")
+    assert run_story(story) == ([], "10.1.0.10")
 
 
 def test_a_server_that_says_no_for_ever_is_asked_less_and_less_and_told_of_once():
@@ -315,7 +315,7 @@ def test_a_server_that_says_no_for_ever_is_asked_less_and_less_and_told_of_once(
         await world.settle(3600)
         return world.calls, await world.complaints()
 
-    calls, complaints = tell(story)
+    calls, complaints = run_story(story)
     posts = calls["host POST loadbalancers"]
     assert 10 <= posts <= 20  # 5 s, 10 s, … 300 s
     assert len(complaints) == 1
@@ -334,7 +334,7 @@ def test_one_service_that_cannot_go_on_holds_up_no_other():
         await world.until(world.address, 5)
         return world.seconds - begun
 
-    assert tell(story) < 1
+    assert run_story(story) < 1
 
 
 def test_a_hundred_services_have_their_addresses_within_a_second():
@@ -355,7 +355,7 @@ def test_a_hundred_services_have_their_addresses_within_a_second():
         await world.settle(20)
         return took, {key: count for key, count in world.calls.items() if key.startswith("host")}
 
-    took, calls = tell(story)
+    took, calls = run_story(story)
     assert took < 1
     assert calls["host POST loadbalancers"] == 100
     assert sum(calls.values()) <= 200
@@ -373,7 +373,7 @@ def test_old_harvesters_that_mutate_and_refuse_less_work_as_well():
         await world.settle(30)
         return world.writes()
 
-    assert tell(story, version="v1.5.0") == {}
+    assert run_story(story, version="v1.5.0") == {}
 
 
 def test_the_watch_of_harvester_that_breaks_misses_nothing():
@@ -387,7 +387,7 @@ def test_the_watch_of_harvester_that_breaks_misses_nothing():
         await check(world, ["web"])
         return True
 
-    assert tell(story)
+    assert run_story(story)
 
 
 def test_a_throttling_harvester_is_obeyed():
@@ -404,7 +404,7 @@ def test_a_throttling_harvester_is_obeyed():
         await world.settle(30)
         return before, await world.address()
 
-    assert tell(story) == (None, "10.1.0.10")
+    assert run_story(story) == (None, "10.1.0.10")
 
 
 def test_the_cluster_is_called_the_same_on_both_sides():
@@ -415,7 +415,7 @@ def test_the_cluster_is_called_the_same_on_both_sides():
         await world.settle()
         return annotations_of(await world.balancer())
 
-    said = tell(story)
+    said = run_story(story)
     assert said[names.LB_CLUSTER] == CLUSTER
     assert said[names.MANAGEMENT_NETWORK] == "default/mgmt"
     assert said[names.FIXED_NETWORK] == ""
@@ -437,7 +437,7 @@ def test_a_leftover_that_cannot_be_deleted_makes_no_flood_of_events():
         found = [raw for raw in await world.guest.list(EVENT) if raw["involvedObject"]["name"] == "web"]
         return {raw["reason"]: raw.get("count") for raw in found}
 
-    counts = tell(story)
+    counts = run_story(story)
 
     assert counts["AddressNotAsRequested"] == 1
     assert 1 < counts["SyncLoadBalancerFailed"] < 12  # told again before it expires
@@ -459,7 +459,7 @@ def test_a_load_balancer_that_loses_its_status_for_a_moment_costs_no_service_its
         after = [await world.service(name) for name in ("web", "one")]
         return before, after, {key for key in world.writes() if key.startswith("guest")}
 
-    before, after, guest_writes = tell(story)
+    before, after, guest_writes = run_story(story)
 
     assert after == before
     assert guest_writes == set()
@@ -481,7 +481,7 @@ def test_a_service_loses_no_address_because_the_news_of_its_load_balancer_is_lat
             shown.append(await world.address())
         return set(shown), await world.complaints()
 
-    shown, complaints = tell(story)
+    shown, complaints = run_story(story)
 
     assert shown == {"10.1.0.10"}
     assert "nonsense" in complaints[-1]

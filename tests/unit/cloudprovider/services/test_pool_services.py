@@ -2,7 +2,7 @@
 
 import pytest
 
-from .rig import ingress, protected, tell
+from .rig import ingress, protected, run_story
 
 
 def test_a_service_gets_its_address_and_harvester_learns_that_it_is_in_use():
@@ -15,7 +15,7 @@ def test_a_service_gets_its_address_and_harvester_learns_that_it_is_in_use():
         await world.settle()
         return await world.service(), await world.balancer(), world.writes(), await world.events()
 
-    service, balancer, writes, events = tell(story)
+    service, balancer, writes, events = run_story(story)
 
     assert service["metadata"]["annotations"]["kube-vip.io/loadbalancerIPs"] == "10.1.0.10"
     assert ingress(service) == ["10.1.0.10"]
@@ -52,7 +52,7 @@ def test_a_watch_that_lags_behind_costs_no_call_more(side):
         await world.settle(20)
         return made, world.calls, await world.held()
 
-    made, removed, held = tell(story)
+    made, removed, held = run_story(story)
 
     assert made == {
         "host POST loadbalancers": 1,
@@ -79,7 +79,7 @@ def test_a_deleted_service_stays_until_its_load_balancer_is_gone():
         await world.settle()
         return await world.is_gone(), await world.balancers(), await world.held(), await world.events()
 
-    gone, balancers, held, events = tell(story)
+    gone, balancers, held, events = run_story(story)
 
     assert gone
     assert balancers == {}
@@ -100,4 +100,4 @@ def test_a_restart_with_everything_settled_writes_nothing():
         await world.settle(400)
         return world.writes()
 
-    assert tell(story) == {}
+    assert run_story(story) == {}

@@ -6,7 +6,7 @@ from windrow.cloudprovider import names
 from windrow.kubernetes.objects import annotations_of, labels_of
 from windrow.kubernetes.resources import SERVICE
 
-from .rig import ingress, protected, sharing, tell
+from .rig import ingress, protected, run_story, sharing
 
 
 async def three(world, primary="web"):
@@ -26,7 +26,7 @@ def test_three_services_share_one_address_of_the_pool(primary):
         services = [await world.service(name) for name in ("web", "one", "two")]
         return services, await world.held(), await world.events("one")
 
-    services, held, events = tell(story)
+    services, held, events = run_story(story)
 
     assert [ingress(one) for one in services] == [["10.1.0.10"]] * 3
     assert list(held) == ["10.1.0.10"]
@@ -45,7 +45,7 @@ def test_a_secondary_waits_for_a_primary_that_comes_later():
         await world.settle()
         return await world.address("one"), len(await world.complaints("one"))
 
-    assert tell(story) == ("10.1.0.10", 1)
+    assert run_story(story) == ("10.1.0.10", 1)
 
 
 def test_a_primary_in_another_namespace_is_fine():
@@ -57,7 +57,7 @@ def test_a_primary_in_another_namespace_is_fine():
         await world.settle()
         return await world.service("one")
 
-    service = tell(story)
+    service = run_story(story)
     assert ingress(service) == ["10.1.0.10"]
     assert sharing(service) == "front.web"
 
@@ -77,7 +77,7 @@ def test_a_primary_with_a_long_name_can_be_shared(deletes):
         await world.settle()
         return stays, await world.is_gone("w" * 60, "n" * 60), list(await world.held())
 
-    assert tell(story) == (True, True, [] if deletes else ["10.1.0.11"])
+    assert run_story(story) == (True, True, [] if deletes else ["10.1.0.11"])
 
 
 def test_the_same_number_on_another_protocol_is_no_collision():
@@ -89,7 +89,7 @@ def test_the_same_number_on_another_protocol_is_no_collision():
         await world.settle()
         return await world.address("one"), await world.complaints("one")
 
-    assert tell(story) == ("10.1.0.10", [])
+    assert run_story(story) == ("10.1.0.10", [])
 
 
 def test_of_two_secondaries_made_at_once_with_one_port_only_the_first_gets_it():
@@ -105,7 +105,7 @@ def test_of_two_secondaries_made_at_once_with_one_port_only_the_first_gets_it():
         await world.settle()
         return first, await world.address("two"), len(await world.complaints("two"))
 
-    assert tell(story) == (("10.1.0.10", None), "10.1.0.10", 1)
+    assert run_story(story) == (("10.1.0.10", None), "10.1.0.10", 1)
 
 
 def test_a_primary_with_secondaries_stays_until_they_have_left():
@@ -128,7 +128,7 @@ def test_a_primary_with_secondaries_stays_until_they_have_left():
             await world.held(),
         )
 
-    held, complaints, half, gone, address, afterwards = tell(story)
+    held, complaints, half, gone, address, afterwards = run_story(story)
 
     assert list(held) == ["10.1.0.10"]
     assert complaints[0].startswith(
@@ -152,7 +152,7 @@ def test_services_that_go_with_one_command_are_not_complained_about(order):
         told = [await world.complaints(name) for name in order]
         return told, [await world.is_gone(name) for name in order], await world.held(), world.lines
 
-    told, gone, held, lines = tell(story)
+    told, gone, held, lines = run_story(story)
     assert told == [[], [], []]
     assert gone == [True, True, True]
     assert held == {}
@@ -169,7 +169,7 @@ def test_a_secondary_that_is_made_just_before_its_primary_is_not_complained_abou
         await world.settle()
         return await world.address("one"), await world.complaints("one")
 
-    assert tell(story) == ("10.1.0.10", [])
+    assert run_story(story) == ("10.1.0.10", [])
 
 
 def test_the_mode_of_a_secondary_is_taken_away_with_a_word():
@@ -181,7 +181,7 @@ def test_the_mode_of_a_secondary_is_taken_away_with_a_word():
         await world.settle()
         return annotations_of(await world.service("one")), await world.events("one", "IgnoredAnnotations")
 
-    annotations, told = tell(story)
+    annotations, told = run_story(story)
     assert names.IPAM not in annotations
     assert len(told) == 1
 
@@ -194,7 +194,7 @@ def test_secondaries_follow_their_primary_to_another_address():
         await world.settle()
         return [await world.address(name) for name in ("web", "one", "two")], await world.held()
 
-    assert tell(story) == (["10.1.0.50"] * 3, {})
+    assert run_story(story) == (["10.1.0.50"] * 3, {})
 
 
 def test_a_secondary_with_a_fault_leaves_the_address_that_its_primary_left():
@@ -213,7 +213,7 @@ def test_a_secondary_with_a_fault_leaves_the_address_that_its_primary_left():
         await world.settle(60)
         return [await world.address(name) for name in ("web", "one", "next")], await world.complaints("one")
 
-    addresses, complaints = tell(story)
+    addresses, complaints = run_story(story)
     assert addresses == ["10.1.0.50", "10.1.0.50", "10.1.0.10"]
     assert len(complaints) == 1
     assert "port 81 (TCP)" in complaints[0]
@@ -231,7 +231,7 @@ def test_secondaries_leave_an_address_that_their_primary_lost_without_another():
         await world.settle(60)
         return [await world.address(name) for name in ("web", "one", "next")]
 
-    assert tell(story) == [None, None, "10.1.0.10"]
+    assert run_story(story) == [None, None, "10.1.0.10"]
 
 
 def test_a_label_that_a_stranger_wrote_holds_no_primary():
@@ -247,7 +247,7 @@ def test_a_label_that_a_stranger_wrote_holds_no_primary():
         await world.settle()
         return await world.is_gone("web"), await world.address("x", "evil")
 
-    assert tell(story) == (True, None)
+    assert run_story(story) == (True, None)
 
 
 def test_a_secondary_that_waits_for_its_primarys_only_address_gets_it_when_that_goes():
@@ -269,7 +269,7 @@ def test_a_secondary_that_waits_for_its_primarys_only_address_gets_it_when_that_
             sharing(await world.service("one")),
         )
 
-    assert tell(story) == ("10.1.0.10", True, "10.1.0.10", None)
+    assert run_story(story) == ("10.1.0.10", True, "10.1.0.10", None)
 
 
 def test_a_secondary_whose_own_load_balancer_was_never_seen_leaves_none():
@@ -291,7 +291,7 @@ def test_a_secondary_whose_own_load_balancer_was_never_seen_leaves_none():
         await world.settle(60)
         return made, await world.is_gone("one"), list(await world.held())
 
-    assert tell(story) == (2, True, ["10.1.0.10"])
+    assert run_story(story) == (2, True, ["10.1.0.10"])
 
 
 def test_secondaries_follow_a_primary_of_dhcp():
@@ -302,7 +302,7 @@ def test_secondaries_follow_a_primary_of_dhcp():
         await world.settle(10)
         return await world.address("web"), await world.address("one"), ingress(await world.service("one"))
 
-    assert tell(story) == ("0.0.0.0", "192.168.50.100", ["192.168.50.100"])
+    assert run_story(story) == ("0.0.0.0", "192.168.50.100", ["192.168.50.100"])
 
 
 def test_a_service_that_becomes_a_secondary_gives_its_own_address_back_afterwards():
@@ -318,7 +318,7 @@ def test_a_service_that_becomes_a_secondary_gives_its_own_address_back_afterward
         await world.settle()
         return before, await world.held(), await world.service("one")
 
-    before, held, service = tell(story)
+    before, held, service = run_story(story)
     assert list(before) == ["10.1.0.10", "10.1.0.11"]
     assert list(held) == ["10.1.0.10"]
     assert ingress(service) == ["10.1.0.10"]
@@ -339,7 +339,7 @@ def test_a_secondary_that_goes_its_own_way_keeps_the_shared_address_until_it_has
         await world.settle(40)
         return meanwhile, await world.address("one"), labels_of(await world.service("one"))
 
-    assert tell(story) == (("10.1.0.10", "default.web"), "10.1.0.11", {})
+    assert run_story(story) == (("10.1.0.10", "default.web"), "10.1.0.11", {})
 
 
 def test_a_service_whose_address_others_share_cannot_become_a_secondary():
@@ -351,7 +351,7 @@ def test_a_service_whose_address_others_share_cannot_become_a_secondary():
         await world.settle()
         return await world.complaints("web"), await world.address("web"), await world.address("one")
 
-    complaints, *addresses = tell(story)
+    complaints, *addresses = run_story(story)
     assert len(complaints) == 1
     assert "[default/one default/two]" in complaints[0]
     assert addresses == ["10.1.0.10", "10.1.0.10"]
@@ -365,7 +365,7 @@ def test_a_deleted_secondary_releases_at_once_and_touches_no_load_balancer():
         await world.settle(1)
         return await world.is_gone("one"), world.writes()
 
-    gone, writes = tell(story)
+    gone, writes = run_story(story)
     assert gone
     assert writes == {"guest PATCH services": 1, "guest POST events": 1}
 
@@ -385,7 +385,7 @@ def test_a_secondary_takes_the_network_of_its_primary_and_may_not_name_another()
             await world.complaints("two"),
         )
 
-    annotations, address, complaints = tell(story)
+    annotations, address, complaints = run_story(story)
     assert annotations[names.NETWORK] == "default/vlan1"
     assert names.VIP_INTERFACE not in annotations
     assert address is None
@@ -404,7 +404,7 @@ def test_a_primary_that_stops_to_be_a_load_balancer_stays_one_until_its_secondar
         await world.settle()
         return list(held), await world.held(), protected(await world.service("web"))
 
-    assert tell(story) == (["10.1.0.10"], {}, False)
+    assert run_story(story) == (["10.1.0.10"], {}, False)
 
 
 def test_secondaries_keep_a_dhcp_address_while_kube_vip_starts_anew():
@@ -422,7 +422,7 @@ def test_secondaries_keep_a_dhcp_address_while_kube_vip_starts_anew():
         await world.settle(60)
         return before, await world.address("one"), ingress(await world.service("one"))
 
-    before, after, shown = tell(story)
+    before, after, shown = run_story(story)
 
     assert before not in (None, names.DHCP_PLACEHOLDER)
     assert (after, shown) == (before, [before])

@@ -1,4 +1,4 @@
-"""Stories of load balancers, told by what changes in the two APIs and by what users are told.
+"""Stories of load balancers, written from what changes in the two APIs and from the events.
 
 Each line is one change that was committed: of a Service, of a node, of a LoadBalancer or a pool at Harvester, or an
 event. Hashes in names and times are left out, so that a text changes only when the story does. `== ` begins what
@@ -28,7 +28,7 @@ from windrow.kubernetes.objects import (
     nested,
 )
 
-from .service_rig import CLEANUP, Room
+from .service_rig import CLEANUP, ServiceRig
 
 ZONE = "topology.kubernetes.io/zone"
 # Calls that say nothing about load balancers: the lead, and watches that are begun anew every few minutes.
@@ -36,47 +36,47 @@ _QUIET = re.compile(r" leases$| WATCH ")
 
 
 class Narrator:
-    """Hears a room from its making on. `lines` is the story."""
+    """Follows both APIs of a rig from its start. `lines` is the story."""
 
-    def __init__(self, room: Room, lines: list[str] | None = None) -> None:
+    def __init__(self, rig: ServiceRig, lines: list[str] | None = None) -> None:
         self.lines = [] if lines is None else lines
-        self._room = room
+        self._rig = rig
         self._counted: Counter[str] = Counter()
-        tell: dict[str, Callable[[Raw | None, Raw | None], Iterator[str]]] = {
+        describe: dict[str, Callable[[Raw | None, Raw | None], Iterator[str]]] = {
             "Service": _service,
             "Event": _event,
             "Node": _node,
             "LoadBalancer": _balancer,
             "IPPool": _pool,
         }
-        self._tell = tell
-        self._tasks = [room.tasks.create_task(self._follow(api)) for api in (room.api, room.host.api)]
+        self._describe = describe
+        self._tasks = [rig.tasks.create_task(self._follow(api)) for api in (rig.api, rig.host.api)]
 
     async def _follow(self, api: ApiServer) -> None:
         feed = api.store.changes("", api.store.rev)
         try:
             async for change in feed:
-                self._hear(change)
+                self._record(change)
         finally:
             feed.close()
 
-    def _hear(self, change: Change) -> None:
+    def _record(self, change: Change) -> None:
         before = change.before.raw if change.before else None
         after = change.after.raw if change.after else None
         kind = str((after or before or {}).get("kind"))
         if kind == "Node" and not nested(after or before, "spec", "providerID"):
             return  # a host, or not initialised yet
-        if kind in self._tell:
-            self.lines += [_plain(line) for line in self._tell[kind](before, after)]
+        if kind in self._describe:
+            self.lines += [_plain(line) for line in self._describe[kind](before, after)]
 
     async def say(self, action: str) -> None:
-        """What a user does now; told after everything that was under way at this instant."""
+        """What a user does now; written after everything that was under way at this instant."""
         await asyncio.sleep(0)
         self.lines.append(f"== {action}")
 
     def count(self, what: str = "calls") -> Counter[str]:
-        """The calls since the last count, told and returned."""
-        now = Counter({key: value for key, value in self._room.calls.items() if not _QUIET.search(key)})
+        """The calls since the last count, written and returned."""
+        now = Counter({key: value for key, value in self._rig.calls.items() if not _QUIET.search(key)})
         since = now - self._counted
         self._counted = now
         sides = []
@@ -93,7 +93,7 @@ class Narrator:
     def forget_calls(self) -> None:
         """The calls until now are no part of the story."""
         self._counted = Counter(
-            {key: value for key, value in self._room.calls.items() if not _QUIET.search(key)}
+            {key: value for key, value in self._rig.calls.items() if not _QUIET.search(key)}
         )
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ def _service(before: Raw | None, after: Raw | None) -> Iterator[str]:
         yield f"{head} is gone"
         return
     if before is None:
-        return  # the user's action, told already
+        return  # the user's action, written already
     changes = [*_texts(before, after)]
     if is_deleting(after) and not is_deleting(before):
         changes.append("is being deleted")
