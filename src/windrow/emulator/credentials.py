@@ -53,29 +53,10 @@ class Credentials:
         )
         return TlsIdentity(chain + self.server_ca.certificate, key, self.client_ca.certificate)
 
-    def new_certificate(
-        self, user: str, groups: tuple[str, ...] = (), lifetime: timedelta = timedelta(days=365)
-    ) -> tuple[str, str]:
-        """A client certificate and its key for `user`."""
-        return pki.issue_certificate(
-            self.client_ca.certificate,
-            self.client_ca.key,
-            common_name=user,
-            organizations=groups,
-            client=True,
-            now=self._clock.now(),
-            lifetime=lifetime,
-        )
-
-    def new_token(
-        self,
-        user: str = ADMIN[0],
-        groups: tuple[str, ...] = ADMIN[1],
-        expires: datetime | None = None,
-    ) -> str:
-        """A bearer token for `user`, valid until `expires`."""
-        token = f"kubeconfig-{user.rpartition(':')[2]}:{secrets.token_urlsafe(32)}"
-        self._tokens()[token] = (user, groups, expires)
+    def new_token(self, expires: datetime | None = None) -> str:
+        """A bearer token of the administrator, valid until `expires`, as Rancher issues."""
+        token = f"kubeconfig-admin:{secrets.token_urlsafe(32)}"
+        self._tokens()[token] = (*ADMIN, expires)
         return token
 
     def revoke(self, token: str) -> None:
@@ -84,7 +65,16 @@ class Credentials:
 
     def admin_kubeconfig(self, server: str, proxy_url: str = "") -> str:
         """A kubeconfig for the administrator, with a client certificate."""
-        certificate, key = self.new_certificate(*ADMIN)
+        user, groups = ADMIN
+        certificate, key = pki.issue_certificate(
+            self.client_ca.certificate,
+            self.client_ca.key,
+            common_name=user,
+            organizations=groups,
+            client=True,
+            now=self._clock.now(),
+            lifetime=timedelta(days=365),
+        )
         access = ClientConfig(
             server, self.server_ca.certificate, certificate=certificate, key=key, proxy_url=proxy_url
         )

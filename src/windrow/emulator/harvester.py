@@ -1,6 +1,6 @@
 """Harvester: a simulated Harvester cluster in one process: API, control plane, hosts, network.
 
-    harvester = Harvester(clock, chance, machine_factory=...)
+    harvester = Harvester(clock, rng, machine_factory=...)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(harvester.run())
         await harvester.ready.wait()
@@ -29,7 +29,7 @@ from windrow.emulator.credentials import Credentials
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.faults import FaultInjector, Faults
 from windrow.emulator.host.hypervisor import Hypervisor, MachineFactory
-from windrow.emulator.host.images import ImageController
+from windrow.emulator.host.images import IMPORT_OUTCOME, ImageController
 from windrow.emulator.host.keypairs import KeyPairController
 from windrow.emulator.host.networks import Vlans
 from windrow.emulator.host.nodes import HostController, HostSpec, default_hosts, render_node
@@ -49,7 +49,7 @@ from windrow.emulator.kit.listers import (
 )
 from windrow.emulator.kit.network import Network
 from windrow.emulator.kit.step_timers import StepTimers
-from windrow.emulator.kit.vm_readings import claims_of, phase_of
+from windrow.emulator.kit.vm_readings import FINAL, claims_of, phase_of
 from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
 from windrow.emulator.preload import Image, KeyPair, LanAllocator, VmNetwork, render_preload
 from windrow.emulator.system import render_storage_class, system_objects
@@ -58,8 +58,8 @@ from windrow.emulator.vms.instances.controller import InstanceController
 from windrow.emulator.vms.instances.migrations import MigrationController
 from windrow.emulator.vms.subresources import VmSubresources
 from windrow.emulator.vms.virtual_machines import VM_FINALIZERS, VmController
-from windrow.kubernetes.objects import Raw, namespace_of, nested, uid_of
-from windrow.kubernetes.resources import NODE, STORAGE_CLASS, ApiResource
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, namespace_of, nested, uid_of
+from windrow.kubernetes.resources import NODE, STORAGE_CLASS, ApiResource, ObjectRef, ref_of
 
 VERSION = "v1.8.2"
 VIP = "192.168.100.10"
@@ -111,7 +111,11 @@ class Harvester:
             vms_by_mac=self._informers["vms"].add_index(macs_of_vm),
             vmis_by_claim=self._informers["instances"].add_index(claims_of_vmi),
         )
-        self.vlans = Vlans(self._informers["networks"], self._is_mac_in_use, self._is_pool_address)
+        self.vlans = Vlans(
+            self._informers["networks"],
+            self._is_mac_in_use,
+            lambda address: self.load_balancers.is_in_pool(address),  # DHCP does not lease these
+        )
         self.hypervisor = Hypervisor(machine_factory, self.clock, rng, self.network, self.vlans, self.faults)
         self.hosts = HostController(self._client, self.clock, self.delays)
         self.load_balancers = LoadBalancerControllers(
@@ -170,17 +174,11 @@ class Harvester:
         for kind, raw in wanted:
             await self._client.ensure(kind, raw)
         for kind, raw in wanted:
-            if (
-                kind == kinds.IMAGE
-                and raw["metadata"]["annotations"].get("emulator.windrow.io/import") == "done"
-            ):
-                await self._wait_until(
-                    "images", key_of(raw), lambda found: nested(found, "status", "progress") == 100
-                )
+            ref = ref_of(kind, raw)
+            if kind == kinds.IMAGE and annotations_of(raw).get(IMPORT_OUTCOME) == "done":
+                await self._wait_until(ref, lambda found: nested(found, "status", "progress") == 100)
             if kind == kinds.KEY_PAIR:
-                await self._wait_until(
-                    "key_pairs", key_of(raw), lambda found: bool(nested(found, "status", "conditions"))
-                )
+                await self._wait_until(ref, lambda found: bool(nested(found, "status", "conditions")))
 
     def admin_kubeconfig(self, server: str = "", proxy_url: str = "") -> str:
         """The administrator's kubeconfig; `server` is the VIP by default."""
@@ -235,9 +233,7 @@ class Harvester:
         for host in self._host_specs:
             await self._client.ensure(NODE, render_node(host, self.clock.now()))
 
-    async def _wait_until(self, name: str, key: Key, holds: Callable[[Raw], bool]) -> None:
-        kind = {"images": kinds.IMAGE, "key_pairs": kinds.KEY_PAIR}[name]
-        ref = kind.ref(key[1], key[0])
+    async def _wait_until(self, ref: ObjectRef, holds: Callable[[Raw], bool]) -> None:
         while not holds(await self._client.get(ref)):
             await self.clock.sleep(0.05)
 
@@ -245,18 +241,16 @@ class Harvester:
         """Whether a VM has the MAC address; leases of others may be released."""
         return ("", mac) in self.listers.vms_by_mac or self.hypervisor.has_guest_mac(mac)
 
-    def _is_pool_address(self, address: str) -> bool:
-        """Whether an IPPool contains the address, which DHCP then does not lease."""
-        return self.load_balancers.is_in_pool(address)
-
     async def _may_read(self, caller: UserInfo, kind: ApiResource, key: Key) -> bool:
-        target = RequestInfo.of(kind, key[0], key[1])
-        return await self.api.allows(caller, "get", target)
+        return await self.api.allows(caller, "get", RequestInfo.of(kind, *key))
 
     def _make_controllers(self) -> dict[str, Controller]:
         client, clock, delays = self._client, self.clock, self.delays
         recorder = EventRecorder(client, clock.base, self._rng)
-        room = self.load_balancers
+        balancers = self.load_balancers
+        finalizers = [
+            one for one in VM_FINALIZERS if balancers.deletes_with_guest_cluster or one != names.LB_FINALIZER
+        ]
         machines = VmController(
             client,
             self.listers,
@@ -264,10 +258,8 @@ class Harvester:
             delays,
             self._rng,
             recorder,
-            room.on_vm_removed,
-            tuple(
-                one for one in VM_FINALIZERS if room.deletes_with_guest_cluster or one != names.LB_FINALIZER
-            ),
+            balancers.on_vm_removed,
+            tuple(finalizers),
         )
         control = InstanceContext(
             client,
@@ -281,12 +273,11 @@ class Harvester:
             StepTimers(clock),
         )
         instances = self._instances = InstanceController(control)
+        claims = ClaimController(client, self.listers, clock, delays, self.hypervisor.delete_disk)
         reconciles: dict[str, Reconcile] = {
             "vms": machines.reconcile,
             "instances": instances.reconcile,
-            "claims": ClaimController(
-                client, self.listers, clock, delays, self.hypervisor.delete_disk
-            ).reconcile,
+            "claims": claims.reconcile,
             "images": ImageController(client, clock, delays).reconcile,
             "nodes": self.hosts.reconcile,
             "key_pairs": KeyPairController(client, clock.base).reconcile,
@@ -315,7 +306,7 @@ class Harvester:
                 migrations.add(key)
             for claim in claims_of(vmi.get("spec") or {}):
                 claims.add((namespace_of(vmi), claim))
-            if phase_of(vmi) in ("Succeeded", "Failed") or nested(vmi, "metadata", "deletionTimestamp"):
+            if phase_of(vmi) in FINAL or is_deleting(vmi):
                 waiting_instances(vmi)  # its host has free resources again
 
         def waiting_instances(_: Any) -> None:
@@ -350,6 +341,3 @@ class Harvester:
         self._informers["quotas"].add_event_handler(image_changed)
         self._informers["networks"].add_event_handler(waiting_instances)
         self.hosts.on_change = host_changed
-
-
-__all__ = ["VERSION", "VIP", "Harvester"]

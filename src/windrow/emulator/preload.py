@@ -37,7 +37,7 @@ class Image:
     import_outcome: Literal["done", "", "fails", "stuck"] = "done"
 
     def render(self) -> Raw:
-        namespace, _, short = self.name.rpartition("/")
+        namespace, short = _split(self.name)
         url = self.url or f"https://cloud-images.example/{short}.qcow2"
         annotations = {images.HAS_AGENT: "true" if self.has_agent else "false"}
         if self.missing_modules:
@@ -47,7 +47,7 @@ class Image:
         return new_object(
             kinds.IMAGE,
             short,
-            namespace or "default",
+            namespace,
             labels={names.IMAGE_TYPE: "iso" if url.lower().endswith(".iso") else "raw_qcow2"},
             annotations=annotations,
             spec={"displayName": self.display_name or short, "sourceType": "download", "url": url},
@@ -88,16 +88,10 @@ class LanAllocator:
         return self.given[key]
 
 
-def as_image(one: Image | str) -> Image:
-    return Image(one) if isinstance(one, str) else one
-
-
-def as_network(one: VmNetwork | str) -> VmNetwork:
-    return VmNetwork(one) if isinstance(one, str) else one
-
-
-def as_key_pair(one: KeyPair | str) -> KeyPair:
-    return KeyPair(one) if isinstance(one, str) else one
+def _split(name: str) -> tuple[str, str]:
+    """Namespace and name of `namespace/name`; the namespace is `default` where there is none."""
+    namespace, _, short = name.rpartition("/")
+    return namespace or "default", short
 
 
 def render_preload(
@@ -109,18 +103,18 @@ def render_preload(
     lans: LanAllocator,
 ) -> list[tuple[ApiResource, Raw]]:
     """The objects to create, in order, with their namespaces."""
-    made: list[tuple[ApiResource, Raw]] = [(kinds.IMAGE, as_image(one).render()) for one in images]
-    for network in map(as_network, networks):
-        namespace, _, short = network.name.rpartition("/")
+    made: list[tuple[ApiResource, Raw]] = []
+    for image in images:
+        made.append((kinds.IMAGE, (Image(image) if isinstance(image, str) else image).render()))
+    for one in networks:
+        network = VmNetwork(one) if isinstance(one, str) else one
         lan = Lan(lans.cidr(network), network.gateway)
-        raw = render_network(namespace or "default", short, network.vlan, lan, network.cluster_network)
+        raw = render_network(*_split(network.name), network.vlan, lan, network.cluster_network)
         made.append((kinds.NAD, raw))
-    for pair in map(as_key_pair, key_pairs):
-        namespace, _, short = pair.name.rpartition("/")
-        raw = new_object(kinds.KEY_PAIR, short, namespace or "default", spec={"publicKey": pair.public_key})
+    for key in key_pairs:
+        pair = KeyPair(key) if isinstance(key, str) else key
+        namespace, short = _split(pair.name)
+        raw = new_object(kinds.KEY_PAIR, short, namespace, spec={"publicKey": pair.public_key})
         made.append((kinds.KEY_PAIR, raw))
     spaces = {*namespaces, *(raw["metadata"]["namespace"] for _, raw in made)}
     return [*((NAMESPACE, new_object(NAMESPACE, name)) for name in sorted(spaces)), *made]
-
-
-__all__ = ["Image", "KeyPair", "LanAllocator", "VmNetwork", "render_preload"]

@@ -1,7 +1,7 @@
 """The interface between simulated hypervisor and simulated machine.
 
 The Harvester side (`emulator.vms`) powers a machine on with `Hardware` and `HostInterface`; the machine side
-(`emulator.guests.machine`) acts on its cloud-init and reports through the host interface. Neither imports the other.
+(`emulator.guest_os.machine`) acts on its cloud-init and reports through the host interface. Neither imports the other.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class InvalidPublicKey(ValueError):
 
 
 def fingerprint(text: str) -> str:
-    """The MD5 fingerprint, colon-separated. Raises NotPublicKey."""
+    """The MD5 fingerprint, colon-separated. Raises InvalidPublicKey."""
     parts = text.split()
     try:
         blob = b64decode(parts[1], validate=True)

@@ -32,7 +32,7 @@ def mime(*parts: tuple[str, str], merge: str = "") -> str:
 
 def test_empty_user_data_has_no_effect():
     assert read_user_data("").config == {}
-    assert read_user_data("").warnings == ()
+    assert read_user_data("").warnings == []
 
 
 def test_a_cloud_config_is_a_mapping():
@@ -46,7 +46,7 @@ def test_gzip_is_unpacked_wherever_it_comes():
 
 
 def test_a_script_is_kept_for_the_end_of_the_boot():
-    assert read_user_data("#!/bin/sh\necho hi\n").scripts == ("#!/bin/sh\necho hi\n",)
+    assert read_user_data("#!/bin/sh\necho hi\n").scripts == ["#!/bin/sh\necho hi\n"]
 
 
 def test_a_multi_part_message_holds_both():

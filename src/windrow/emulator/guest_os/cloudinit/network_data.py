@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from windrow.core.text import collapse_whitespace
 from windrow.core.yaml import NotYaml, load
 from windrow.emulator.guest_os.cloudinit.coercion import as_list, as_mapping, mappings_in
 
@@ -39,22 +38,22 @@ def read_network_data(data: str | bytes) -> NetworkConfig:
     try:
         found = load(text)
     except NotYaml as error:
-        return NetworkConfig(
-            None, (f"network data is not YAML ({collapse_whitespace(error)}); using DHCP on the first NIC",)
-        )
+        return _fallback(f"is not YAML ({' '.join(str(error).split())})")
     if isinstance(found, dict) and isinstance(found.get("network"), dict):
         found = found["network"]
     if not isinstance(found, dict):
-        return NetworkConfig(None, ("network data is not a mapping; using DHCP on the first NIC",))
+        return _fallback("is not a mapping")
     match found.get("version"):
         case 1:
             return _network_v1(found)
         case 2:
             return _network_v2(found)
         case other:
-            return NetworkConfig(
-                None, (f"network data has version {other!r}, not 1 or 2; using DHCP on the first NIC",)
-            )
+            return _fallback(f"has version {other!r}, not 1 or 2")
+
+
+def _fallback(why: str) -> NetworkConfig:
+    return NetworkConfig(None, (f"network data {why}; using DHCP on the first NIC",))
 
 
 def _network_v1(found: Mapping[str, Any]) -> NetworkConfig:
@@ -70,11 +69,8 @@ def _network_v1(found: Mapping[str, Any]) -> NetworkConfig:
             interfaces.append(_interface_v1(entry))
         else:
             warnings.append(f"network data of type {kind!r} is not simulated; it has no effect")
-    made = tuple(
-        InterfaceConfig(one.name, one.mac, one.dhcp, one.addresses, one.gateway, (*one.nameservers, *servers))
-        for one in interfaces
-    )
-    return NetworkConfig(made, tuple(warnings))
+    made = (replace(one, nameservers=(*one.nameservers, *servers)) for one in interfaces)
+    return NetworkConfig(tuple(made), tuple(warnings))
 
 
 def _interface_v1(entry: Mapping[str, Any]) -> InterfaceConfig:

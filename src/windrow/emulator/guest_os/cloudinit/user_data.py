@@ -21,48 +21,32 @@ from windrow.core.yaml import NotYaml, load
 from windrow.emulator.guest_os.cloudinit.coercion import as_list
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UserData:
-    """The parts that cloud-init acts on, and its warnings about the others."""
+    """The parts that cloud-init acts on, in order, and its warnings about the others."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
-    scripts: tuple[str, ...] = ()
-    boothooks: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-class _PartCollector:
-    """Gathers the parts of user data in order."""
-
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self.variables = variables
-        self.config: dict[str, Any] = {}
-        self.scripts: list[str] = []
-        self.boothooks: list[str] = []
-        self.warnings: list[str] = []
-
-    def done(self) -> UserData:
-        return UserData(self.config, tuple(self.scripts), tuple(self.boothooks), tuple(self.warnings))
+    scripts: list[str] = field(default_factory=list)
+    boothooks: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def read_user_data(data: str | bytes, variables: Mapping[str, str] | None = None) -> UserData:
     """What cloud-init makes of `data`. Never raises: what cannot be read becomes a warning.
 
-    `facts` are the instance variables that a `## template: jinja` document may use, such as `v1.local_hostname`.
+    `variables` are the instance variables that a `## template: jinja` document may use, such as `v1.local_hostname`.
     """
-    collector = _PartCollector(variables or {})
-    raw = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
-    raw = _unzipped(raw)
-    if not raw.strip():
-        return collector.done()
+    found = UserData()
+    raw = _unzipped(data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data)
     if _is_mime(raw):
         for number, part in enumerate(_leaves(message_from_bytes(raw)), start=1):
             payload = part.get_payload(decode=True)
             body = _unzipped(payload if isinstance(payload, bytes) else b"")
-            _add_part(collector, body, part.get_content_type(), f"part-{number:03d}", _merge_header(part))
-    else:
-        _add_part(collector, raw, "", "part-001", "")
-    return collector.done()
+            merge = str(part.get("Merge-Type") or part.get("X-Merge-Type") or "")
+            _add_part(found, body, variables or {}, f"part-{number:03d}", part.get_content_type(), merge)
+    elif raw.strip():
+        _add_part(found, raw, variables or {}, "part-001")
+    return found
 
 
 def _unzipped(raw: bytes) -> bytes:
@@ -91,10 +75,6 @@ def _leaves(message: Message) -> Iterator[Message]:
             yield from _leaves(part)
 
 
-def _merge_header(part: Message) -> str:
-    return str(part.get("Merge-Type") or part.get("X-Merge-Type") or "")
-
-
 _PREFIXES: tuple[tuple[str, str], ...] = (
     ("#cloud-config-archive", "text/cloud-config-archive"),
     ("#cloud-config", "text/cloud-config"),
@@ -113,26 +93,28 @@ def _type_of(text: str) -> str:
     return ""
 
 
-def _add_part(collector: _PartCollector, raw: bytes, declared: str, part: str, merge: str) -> None:
+def _add_part(
+    found: UserData, raw: bytes, variables: Mapping[str, str], part: str, declared: str = "", merge: str = ""
+) -> None:
     text = raw.decode("utf-8", "replace")
     kind = _type_of(text) or declared
     if kind == "text/jinja2":
         rest = text.split("\n", 1)[1] if "\n" in text else ""
-        text = _rendered(collector, rest, part)
+        text = _rendered(found, rest, variables, part)
         kind = _type_of(text)
     match kind:
         case "text/cloud-config":
-            _add_config(collector, text, part, merge)
+            _add_config(found, text, part, merge)
         case "text/x-shellscript":
-            collector.scripts.append(text)
+            found.scripts.append(text)
         case "text/cloud-boothook":
-            collector.boothooks.append(text.split("\n", 1)[1] if "\n" in text else "")
+            found.boothooks.append(text.split("\n", 1)[1] if "\n" in text else "")
         case "text/x-include-url" | "text/cloud-config-archive":
-            collector.warnings.append(f"{kind} in {part} is not simulated; it has no effect")
+            found.warnings.append(f"{kind} in {part} is not simulated; it has no effect")
         case _:
             shown = text[:24].splitlines()[0] if text.strip() else ""
             name = declared or "text/x-not-multipart"
-            collector.warnings.append(
+            found.warnings.append(
                 f"Unhandled non-multipart ({name}) userdata: '{shown}...'; "
                 "the first line has to be #cloud-config, a #! line or a MIME header"
             )
@@ -141,44 +123,44 @@ def _add_part(collector: _PartCollector, raw: bytes, declared: str, part: str, m
 _VARIABLE = re.compile(r"\{\{\s*([A-Za-z0-9_.]+)\s*\}\}")
 
 
-def _rendered(collector: _PartCollector, text: str, part: str) -> str:
+def _rendered(data: UserData, text: str, variables: Mapping[str, str], part: str) -> str:
     def value(found: re.Match[str]) -> str:
         name = found.group(1)
-        known = collector.variables.get(name)
+        known = variables.get(name)
         if known is None:
-            collector.warnings.append(
+            data.warnings.append(
                 f"Could not render jinja template variables in {part}: '{name}' is not known"
             )
             return f"CI_MISSING_JINJA_VAR/{name.rsplit('.', 1)[-1]}"
         return known
 
     if "{%" in text:
-        collector.warnings.append(f"jinja statements in {part} are not simulated; they stay as they are")
+        data.warnings.append(f"jinja statements in {part} are not simulated; they stay as they are")
     return _VARIABLE.sub(value, text)
 
 
-def _add_config(collector: _PartCollector, text: str, part: str, merge: str) -> None:
+def _add_config(data: UserData, text: str, part: str, merge: str) -> None:
     try:
         found = load(text)
     except NotYaml as error:
         where = collapse_whitespace(error)
-        collector.warnings.append(
+        data.warnings.append(
             f"Failed loading yaml blob. Invalid format in {part}: {where}; nothing of this part is applied"
         )
         return
     if found is None:
         return
     if not isinstance(found, dict):
-        collector.warnings.append(
+        data.warnings.append(
             f"Failed loading yaml blob in {part}. Yaml load allows (<class 'dict'>,) root types, "
             f"but got {type(found).__name__} instead; nothing of this part is applied"
         )
         return
-    if not collector.config:
-        collector.config = dict(found)
+    if not data.config:
+        data.config = dict(found)
         return
     how = found.get("merge_how") or found.get("merge_type") or merge
-    collector.config = merge_configs(collector.config, found, how)
+    data.config = merge_configs(data.config, found, how)
 
 
 def merge_configs(base: Mapping[str, Any], more: Mapping[str, Any], how: Any = "") -> dict[str, Any]:
