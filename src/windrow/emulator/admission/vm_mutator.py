@@ -5,7 +5,6 @@ Each function changes the object in place and may be repeated: a second round ch
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -166,13 +165,10 @@ def new_mac(rng: Rng) -> str:
     return ":".join(f"{byte:02x}" for byte in (first, *(rng.below(256) for _ in range(5))))
 
 
-_KUBEVIRT: tuple[tuple[str, Callable[[Rng], str]], ...] = (("uuid", Rng.uid), ("serial", Rng.uid))
-
-
 def _kubevirt(vm: Raw, spec: Raw, domain: Raw, rng: Rng) -> None:
     firmware = domain.setdefault("firmware", {})
-    for key, make in _KUBEVIRT:
-        firmware.setdefault(key, make(rng))
+    for key in ("uuid", "serial"):
+        firmware.setdefault(key, rng.uid())
     domain.setdefault("machine", {}).setdefault("type", "q35")
     spec.setdefault("architecture", "amd64")
     annotations = vm["metadata"].setdefault("annotations", {})

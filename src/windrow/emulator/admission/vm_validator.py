@@ -35,6 +35,11 @@ def _spec(vm: Raw) -> Raw:
     return found
 
 
+def _devices(vm: Raw, kind: str) -> list[Raw]:
+    found: list[Raw] = nested(_spec(vm), "domain", "devices", kind, default=[])
+    return found
+
+
 def _templates(vm: Raw | None) -> list[Raw]:
     """The claim templates; [] for an invalid annotation, which another rule denies."""
     try:
@@ -68,7 +73,7 @@ def _run_strategy(vm: Raw, old: Raw | None, listers: Listers) -> None:
 
 def _disks_have_volumes(vm: Raw, old: Raw | None, listers: Listers) -> None:
     volumes = {volume.get("name") for volume in _spec(vm).get("volumes") or ()}
-    for place, disk in enumerate(nested(_spec(vm), "domain", "devices", "disks", default=[])):
+    for place, disk in enumerate(_devices(vm, "disks")):
         # An empty CD-ROM drive is legal since hot-plug became declarative.
         if disk.get("name") not in volumes and "cdrom" not in disk:
             field = f"spec.template.spec.domain.devices.disks[{place}].name"
@@ -77,7 +82,7 @@ def _disks_have_volumes(vm: Raw, old: Raw | None, listers: Listers) -> None:
 
 def _interfaces_have_networks(vm: Raw, old: Raw | None, listers: Listers) -> None:
     networks = {network.get("name") for network in _spec(vm).get("networks") or ()}
-    for place, one in enumerate(nested(_spec(vm), "domain", "devices", "interfaces", default=[])):
+    for place, one in enumerate(_devices(vm, "interfaces")):
         if one.get("name") not in networks:
             field = f"spec.template.spec.domain.devices.interfaces[{place}].name"
             raise _kubevirt(f"{field} '{one.get('name')}' not found.", field)
@@ -126,11 +131,7 @@ def _templates_are_readable(vm: Raw, old: Raw | None, listers: Listers) -> None:
 
 def _claims_are_free(vm: Raw, old: Raw | None, listers: Listers) -> None:
     namespace = namespace_of(vm)
-    shareable = {
-        disk.get("name")
-        for disk in nested(_spec(vm), "domain", "devices", "disks", default=[])
-        if disk.get("shareable")
-    }
+    shareable = {disk.get("name") for disk in _devices(vm, "disks") if disk.get("shareable")}
     for volume in _spec(vm).get("volumes") or ():
         claim = nested(volume, "persistentVolumeClaim", "claimName")
         if not claim:
@@ -191,7 +192,7 @@ def _maintain_mode_is_known(vm: Raw, old: Raw | None, listers: Listers) -> None:
 
 def _cd_roms_use_sata(vm: Raw, old: Raw | None, listers: Listers) -> None:
     volumes = {volume.get("name"): volume for volume in _spec(vm).get("volumes") or ()}
-    for place, disk in enumerate(nested(_spec(vm), "domain", "devices", "disks", default=[])):
+    for place, disk in enumerate(_devices(vm, "disks")):
         if "cdrom" not in disk or nested(disk, "cdrom", "bus") == "sata":
             continue
         field = f"spec.template.spec.domain.devices.disks[{place}]"
@@ -221,23 +222,17 @@ def _images_match_classes(vm: Raw, old: Raw | None, listers: Listers) -> None:
         name = nested(one, "spec", "storageClassName", default="")
         if not image_id or not name:
             continue
-        namespace, _, image = image_id.partition("/")
-        raw = listers.images.get((namespace, image))
+        raw = listers.images.get(_key(image_id))
         if raw is None:
             continue  # then the controller skips the claim silently
-        expected = nested(raw, "status", "storageClassName", default="")
-        owner = next(
-            (
-                f"{key[0]}/{key[1]}"
-                for key, other in listers.images.items()
-                if nested(other, "status", "storageClassName") == name
-            ),
-            "",
-        )
-        if owner and expected != name:
+        classes = {
+            nested(other, "status", "storageClassName"): "/".join(key)
+            for key, other in listers.images.items()
+        }
+        if name in classes and nested(raw, "status", "storageClassName", default="") != name:
             text = (
                 f'imageId "{image_id}" in volume template does not match backing image of storage class "{name}" '
-                f'(expected "{owner}")'
+                f'(expected "{classes[name]}")'
             )
             raise invalid(text, f"{ANNOTATIONS}[{names.CLAIM_TEMPLATES}]")
 
@@ -264,28 +259,21 @@ def _storage(claim: Raw) -> Fraction:
 
 
 def _macs_are_unique(vm: Raw, old: Raw | None, listers: Listers) -> None:
-    here = key_of(vm)
-    networks = networks_of(_spec(vm), namespace_of(vm))
-    for one in nested(_spec(vm), "domain", "devices", "interfaces", default=[]):
-        mac = (one.get("macAddress") or "").lower()
-        cluster_network = listers.cluster_network(networks.get(one.get("name"), ""))
-        if not mac or not cluster_network:
-            continue
-        for other in listers.vms_by_mac.get(("", mac), frozenset()) - {here}:
-            if _uses(listers.vms.get(other), mac, cluster_network, listers):
+    for mac, cluster_network in _mac_addresses(vm, listers):
+        for other in listers.vms_by_mac.get(("", mac), frozenset()) - {key_of(vm)}:
+            if other in listers.vms and (mac, cluster_network) in _mac_addresses(listers.vms[other], listers):
                 text = f"duplicate mac address present for vm {other[0]}/{other[1]} for cluster network {cluster_network}"
                 raise internal(text)
 
 
-def _uses(vm: Raw | None, mac: str, cluster_network: str, listers: Listers) -> bool:
-    if vm is None:
-        return False
+def _mac_addresses(vm: Raw, listers: Listers) -> list[tuple[str, str]]:
+    """MAC address and cluster network of each interface that has both."""
     networks = networks_of(_spec(vm), namespace_of(vm))
-    return any(
-        (one.get("macAddress") or "").lower() == mac
-        and listers.cluster_network(networks.get(one["name"], "")) == cluster_network
-        for one in nested(_spec(vm), "domain", "devices", "interfaces", default=[])
-    )
+    found = [
+        ((one.get("macAddress") or "").lower(), listers.cluster_network(networks.get(one.get("name", ""), "")))
+        for one in _devices(vm, "interfaces")
+    ]
+    return [pair for pair in found if all(pair)]
 
 
 HARVESTER_RULES: tuple[Rule, ...] = (
@@ -305,9 +293,11 @@ HARVESTER_RULES: tuple[Rule, ...] = (
 
 def images_asked(vm: Raw) -> list[Key]:
     """The images whose use the caller must be allowed (`get` on each, reference 05 §3.2)."""
-    made = []
-    for one in _templates(vm):
-        namespace, _, image = annotations_of(one).get(names.IMAGE_ID, "").partition("/")
-        if image:
-            made.append((namespace, image))
-    return made
+    keys = (_key(annotations_of(one).get(names.IMAGE_ID, "")) for one in _templates(vm))
+    return [key for key in keys if key[1]]
+
+
+def _key(name: str) -> Key:
+    """The key of `namespace/name`."""
+    namespace, _, short = name.partition("/")
+    return namespace, short

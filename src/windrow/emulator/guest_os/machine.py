@@ -11,7 +11,12 @@ from windrow.emulator.guest_os.cloudinit.stages import CloudInitRun
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import AgentReport, GuestProgram, Hardware, HostInterface, Machine
 from windrow.emulator.guest_os.operating_system import GuestOS
-from windrow.emulator.guest_os.packages import QEMU_GUEST_AGENT, add_package, installation_commands
+from windrow.emulator.guest_os.packages import (
+    QEMU_GUEST_AGENT,
+    add_package,
+    ensure_machine_id,
+    installation_commands,
+)
 from windrow.emulator.guest_os.shell.commands import FILE_AND_TEXT_COMMANDS
 from windrow.emulator.guest_os.shell.run import Command, Invocation
 from windrow.emulator.guest_os.system import SYSTEM_COMMANDS, apply_sysctl_files
@@ -121,9 +126,7 @@ class GuestMachine:
 
     def _prepare_image(self, guest: GuestOS) -> None:
         """What the image brought, on the first boot of its disk."""
-        if not guest.exists("/etc/machine-id"):
-            # On a KVM guest, systemd makes it of the VM's own uuid.
-            guest.write("/etc/machine-id", self.hardware.vm_uid.replace("-", "").encode() + b"\n")
+        ensure_machine_id(guest)
         if self.hardware.image_has_agent and not guest.exists("/usr/sbin/qemu-ga"):
             add_package(guest, QEMU_GUEST_AGENT)
 

@@ -222,7 +222,12 @@ async def _run_per(call: Invocation) -> int:
     return await call.shell.child().run(command, call.streams)
 
 
+def ensure_machine_id(guest: GuestOS) -> None:
+    """On a KVM guest, systemd makes the machine id of the VM's own uuid."""
+    if not guest.exists("/etc/machine-id"):
+        guest.write("/etc/machine-id", guest.hardware.vm_uid.replace("-", "").encode() + b"\n")
+
+
 async def _machine_id(call: Invocation) -> int:
-    if not call.guest.exists("/etc/machine-id"):
-        call.guest.write("/etc/machine-id", (call.guest.hardware.vm_uid.replace("-", "") + "\n").encode())
+    ensure_machine_id(call.guest)
     return 0

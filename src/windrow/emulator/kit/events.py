@@ -11,7 +11,7 @@ from windrow.core.clock import Clock, format_time
 from windrow.core.rng import Rng
 from windrow.emulator.kit.client import AdminClient
 from windrow.kubernetes.errors import KubeError
-from windrow.kubernetes.objects import Raw, name_of, namespace_of, resource_version_of, uid_of
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, new_object, resource_version_of, uid_of
 from windrow.kubernetes.resources import EVENT, ObjectRef, ref_of
 
 EVENT_TTL = timedelta(hours=1)
@@ -60,15 +60,11 @@ class EventRecorder:
         self, about: Mapping[str, Any], namespace: str, reason: str, message: str, component: str, type: str
     ) -> Raw:
         now = format_time(self._clock.now())
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            # Real ones end in nanoseconds in hexadecimal.
-            "metadata": {
-                "name": f"{name_of(about)}.{self._rng.below(1 << 60):016x}",
-                "namespace": namespace,
-            },
-            "involvedObject": {
+        return new_object(
+            EVENT,
+            f"{name_of(about)}.{self._rng.below(1 << 60):016x}",  # real ones end in nanoseconds in hexadecimal
+            namespace,
+            involvedObject={
                 "apiVersion": about["apiVersion"],
                 "kind": about["kind"],
                 "name": name_of(about),
@@ -76,13 +72,13 @@ class EventRecorder:
                 "uid": uid_of(about),
                 "resourceVersion": resource_version_of(about),
             },
-            "reason": reason,
-            "message": message,
-            "type": type,
-            "count": 1,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "source": {"component": component},
-            "reportingComponent": component,
-            "reportingInstance": "",
-        }
+            reason=reason,
+            message=message,
+            type=type,
+            count=1,
+            firstTimestamp=now,
+            lastTimestamp=now,
+            source={"component": component},
+            reportingComponent=component,
+            reportingInstance="",
+        )
