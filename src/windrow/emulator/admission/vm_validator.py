@@ -270,7 +270,10 @@ def _mac_addresses(vm: Raw, listers: Listers) -> list[tuple[str, str]]:
     """MAC address and cluster network of each interface that has both."""
     networks = networks_of(_spec(vm), namespace_of(vm))
     found = [
-        ((one.get("macAddress") or "").lower(), listers.cluster_network(networks.get(one.get("name", ""), "")))
+        (
+            (one.get("macAddress") or "").lower(),
+            listers.cluster_network(networks.get(one.get("name", ""), "")),
+        )
         for one in _devices(vm, "interfaces")
     ]
     return [pair for pair in found if all(pair)]

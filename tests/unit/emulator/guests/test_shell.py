@@ -66,6 +66,7 @@ def run(script: str, files: dict[str, str] | None = None, **variables: str) -> t
             "for run in 'sudo -u root' 'nice -n 10' 'timeout -k 5 10s' 'env A=b'; do $run echo ran; done",
             ["ran"] * 4,
         ),
+        ("{ echo out; echo err >&2; } > /f 2>&1; true >> /f; cat /f; echo no > /dev/null", ["out", "err"]),
         ("sh -euo pipefail -c 'false; echo no'; echo $?", ["1"]),
         (
             "printf 'one\\ntwo\\n' > /f; grep -e one /f; grep -c x /none || echo none",
@@ -165,6 +166,7 @@ def test_syntax_that_no_bootstrap_needs_is_refused_by_name(script: str, named: s
         ("chmod 600 /etc//x && echo done", "done"),
         ("grep '*' /etc/x || echo failed", "grep: *: nothing to repeat at position 0"),
         ("sleep soon || echo failed", "sleep: invalid time interval 'soon'"),
+        ("shift x; echo done", "done"),
         ("install -m u=rw /etc/x /y && cat /y", "x"),
     ],
 )

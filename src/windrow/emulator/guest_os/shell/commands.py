@@ -396,7 +396,13 @@ async def _date(call: Invocation) -> int:
     return 0
 
 
+@_command("false")
+async def _false(call: Invocation) -> int:
+    return 1
+
+
 _NO_EFFECT = (
+    ": true trap wait umask ulimit hash cd "
     "sync modprobe swapoff swapon ufw iptables setenforce restorecon logger groupadd usermod "
     "chattr update-ca-certificates timedatectl udevadm resolvectl netplan cloud-init dhclient stat"
 )

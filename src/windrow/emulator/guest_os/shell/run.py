@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
@@ -66,6 +66,17 @@ class _LineWriter:
         if self.rest:
             self.log(self.rest.decode("utf-8", "replace"))
             self.rest = b""
+
+
+class _Writer:
+    """An output stream that hands on each piece of output at once."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self.write = write
+
+    def __iadd__(self, data: bytes | bytearray, /) -> Self:
+        self.write(bytes(data))
+        return self
 
 
 @dataclass(slots=True)
@@ -272,13 +283,13 @@ class Shell:
     async def _group(self, node: Group, streams: Streams) -> int:
         runner = self.child() if node.subshell else self
         runner.state.errexit, runner.state.nounset = self.state.errexit, self.state.nounset
-        async with self._redirected(node.redirects, streams) as inner:
-            try:
-                return await runner._block(node.body, inner)
-            except ShellExit as end:
-                if not node.subshell:
-                    raise
-                return end.code
+        inner = await self._redirected(node.redirects, streams)
+        try:
+            return await runner._block(node.body, inner)
+        except ShellExit as end:
+            if not node.subshell:
+                raise
+            return end.code
 
     # -- simple commands
 
@@ -296,10 +307,10 @@ class Shell:
         before = {key: variables.get(key) for key in assignments}
         variables.update(assignments)
         try:
-            async with self._redirected(node.redirects, streams) as inner:
-                if not argv:
-                    return substituted if assignments else 0
-                return await self._dispatch(argv, inner)
+            inner = await self._redirected(node.redirects, streams)
+            if not argv:
+                return substituted if assignments else 0
+            return await self._dispatch(argv, inner)
         finally:
             if argv and argv[0] not in ("export", "."):
                 for key, old in before.items():
@@ -346,10 +357,6 @@ class Shell:
     async def _builtin(self, call: Invocation) -> int:
         name, *rest = call.argv
         match name:
-            case ":" | "true" | "trap" | "wait" | "umask" | "ulimit" | "hash" | "cd":
-                return 0
-            case "false":
-                return 1
             case "exit":
                 raise ShellExit(int(rest[0]) if rest and rest[0].isdigit() else self.state.last_code)
             case "break":
@@ -367,7 +374,8 @@ class Shell:
                     self.state.variables.pop(word, None)
                 return 0
             case "shift":
-                self.state.arguments = self.state.arguments[int(rest[0]) if rest else 1 :]
+                count = int(rest[0]) if rest and rest[0].isdigit() else 1
+                self.state.arguments = self.state.arguments[count:]
                 return 0
             case "exec":
                 if rest:
@@ -414,58 +422,47 @@ class Shell:
 
     # -- redirections
 
-    @contextlib.asynccontextmanager
-    async def _redirected(self, redirects: Sequence[Redirect], streams: Streams) -> AsyncIterator[Streams]:
-        """The streams inside of `redirects`; what was written to files is in them at the end."""
-        if not redirects:
-            yield streams
-            return
-        targets = [(one, await self._expand_redirect(one)) for one in redirects]
-        inner = Streams(streams.stdin)
-        for redirect, target in targets:
-            if redirect.op == "<<":
-                inner.stdin = target.encode()
-            elif redirect.op == "<":
-                content = b"" if target == "/dev/null" else self.guest.read(target)
-                if content is None:
-                    raise _MissingInput(target)
-                inner.stdin = content
-        try:
-            yield inner
-        finally:
-            self._write_redirects(targets, inner, streams)
+    async def _redirected(self, redirects: Sequence[Redirect], streams: Streams) -> Streams:
+        """The streams inside of `redirects`. Raises _MissingInput."""
+        inner = replace(streams)
+        for redirect in redirects:
+            target = await self._expand_redirect(redirect)
+            match redirect.op:
+                case "<<":
+                    inner.stdin = target.encode()
+                case "<":
+                    content = b"" if target == "/dev/null" else self.guest.read(target)
+                    if content is None:
+                        raise _MissingInput(target)
+                    inner.stdin = content
+                case "&>":
+                    inner.out = inner.err = self._open(target)
+                case ">" | ">>" if redirect.fd == 2:
+                    inner.err = self._open(target, redirect.op)
+                case ">" | ">>" if redirect.fd == 1:
+                    inner.out = self._open(target, redirect.op)
+                case ">&" if redirect.fd == 2 and target == "1":
+                    inner.err = inner.out
+                case ">&" if redirect.fd == 1 and target == "2":
+                    inner.out = inner.err
+        return inner
 
     async def _expand_redirect(self, redirect: Redirect) -> str:
         if redirect.op == "<<":
             return redirect.target if redirect.literal else await self._expansion.text(redirect.target)
         return " ".join(await self._expansion.fields(redirect.target, split=False))
 
-    def _write_redirects(
-        self, targets: Sequence[tuple[Redirect, str]], inner: Streams, streams: Streams
-    ) -> None:
-        sinks: dict[int, str | int] = {1: 1, 2: 2}
-        for redirect, target in targets:
-            if redirect.op in (">", "&>") and not target.startswith("/dev/"):
-                found = self.guest.hardware.root.files.get(target)
-                self.guest.write(target, b"", found.mode if found else 0o644)
-            if redirect.op in (">", ">>"):
-                sinks[redirect.fd] = target
-            elif redirect.op == "&>":
-                sinks[1] = sinks[2] = target
-            elif redirect.op == ">&" and target.isdigit():
-                sinks[redirect.fd] = sinks.get(int(target), 1)
-        for fd, data in ((1, inner.out), (2, inner.err)):
-            assert isinstance(data, bytearray)
-            sink = sinks[fd]
-            if sink == 1:
-                streams.out += data
-            elif sink == 2:
-                streams.err += data
-            elif sink in ("/dev/console", "/dev/kmsg", "/dev/stderr", "/dev/stdout", "/dev/ttyS0"):
-                for line in data.decode("utf-8", "replace").splitlines():
-                    self.log(line)
-            elif isinstance(sink, str) and not sink.startswith("/dev/"):
-                self.guest.append(sink, bytes(data))
+    def _open(self, path: str, op: str = ">") -> OutputStream:
+        if path in ("/dev/console", "/dev/kmsg", "/dev/stderr", "/dev/stdout", "/dev/ttyS0"):
+            return _Writer(
+                lambda data: [self.log(line) for line in data.decode("utf-8", "replace").splitlines()]
+            )
+        if path.startswith("/dev/"):
+            return _Writer(lambda data: None)
+        if op == ">":
+            found = self.guest.find(path)
+            self.guest.write(path, b"", found.mode if found else 0o644)
+        return _Writer(lambda data: self.guest.append(path, data))
 
 
 class _MissingInput(Exception):
@@ -474,7 +471,6 @@ class _MissingInput(Exception):
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _BUILTIN_NAMES = (
-    ": true false trap wait umask ulimit hash cd exit break continue set export readonly declare unset "
-    "shift exec . source command type which"
+    "exit break continue set export readonly declare unset shift exec . source command type which"
 )
 _BUILTINS = frozenset(_BUILTIN_NAMES.split())
