@@ -18,6 +18,7 @@ from typing import Any, get_args
 
 from tests.support.simulation import VIP, Simulation
 
+from windrow.app.embedded import preload_objects
 from windrow.app.preload import credential_secrets, read_preload
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
@@ -89,11 +90,7 @@ ALL = "etcd control-plane worker"
 async def stock(sim: Simulation, documents: Sequence[Raw], *, kubeconfig: str = "") -> None:
     """Everything that `documents` need: images and networks at Harvester, credentials in the management API."""
     preload = read_preload(documents)
-    await sim.harvester.preload(
-        images=sorted(preload.images),
-        networks=sorted(preload.networks),
-        namespaces=sorted(preload.namespaces),
-    )
+    await preload_objects(sim.harvester, preload)
     for raw in credential_secrets(preload, kubeconfig or sim.harvester.admin_kubeconfig(VIP)):
         if await sim.management_client.find(SECRET.ref(name_of(raw), namespace_of(raw))) is None:
             await sim.management_client.create(SECRET, raw)

@@ -5,9 +5,10 @@ Both write a kubeconfig into the state directory before they serve, so that a sc
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,12 @@ from windrow.apiserver.request.info import UserInfo
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.apiserver.storage.port import Store
+from windrow.apiserver.storage.sqlite import SqliteStore
 from windrow.app.guest_programs import GuestProcess, guest_programs
 from windrow.app.machines import MachineBackend, PluginSettings, direct_backend, full_backend, running
 from windrow.app.network import Connect, CountingTransport
 from windrow.app.pki import load_or_create_ca
-from windrow.app.preload import Preload
-from windrow.app.state_lock import lock_state_dir
+from windrow.app.preload import Preload, names_of
 from windrow.bootstrap.pki import USER
 from windrow.client.client import Client
 from windrow.client.middleware.rate_limit import RateLimitedTransport
@@ -32,6 +33,7 @@ from windrow.clusters.api import kinds
 from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.controller import ClusterController
 from windrow.core.clock import Clock
+from windrow.core.errors import UserError
 from windrow.core.files import write_private
 from windrow.core.rng import Rng
 from windrow.core.text import decode_base64
@@ -39,17 +41,57 @@ from windrow.drivers import api as node_drivers
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.proxy import serve
+from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig, render_kubeconfig
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.requests import Reply, Request
-from windrow.kubernetes.resources import CRD, NAMESPACE, SECRET
+from windrow.kubernetes.resources import CRD, NAMESPACE, SECRET, STORAGE_CLASS
 from windrow.nodedriver.schema import harvester_config_crd
+
+try:
+    import fcntl
+except ImportError:  # Windows has none; there is no lock there
+    fcntl = None  # type: ignore[assignment]
 
 HARVESTER_FILE = "harvester.yaml"
 MANAGER_FILE = "manager.yaml"
+STORE_FILE = "manager.db"
 # Rancher's namespaces for clusters and cloud credentials, which its manifests name.
 RANCHER_NAMESPACES = ("fleet-default", "cattle-global-data")
+
+
+# -- state directory ---------------------------------------------------------------------------------------------
+
+
+class DirectoryInUse(UserError):
+    """Another process uses the state directory."""
+
+
+@contextmanager
+def lock_state_dir(state_dir: Path, role: str, program: str) -> Iterator[None]:
+    """Hold `state_dir` in this role while the block runs; `program` is the name of such a process. Raises DirectoryInUse.
+
+    The file stays: removing it would allow two processes to lock two files of one name.
+    """
+    if fcntl is None:
+        yield
+        return
+    path = state_dir / f"{role}.lock"
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip()
+            raise DirectoryInUse(
+                f"{state_dir} is in use by another {program}{f' (process {holder})' if holder else ''}",
+                "Stop that process, or name another directory with --state-dir.",
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
 
 
 # -- Harvester ---------------------------------------------------------------------------------------------------
@@ -69,11 +111,11 @@ class EmbeddedHarvester:
 async def preload_objects(harvester: Harvester, preload: Preload) -> None:
     """Create every object that `preload` names; credentials belong to the management API. May be repeated."""
     await harvester.preload(
-        images=sorted(preload.images),
-        networks=sorted(preload.networks),
-        namespaces=sorted(preload.namespaces),
-        storage_classes=sorted(preload.storage_classes),
-        key_pairs=sorted(preload.key_pairs),
+        images=names_of(preload, IMAGE),
+        networks=names_of(preload, NETWORK),
+        namespaces=names_of(preload, NAMESPACE),
+        storage_classes=names_of(preload, STORAGE_CLASS),
+        key_pairs=names_of(preload, KEY_PAIR),
     )
 
 
@@ -93,32 +135,18 @@ async def embedded_harvester(
     Its guests run `cloud_provider`; where it is None, Windrow's in this process.
     """
     with lock_state_dir(state_dir, "harvester", "emulator"):
-        async with _harvester(state_dir, preload, clock, rng, time_scale, port, cloud_provider) as embedded:
-            yield embedded
-
-
-@asynccontextmanager
-async def _harvester(
-    state_dir: Path,
-    preload: Preload,
-    clock: Clock,
-    rng: Rng,
-    time_scale: float,
-    port: int,
-    cloud_provider: GuestProcess | None,
-) -> AsyncIterator[EmbeddedHarvester]:
-    factory = machine_factory(guest_programs(cloud_provider))
-    harvester = Harvester(clock, rng, time_scale=time_scale, machine_factory=factory)
-    serve_consoles(harvester)
-    async with running(harvester.run), serve(harvester, port=port) as served:
-        if cloud_provider is not None:
-            cloud_provider.proxy_url = served.proxy_url
-        await preload_objects(harvester, preload)
-        path = state_dir / HARVESTER_FILE
-        write_private(path, served.kubeconfig)
-        yield EmbeddedHarvester(
-            harvester, harvester.version, parse_kubeconfig(served.kubeconfig), served.kubeconfig, path
-        )
+        factory = machine_factory(guest_programs(cloud_provider))
+        harvester = Harvester(clock, rng, time_scale=time_scale, machine_factory=factory)
+        serve_consoles(harvester)
+        async with running(harvester.run), serve(harvester, port=port) as served:
+            if cloud_provider is not None:
+                cloud_provider.proxy_url = served.proxy_url
+            await preload_objects(harvester, preload)
+            path = state_dir / HARVESTER_FILE
+            write_private(path, served.kubeconfig)
+            yield EmbeddedHarvester(
+                harvester, harvester.version, parse_kubeconfig(served.kubeconfig), served.kubeconfig, path
+            )
 
 
 # -- manager -----------------------------------------------------------------------------------------------------
@@ -222,43 +250,32 @@ async def embedded_manager(
     rng: Rng,
     connect: Connect,
     *,
-    store: Store | None = None,
+    persistent: bool = False,
     port: int = 0,
     proxy: str = "",
     plugins: PluginSettings | None = None,
 ) -> AsyncIterator[EmbeddedManager]:
-    """A cluster manager over `store` (in memory when None), its kubeconfig in `state_dir`. Raises DirectoryInUse."""
-    with lock_state_dir(state_dir, "manager", "manager"):
-        async with _manager(
-            state_dir, clock, rng, connect, store or MemoryStore(), port, proxy, plugins
-        ) as manager:
-            yield manager
+    """A cluster manager with its kubeconfig in `state_dir`. Raises DirectoryInUse.
 
-
-@asynccontextmanager
-async def _manager(
-    state_dir: Path,
-    clock: Clock,
-    rng: Rng,
-    connect: Connect,
-    store: Store,
-    port: int,
-    proxy: str,
-    plugins: PluginSettings | None,
-) -> AsyncIterator[EmbeddedManager]:
-    api = management_api(store, clock, rng)
-    ca = load_or_create_ca(state_dir / "manager-ca.json", "windrow", clock)
-    api.tls = ca.server_identity(clock, ("localhost",), ("127.0.0.1",))
-    api.root_ca = ca.certificate
-    request_counts: Counter[str] = Counter()
-    async with running(api.run), Listener(api, port=port) as listener:
-        await install_crds(Client(api.local()))
-        manager, backend = make_manager(api.local(), connect, clock, rng, request_counts, proxy, plugins)
-        async with backend.running(), running(manager.run):
-            access = ca.admin_config(clock, f"https://127.0.0.1:{listener.port}")
-            path = state_dir / MANAGER_FILE
-            write_private(path, render_kubeconfig(access, "windrow"))
-            yield EmbeddedManager(access, path, request_counts)
+    Its objects are in memory, or where `persistent` in a database in `state_dir`.
+    """
+    with (
+        lock_state_dir(state_dir, "manager", "manager"),
+        closing(SqliteStore(state_dir / STORE_FILE)) if persistent else nullcontext(MemoryStore()) as store,
+    ):
+        api = management_api(store, clock, rng)
+        ca = load_or_create_ca(state_dir / "manager-ca.json", "windrow", clock)
+        api.tls = ca.server_identity(clock, ("localhost",), ("127.0.0.1",))
+        api.root_ca = ca.certificate
+        request_counts: Counter[str] = Counter()
+        async with running(api.run), Listener(api, port=port) as listener:
+            await install_crds(Client(api.local()))
+            manager, backend = make_manager(api.local(), connect, clock, rng, request_counts, proxy, plugins)
+            async with backend.running(), running(manager.run):
+                access = ca.admin_config(clock, f"https://127.0.0.1:{listener.port}")
+                path = state_dir / MANAGER_FILE
+                write_private(path, render_kubeconfig(access, "windrow"))
+                yield EmbeddedManager(access, path, request_counts)
 
 
 PREFIX = "/windrow/console/"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from windrow.app.clock import SystemClock
-from windrow.app.embedded import MANAGER_FILE, EmbeddedHarvester, embedded_harvester
+from windrow.app.embedded import MANAGER_FILE, embedded_harvester
 from windrow.app.guest_programs import GuestProcess
 from windrow.app.options import EmulateOptions, Output
-from windrow.app.preload import Preload, credential_secrets, read_preload
+from windrow.app.preload import credential_secrets, describe_preload, read_preload
 from windrow.core.files import write_private
 from windrow.core.rng import Rng
 from windrow.core.yaml import dump_all
+from windrow.kubernetes.objects import Raw
 
 CREDENTIALS_FILE = "credentials.yaml"
 
@@ -34,26 +35,24 @@ async def run(options: EmulateOptions, out: Output) -> int:
     ) as emulated:
         out.print_line(f"An emulated Harvester {emulated.version} serves at {emulated.access.server}.")
         out.print_line("Its virtual machines are simulated, and its objects are in memory until it ends.")
-        for line in preload.lines():
+        for line in describe_preload(preload):
             out.print_line(f"Created because a manifest refers to it: {line}")
         out.print_line(f"Kubeconfig: {emulated.kubeconfig_path}")
         if options.cloud_provider is not None:
             out.print_line(
                 f"Guests run {options.cloud_provider} as their cloud provider, each in a process of its own."
             )
-        if preload.credentials:
-            _write_credentials(options, emulated, preload, out)
+        if secrets := credential_secrets(preload, emulated.kubeconfig):
+            _write_credentials(options, secrets, out)
         out.print_line(f"Try: kubectl --kubeconfig {emulated.kubeconfig_path} get vms -A")
         await asyncio.Event().wait()
     return 0
 
 
-def _write_credentials(
-    options: EmulateOptions, emulated: EmbeddedHarvester, preload: Preload, out: Output
-) -> None:
+def _write_credentials(options: EmulateOptions, secrets: list[Raw], out: Output) -> None:
     """Write the credential Secrets as a manifest: they belong to the management API."""
     path = options.state_dir / CREDENTIALS_FILE
-    write_private(path, dump_all(credential_secrets(preload, emulated.kubeconfig)))
+    write_private(path, dump_all(secrets))
     out.print_line(f"Credential Secrets that the manifests refer to: {path}")
     manager = options.state_dir / MANAGER_FILE
     named = f" --kubeconfig {manager}" if manager.exists() else ""

@@ -21,7 +21,6 @@ class EmulateOptions:
     preload: tuple[dict[str, Any], ...] = ()
     time_scale: float = 1.0
     port: int = 0
-    plain: bool = False
     cloud_provider: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from windrow.apiserver.storage.sqlite import SqliteStore
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import embedded_manager, install_crds, make_manager
 from windrow.app.machines import PluginSettings, require_harvester_driver
@@ -17,7 +16,6 @@ from windrow.clusters.conflicts import refuse_if_rancher_present
 from windrow.core.rng import Rng
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
 
-STORE_FILE = "manager.db"
 LEASE_NAME = ("kube-system", "windrow-manager")
 
 
@@ -28,28 +26,24 @@ async def run(options: ServeOptions, out: Output) -> int:
     if options.kubeconfig is not None:
         return await _serve_external(options, out)
     options.state_dir.mkdir(parents=True, exist_ok=True)
-    store = SqliteStore(options.state_dir / STORE_FILE)
     clock = SystemClock()
-    try:
-        async with (
-            HttpConnector(clock, options.env) as sockets,
-            embedded_manager(
-                options.state_dir,
-                clock,
-                Rng(),
-                sockets.connect,
-                store=store,
-                port=options.port,
-                proxy=options.proxy,
-                plugins=_plugin_settings(options),
-            ) as managed,
-        ):
-            out.print_line(f"The cluster manager serves at {managed.access.server}.")
-            out.print_line(f"Kubeconfig: {managed.kubeconfig_path}")
-            out.print_line(f"Try: kubectl --kubeconfig {managed.kubeconfig_path} get clusters,machines -A")
-            await asyncio.Event().wait()
-    finally:
-        store.close()
+    async with (
+        HttpConnector(clock, options.env) as sockets,
+        embedded_manager(
+            options.state_dir,
+            clock,
+            Rng(),
+            sockets.connect,
+            persistent=True,
+            port=options.port,
+            proxy=options.proxy,
+            plugins=_plugin_settings(options),
+        ) as managed,
+    ):
+        out.print_line(f"The cluster manager serves at {managed.access.server}.")
+        out.print_line(f"Kubeconfig: {managed.kubeconfig_path}")
+        out.print_line(f"Try: kubectl --kubeconfig {managed.kubeconfig_path} get clusters,machines -A")
+        await asyncio.Event().wait()
     return 0
 
 

@@ -108,7 +108,7 @@ def _from_port_error(error: OSError) -> CliError:
 # The exit codes of other UserErrors, by class; UNREACHABLE for those that are not here.
 _EXIT_CODES = {
     "StoreInUse": exit_codes.FAILED,  # apiserver.storage.sqlite
-    "DirectoryInUse": exit_codes.FAILED,  # app.state_lock
+    "DirectoryInUse": exit_codes.FAILED,  # app.embedded
     "BadDriver": exit_codes.USAGE,  # app.machines
 }
 

@@ -20,7 +20,7 @@ from windrow.app.clock import SystemClock
 from windrow.app.embedded import EmbeddedHarvester, EmbeddedManager, embedded_harvester, embedded_manager
 from windrow.app.machines import PluginSettings, require_harvester_driver, running
 from windrow.app.network import HttpConnector
-from windrow.app.preload import Preload, credential_secrets, read_preload
+from windrow.app.preload import Preload, credential_secrets, describe_preload, read_preload
 from windrow.client.client import Client
 from windrow.client.informer import watching
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
@@ -172,7 +172,7 @@ async def _start(
 
 def _print_start(demo: Demo, preload: Preload) -> None:
     demo.report.add(f"an emulated Harvester {demo.embedded.version} serves at {demo.embedded.access.server}")
-    for line in preload.lines():
+    for line in describe_preload(preload):
         _print_wrapped(demo.output, f"  created because the manifest refers to it: {line}", indent=4)
     if demo.driver is not None:
         demo.report.add(f"machines are created by the docker-machine plugin {demo.driver}")

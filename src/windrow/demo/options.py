@@ -21,7 +21,6 @@ class DemoOptions:
     documents: tuple[dict[str, Any], ...] = ()
     time_scale: float = 1.0
     keep: bool = False
-    plain: bool = False
     report: Path | None = None
     state_dir: Path | None = None
     driver: Path | None = None

@@ -1,4 +1,6 @@
-from windrow.app.preload import Preload, credential_secrets, read_preload
+from windrow.app.preload import credential_secrets, describe_preload, names_of, read_preload
+from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
+from windrow.kubernetes.resources import NAMESPACE, STORAGE_CLASS
 
 CONFIG = {
     "kind": "HarvesterConfig",
@@ -16,28 +18,28 @@ CLUSTER = {
 
 
 def test_short_names_belong_to_the_namespace_of_the_vms():
-    stock = read_preload([CONFIG])
-
-    assert stock == Preload(
-        namespaces=frozenset({"tenant", "images"}),
-        images=frozenset({"images/leap"}),
-        networks=frozenset({"tenant/lan"}),
-        storage_classes=frozenset({"fast"}),
-    )
+    assert read_preload([CONFIG]) == {
+        NAMESPACE.ref("tenant"),
+        NAMESPACE.ref("images"),
+        IMAGE.ref("leap", "images"),
+        NETWORK.ref("lan", "tenant"),
+        STORAGE_CLASS.ref("fast"),
+    }
 
 
 def test_the_single_disk_form_and_structured_yaml_are_read_too():
     old = {"kind": "HarvesterConfig", "imageName": "leap", "networkName": "lan", "keyPairName": "me"}
     structured = {"kind": "HarvesterConfig", "diskInfo": {"disks": [{"imageName": "default/leap"}]}}
 
-    assert read_preload([old]).images == read_preload([structured]).images == {"default/leap"}
-    assert read_preload([old]).key_pairs == {"default/me"}
+    for config in (old, structured):
+        assert names_of(read_preload([config]), IMAGE) == ["default/leap"]
+    assert names_of(read_preload([old]), KEY_PAIR) == ["default/me"]
 
 
 def test_a_malformed_field_stocks_nothing_and_is_left_to_the_manager_to_refuse():
     stock = read_preload([{"kind": "HarvesterConfig", "diskInfo": "{not json"}])
 
-    assert stock.images == frozenset()
+    assert names_of(stock, IMAGE) == []
 
 
 def test_every_credential_that_a_cluster_or_its_pools_name_becomes_a_secret():
@@ -51,6 +53,10 @@ def test_every_credential_that_a_cluster_or_its_pools_name_becomes_a_secret():
 
 
 def test_preloaded_objects_are_listed_by_kind():
-    assert read_preload([CLUSTER]).lines() == [
-        "credentials: cattle-global-data:cc-1, cattle-global-data:cc-2"
+    assert describe_preload(read_preload([CLUSTER, CONFIG])) == [
+        "Namespace images, tenant",
+        "NetworkAttachmentDefinition tenant/lan",
+        "Secret cattle-global-data/cc-1, cattle-global-data/cc-2",
+        "StorageClass fast",
+        "VirtualMachineImage images/leap",
     ]

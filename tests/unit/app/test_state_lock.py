@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
+from windrow.app import serve
 from windrow.app.clock import SystemClock
-from windrow.app.embedded import embedded_harvester
-from windrow.app.preload import Preload
-from windrow.app.state_lock import DirectoryInUse, lock_state_dir
+from windrow.app.embedded import DirectoryInUse, embedded_harvester, lock_state_dir
+from windrow.app.options import ServeOptions
 from windrow.core.rng import Rng
 
 
@@ -33,7 +34,7 @@ def test_a_directory_that_was_given_back_can_be_held_again(tmp_path: Path):
 
 async def test_a_second_emulator_in_a_directory_leaves_the_first_one_s_kubeconfig_alone(tmp_path: Path):
     async def emulate(seed: int) -> str:
-        async with embedded_harvester(tmp_path, Preload(), SystemClock(), Rng(seed)):
+        async with embedded_harvester(tmp_path, frozenset(), SystemClock(), Rng(seed)):
             kubeconfig = (tmp_path / "harvester.yaml").read_text()
             if seed == 1:
                 with pytest.raises(DirectoryInUse):
@@ -42,3 +43,21 @@ async def test_a_second_emulator_in_a_directory_leaves_the_first_one_s_kubeconfi
             return kubeconfig
 
     assert await emulate(1)
+
+
+async def test_a_second_manager_of_a_directory_names_the_process_that_has_it(tmp_path: Path):
+    serving = asyncio.Event()
+
+    class Lines:
+        def print_line(self, line: str = "") -> None:
+            serving.set()
+
+    first = asyncio.create_task(serve.run(ServeOptions(tmp_path), Lines()))
+    try:
+        async with asyncio.timeout(30):
+            await serving.wait()
+        with pytest.raises(DirectoryInUse, match=f"in use by another manager .process {os.getpid()}"):
+            await serve.run(ServeOptions(tmp_path), Lines())
+    finally:
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)

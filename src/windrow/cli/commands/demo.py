@@ -54,14 +54,13 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
         documents=tuple(documents),
         time_scale=args.time_scale,
         keep=args.keep,
-        plain=args.plain or not context.terminal,
         report=context.cwd / args.report if args.report else None,
         state_dir=context.cwd / args.state_dir if args.state_dir else None,
         driver=find_driver_program(args.machine_backend, args.driver, context),
         env=context.env,
     )
     try:
-        with open_output(context, plain=wanted.plain) as output:
+        with open_output(context, plain=args.plain) as output:
             return run_service(demo.run(wanted, output))
     except ClusterRefused as refused:
         raise refused_error(refused.name, refused.problems) from refused

@@ -77,7 +77,6 @@ def _emulate(args: argparse.Namespace, context: CliContext) -> int:
         preload=tuple(read_documents(args.preload, context)),
         time_scale=args.time_scale,
         port=args.port,
-        plain=args.plain or not context.terminal,
         cloud_provider=find_cloud_provider(args.cloud_provider, context),
         env=context.env,
     )
