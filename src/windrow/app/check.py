@@ -6,7 +6,7 @@ machines are checked on Harvester as before they are created, where there is a c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -18,9 +18,10 @@ from windrow.app.network import HttpConnector
 from windrow.client.client import Client
 from windrow.clusters.api.cluster import Cluster, Pool, ResolveDriver, kind_of, read_cluster, read_options
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, machine_config
-from windrow.clusters.bootstrap_data import sample_machine_spec
+from windrow.clusters.bootstrap_data import check_bootstrap, sample_machine_spec
 from windrow.core.rng import Rng
 from windrow.drivers.api import NODE_DRIVER, read_driver, read_machine_config_kinds
+from windrow.harvester.connection import describe_credential
 from windrow.kubernetes.errors import KubeError, NotFound, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, name_of, namespace_of
@@ -145,24 +146,39 @@ async def check(
     """A result for each Cluster in `documents`. `configs` are existing machine configs; those in the documents come first.
     Without `machines`, nothing is checked on Harvester; `single_credential`: it is used for every pool. Configs of other
     kinds than HarvesterConfig are not checked; of these the credential is read with `fields_of`, unless it is a document."""
-    own = [raw for raw in documents if _is_config(raw)]
-    own_keys = {_key(raw) for raw in own}
-    others = [raw for raw in configs if _key(raw) not in own_keys]
+    own = {_key(raw): raw for raw in reversed(documents) if _is_config(raw)}
+    known = {_key(raw): raw for raw in reversed(configs)} | own
+    secrets = {_credential_of(raw) for raw in documents if raw.get("kind") == SECRET.kind}
     results, named = [], set()
     for raw in _clusters(documents):
-        reading = read_cluster(raw, [*own, *others], driver_for_kind)
-        named |= {(pool.kind, reading.cluster.namespace, pool.config_name) for pool in reading.cluster.pools}
-        result = CheckResult(reading.cluster.namespace, reading.cluster.name, reading.problems, not_asked)
-        result = await _check_machines(result, reading.cluster, [*own, *others], machines, single_credential)
-        results.append(await _check_credentials(result, reading.cluster, documents, fields_of))
-    for raw in own:
-        if kind_of(raw) == HARVESTER_CONFIG.kind and _key(raw) not in named:
+        reading = read_cluster(raw, list(known.values()), driver_for_kind)
+        cluster = reading.cluster
+        named |= {(pool.kind, cluster.namespace, pool.config_name) for pool in cluster.pools}
+        problems = [*reading.problems, *check_bootstrap(cluster, reading.problems)]
+        has_credential = single_credential or not any(
+            one.field.endswith(CREDENTIAL_FIELD) for one in reading.problems if one.severity == "error"
+        )
+        asked = machines if has_credential else None
+        found, was_asked = await _check_machines(cluster, known, asked)
+        of_credentials, unchecked = await _check_credentials(cluster, secrets, fields_of)
+        only_others = all(pool.kind != HARVESTER_CONFIG.kind for pool in cluster.pools) and bool(unchecked)
+        results.append(
+            CheckResult(
+                cluster.namespace,
+                cluster.name,
+                tuple(dict.fromkeys([*problems, *found, *of_credentials])),
+                # A problem already says why Harvester was not asked.
+                not_asked=not_asked if machines is None and not only_others else "",
+                harvester_asked=was_asked and not unchecked,
+                unchecked_kinds=tuple(unchecked),
+            )
+        )
+    for key, raw in reversed(own.items()):
+        if kind_of(raw) == HARVESTER_CONFIG.kind and key not in named:
             problems = [*_unknown_fields(raw), *_check_options(read_options(raw), "machine")]
-            label = f"HarvesterConfig {name_of(raw)} (no pool names it)"
+            labelled = _labelled(problems, f"HarvesterConfig {name_of(raw)} (no pool names it)")
             results.append(
-                CheckResult(
-                    namespace_of(raw), name_of(raw), tuple(_labelled(problems, label)), kind="HarvesterConfig"
-                )
+                CheckResult(namespace_of(raw), name_of(raw), tuple(labelled), kind="HarvesterConfig")
             )
     return results
 
@@ -171,73 +187,54 @@ def _key(config: Raw) -> tuple[str, str, str]:
     return kind_of(config), namespace_of(config), name_of(config)
 
 
+def _credential_of(secret: Raw) -> str:
+    return f"{namespace_of(secret)}:{name_of(secret)}"
+
+
 async def _check_machines(
-    result: CheckResult,
-    cluster: Cluster,
-    configs: Sequence[Raw],
-    machines: Machines | None,
-    single_credential: bool,
-) -> CheckResult:
-    """The result with the problems of the cluster's HarvesterConfigs, in themselves and on Harvester."""
-    raws = {_key(raw): raw for raw in reversed(configs)}
-    problems = list(result.problems)
-    has_credential = single_credential or not any(
-        one.field.endswith(CREDENTIAL_FIELD) for one in result.errors
-    )
-    asked = machines is not None and has_credential
+    cluster: Cluster, configs: Mapping[tuple[str, str, str], Raw], machines: Machines | None
+) -> tuple[list[Problem], bool]:
+    """The problems of the cluster's HarvesterConfigs, in themselves and on Harvester, and whether it was asked for all."""
+    problems: list[Problem] = []
+    asked = machines is not None
     for spec, pools in plan_specs(cluster):
-        label = _label(pools)
-        own = _check_options(spec.options, spec.name)
-        raw = raws[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config_name]
-        problems += _labelled([*_unknown_fields(raw), *own], label)
-        if machines is None or not has_credential:
-            continue
+        raw = configs[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config_name]
+        found = [*_unknown_fields(raw), *_check_options(spec.options, spec.name)]
         try:
-            found = list(await machines.check([spec]))
+            on_harvester = await machines.check([spec]) if machines is not None else []
         except InfrastructureUnknown as error:
             asked = False
             problems.append(Problem(error.message, error.hint))
         except MachineRefused as refused:
-            problems += _labelled([one for one in refused.problems if one not in own], label)
+            found += refused.problems
         else:
             # Names come from the Cluster and its pools, and were checked there.
-            problems += _labelled([one for one in found if one not in own and one.field != "name"], label)
-    # A problem already says why Harvester was not asked.
-    reason = result.not_asked if machines is None else ""
-    return replace(result, problems=tuple(dict.fromkeys(problems)), not_asked=reason, harvester_asked=asked)
+            found += [one for one in on_harvester if one.field != "name"]
+        problems += _labelled(dict.fromkeys(found), _label(pools))
+    return problems, asked
 
 
 async def _check_credentials(
-    result: CheckResult, cluster: Cluster, documents: Sequence[Raw], fields_of: ReadFields | None
-) -> CheckResult:
-    """The result with the kinds of other drivers' pools, and problems of their credentials."""
+    cluster: Cluster, secrets: Set[str], fields_of: ReadFields | None
+) -> tuple[list[Problem], list[str]]:
+    """Problems of the credentials of other drivers' pools, and the kinds of these pools."""
     groups: dict[tuple[str, str, str], list[Pool]] = {}
     for pool in cluster.pools:
         if pool.kind != HARVESTER_CONFIG.kind:
             groups.setdefault((pool.kind, pool.driver, pool.credential), []).append(pool)
-    if not groups:
-        return result
-    own = {f"{namespace_of(raw)}:{name_of(raw)}" for raw in documents if raw.get("kind") == SECRET.kind}
-    unchecked, problems = [], list(result.problems)
+    problems, unchecked = [], []
     for (kind, driver, credential), pools in groups.items():
-        unchecked.append(f"{kind} ({_pools_text(pools)})")
-        if fields_of is None or not driver or credential in own or ":" not in credential:
+        label = f"{kind} ({_pools_text(pools)})"
+        unchecked.append(label)
+        if fields_of is None or not driver or credential in secrets or ":" not in credential:
             continue
         try:
             await fields_of(driver, credential)
         except KubeError as error:
-            message = f"{kind} ({_pools_text(pools)}): credential {credential} cannot be read: {error}"
+            message = f"{label}: {describe_credential(credential)} cannot be read: {error}"
             hint = f"create this Secret, with a key {driver}credentialConfig-FIELD for each field"
             problems.append(Problem(message, hint, CREDENTIAL_FIELD))
-    only_unchecked = all(pool.kind != HARVESTER_CONFIG.kind for pool in cluster.pools)
-    unasked = "" if only_unchecked else result.not_asked
-    return replace(
-        result,
-        problems=tuple(problems),
-        not_asked=unasked,
-        harvester_asked=False,
-        unchecked_kinds=tuple(unchecked),
-    )
+    return problems, unchecked
 
 
 def _label(pools: Sequence[Pool]) -> str:

@@ -49,6 +49,14 @@ def apply_order(kind: ApiResource) -> int:
     return KINDS.index(HARVESTER_CONFIG if kind.group == HARVESTER_CONFIG.group else kind)
 
 
+def place_in_namespace(documents: Sequence[Raw], namespace: str | None, default: str) -> None:
+    """Put each namespaced object into `namespace`; where that is not given, one without a namespace into `default`."""
+    for raw in documents:
+        kind = find_kind(raw)
+        if kind is not None and kind.namespaced:
+            raw["metadata"]["namespace"] = namespace or raw["metadata"].get("namespace") or default
+
+
 def unknown_kind_errors(documents: Sequence[Raw]) -> list[CliError]:
     """One error for each object of a kind that the management API does not have."""
     known = ", ".join(f"{kind.kind} ({kind.api_version})" for kind in KINDS)

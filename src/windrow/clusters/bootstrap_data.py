@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from windrow.bootstrap import DISTRIBUTIONS, Distribution
@@ -15,7 +16,7 @@ from windrow.bootstrap.spec import (
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine, machine_labels
 from windrow.core.version import NotVersion, Version
-from windrow.machines.port import MachineSpec
+from windrow.machines.port import MachineSpec, Problem
 
 _EMPTY_PAIR = CertKeyPair("", "")
 # For questions about the configuration, which secrets have no part in.
@@ -119,3 +120,19 @@ def find_config_hash(cluster: Cluster, pool: Pool, version: str) -> str:
         return find_distribution(version).config_hash(sample_bootstrap_spec(cluster, pool, version))
     except InvalidBootstrapSpec:
         return ""
+
+
+def check_bootstrap(cluster: Cluster, existing: Sequence[Problem]) -> list[Problem]:
+    """What is wrong with the distribution's configuration, beside the `existing` problems of the Cluster."""
+    found: list[Problem] = []
+    if any(problem.field == "spec.kubernetesVersion" for problem in existing):
+        return found  # without a version there is no distribution to ask
+    for pool in cluster.pools:
+        try:
+            distribution = find_distribution(cluster.version)
+            for text in distribution.check(sample_bootstrap_spec(cluster, pool, cluster.version)):
+                message, _, hint = text.rpartition("; ")
+                found.append(Problem(message or hint, hint if message else "", "spec.rkeConfig", "warning"))
+        except InvalidBootstrapSpec as error:
+            found.append(Problem(error.message, error.hint, "spec.rkeConfig"))
+    return list(dict.fromkeys(found))

@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 from windrow.bootstrap.guest_account import GuestAccount
-from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.client.client import Client
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Cluster, read_cluster
@@ -29,9 +28,8 @@ from windrow.clusters.api.secrets import (
 )
 from windrow.clusters.api.status import GuestServiceAccount
 from windrow.clusters.bootstrap_data import (
+    check_bootstrap,
     find_config_hash,
-    find_distribution,
-    sample_bootstrap_spec,
     sample_machine_specs,
 )
 from windrow.clusters.context import ReconcileContext
@@ -252,7 +250,7 @@ class Observer:
     async def _preflight(self, state: ClusterState) -> tuple[Problem, ...]:
         """Everything that is wrong, all at once, before anything is made."""
         cluster = state.cluster
-        problems = _check_configuration(cluster, state.problems)
+        problems = check_bootstrap(cluster, state.problems)
         problems += await check_registries(self._context.api, cluster.namespace, cluster.registries)
         usable = set()
         on_harvester = [pool for pool in cluster.pools if pool.driver == HARVESTER]
@@ -310,25 +308,6 @@ def _needs_preflight(state: ClusterState) -> bool:
         return False
     observed = state.recorded.raw.get("observedGeneration") == state.cluster.generation
     return not (state.recorded.preflight_passed and observed)
-
-
-def _check_configuration(cluster: Cluster, existing: tuple[Problem, ...]) -> list[Problem]:
-    found: list[Problem] = []
-    if any(problem.field == "spec.kubernetesVersion" for problem in existing):
-        return found  # without a version there is no distribution to ask
-    for pool in cluster.pools:
-        try:
-            distribution = find_distribution(cluster.version)
-            warnings = distribution.check(sample_bootstrap_spec(cluster, pool, cluster.version))
-            found += [_warning(text) for text in warnings]
-        except InvalidBootstrapSpec as error:
-            found.append(Problem(error.message, error.hint, "spec.rkeConfig"))
-    return found
-
-
-def _warning(text: str) -> Problem:
-    message, _, hint = text.rpartition("; ")
-    return Problem(message or hint, hint if message else "", "spec.rkeConfig", "warning")
 
 
 def _config_hashes(cluster: Cluster) -> Mapping[str, str]:

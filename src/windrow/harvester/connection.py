@@ -16,48 +16,54 @@ from windrow.kubernetes.errors import (
 _SENTENCES: tuple[tuple[type[KubeError], str, str], ...] = (
     (
         Unauthorized,
-        "Harvester {server} does not accept credential {credential} (401): {message}",
+        "Harvester {server} does not accept {credential} (401): {message}",
         "put a valid kubeconfig into that Secret; the old one is expired or revoked",
     ),
     (
         Forbidden,
-        "Harvester {server} forbids this to credential {credential} (403): {message}",
+        "Harvester {server} forbids this to {credential} (403): {message}",
         "give its user that right on Harvester",
     ),
     (
         CertificateError,
-        "the certificate of Harvester {server} is not signed by the CA in credential {credential}: {message}",
+        "the certificate of Harvester {server} is not signed by the CA in {credential}: {message}",
         "put Harvester's current CA into the kubeconfig",
     ),
     (
         Unreachable,
-        "Harvester {server} (credential {credential}) cannot be reached: {message}",
+        "Harvester {server} ({credential}) cannot be reached: {message}",
         "check the address in the kubeconfig, and the network between",
     ),
     (
         OutcomeUnknown,
-        "Harvester {server} (credential {credential}) did not answer: {message}",
+        "Harvester {server} ({credential}) did not answer: {message}",
         "nothing to do if it is temporary; the request is repeated",
     ),
     (
         TooManyRequests,
-        "Harvester {server} (credential {credential}) asks to slow down: {message}",
+        "Harvester {server} ({credential}) asks to slow down: {message}",
         "nothing to do; the request is repeated later",
     ),
 )
 _OTHERWISE = (
-    "Harvester {server} (credential {credential}) failed: {message}",
+    "Harvester {server} ({credential}) failed: {message}",
     "nothing to do if it is temporary; else check Harvester's own API",
 )
 
 
+def describe_credential(credential: str) -> str:
+    """The credential `namespace:name`, as manifests write it, in the words of kubectl."""
+    return f"credential Secret {credential.replace(':', '/')}"
+
+
 def connection_problem(error: KubeError, server: str, credential: str) -> tuple[str, str]:
     """Message and hint for an error of the connection or its credential. Both name the server and the credential Secret."""
+    named = describe_credential(credential)
     fitting = (texts for kind, *texts in _SENTENCES if isinstance(error, kind))
     message, hint = next(fitting, _OTHERWISE)
     if server in error.message:  # the transport has named server and cause; only the Secret is missing
-        return f"credential {credential}: {error.message.partition('; ')[0]}", hint
-    return message.format(server=server, credential=credential, message=error.message), hint
+        return f"{named}: {error.message.partition('; ')[0]}", hint
+    return message.format(server=server, credential=named, message=error.message), hint
 
 
 def is_inconclusive(error: KubeError) -> bool:

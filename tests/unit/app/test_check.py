@@ -182,7 +182,7 @@ async def test_the_credential_of_another_driver_is_looked_for_where_there_is_a_m
 
     assert asked == [("noop", "a:b")]
     assert facts(result) == [
-        'NoopConfig (pool w): credential a:b cannot be read: secrets "b" not found',
+        'NoopConfig (pool w): credential Secret a/b cannot be read: secrets "b" not found',
     ]
     assert facts(brought) == []
 
@@ -196,3 +196,13 @@ async def test_the_kind_of_another_driver_is_assumed_to_exist_without_a_manageme
     assert (await result_of(foreign, made)).problems == ()
     assert any("NoopConfig" in message for message in facts(await result_of(foreign)))
     assert any("NoopConfig" in message for message in facts((await check([foreign, config()]))[0]))
+
+
+async def test_warnings_of_the_distribution_are_those_of_the_manager():
+    documents = [cluster(), config()]
+    documents[0]["spec"]["rkeConfig"]["machineGlobalConfig"] = {"cluster-init": True}
+
+    (problem,) = (await result_of(*documents)).problems
+
+    assert problem.severity == "warning"
+    assert "'cluster-init' is a key of K3s" in problem.message

@@ -450,3 +450,12 @@ def test_a_credential_that_is_not_accepted_is_told_with_server_and_cure(
 
     assert answer.code == exit_codes.UNREACHABLE
     assert manager.access.server in answer.err
+
+
+def test_check_reads_a_manifest_in_the_namespace_that_apply_would_use(windrow: Windrow, tmp_path: Path):
+    text = MANIFEST.replace("{name: orchard, namespace: fleet-default}", "{name: orchard}")
+    (tmp_path / "cluster.yaml").write_text(text)
+
+    assert windrow("check", "-f", "cluster.yaml", "-n", "fleet-default").code == 0
+    elsewhere = windrow("check", "-f", "cluster.yaml")
+    assert "default/orchard" in elsewhere.out

@@ -435,7 +435,7 @@ def test_a_cluster_of_another_driver_s_kind_can_be_checked_and_applied(
     afterwards = windrow("check", "-f", "orchard.yaml")
 
     assert without.code == exit_codes.REFUSED
-    assert "credential fleet-default:cc-noop cannot be read" in " ".join(without.out.split())
+    assert "credential Secret fleet-default/cc-noop cannot be read" in " ".join(without.out.split())
     assert whole.code == exit_codes.OK, whole.out
     assert (
         whole.out.splitlines()

@@ -11,10 +11,10 @@ from windrow.clusters.status import derive_cluster, find_wait
 
 SERVERS = a_pool("servers", 1, SERVER)
 REFUSED = CredentialProblem(
-    "credential ns:cc: https://vip:6443 does not accept the token", "put a valid one there", True
+    "credential Secret ns/cc: https://vip:6443 does not accept the token", "put a valid one there", True
 )
 UNREACHED = CredentialProblem(
-    "Harvester https://vip:6443 (credential ns:cc) cannot be reached", "check the address", False
+    "Harvester https://vip:6443 (credential Secret ns/cc) cannot be reached", "check the address", False
 )
 
 

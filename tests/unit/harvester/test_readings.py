@@ -84,7 +84,7 @@ def test_a_failure_names_server_credential_and_cure(error: KubeError, word: str)
     message, hint = connection_problem(error, "https://harvester:6443", "ns:cc")
     assert word in message
     assert "https://harvester:6443" in message
-    assert "ns:cc" in message
+    assert "credential Secret ns/cc" in message
     assert error.message in message
     assert hint
 

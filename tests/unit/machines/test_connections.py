@@ -129,7 +129,7 @@ async def test_the_ca_is_the_identity_where_kube_system_may_not_be_read() -> Non
     ],
 )
 async def test_an_unusable_credential_is_reported_with_a_hint(held: str | Exception) -> None:
-    with pytest.raises(InfrastructureUnknown, match="credential ns:cc") as unknown:
+    with pytest.raises(InfrastructureUnknown, match="credential Secret ns/cc") as unknown:
         await Connections(FakeSecret(held), FakeHarvester().connect).get("ns:cc")
     assert unknown.value.hint
 
@@ -141,6 +141,6 @@ async def test_a_failed_connection_is_reported_with_a_hint(error: Exception) -> 
     def connect(access: ClientConfig) -> Any:
         raise error
 
-    with pytest.raises(InfrastructureUnknown, match="ns:cc") as unknown:
+    with pytest.raises(InfrastructureUnknown, match="ns/cc") as unknown:
         await Connections(FakeSecret(a_kubeconfig()), connect).get("ns:cc")
     assert unknown.value.hint

@@ -102,7 +102,7 @@ def test_only_a_machine_of_the_name_already_exists(text: str, taken: bool) -> No
 def test_an_unreachable_infrastructure_is_unknown_and_names_the_credential(text: str, method: str) -> None:
     unknown = told(text, method)
     assert isinstance(unknown, InfrastructureUnknown)
-    assert "ns:cc" in unknown.message
+    assert "ns/cc" in unknown.message
     assert is_inconclusive(text)
 
 
@@ -138,4 +138,4 @@ def test_a_panic_is_reported_in_one_line() -> None:
 def test_a_disconnected_plugin_means_unknown_with_a_hint() -> None:
     unknown = translate_error(PluginDisconnected("plugin x was lost", "do this"), "noop", "ns:cc", "m-1")
     assert isinstance(unknown, InfrastructureUnknown)
-    assert (unknown.message, unknown.hint) == ("credential ns:cc: plugin x was lost", "do this")
+    assert (unknown.message, unknown.hint) == ("credential Secret ns/cc: plugin x was lost", "do this")

@@ -337,7 +337,7 @@ async def test_a_wrong_credential_leaves_everything_unknown(rig: Rig) -> None:
     config = await create_running(rig)
     rig.token = "wrong"
     status = await wait_for_status(rig.machines, lambda s: s.presence == "unknown")
-    assert CREDENTIAL in status.because
+    assert "credential Secret cattle-global-data/cc-noop" in status.because
     assert "401" in status.because
     for order in (
         rig.machines.remove(config, frozenset()),
@@ -368,7 +368,9 @@ async def test_a_rotated_credential_is_used_at_once(rig: Rig) -> None:
 
 async def test_a_deleted_credential_is_reported(rig: Rig) -> None:
     rig.token = ""
-    with pytest.raises(InfrastructureUnknown, match=f"{CREDENTIAL} cannot be read"):
+    with pytest.raises(
+        InfrastructureUnknown, match="credential Secret cattle-global-data/cc-noop cannot be read"
+    ):
         await rig.machines.ensure(a_spec(), None)
 
 

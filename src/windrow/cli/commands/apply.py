@@ -17,7 +17,14 @@ from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, combine, to_cli_error
-from windrow.cli.manifests import apply_order, find_kind, print_notes, read_documents, unknown_kind_errors
+from windrow.cli.manifests import (
+    apply_order,
+    find_kind,
+    place_in_namespace,
+    print_notes,
+    read_documents,
+    unknown_kind_errors,
+)
 from windrow.cli.output.check_results import render_problems
 from windrow.cli.output.lines import to_text
 from windrow.clusters.api.kinds import CLUSTER
@@ -107,11 +114,8 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     print_notes(notes, context)
 
     async def work(manager: Connection) -> int:
-        for kind, raw in placed:
-            if kind.namespaced:
-                namespace = args.namespace or raw["metadata"].get("namespace") or manager.namespace
-                raw["metadata"]["namespace"] = namespace
-        if not await _passes_check([raw for _, raw in placed], manager, context):
+        place_in_namespace(documents, args.namespace, manager.namespace)
+        if not await _passes_check(documents, manager, context):
             return exit_codes.REFUSED
         await _send(placed, manager, context)
         clusters = [ref_of(kind, raw) for kind, raw in placed if kind is CLUSTER]

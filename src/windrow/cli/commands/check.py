@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING
 from windrow.cli import connect, exit_codes, options
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, combine
-from windrow.cli.manifests import find_kind, print_notes, read_documents, unknown_kind_errors
+from windrow.cli.manifests import (
+    find_kind,
+    place_in_namespace,
+    print_notes,
+    read_documents,
+    unknown_kind_errors,
+)
 from windrow.cli.output.check_results import render_check_result
 from windrow.cli.output.data import list_of, render_data
 from windrow.cli.output.terminal import print_lines
@@ -74,6 +80,7 @@ async def _check(documents: list[Raw], args: argparse.Namespace, context: CliCon
         manager = connect.read_client_config(connect.find_kubeconfig(args, context))
     except CliError:  # without a management API the manifest itself can be checked
         manager = None
+    place_in_namespace(documents, args.namespace, (manager.namespace if manager else "") or "default")
     harvester = connect.read_kubeconfig(context.cwd / args.harvester) if args.harvester else ""
     return await check.run(documents, manager, harvester)
 

@@ -8,6 +8,7 @@ from windrow.client.transport import Transport
 from windrow.clusters.api.secrets import CredentialError, SecretData, read_credential
 from windrow.clusters.api.status import GuestServiceAccount
 from windrow.clusters.sources.guest_api import Connect
+from windrow.harvester.connection import describe_credential
 from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.resources import SECRET
@@ -47,7 +48,7 @@ class HarvesterClients:
         client = self.get_client(account.credential)
         if account.harvester and (found := read_identity(await client.get(IDENTITY))) != account.harvester:
             raise CredentialError(
-                f"the credential {account.credential} leads to another Harvester ({found}) than the one with "
+                f"the {describe_credential(account.credential)} leads to another Harvester ({found}) than the one with "
                 f"ServiceAccount {account} ({account.harvester})",
                 "put the kubeconfig of that Harvester into the credential Secret",
             )

@@ -14,7 +14,7 @@ from typing import TypeVar
 from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.core.logs import with_values
-from windrow.harvester.connection import connection_problem
+from windrow.harvester.connection import connection_problem, describe_credential
 from windrow.harvester.identity import CA_PREFIX, IDENTITY, ca_fingerprint, read_identity
 from windrow.kubernetes.errors import Forbidden, KubeError
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
@@ -64,12 +64,12 @@ class Connection:
             return found
         if found.startswith(CA_PREFIX):
             raise InfrastructureUnknown(
-                f"credential {self.credential} may not get Namespace kube-system at {self.client_config.server}, "
+                f"{describe_credential(self.credential)} may not get Namespace kube-system at {self.client_config.server}, "
                 f"which would show whether it is Harvester {recorded}, on which the machine was created",
                 "grant its user `get` on Namespace kube-system",
             )
         raise InfrastructureUnknown(
-            f"credential {self.credential} leads to {self.client_config.server}, which is Harvester {found}; "
+            f"{describe_credential(self.credential)} leads to {self.client_config.server}, which is Harvester {found}; "
             f"the machine was created on Harvester {recorded}",
             "put the kubeconfig of the right Harvester into the credential Secret",
         )
@@ -126,7 +126,7 @@ class Connections:
             transport = self._connect(client_config)
         except BadKubeconfig as bad:
             raise InfrastructureUnknown(
-                f"credential {credential} holds no usable kubeconfig: {bad.message}", bad.hint
+                f"{describe_credential(credential)} holds no usable kubeconfig: {bad.message}", bad.hint
             ) from bad
         except KubeError as error:
             raise InfrastructureUnknown(
@@ -157,6 +157,6 @@ class Connections:
             raise
         except (KubeError, LookupError, ValueError) as error:  # absent, forbidden, or not base64 of text
             raise InfrastructureUnknown(
-                f"credential {credential} cannot be read: {error}",
+                f"{describe_credential(credential)} cannot be read: {error}",
                 "create that Secret with a Harvester kubeconfig, or name another",
             ) from error

@@ -16,6 +16,7 @@ from typing import Any
 
 from windrow.client.client import Client
 from windrow.core.json import dumps
+from windrow.harvester.connection import describe_credential
 from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import KubeError
 from windrow.machines.harvester.connections import Connect, Connections, ReadKubeconfig
@@ -70,7 +71,7 @@ class CredentialResolver:
             raise
         except (KubeError, LookupError, ValueError) as error:
             raise InfrastructureUnknown(
-                f"credential {credential} cannot be read: {error}",
+                f"{describe_credential(credential)} cannot be read: {error}",
                 f"create that Secret with the fields of driver {driver}, or name another",
             ) from error
         same_accounts = frozenset(text.strip() for text in fields.pop(SAME_ACCOUNT, "").split(","))

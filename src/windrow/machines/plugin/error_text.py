@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 from windrow.core.text import collapse_whitespace
+from windrow.harvester.connection import describe_credential
 from windrow.machines.plugin.process.client import DriverError, PluginError
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineRefused, Problem
 from windrow.protocols import dockermachine as wire
@@ -119,24 +120,24 @@ def translate_error(
 ) -> InfrastructureUnknown | MachineRefused:
     """The error as one of the port: which driver, which credential, what to do."""
     if isinstance(error, PluginError):
-        return InfrastructureUnknown(f"credential {credential}: {error.message}", error.hint)
+        return InfrastructureUnknown(f"{describe_credential(credential)}: {error.message}", error.hint)
     text = collapse_whitespace(error.text)
     low = text.lower()
     if _PANIC_TEXT in low:
         first = error.text.strip().splitlines()[0]
         return InfrastructureUnknown(
-            f"driver {driver} crashed (credential {credential}): {first}",
+            f"driver {driver} crashed ({describe_credential(credential)}): {first}",
             "report it to the driver's maintainers; the call is retried",
         )
     is_denied = any(word in low for word in _ADMISSION_WORDS)
     if _is_auth_failure(low) and not is_denied:
         return InfrastructureUnknown(
-            f"credential {credential} was rejected (driver {driver}): {text}",
+            f"{describe_credential(credential)} was rejected (driver {driver}): {text}",
             "put a valid credential with the rights that the driver needs into that Secret",
         )
     if is_inconclusive(text) and not is_denied:
         return InfrastructureUnknown(
-            f"driver {driver} could not reach the infrastructure (credential {credential}): {text}",
+            f"driver {driver} could not reach the infrastructure ({describe_credential(credential)}): {text}",
             "nothing to do if it is temporary; the call is retried",
         )
     if error.method in _VALIDATING_CALLS:
@@ -145,6 +146,6 @@ def translate_error(
             message, hint = text, "correct the machine config, or the infrastructure"
         return MachineRefused([Problem(f"driver {driver} refuses {machine}: {message}", hint)])
     return InfrastructureUnknown(
-        f"{error.method} of {machine} by driver {driver} failed (credential {credential}): {text}",
+        f"{error.method} of {machine} by driver {driver} failed ({describe_credential(credential)}): {text}",
         "the call is retried",
     )

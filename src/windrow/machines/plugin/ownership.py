@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from windrow.harvester.connection import describe_credential
 from windrow.harvester.identity import is_owned_by
 from windrow.harvester.names import MACHINE_UID
 from windrow.kubernetes.objects import annotations_of, uid_of
@@ -103,14 +104,14 @@ def state_lost(machine: TrackedMachine) -> InfrastructureUnknown:
     return InfrastructureUnknown(
         f"cannot determine whether driver {machine.driver} created machine {machine.name}: the plugin host's state of it is "
         "on another node or lost, and the driver does not find the machine by name",
-        f"search {machine.name} in the account of credential {machine.credential} and remove it there; then delete the "
+        f"search {machine.name} in the account of {describe_credential(machine.credential)} and remove it there; then delete the "
         "Machine and remove its finalizer",
     )
 
 
 def account_changed(machine: TrackedMachine) -> InfrastructureUnknown:
     return InfrastructureUnknown(
-        f"driver {machine.driver} does not find machine {machine.name}, but credential {machine.credential} has changed since its "
+        f"driver {machine.driver} does not find machine {machine.name}, but {describe_credential(machine.credential)} has changed since its "
         "creation, perhaps to another account",
         "restore the credential of its account; or, if this one is for the same account, add the field "
         f"{machine.driver}credentialConfig-{SAME_ACCOUNT}: {machine.account} to that Secret",
