@@ -9,10 +9,14 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from windrow.cli import exit_codes
 from windrow.core.errors import UserError
 from windrow.core.text import collapse_whitespace
+
+if TYPE_CHECKING:
+    from windrow.kubernetes.errors import KubeError
 
 
 class CliError(UserError):
@@ -58,32 +62,28 @@ _PORT_ERRORS = {
 }
 
 
-def _api_hint(error: Exception) -> tuple[str, int]:
-    """What to do about an error of an API server, and the exit code."""
-    from windrow.kubernetes import errors
-
-    match error:
-        case errors.Unauthorized():
-            return "Renew the credential in the kubeconfig, or name another one.", exit_codes.UNREACHABLE
-        case errors.Forbidden():
-            return "Grant this permission, or use a kubeconfig that has it.", exit_codes.UNREACHABLE
-        case errors.NotFound():
-            return "List the clusters: windrow status -A", exit_codes.NOT_FOUND
-        case errors.CertificateError():
-            return "Use a kubeconfig with this server's present CA.", exit_codes.UNREACHABLE
-        case errors.Unreachable():
-            return "Start the server, or correct its address in the kubeconfig.", exit_codes.UNREACHABLE
-        case errors.OutcomeUnknown():
-            return "Check whether it was done (windrow status), then try again.", exit_codes.UNREACHABLE
-        case errors.TooManyRequests():
-            return "Try again in a minute.", exit_codes.UNREACHABLE
-        case errors.ServerError():
-            return "See the server's log, then try again.", exit_codes.UNREACHABLE
-        case errors.AlreadyExists():
-            return "Choose another name.", exit_codes.REFUSED
-        case errors.Conflict():
-            return "The object was changed meanwhile; try again.", exit_codes.FAILED
-    return "Correct the input, then try again.", exit_codes.REFUSED
+# What to do about an error of an API server, and the exit code, by class.
+_API_HINTS = {
+    "Unauthorized": ("Renew the credential in the kubeconfig, or name another one.", exit_codes.UNREACHABLE),
+    "Forbidden": ("Grant this permission, or use a kubeconfig that has it.", exit_codes.UNREACHABLE),
+    "NotFound": ("List the clusters: windrow status -A", exit_codes.NOT_FOUND),
+    "CertificateError": ("Use a kubeconfig with this server's present CA.", exit_codes.UNREACHABLE),
+    "Unreachable": ("Start the server, or correct its address in the kubeconfig.", exit_codes.UNREACHABLE),
+    "OutcomeUnknown": (
+        "Check whether it was done (windrow status), then try again.",
+        exit_codes.UNREACHABLE,
+    ),
+    "TooManyRequests": ("Try again in a minute.", exit_codes.UNREACHABLE),
+    "ServerError": ("See the server's log, then try again.", exit_codes.UNREACHABLE),
+    "AlreadyExists": ("Choose another name.", exit_codes.REFUSED),
+    "Conflict": ("The object was changed meanwhile; try again.", exit_codes.FAILED),
+    "KubeError": ("Correct the input, then try again.", exit_codes.REFUSED),
+}
+# A 404 that names no object: the API server does not have the kind.
+_OTHER_SERVER = (
+    "Use the kubeconfig of the management API, which windrow serve writes to .windrow/manager.yaml.",
+    exit_codes.NOT_FOUND,
+)
 
 
 # Errors that Windrow words itself: they may end with a hint of their own, after a semicolon. A server's own words are
@@ -91,9 +91,12 @@ def _api_hint(error: Exception) -> tuple[str, int]:
 _OWN_WORDS = frozenset({"Unreachable", "CertificateError", "Unauthorized", "OutcomeUnknown", "Forbidden"})
 
 
-def _from_api_error(error: Exception) -> CliError:
-    message, (hint, code) = str(error), _api_hint(error)
-    if type(error).__name__ in _OWN_WORDS and "; " in message:
+def _from_api_error(error: KubeError) -> CliError:
+    message, names = str(error), [kind.__name__ for kind in type(error).__mro__]
+    hint, code = next(_API_HINTS[name] for name in names if name in _API_HINTS)
+    if names[0] == "NotFound" and not error.details.get("name"):
+        hint, code = _OTHER_SERVER
+    if names[0] in _OWN_WORDS and "; " in message:
         message, _, hint = message.rpartition("; ")
     return CliError(message, hint, code)
 

@@ -146,9 +146,16 @@ def _run_command(command: Command, arguments: Sequence[str], context: CliContext
 
 
 def _configure_logs(command: Command, context: CliContext, verbose: bool) -> None:
-    from windrow.cli import logs
+    """Logs go to standard error, a line each. `serve` and `emulate` print warnings; the other commands report their own
+    errors, so they log with `--verbose` only."""
+    import logging
 
-    logs.configure(context, long_running=command.long_running, verbose=verbose)
+    from windrow.core.logs import LineFormatter
+
+    printed = command.long_running or verbose
+    handler = logging.StreamHandler(context.err) if printed else logging.NullHandler()
+    handler.setFormatter(LineFormatter(tracebacks=verbose))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], force=True)
 
 
 def _report_error(error: Exception, context: CliContext, verbose: bool) -> int:

@@ -19,7 +19,7 @@ from windrow.cli import exit_codes, main
 from windrow.cli.context import CliContext
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.kubernetes.objects import new_object, uid_of
-from windrow.kubernetes.resources import EVENT, SECRET
+from windrow.kubernetes.resources import CRD, EVENT, SECRET
 
 Windrow = Callable[..., Any]
 Manager = Any
@@ -363,7 +363,7 @@ def test_a_kubeconfig_is_printed_or_written_for_its_owner_only(
 
 
 def test_delete_returns_when_the_cluster_is_gone(windrow: Windrow, orchard: Manager):
-    answer = windrow("delete", "orchard")
+    answer = windrow("delete", "orchard", "--yes")
 
     assert answer.code == exit_codes.OK
     assert "deleted" in answer.out
@@ -377,7 +377,7 @@ def test_delete_says_what_was_left_because_it_may_be_another_s(windrow: Windrow,
     raw = new_object(EVENT, "orchard.1", "fleet-default", involvedObject=about, message=told)
     orchard.do(lambda api: api.create(EVENT, raw | {"reason": "KeepLoadBalancers", "type": "Warning"}))
 
-    answer = windrow("delete", "orchard")
+    answer = windrow("delete", "orchard", "--yes")
 
     assert answer.code == exit_codes.OK
     assert "default/orchard-web stays on Harvester" in " ".join(answer.err.split())
@@ -410,7 +410,7 @@ def test_ctrl_c_at_the_prompt_ends_the_question_at_once(orchard: Manager, tmp_pa
 def test_delete_without_waiting_leaves_the_rest_to_the_manager(windrow: Windrow, orchard: Manager):
     orchard.do(lambda api: api.patch(ORCHARD, {"metadata": {"finalizers": ["windrow.io/cluster"]}}))
 
-    assert windrow("delete", "orchard", "--no-wait").code == exit_codes.OK
+    assert windrow("delete", "orchard", "--yes", "--no-wait").code == exit_codes.OK
     assert "deleting" in windrow("status", "orchard").out
 
 
@@ -418,7 +418,7 @@ def test_a_deletion_that_hangs_says_what_it_waits_for(windrow: Windrow, orchard:
     orchard.do(lambda api: api.patch(ORCHARD, {"metadata": {"finalizers": ["windrow.io/cluster"]}}))
     orchard.do(report({"waiting": {"for": "VM default/orchard-workers-a-b to go"}}))
 
-    answer = windrow("delete", "orchard", "--timeout", "1s")
+    answer = windrow("delete", "orchard", "--yes", "--timeout", "1s")
 
     assert answer.code == exit_codes.TIMED_OUT
     assert "VM default/orchard-workers-a-b to go" in answer.err
@@ -431,7 +431,7 @@ def test_machines_are_listed_by_cluster(windrow: Windrow, orchard: Manager):
 
     assert answer.out.splitlines()[0] == "fleet-default/orchard"
     name, state, address, age, article, what = answer.out.splitlines()[2].split()
-    assert (name, state, address, age[-1]) == ("orchard-workers-a-b", "running", "-", "s")
+    assert (name, state, address, age[-1]) == ("orchard-workers-a-b", "Running", "-", "s")
     assert (article, what) == ("an", "address")
     (raw,) = json.loads(windrow("machine", "list", "orchard", "-o", "json").out)["items"]
     assert raw["spec"]["pool"] == "workers"
@@ -459,3 +459,21 @@ def test_check_reads_a_manifest_in_the_namespace_that_apply_would_use(windrow: W
     assert windrow("check", "-f", "cluster.yaml", "-n", "fleet-default").code == 0
     elsewhere = windrow("check", "-f", "cluster.yaml")
     assert "default/orchard" in elsewhere.out
+
+
+def test_delete_without_a_terminal_needs_yes(windrow: Windrow, orchard: Manager):
+    answer = windrow("delete", "orchard")
+
+    assert answer.code == exit_codes.USAGE
+    assert "windrow delete orchard --yes" in answer.err
+    assert orchard.do(lambda api: api.get(ORCHARD))
+
+
+def test_a_kubeconfig_of_another_server_is_named_as_such(windrow: Windrow, manager: Manager):
+    crd = CRD.ref("clusters.provisioning.cattle.io")
+    manager.do(lambda api: api.delete(crd))
+
+    answer = windrow("status")
+
+    assert answer.code == exit_codes.NOT_FOUND
+    assert "Use the kubeconfig of the management API" in answer.err

@@ -384,7 +384,7 @@ def test_waiting_ends_with_what_was_waited_for(windrow: Windrow, manager: Manage
     answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE), "--timeout", "1s")
 
     assert answer.code == exit_codes.TIMED_OUT
-    assert "the manager has not looked at it yet" in answer.err
+    assert "the manager has not observed it yet" in answer.err
 
 
 # -- what it is for ----------------------------------------------------------------------------------------------

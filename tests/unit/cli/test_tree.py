@@ -216,3 +216,25 @@ def test_a_machines_state_is_its_phase(status: dict[str, Any], state: str, tone:
 
     spans = [span for one in lines for span in one.spans if span.text == state]
     assert [span.tone for span in spans] == [tone]
+
+
+def test_a_reason_that_all_machines_share_is_printed_once():
+    reason = "credential Secret a/b: https://127.0.0.1:6443 cannot be reached: connection refused (111)"
+    cluster = a_cluster(
+        pools=[WORKERS], phase="Running", waiting={"for": f"Harvester to be reachable: {reason}"}
+    )
+    names = [f"orchard-workers-{end}" for end in ("a1", "b2")]
+    waits = [f"Harvester to report the state of VirtualMachine default/{name} ({reason})" for name in names]
+    machines = [
+        a_machine(name, "workers", phase="Unknown", waiting={"for": wait, "next": "health check"})
+        for name, wait in zip(names, waits, strict=True)
+    ]
+
+    text = " ".join(drawn([cluster], machines, width=400).split())
+
+    assert text.count("connection refused") == 1
+    for name in names:
+        assert (
+            f"waits for Harvester to report the state of VirtualMachine default/{name}; then health check"
+            in text
+        )

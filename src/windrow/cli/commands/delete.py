@@ -1,8 +1,8 @@
 """Delete a cluster, its machines and their disks, the load balancers of its services, and every other object that was
 created for it.
 
-At a terminal it asks for confirmation. It waits until all of them are gone and prints what it waits for; --no-wait
-returns at once.
+At a terminal it asks for confirmation; elsewhere it needs --yes. It waits until all of them are gone and prints what
+it waits for; --no-wait returns at once.
 
 Examples:
   windrow delete prod
@@ -33,7 +33,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
     seen = ""
-    if context.terminal and context.stdin.isatty() and not args.yes:
+    if not args.yes and not (context.terminal and context.stdin.isatty()):
+        raise CliError(
+            f"Deleting {args.name} also deletes its machines and their disks, and there is no terminal to confirm that.",
+            f"Confirm it: windrow delete {args.name} --yes",
+            exit_codes.USAGE,
+        )
+    if not args.yes:
         # Confirmed outside of the event loop, which would hold Ctrl-C back until the line is read.
         cluster, machines = connect.run_connected(args, context, lambda manager: _read_cluster(args, manager))
         _confirm(cluster, machines, context)

@@ -11,7 +11,7 @@ from windrow.cli.output.tables import render_table
 from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.objects import is_deleting, name_of, nested
 
-NOT_OBSERVED = "the manager has not looked at it yet"
+NOT_OBSERVED = "the manager has not observed it yet"
 CONDITIONS = ("Downloaded", "Installed", "Active")
 _TONES: dict[str, Tone] = {"active": "good", "failed": "bad", "inactive": "quiet", "working": "busy"}
 # An active driver of which a newer version is not in use yet.

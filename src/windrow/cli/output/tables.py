@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from windrow.cli.output.lines import truncate
-from windrow.cli.output.tree import machine_state
 from windrow.cli.output.views import MachineView
 from windrow.core.duration import human_duration
 
@@ -37,18 +36,23 @@ def render_machines(machines: Sequence[MachineView], now: datetime, width: int =
         rows = [
             (
                 one.name,
-                machine_state(one),
+                "Deleting" if one.deleting else one.phase or "Pending",
                 one.address or "-",
                 human_duration(now - one.created) if one.created else "-",
-                _waits(one),
+                _waiting_for(one),
             )
             for one in sorted(mine, key=lambda one: (one.pool, one.name))
         ]
-        lines += render_table(("MACHINE", "STATE", "ADDRESS", "AGE", "WAITS FOR"), rows, width)
+        table = render_table(("MACHINE", "PHASE", "ADDRESS", "AGE", "WAITING FOR"), rows, width)
+        is_cut = any(not shown.endswith(row[-1]) for shown, row in zip(table[1:], rows, strict=True))
+        lines += [
+            *table,
+            *([f"→ See the whole sentences: windrow status {namespace}/{cluster}"] if is_cut else []),
+        ]
     return lines
 
 
-def _waits(machine: MachineView) -> str:
+def _waiting_for(machine: MachineView) -> str:
     """What the machine waits for, without its own name, which is in the same row."""
     if machine.wait is None or machine.ready:
         return "-"

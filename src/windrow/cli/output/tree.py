@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from windrow.cli.output.lines import StyledLine, Tone, elide_middle, line, wrap, wrap_problems
@@ -81,7 +82,16 @@ def _details(wait: Wait | None, problem: str, indent: str, now: datetime, width:
     return lines
 
 
-def _machine(machine: MachineView, last: bool, stem: str, now: datetime, width: int) -> list[StyledLine]:
+def _without_known_reason(text: str, known: str) -> str:
+    """`text` without the reason in its parentheses, where the Cluster's own lines give that reason already."""
+    head, _, rest = text.partition(" (")
+    reason, closed, tail = rest.rpartition(")")
+    return f"{head}{tail}" if closed and reason in known else text
+
+
+def _machine(
+    machine: MachineView, last: bool, stem: str, known: str, now: datetime, width: int
+) -> list[StyledLine]:
     state = machine_state(machine)
     branch, under = ("└─ ", "     ") if last else ("├─ ", "│    ")
     where = f"  {machine.address}" if machine.address else ""
@@ -92,12 +102,14 @@ def _machine(machine: MachineView, last: bool, stem: str, now: datetime, width: 
         (state, _TONES.get(state, "busy")),
         (where, "quiet"),
     )
-    quiet = machine.ready and not machine.deleting
-    why = [] if quiet else _details(machine.wait, machine.problem, stem + under, now, width)
-    return [head, *why]
+    if machine.ready and not machine.deleting:
+        return [head]
+    wait = machine.wait and replace(machine.wait, what=_without_known_reason(machine.wait.what, known))
+    problem = _without_known_reason(machine.problem, known)
+    return [head, *_details(wait, problem, stem + under, now, width)]
 
 
-def _pool(pool: PoolView, last: bool, now: datetime, width: int) -> list[StyledLine]:
+def _pool(pool: PoolView, last: bool, known: str, now: datetime, width: int) -> list[StyledLine]:
     branch, stem = ("└─ ", "   ") if last else ("├─ ", "│  ")
     full = pool.ready >= pool.wanted
     count = f"{pool.ready} of {pool.wanted} ready" if pool.wanted else "no machines wanted"
@@ -111,7 +123,7 @@ def _pool(pool: PoolView, last: bool, now: datetime, width: int) -> list[StyledL
     )
     lines = [head]
     for place, machine in enumerate(pool.machines):
-        lines += _machine(machine, place == len(pool.machines) - 1, stem, now, width)
+        lines += _machine(machine, place == len(pool.machines) - 1, stem, known, now, width)
     return lines
 
 
@@ -139,8 +151,9 @@ def render_cluster(cluster: ClusterView, now: datetime, width: int = 80) -> list
         lines += _paragraph(f"remediation is paused: {cluster.remediation_blocked}", stem, width, "busy")
     for warning in cluster.warnings:
         lines += _paragraph(f"warning: {warning}", stem, width, "busy")
+    known = f"{cluster.problem} {cluster.wait.what if cluster.wait else ''}"
     for place, pool in enumerate(cluster.pools):
-        lines += _pool(pool, place == len(cluster.pools) - 1, now, width)
+        lines += _pool(pool, place == len(cluster.pools) - 1, known, now, width)
     return lines
 
 
