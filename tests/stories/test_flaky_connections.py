@@ -98,9 +98,9 @@ def test_a_life_among_failing_servers_ends_as_asked(seed: int) -> None:
             stage = sim.cluster(ref.name, timeout=LONG)
 
             async def stands() -> None:
-                await stage.wait_for_settled(within=LONG)
+                await stage.wait_for_settled()
                 await sim.advance(minutes=5)
-                machines = await stage.wait_for_settled(within=LONG)
+                machines = await stage.wait_for_settled()
                 wanted = sorted(name_of(raw) for raw in machines)
                 assert sorted(name_of(raw) for raw in await sim.harvester_client.list(VM)) == wanted
                 assert sorted(name_of(raw) for raw in await stage.list_nodes()) == wanted

@@ -22,7 +22,7 @@ from windrow.harvester.resources import VM
 from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
 from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nested
-from windrow.kubernetes.resources import NODE, SECRET, ApiResource
+from windrow.kubernetes.resources import NODE, SECRET, ApiResource, ObjectRef
 
 T = TypeVar("T")
 
@@ -58,6 +58,11 @@ def read_pools(cluster: Mapping[str, Any]) -> list[PoolSpec]:
     ]
 
 
+def is_ready(raw: Mapping[str, Any] | None) -> bool:
+    """Whether the object exists and its Ready condition is True."""
+    return is_true(nested(raw, "status", "conditions"), "Ready")
+
+
 def nodes_by_machine(nodes: Iterable[Raw]) -> dict[str, Raw]:
     """Nodes by the uid of their Machine."""
     return {labels_of(raw).get(NODE_MACHINE, ""): raw for raw in nodes}
@@ -84,8 +89,12 @@ class DemoCluster:
     report: Report
     timeout: timedelta = timedelta(minutes=5)
 
+    @property
+    def ref(self) -> ObjectRef:
+        return CLUSTER.ref(self.name, self.namespace)
+
     async def get_cluster(self) -> Raw:
-        return await self.manager.get(CLUSTER.ref(self.name, self.namespace))
+        return await self.manager.get(self.ref)
 
     async def list_pools(self) -> list[PoolSpec]:
         return read_pools(await self.get_cluster())
@@ -116,7 +125,7 @@ class DemoCluster:
     async def list_nodes(self) -> list[Raw]:
         return await (await self.guest_client()).list(NODE)
 
-    async def wait_for_settled(self, *, without: str = "", within: timedelta | None = None) -> list[Raw]:
+    async def wait_for_settled(self, *, without: str = "") -> list[Raw]:
         """The Machines, once every pool has its quantity, all are Ready, none is being deleted and the Cluster is Ready.
 
         `without` names a Machine that must be gone. Raises WaitTimedOut.
@@ -125,75 +134,64 @@ class DemoCluster:
 
         def all_ready(objects: Objects) -> list[Raw] | None:
             mine = [raw for raw in objects.values() if self.owns(raw)]
-            if any(is_deleting(raw) or name_of(raw) == without for raw in mine):
+            if any(is_deleting(raw) or name_of(raw) == without or not is_ready(raw) for raw in mine):
                 return None
-            ready = [raw for raw in mine if is_true(nested(raw, "status", "conditions"), "Ready")]
-            found = {name: sum(raw["spec"]["pool"] == name for raw in ready) for name in counts}
-            return mine if found == counts and len(ready) == len(mine) else None
+            found = {name: sum(raw["spec"]["pool"] == name for raw in mine) for name in counts}
+            return mine if found == counts else None
 
-        machines = await self._wait_on_manager(
-            MACHINE, all_ready, f"every Machine of {self.name} to be Ready", within
-        )
-        await self.wait_for_ready(within)
+        what = f"every Machine of {self.ref} to be Ready"
+        machines = await self.wait_on(self.manager, MACHINE, all_ready, what, self.namespace)
+        await self.wait_for_ready()
         return machines
 
-    async def wait_for_ready(self, within: timedelta | None = None) -> Raw:
-        """The Cluster, once its Ready condition is True. Raises WaitTimedOut."""
-        return await self._wait_for_ready_condition(
-            CLUSTER, self.name, f"Cluster {self.name} to be Ready", within
-        )
+    async def wait_for_ready(self, kind: ApiResource = CLUSTER, name: str = "") -> Raw:
+        """The object, or the Cluster, once its Ready condition is True. Raises WaitTimedOut."""
+        ref = kind.ref(name or self.name, self.namespace)
+
+        def find_ready(objects: Objects) -> Raw | None:
+            raw = objects.get((ref.namespace, ref.name))
+            return raw if is_ready(raw) else None
+
+        return await self.wait_on(self.manager, kind, find_ready, f"{ref} to be Ready", ref.namespace)
 
     async def wait_for_ready_or_refused(self) -> None:
         """Return once the Cluster is Ready. Raises ClusterRefused as soon as its status says so, and WaitTimedOut."""
 
-        def find_result(objects: Objects) -> str | None:
+        def find_result(objects: Objects) -> Raw | None:
             raw = objects.get((self.namespace, self.name))
-            if raw is None or is_true(nested(raw, "status", "conditions"), "Ready"):
-                return None if raw is None else ""
+            if raw is None or is_ready(raw):
+                return raw
             observed = nested(raw, "status", "observedGeneration") == raw["metadata"].get("generation")
-            if not observed or nested(raw, "status", "phase") != "Refused":
-                return None
+            return raw if observed and nested(raw, "status", "phase") == "Refused" else None
+
+        what = f"{self.ref} to be Ready"
+        raw = await self.wait_on(self.manager, CLUSTER, find_result, what, self.namespace)
+        if not is_ready(raw):
             ready = find_condition(nested(raw, "status", "conditions", default=()), "Ready")
-            return (ready.message if ready else "") or "no reason in its status"
-
-        what = f"Cluster {self.name} to be Ready"
-        if refusal := await self._wait_on_manager(CLUSTER, find_result, what):
-            raise ClusterRefused(f"{self.namespace}/{self.name}", refusal)
-
-    async def wait_for_machine(self, name: str) -> Raw:
-        """The Machine, once its Ready condition is True. Raises WaitTimedOut."""
-        return await self._wait_for_ready_condition(MACHINE, name, f"Machine {name} to be Ready again")
-
-    async def _wait_for_ready_condition(
-        self, kind: ApiResource, name: str, what: str, within: timedelta | None = None
-    ) -> Raw:
-        def find_ready(objects: Objects) -> Raw | None:
-            raw = objects.get((self.namespace, name))
-            return raw if raw is not None and is_true(nested(raw, "status", "conditions"), "Ready") else None
-
-        return await self._wait_on_manager(kind, find_ready, what, within)
+            problems = (ready.message if ready else "") or "no reason in its status"
+            raise ClusterRefused(f"{self.namespace}/{self.name}", problems)
 
     async def wait_for_deletion(self) -> None:
         """Return once the Cluster is gone. Raises WaitTimedOut."""
+        key = (self.namespace, self.name)
+        what = f"{self.ref} to be gone"
+        await self.wait_on(self.manager, CLUSTER, lambda objects: key not in objects, what, self.namespace)
 
-        def is_gone(objects: Objects) -> bool | None:
-            return None if (self.namespace, self.name) in objects else True
-
-        await self._wait_on_manager(CLUSTER, is_gone, f"Cluster {self.name} to be gone")
-
-    async def _wait_on_manager(
+    async def wait_on(
         self,
+        client: Client,
         kind: ApiResource,
         predicate: Callable[[Objects], T | None],
         what: str,
-        within: timedelta | None = None,
+        namespace: str = "",
     ) -> T:
+        """The first true result of `predicate` over the objects of `kind`. Raises WaitTimedOut."""
         return await wait_for(
-            self.manager.transport,
+            client.transport,
             kind,
             predicate,
             what=what,
             clock=self.clock,
-            namespace=self.namespace,
-            within=within or self.timeout,
+            namespace=namespace,
+            within=self.timeout,
         )

@@ -223,8 +223,8 @@ async def _wait_until_ready(cluster: DemoCluster) -> bool:
         )
         return False
     took = (cluster.clock.now() - started).total_seconds()
-    cluster.report.add(f"Cluster {cluster.name} is Ready")
-    cluster.report.check("cluster-ready", True, f"Cluster {cluster.name} became Ready in {took:.1f} s")
+    cluster.report.add(f"{cluster.ref} is Ready")
+    cluster.report.check("cluster-ready", True, f"{cluster.ref} became Ready in {took:.1f} s")
     return True
 
 
@@ -239,16 +239,15 @@ def _describe_wait(raw: Raw | None) -> str:
 async def _delete(demo: Demo, documents: list[Raw], before: frozenset[tuple[str, str, str]]) -> None:
     for raw in _clusters(documents):
         cluster = demo.cluster(raw)
-        ref = CLUSTER.ref(cluster.name, cluster.namespace)
-        demo.report.add(f"Cluster {cluster.name} is deleted")
-        await demo.manager.delete(ref)
+        demo.report.add(f"{cluster.ref} is deleted")
+        await demo.manager.delete(cluster.ref)
         try:
             await cluster.wait_for_deletion()
         except WaitTimedOut as error:
-            left = await demo.manager.find(ref)
+            left = await demo.manager.find(cluster.ref)
             demo.report.check("cluster-deleted", False, f"{error}; {_describe_wait(left)}")
         else:
-            demo.report.check("cluster-deleted", True, f"Cluster {cluster.name} and its machines are gone")
+            demo.report.check("cluster-deleted", True, f"{cluster.ref} and its Machines are gone")
         await delete_pool(cluster)
     await _check_inventory(demo, before)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from windrow.clusters.api.kinds import CLUSTER
+from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.names import NODE_MACHINE
-from windrow.demo.cluster import DemoCluster, PoolSpec, nodes_by_machine
+from windrow.demo.cluster import DemoCluster, PoolSpec, is_ready, nodes_by_machine
 from windrow.demo.service_scenarios import (
     check_service_survives,
     create_service,
@@ -18,12 +18,12 @@ from windrow.demo.service_scenarios import (
     pick_machine_under_service,
     wait_for_service,
 )
-from windrow.demo.waiting import Objects, WaitTimedOut, wait_for
+from windrow.demo.waiting import Objects, WaitTimedOut
 from windrow.harvester.resources import VM, VM_ACTIONS, VMI
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, uid_of
 from windrow.kubernetes.requests import put_subresource
-from windrow.kubernetes.resources import EVENT
+from windrow.kubernetes.resources import EVENT, ref_of
 
 Scenario = Callable[[DemoCluster], Awaitable[None]]
 
@@ -38,10 +38,7 @@ def plan_scenarios(pools: Sequence[PoolSpec], *, keep: bool = False) -> list[Sce
     scenarios: list[Scenario] = [check_nodes, create_service]
     if workers:
         scenarios.append(lambda cluster: lose_worker(cluster, workers))
-    if members == 1:
-        scenarios.append(stop_last_member)
-    else:
-        scenarios.append(stop_machine)
+    scenarios.append(stop_last_member if members == 1 else stop_machine)
     if members >= 3:
         scenarios.append(lose_member)
     growing = workers or next(pool for pool in pools if pool.etcd)
@@ -64,12 +61,8 @@ async def check_nodes(cluster: DemoCluster) -> None:
     pairs = [(machine, found.get(uid_of(machine))) for machine in machines]
     check = cluster.report.check
 
-    ready = [name_of(node) for node in nodes if is_true(nested(node, "status", "conditions"), "Ready")]
-    check(
-        "nodes-ready",
-        len(ready) == len(machines),
-        f"{len(ready)} of {len(machines)} machines have a Ready Node",
-    )
+    ready = sum(map(is_ready, nodes))
+    check("nodes-ready", ready == len(machines), f"{ready} of {len(machines)} Machines have a Ready Node")
 
     vms = {name_of(raw): uid_of(raw) for raw in await cluster.harvester.list(VM)}
     wrong = [
@@ -77,7 +70,11 @@ async def check_nodes(cluster: DemoCluster) -> None:
         for machine, node in pairs
         if nested(node, "spec", "providerID") != f"harvester://{vms.get(name_of(machine))}"
     ]
-    check("provider-ids", not wrong, _except_for("the providerID of every Node is the uid of its VM", wrong))
+    check(
+        "provider-ids",
+        not wrong,
+        _except_for("the providerID of every Node is the uid of its VirtualMachine", wrong),
+    )
 
     instances = {name_of(raw): raw for raw in await cluster.harvester.list(VMI)}
     mismatched = [
@@ -88,7 +85,7 @@ async def check_nodes(cluster: DemoCluster) -> None:
     check(
         "node-addresses",
         not mismatched,
-        _except_for("the InternalIP of every Node is an address of its VM", mismatched),
+        _except_for("the InternalIP of every Node is an address of its VirtualMachine", mismatched),
     )
 
     unplaced = [name_of(machine) for machine, node in pairs if ZONE not in (labels_of(node) if node else {})]
@@ -143,20 +140,20 @@ async def lose_member(cluster: DemoCluster) -> None:
 async def _lose(
     cluster: DemoCluster, machine: Raw, check: str, what: str, because: str, survives: str
 ) -> None:
-    name = name_of(machine)
+    name, of = name_of(machine), MACHINE.ref(name_of(machine), cluster.namespace)
     before = {name_of(raw) for raw in await cluster.list_machines()}
-    vm = await cluster.get_vm(machine)
+    vm = ref_of(VM, await cluster.get_vm(machine))
     if because:
-        cluster.report.add(f"Machine {name} is chosen: {because}")
-    cluster.report.add(f"VM {name} ({what}) is deleted on Harvester, without the manager")
-    await cluster.harvester.delete(VM.ref(name, vm["metadata"]["namespace"]), "Foreground")
-    await check_service_survives(cluster, name, vm["metadata"]["namespace"], survives)
+        cluster.report.add(f"{of} is chosen: {because}")
+    cluster.report.add(f"{vm} ({what}) is deleted on Harvester, without the manager")
+    await cluster.harvester.delete(vm, "Foreground")
+    await check_service_survives(cluster, name, vm.namespace, survives)
     after = await cluster.wait_for_settled(without=name)
     await wait_for_service(cluster)
-    new = sorted({name_of(raw) for raw in after} - before)
-    cluster.report.add(f"Machine {', '.join(new)} replaces {name}")
+    new = [f"{cluster.namespace}/{name_of(raw)}" for raw in after if name_of(raw) not in before]
+    cluster.report.add(f"Machine {', '.join(new)} replaces {of}")
     cluster.report.check(
-        check, len(new) == 1 and len(after) == len(before), f"Machine {name} was replaced by {', '.join(new)}"
+        check, len(new) == 1 and len(after) == len(before), f"{of} was replaced by Machine {', '.join(new)}"
     )
 
 
@@ -177,41 +174,29 @@ async def stop_last_member(cluster: DemoCluster) -> None:
 
 
 async def _stop(cluster: DemoCluster, machine: Raw) -> None:
-    name = name_of(machine)
     vm = await cluster.get_vm(machine)
-    namespace = vm["metadata"]["namespace"]
-    before = uid_of(await cluster.harvester.get(VMI.ref(name, namespace)))
-    cluster.report.add(f"VM {name} is stopped on Harvester")
-    await cluster.harvester.call(put_subresource(VM_ACTIONS.ref(name, namespace), "stop"))
+    ref = ref_of(VM, vm)
+    key = ref.namespace, ref.name
+    before = uid_of(await cluster.harvester.get(VMI.ref(ref.name, ref.namespace)))
+    cluster.report.add(f"{ref} is stopped on Harvester")
+    await cluster.harvester.call(put_subresource(VM_ACTIONS.ref(ref.name, ref.namespace), "stop"))
 
-    def started(objects: Objects) -> bool | None:
-        raw = objects.get((namespace, name))
-        return (
-            True
-            if raw is not None and uid_of(raw) != before and nested(raw, "status", "phase") == "Running"
-            else None
-        )
+    def is_restarted(objects: Objects) -> bool:
+        raw = objects.get(key)
+        return raw is not None and uid_of(raw) != before and nested(raw, "status", "phase") == "Running"
 
-    await wait_for(
-        cluster.harvester.transport,
-        VMI,
-        started,
-        what=f"VM {name} to run again",
-        clock=cluster.clock,
-        namespace=namespace,
-        within=cluster.timeout,
-    )
+    await cluster.wait_on(cluster.harvester, VMI, is_restarted, f"{ref} to run again", ref.namespace)
     # The Cluster may still be Ready until the manager observes the stop, so wait for the Machine first.
-    await cluster.wait_for_machine(name)
+    await cluster.wait_for_ready(MACHINE, name_of(machine))
     await cluster.wait_for_settled()
     same = uid_of(await cluster.get_vm(machine)) == uid_of(vm)
-    cluster.report.add(f"VM {name} runs again")
-    cluster.report.check("stopped-machine-started", same, f"VM {name} was started again and is the same VM")
+    cluster.report.add(f"{ref} runs again")
+    cluster.report.check("stopped-machine-started", same, f"{ref} was started again and has the same uid")
     await wait_for_service(cluster, "service-after-stop")
 
 
 async def _find_event(cluster: DemoCluster, text: str) -> str:
-    """The event of the cluster's namespace that contains `words`, or ""."""
+    """The event of the cluster's namespace whose message contains `text`, or ""."""
     for event in await cluster.manager.list(EVENT, cluster.namespace):
         if text in str(event.get("message", "")):
             return f"{nested(event, 'involvedObject', 'name')}: {event['message']}"
@@ -232,16 +217,16 @@ async def scale_down(cluster: DemoCluster, pool: PoolSpec) -> None:
 
 
 async def _scale(cluster: DemoCluster, pool: PoolSpec, target: int, check: str) -> None:
-    cluster.report.add(f"pool {pool.name} is scaled to {target} machines")
-    ref = CLUSTER.ref(cluster.name, cluster.namespace)
+    where = f"pool {pool.name} of {cluster.ref}"
+    cluster.report.add(f"{where} is scaled to {target} machines")
     step = {"op": "replace", "path": f"/spec/rkeConfig/machinePools/{pool.index}/quantity", "value": target}
-    await cluster.manager.json_patch(ref, [step])
+    await cluster.manager.json_patch(cluster.ref, [step])
     await cluster.wait_for_settled()
     there = nodes_by_machine(await cluster.list_nodes())
     nodes = [there.get(uid_of(raw)) for raw in await cluster.list_machines(pool.name)]
-    found = sum(is_true(nested(node, "status", "conditions"), "Ready") for node in nodes)
-    cluster.report.add(f"pool {pool.name} has {found} Ready Nodes")
-    cluster.report.check(check, found == target, f"pool {pool.name} has {found} of {target} Ready Nodes")
+    found = sum(map(is_ready, nodes))
+    cluster.report.add(f"{where} has {found} Ready Nodes")
+    cluster.report.check(check, found == target, f"{where} has {found} of {target} Ready Nodes")
 
 
 # -- run ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ No state is kept between scenarios: whether the Service exists, and its address,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv4Address, IPv4Network
@@ -14,15 +14,16 @@ from windrow.client.client import Client
 from windrow.core.clock import sleep
 from windrow.core.json import NotJson, loads
 from windrow.demo.cluster import DemoCluster
-from windrow.demo.waiting import Objects, WaitTimedOut, wait_for
+from windrow.demo.waiting import Objects, WaitTimedOut
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, NETWORK, VMI
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object
 from windrow.kubernetes.requests import Request
-from windrow.kubernetes.resources import DEPLOYMENT, EVENT, SERVICE, ApiResource
+from windrow.kubernetes.resources import DEPLOYMENT, EVENT, SERVICE
 
 NAMESPACE, NAME = "default", "web"
+SERVICE_REF, DEPLOYMENT_REF = SERVICE.ref(NAME, NAMESPACE), DEPLOYMENT.ref(NAME, NAMESPACE)
 PODS = 2
 ADDRESSES = 4  # in the pool
 ROUTE = "network.harvesterhci.io/route"
@@ -39,7 +40,7 @@ class PodReply:
     node: str
 
     def __str__(self) -> str:
-        return f"pod {self.pod} on {self.node}"
+        return f"Pod {NAMESPACE}/{self.pod} on Node {self.node}"
 
 
 # -- scenarios ---------------------------------------------------------------------------------------------------
@@ -59,7 +60,7 @@ async def create_service(cluster: DemoCluster) -> None:
     guest = await cluster.guest_client()
     begun = cluster.clock.now()
     cluster.report.add(
-        f"Service {NAME} with {PODS} pods is created, and IPPool {name_of(pool)} for its address"
+        f"{SERVICE_REF} of the guest with {PODS} pods is created, and IPPool {name_of(pool)} for its address"
     )
     await guest.create(DEPLOYMENT, render_deployment())
     await guest.create(SERVICE, render_service())
@@ -72,7 +73,7 @@ async def create_service(cluster: DemoCluster) -> None:
     cluster.report.check(
         "service-address",
         address in addresses_of_pool(pool),
-        f"Service {NAME} has the address {address} of IPPool {name_of(pool)} after {took:.1f} s",
+        f"{SERVICE_REF} has the address {address} of IPPool {name_of(pool)} after {took:.1f} s",
     )
     await _wait_for_pods(cluster, guest)
     answer = await wait_for_reply(cluster, address)
@@ -87,22 +88,16 @@ async def delete_service(cluster: DemoCluster) -> None:
     address, guest = address_of(service), await cluster.guest_client()
     pool = await cluster.harvester.find(IP_POOL.ref(pool_name(cluster)))
     held = str(nested(pool, "status", "allocated", address, default=""))
-    cluster.report.add(f"Service {NAME} is deleted")
-    await guest.delete(SERVICE.ref(NAME, NAMESPACE))
-    await guest.delete(DEPLOYMENT.ref(NAME, NAMESPACE))
+    cluster.report.add(f"{SERVICE_REF} of the guest is deleted")
+    await guest.delete(SERVICE_REF)
+    await guest.delete(DEPLOYMENT_REF)
     where, _, name = held.partition("/")
-    await _wait_on_harvester(
-        cluster,
-        LOAD_BALANCER,
-        lambda objects: (where, name) not in objects,
-        f"LoadBalancer {held} to be gone",
+    what = f"LoadBalancer {held} to be gone"
+    await cluster.wait_on(
+        cluster.harvester, LOAD_BALANCER, lambda objects: (where, name) not in objects, what
     )
-    await _wait_on_harvester(
-        cluster,
-        IP_POOL,
-        lambda objects: _is_free(objects, cluster),
-        f"{address} to be free in IPPool {pool_name(cluster)}",
-    )
+    what = f"{address} to be free in IPPool {pool_name(cluster)}"
+    await cluster.wait_on(cluster.harvester, IP_POOL, lambda objects: _is_free(objects, cluster), what)
     await delete_pool(cluster)
     cluster.report.check(
         "service-gone", bool(held), f"LoadBalancer {held or '(unknown)'} is gone, {address} is free again"
@@ -121,20 +116,15 @@ async def check_service_survives(cluster: DemoCluster, lost: str, namespace: str
     if service is None:
         return
     address = address_of(service)
-    await _wait_on_harvester(
-        cluster,
-        VMI,
-        lambda objects: (namespace, lost) not in objects,
-        f"VirtualMachineInstance {lost} to be gone",
-    )
+    what = f"VirtualMachineInstance {namespace}/{lost} to be gone"
+    await cluster.wait_on(cluster.harvester, VMI, lambda objects: (namespace, lost) not in objects, what)
     off = cluster.clock.now()
     answer = await wait_for_reply(cluster, address, without=lost)
     took = (cluster.clock.now() - off).total_seconds()
-    cluster.report.check(
-        check,
-        True,
-        f"{answer} answers at http://{address}/ {took:.1f} s after {lost} was off",
+    text = (
+        f"{answer} answers at http://{address}/ {took:.1f} s after VirtualMachine {namespace}/{lost} was off"
     )
+    cluster.report.check(check, True, text)
 
 
 async def wait_for_service(cluster: DemoCluster, check: str = "") -> None:
@@ -158,7 +148,7 @@ async def pick_machine_under_service(cluster: DemoCluster, machines: Sequence[Ra
     if service is not None:
         answer = await wait_for_reply(cluster, address_of(service))
         if answer.node in by_name:
-            return by_name[answer.node], f"pod {answer.pod} runs on it"
+            return by_name[answer.node], f"Pod {NAMESPACE}/{answer.pod} runs on it"
         host = annotations_of(service).get(VIP_HOST, "")
         if host in by_name:
             return by_name[host], f"it has the address {address_of(service)}"
@@ -168,7 +158,7 @@ async def pick_machine_under_service(cluster: DemoCluster, machines: Sequence[Ra
 async def find_service(cluster: DemoCluster) -> Raw | None:
     """The Service, if it has an address."""
     try:
-        found = await (await cluster.guest_client()).find(SERVICE.ref(NAME, NAMESPACE))
+        found = await (await cluster.guest_client()).find(SERVICE_REF)
     except KubeError:
         return None
     return found if found is not None and address_of(found) else None
@@ -299,50 +289,21 @@ async def _create_pool(cluster: DemoCluster, name: str, network: IPv4Network) ->
 
 
 async def _wait_for_address(cluster: DemoCluster, guest: Client) -> str:
-    def find_address(objects: Objects) -> str | None:
+    def find_address(objects: Objects) -> str:
         found = objects.get((NAMESPACE, NAME))
-        return (address_of(found) or None) if found is not None else None
+        return address_of(found) if found is not None else ""
 
-    return await wait_for(
-        guest.transport,
-        SERVICE,
-        find_address,
-        what=f"Service {NAME} to have an address",
-        clock=cluster.clock,
-        namespace=NAMESPACE,
-        within=cluster.timeout,
-    )
+    return await cluster.wait_on(guest, SERVICE, find_address, f"{SERVICE_REF} to have an address", NAMESPACE)
 
 
 async def _wait_for_pods(cluster: DemoCluster, guest: Client) -> None:
-    def are_ready(objects: Objects) -> bool | None:
-        found = objects.get((NAMESPACE, NAME))
-        return True if nested(found, "status", "availableReplicas", default=0) == PODS else None
+    def are_ready(objects: Objects) -> bool:
+        return bool(nested(objects.get((NAMESPACE, NAME)), "status", "availableReplicas", default=0) == PODS)
 
-    await wait_for(
-        guest.transport,
-        DEPLOYMENT,
-        are_ready,
-        what=f"{PODS} pods of Deployment {NAME} to be Ready",
-        clock=cluster.clock,
-        namespace=NAMESPACE,
-        within=cluster.timeout,
-    )
+    what = f"{PODS} Pods of {DEPLOYMENT_REF} to be Ready"
+    await cluster.wait_on(guest, DEPLOYMENT, are_ready, what, NAMESPACE)
 
 
 def _is_free(objects: Objects, cluster: DemoCluster) -> bool:
     found = objects.get(("", pool_name(cluster)))
     return found is None or not nested(found, "status", "allocated", default={})
-
-
-async def _wait_on_harvester(
-    cluster: DemoCluster, kind: ApiResource, holds: Callable[[Objects], bool], what: str
-) -> None:
-    await wait_for(
-        cluster.harvester.transport,
-        kind,
-        lambda objects: True if holds(objects) else None,
-        what=what,
-        clock=cluster.clock,
-        within=cluster.timeout,
-    )

@@ -47,7 +47,7 @@ async def wait_for(
     namespace: str = "",
     within: timedelta = timedelta(minutes=5),
 ) -> T:
-    """The first result of `predicate` that is not None, called after every change of `kind`. Raises WaitTimedOut.
+    """The first true result of `predicate`, called after every change of `kind`. Raises WaitTimedOut.
 
     A server that is away, and watches that end, are retried until then.
     """
@@ -56,7 +56,7 @@ async def wait_for(
         async with asyncio.timeout(within.total_seconds()), watching(informer) as changed:
             while True:
                 changed.clear()
-                if informer.has_synced and (found := predicate(objects_of(informer))) is not None:
+                if informer.has_synced and (found := predicate(objects_of(informer))):
                     return found
                 await changed.wait()
     except TimeoutError:

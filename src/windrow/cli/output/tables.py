@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from windrow.cli.output.lines import truncate
+from windrow.cli.output.lines import truncate, wrap
 from windrow.cli.output.views import MachineView
 from windrow.core.duration import human_duration
 
@@ -26,35 +25,23 @@ def render_table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int
 
 
 def render_machines(machines: Sequence[MachineView], now: datetime, width: int = 80) -> list[str]:
-    """`windrow machine list`, grouped by cluster."""
+    """`windrow machine list`, grouped by cluster; what a machine waits for stands below it, for a column would be cut."""
     lines: list[str] = []
-    keys = sorted({(one.namespace, one.cluster) for one in machines})
-    for place, (namespace, cluster) in enumerate(keys):
+    for namespace, cluster in sorted({(one.namespace, one.cluster) for one in machines}):
         mine = [one for one in machines if (one.namespace, one.cluster) == (namespace, cluster)]
-        lines += [""] if place else []
-        lines.append(f"{namespace}/{cluster}")
+        mine.sort(key=lambda one: (one.pool, one.name))
         rows = [
             (
                 one.name,
                 "Deleting" if one.deleting else one.phase or "Pending",
                 one.address or "-",
                 human_duration(now - one.created) if one.created else "-",
-                _waiting_for(one),
             )
-            for one in sorted(mine, key=lambda one: (one.pool, one.name))
+            for one in mine
         ]
-        table = render_table(("MACHINE", "PHASE", "ADDRESS", "AGE", "WAITING FOR"), rows, width)
-        is_cut = any(not shown.endswith(row[-1]) for shown, row in zip(table[1:], rows, strict=True))
-        lines += [
-            *table,
-            *([f"→ See the whole sentences: windrow status {namespace}/{cluster}"] if is_cut else []),
-        ]
+        head, *table = render_table(("MACHINE", "PHASE", "ADDRESS", "AGE"), rows, width)
+        lines += [*([""] if lines else []), f"{namespace}/{cluster}", head]
+        for machine, row in zip(mine, table, strict=True):
+            wait = None if machine.ready else machine.wait
+            lines += [row, *(wrap(f"waits for {wait.what}", width, "  ", "  ") if wait else ())]
     return lines
-
-
-def _waiting_for(machine: MachineView) -> str:
-    """What the machine waits for, without its own name, which is in the same row."""
-    if machine.wait is None or machine.ready:
-        return "-"
-    named = re.compile(rf"(?:^|\s)(?:of )?(?:[\w.-]+/)?{re.escape(machine.name)}(?![\w-])")
-    return named.sub("", machine.wait.what).lstrip(" ,") or "-"
