@@ -1,12 +1,11 @@
 """The service controller: an address from Harvester for each service of type LoadBalancer.
 
-Three watches (guest services, Harvester's load balancers in one namespace, the guest's map of networks) wake the
-services that they are news for; each is looked at as a whole, and gets the plan that `planning` makes. No worker ever
-waits for anything but the answer to its own call; what takes time is waited for by the watches.
+Three watches (guest services, Harvester's load balancers in one namespace, the guest's network map) enqueue the services
+that a change affects; each is observed as a whole, and gets the plan that `planning` makes. No worker waits for anything
+but the response to its own request; a change brings the service back. Changes of Nodes affect no service, because who
+is behind an address is decided in the guest.
 
-Nodes are not looked at: who is behind an address is decided in the guest, so a change of nodes is no news.
-
-In the guest this needs, beside what `carrying` lists: services list, watch; configmap
+In the guest this needs, beside what `execute` lists: services list, watch; configmap
 kube-system/harvester-nad-mapping get, list, watch. On Harvester: loadbalancers list, watch, in one namespace.
 """
 
@@ -38,17 +37,13 @@ from windrow.cloudprovider.services.problems import explain_error
 from windrow.cloudprovider.services.readings import (
     Interfaces,
     LoadBalancer,
-    load_balancer_reader,
-    read_interfaces,
-    read_service,
 )
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
 from windrow.controller.controller import Backoff, Controller
 from windrow.controller.outcomes import SETTLED, Failed, Outcome, Waiting
 from windrow.core.logs import with_values
-from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import KubeError
-from windrow.kubernetes.resources import CONFIG_MAP, SERVICE, ObjectRef
+from windrow.kubernetes.resources import ObjectRef
 
 # After a write of another client: by then the watch has brought it.
 STALE_RETRY = timedelta(milliseconds=200)
@@ -70,40 +65,22 @@ class ServiceController:
     """
 
     def __init__(self, context: ControllerContext) -> None:
-        options, guest = context.options, context.guest
+        options = context.options
         settings = ClusterSettings(options.cluster_name, context.namespace, options.management_network)
         # Why the namespace may not be that of this cluster; None once it is verified.
         self.find_namespace_problem: Callable[[], Unavailable | None] = lambda: None
-        self.services = context.informer(guest, SERVICE, "", read_service, on_error=self._on_watch_error)
-        self.load_balancers = context.informer(
-            context.host,
-            LOAD_BALANCER,
-            context.namespace,
-            load_balancer_reader(settings.cluster),
-            on_error=self._on_watch_error,
-        )
-        self.interfaces = context.informer(
-            guest,
-            CONFIG_MAP,
-            names.NETWORK_MAP_NAMESPACE,
-            read_interfaces,
-            fields=f"metadata.name={names.NETWORK_MAP_NAME}",
-            on_error=self._on_watch_error,
-        )
-        self._index = ServiceIndex(
-            self.services,
-            self.load_balancers,
-            self.interfaces,
-            settings,
-            options.has_cluster_name,
-            context.clock,
-        )
+        index = self._index = ServiceIndex(context, settings, self._on_watch_error)
+        self.services, self.load_balancers = index.services.informer, index.load_balancers.informer
+        self.interfaces = index.interfaces
         self._recorder = context.recorder(names.SERVICE_EVENTS)
-        self._executor = Executor(Client(guest), Client(context.host), self._recorder, settings, self._index)
+        self._executor = Executor(
+            Client(context.guest), Client(context.host), self._recorder, settings, index
+        )
         self._controller: Controller[ObjectRef] = context.controller(
             "services", self._reconcile, QUEUE, options.service_workers, BACK_OFF
         )
         self.settings = settings
+        self._states: Counter[str] = Counter()
         self._metrics = context.metrics
         self._clock = context.clock
         self._log = context.log
@@ -165,7 +142,7 @@ class ServiceController:
             return SETTLED
         self._index.remember(state)
         record, log = self._index.record(ref), with_values(self._log, service=state.service.title)
-        plan = apply_namespace_gate(state, plan_service(state, self.settings), self.find_namespace_problem)
+        plan = apply_namespace_gate(state, plan_service(state), self.find_namespace_problem)
         if plan.actions:
             self._metrics.service_syncs.inc()
         try:
@@ -173,15 +150,13 @@ class ServiceController:
         except Stale:
             return self._retry_stale(record)
         except HostFailed as failed:
-            verb = "delete" if needs_removal(state, self.settings) else "ensure"
+            verb = "delete" if needs_removal(state) else "ensure"
             why = explain_error(failed.error, self.settings.namespace)
             if failed.orphan:
                 why = (
                     f"failed to delete LoadBalancer {failed.orphan} of an earlier service of this name: {why}"
                 )
-                self._index.mark_executed(
-                    state
-                )  # orphans are deleted last, so the rest of the plan is executed
+                self._index.mark_executed(state)  # orphans are deleted last: the rest of the plan is executed
             self._report_problem(record, state, f"failed to {verb} load balancer: {why}")
             if plan.waits_for == ORPHANS:
                 _update_wait(record, state, plan)  # whose timeout goes on
@@ -209,7 +184,7 @@ class ServiceController:
         until = [plan.until, self._index.services.expires(ref)]
         if state.load_balancer is not None:
             until.append(self._index.load_balancers.expires(state.load_balancer.ref))
-        record.state = _name_state(state, plan)
+        self._set_state(record, _name_state(state, plan))
         if plan.problem:
             until.append(self._report_problem(record, state, plan.problem))
         elif not plan.waits_for and all(isinstance(action, EmitEvent) for action in plan.actions):
@@ -217,7 +192,6 @@ class ServiceController:
             self._emit_recovered(record, state)
             if state.is_gone and state.host is None:
                 self._forget(ref)
-        self._count_states()
         soonest = min((one for one in until if one is not None), default=None)
         if not plan.waits_for and soonest is None:
             return SETTLED
@@ -247,15 +221,19 @@ class ServiceController:
         self._executor.emit_event(state.service, event)
         return now + EVENT_PERIOD
 
-    def _count_states(self) -> None:
-        states = (record.state for record in self._index.records.values() if record.state)
-        self._metrics.set_service_states(Counter(states))
+    def _set_state(self, record: ServiceRecord, name: str) -> None:
+        if name == record.state:
+            return
+        self._states.subtract([record.state])
+        self._states.update([name])
+        record.state = name
+        counts = {state: count for state, count in self._states.items() if state and count}
+        self._metrics.set_service_states(counts)
 
     def _forget(self, ref: ObjectRef) -> None:
-        if self.services.get(ref) is not None:
-            return
-        self._index.forget(ref)
-        self._count_states()
+        if self.services.get(ref) is None and (record := self._index.records.get(ref)) is not None:
+            self._set_state(record, "")
+            self._index.forget(ref)
 
 
 def _name_state(state: ServiceState, plan: Plan) -> str:

@@ -9,14 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
 from windrow.cloudprovider import names
+from windrow.cloudprovider.context import ControllerContext
 from windrow.cloudprovider.names import is_load_balancer_name, sharing_label
 from windrow.cloudprovider.services.problems import explain_error
-from windrow.cloudprovider.services.readings import Interfaces, LoadBalancer, Owner, Service
+from windrow.cloudprovider.services.readings import (
+    Interfaces,
+    LoadBalancer,
+    Owner,
+    Service,
+    load_balancer_reader,
+    read_interfaces,
+    read_service,
+)
 from windrow.cloudprovider.services.sharing import (
     SharedAddress,
     find_sharing,
@@ -25,10 +36,9 @@ from windrow.cloudprovider.services.sharing import (
     users_of,
 )
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
-from windrow.core.clock import Clock
 from windrow.harvester import names as harvester_names
 from windrow.harvester.resources import LOAD_BALANCER
-from windrow.kubernetes.errors import Forbidden, Unauthorized
+from windrow.kubernetes.errors import Forbidden, KubeError, Unauthorized
 from windrow.kubernetes.resources import CONFIG_MAP, SERVICE, ObjectRef
 
 # A broken watch mostly resumes soon, and is not reported before.
@@ -94,24 +104,30 @@ class ServiceIndex:
 
     def __init__(
         self,
-        services: Informer[Service],
-        load_balancers: Informer[LoadBalancer],
-        interfaces: Informer[Interfaces],
+        context: ControllerContext,
         settings: ClusterSettings,
-        names_cluster: bool,
-        clock: Clock,
+        on_watch_error: Callable[[KubeError | None], None],
     ) -> None:
-        self.services = MutationCache(services, lambda one: one.version, clock, MUTATION_TTL)
-        self.load_balancers = MutationCache(load_balancers, lambda one: one.version, clock, MUTATION_TTL)
-        self.records: dict[ObjectRef, ServiceRecord] = {}
-        self._service_informer, self._informer, self._interface_informer = (
-            services,
-            load_balancers,
-            interfaces,
+        informer = partial(context.informer, on_error=on_watch_error)
+        self._services: Informer[Service] = informer(context.guest, SERVICE, "", read_service)
+        self._load_balancers: Informer[LoadBalancer] = informer(
+            context.host, LOAD_BALANCER, settings.namespace, load_balancer_reader(settings.cluster)
         )
+        self.interfaces: Informer[Interfaces] = informer(
+            context.guest,
+            CONFIG_MAP,
+            INTERFACES.namespace,
+            read_interfaces,
+            fields=f"metadata.name={INTERFACES.name}",
+        )
+        self._clock = context.clock
+        self.services = MutationCache(self._services, attrgetter("version"), self._clock, MUTATION_TTL)
+        self.load_balancers = MutationCache(
+            self._load_balancers, attrgetter("version"), self._clock, MUTATION_TTL
+        )
+        self.records: dict[ObjectRef, ServiceRecord] = {}
         self._settings = settings
-        self._names_cluster = names_cluster
-        self._clock = clock
+        self._has_cluster_name = context.options.has_cluster_name
         # Services by the address that they share, or want to; load balancers by the service that their labels name.
         self._sharing: Index[Service] = Index(sharing_groups)
         self._owned: Index[LoadBalancer] = Index(self._owners)
@@ -121,7 +137,7 @@ class ServiceIndex:
     @property
     def guest_uid(self) -> str:
         """The uid that tells this guest cluster from others of its name; "" while its service is not known."""
-        own = self._service_informer.get(SERVICE.ref(*names.GUEST_SERVICE))
+        own = self._services.get(SERVICE.ref(*names.GUEST_SERVICE))
         return own.uid if own is not None else ""
 
     def record(self, ref: ObjectRef) -> ServiceRecord:
@@ -183,12 +199,10 @@ class ServiceIndex:
 
     def relevant_services(self) -> Iterator[ObjectRef]:
         """All services that have, want or had a load balancer."""
-        for ref, service in self._service_informer.items():
+        for ref, service in self._services.items():
             if self._is_relevant(service):
                 yield ref
-        yield from [
-            ref for ref, one in self.records.items() if one.last and self._service_informer.get(ref) is None
-        ]
+        yield from [ref for ref, one in self.records.items() if one.last and self._services.get(ref) is None]
 
     # --- one service --------------------------------------------------------------------------------------------------
 
@@ -211,6 +225,7 @@ class ServiceIndex:
         return ServiceState(
             service=service,
             now=now,
+            settings=self._settings,
             load_balancer=balancer,
             orphans=orphans,
             sharing=sharing,
@@ -260,7 +275,7 @@ class ServiceIndex:
         return self.services.get(SERVICE.ref(name, namespace))
 
     def _find_same_name(self, name: str) -> list[str]:
-        services = self._service_informer.values()
+        services = self._services.values()
         return sorted(one.title for one in services if one.name == name and one.wants_load_balancer)
 
     def _find_orphans(
@@ -284,7 +299,7 @@ class ServiceIndex:
     def _is_marked_orphan(self, balancer: LoadBalancer) -> bool:
         owner, mark = balancer.owner, balancer.annotations.get(harvester_names.GUEST_UID)
         has_name = is_load_balancer_name(balancer.name, owner.cluster, owner.namespace, owner.service)
-        return self._names_cluster and has_name and bool(mark) and mark == self.guest_uid
+        return self._has_cluster_name and has_name and bool(mark) and mark == self.guest_uid
 
     def _sharers_of(self, primary: Service) -> tuple[Service, ...]:
         found = (
@@ -304,7 +319,7 @@ class ServiceIndex:
     def _is_reserved(self, service: Service) -> bool:
         """Whether a load balancer, of any service, reserves an address that the service shows."""
         shown = service.shown
-        if not shown or not self._informer.is_watching:
+        if not shown or not self._load_balancers.is_watching:
             return True
         return any(
             shown & set(one.reserved)
@@ -320,9 +335,9 @@ class ServiceIndex:
     # --- informers that are not watching ----------------------------------------------------------------------------
 
     def _host_availability(self, now: datetime) -> Unavailable | None:
-        if self._informer.is_watching:
+        if self._load_balancers.is_watching:
             return None
-        problem, since = self._informer.error, self._informer.error_since
+        problem, since = self._load_balancers.error, self._load_balancers.error_since
         if problem is None or since is None:
             return Unavailable(until=now + RELIST_WAIT)
         if isinstance(problem, (Unauthorized, Forbidden)) or now - since >= WATCH_GRACE:
@@ -330,9 +345,9 @@ class ServiceIndex:
         return Unavailable(until=since + WATCH_GRACE)
 
     def _read_interfaces(self, now: datetime) -> Interfaces | Unavailable | None:
-        if self._interface_informer.is_watching:
-            return self._interface_informer.get(INTERFACES)
-        problem, since = self._interface_informer.error, self._interface_informer.error_since
+        if self.interfaces.is_watching:
+            return self.interfaces.get(INTERFACES)
+        problem, since = self.interfaces.error, self.interfaces.error_since
         if problem is None or since is None or now - since < WATCH_GRACE:
             return Unavailable(until=now + RELIST_WAIT)
         return Unavailable(

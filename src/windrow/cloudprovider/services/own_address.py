@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from windrow.cloudprovider import names
@@ -31,7 +30,7 @@ from windrow.cloudprovider.services.removal import (
     plan_withdrawal,
     withdraw,
 )
-from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable
+from windrow.cloudprovider.services.state import ServiceState, Unavailable
 
 
 def plan_announcement(state: ServiceState, addresses: tuple[str, ...], actions: tuple[Action, ...]) -> Plan:
@@ -62,10 +61,10 @@ ORPHANS = "orphans"
 REFUSAL_RECHECK = "a reallocation"
 
 
-def plan_own_address(state: ServiceState, settings: ClusterSettings) -> Plan:
+def plan_own_address(state: ServiceState) -> Plan:
     """The finalizer, the LoadBalancer on Harvester, and its address on the service, each as soon as it can be."""
-    if fault := problems.find_problem(state, settings):
-        return replace(refused(fault), actions=plan_withdrawal(state, settings))
+    if fault := problems.find_problem(state):
+        return replace(refused(fault), actions=plan_withdrawal(state))
     if state.host is not None and state.load_balancer is None:
         return host_unavailable(state.host, "ensure")
     if isinstance(state.interfaces, Unavailable) and state.service.network and not state.service.interface:
@@ -73,23 +72,23 @@ def plan_own_address(state: ServiceState, settings: ClusterSettings) -> Plan:
     if state.load_balancer is None:
         if deletable_orphans(state) and not wait_timed_out(state, ORPHANS):
             return waiting(state, ORPHANS, "", delete_orphans(state))  # the pool may have only one address
-        return _plan_creation(state, settings)
+        return _plan_creation(state)
     if state.load_balancer.is_deleting:
         problem = problems.deletion_timeout(state.load_balancer)
-        return waiting(state, "removal", problem, plan_withdrawal(state, settings))
-    plan = _plan_update(state, state.load_balancer, settings)
+        return waiting(state, "removal", problem, plan_withdrawal(state))
+    plan = _plan_update(state, state.load_balancer)
     # Orphans last: the service must not wait for their deletion.
     return plan if plan.problem else replace(plan, actions=(*plan.actions, *delete_orphans(state)))
 
 
-def _plan_creation(state: ServiceState, settings: ClusterSettings) -> Plan:
+def _plan_creation(state: ServiceState) -> Plan:
     service = state.service
     actions: list[Action] = []
     if not service.has_finalizer:
         actions.append(PatchService("it is about to have a load balancer on Harvester", add_finalizer=True))
-    actions.append(CreateLoadBalancer(settings.name_for(service), because="it has none"))
+    actions.append(CreateLoadBalancer(state.settings.name_for(service), because="it has none"))
     actions.append(ENSURING)
-    if settings.cluster == names.DEFAULT_CLUSTER_NAME:
+    if state.settings.cluster == names.DEFAULT_CLUSTER_NAME:
         actions.append(CLUSTER_NAME_MISSING)
     if service.removed_keys:
         actions.append(annotations_ignored(service.removed_keys))
@@ -115,11 +114,11 @@ def annotations_ignored(keys: tuple[str, ...]) -> EmitEvent:
     )
 
 
-def _plan_update(state: ServiceState, balancer: LoadBalancer, settings: ClusterSettings) -> Plan:
+def _plan_update(state: ServiceState, balancer: LoadBalancer) -> Plan:
     """The LoadBalancer exists: its addresses go to the service, and the requests of the service to it."""
     service = state.service
     actions: list[Action] = []
-    update = _plan_load_balancer_update(service, balancer, settings)
+    update = _plan_load_balancer_update(state, balancer)
     changes_pool = balancer.changes_pool
     if update is not None and update.pool is not None and state.host is None:
         changes_pool = replace(balancer, pool=update.pool).changes_pool
@@ -148,7 +147,7 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer, settings: ClusterS
     if balancer.refusal and _is_new_refusal(state):
         return waiting(state, REFUSAL_RECHECK, "", tuple(actions), REFUSAL_GRACE)
     if balancer.refusal:
-        actions.extend(plan_withdrawal(state, settings))
+        actions.extend(plan_withdrawal(state))
         problem = ensure_failed(problems.explain_refusal(service, balancer))
         waits_for = REFUSAL_RECHECK if state.wait.what == REFUSAL_RECHECK else "allocation"
         return Plan(tuple(actions), problem=problem, waits_for=waits_for)
@@ -204,32 +203,26 @@ def _interface(state: ServiceState) -> str:
 
 
 def _address_warnings(service: Service, balancer: LoadBalancer) -> list[EmitEvent]:
-    return [
-        EmitEvent("AddressNotAsRequested", text, "Warning") for text in _unmet_requests(service, balancer)
-    ]
-
-
-def _unmet_requests(service: Service, balancer: LoadBalancer) -> Iterator[str]:
+    """An event for each request of the service, for an address or a pool, that its address does not meet."""
     address, pool = service.requested
-    is_open = not address or address in names.DHCP_PLACEHOLDERS or address in balancer.allocated
+    is_met = not address or address in names.DHCP_PLACEHOLDERS or address in balancer.allocated
+    problems = []
     if service.uses_dhcp:
-        asks = ([] if is_open else [f"spec.loadBalancerIP asks for {address}"]) + (
-            [f"the annotation {names.IP_POOL} names the pool {pool}"] if pool else []
-        )
-        for ask in asks:
-            yield f"{ask}, but in mode dhcp the DHCP server chooses the address; use mode pool"
-    elif not is_open:
-        found = ", ".join(balancer.allocated)
-        yield (
-            f"spec.loadBalancerIP asks for {address}, and Harvester gave {found} from pool "
+        asks = [] if is_met else [f"spec.loadBalancerIP asks for {address}"]
+        asks += [f"the annotation {names.IP_POOL} names the pool {pool}"] if pool else []
+        hint = "but in mode dhcp the DHCP server chooses the address; use mode pool"
+        problems = [f"{ask}, {hint}" for ask in asks]
+    elif not is_met:
+        problems = [
+            f"spec.loadBalancerIP asks for {address}, and Harvester gave {', '.join(balancer.allocated)} from pool "
             f"{balancer.allocated_pool or 'none'}; an address is fixed by an IP pool of its own: create one with only "
             f"{address} and name it in the annotation {names.IP_POOL}"
-        )
+        ]
+    return [EmitEvent("AddressNotAsRequested", problem, "Warning") for problem in problems]
 
 
-def _plan_load_balancer_update(
-    service: Service, balancer: LoadBalancer, settings: ClusterSettings
-) -> UpdateLoadBalancer | None:
+def _plan_load_balancer_update(state: ServiceState, balancer: LoadBalancer) -> UpdateLoadBalancer | None:
+    service, settings = state.service, state.settings
     annotations: dict[str, str | None] = {}
     current = balancer.annotations
     if current.get(names.LB_CLUSTER) != settings.cluster:
@@ -243,15 +236,11 @@ def _plan_load_balancer_update(
     address = in_use if in_use and in_use != balancer.address else None
     if not annotations and pool is None and address is None:
         return None
-    reasons = [
-        *(f"annotation {key} differs" for key in annotations),
-        *(
-            [f"the service asks for {f'pool {pool}' if pool else 'no pool any more'}"]
-            if pool is not None
-            else []
-        ),
-        *([f"{address} is in use"] if address else []),
-    ]
+    reasons = [f"annotation {key} differs" for key in annotations]
+    if pool is not None:
+        reasons.append(f"the service asks for {f'pool {pool}' if pool else 'no pool any more'}")
+    if address:
+        reasons.append(f"{address} is in use")
     return UpdateLoadBalancer(balancer, "; ".join(reasons), annotations, pool, address)
 
 

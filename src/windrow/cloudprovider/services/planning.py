@@ -39,54 +39,54 @@ from windrow.cloudprovider.services.own_address import plan_announcement, plan_o
 from windrow.cloudprovider.services.readings import Service
 from windrow.cloudprovider.services.removal import delete_orphans, plan_removal, plan_withdrawal
 from windrow.cloudprovider.services.sharing import CannotShare, SharedAddress, find_port_conflict
-from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable
+from windrow.cloudprovider.services.state import ServiceState, Unavailable
 
 
-def plan_service(state: ServiceState, settings: ClusterSettings) -> Plan:
+def plan_service(state: ServiceState) -> Plan:
     """The plan for the service now."""
-    if needs_removal(state, settings):
-        return plan_removal(state, settings)
+    if needs_removal(state):
+        return plan_removal(state)
     service = state.service
     if not service.wants_load_balancer or service.is_deleting or state.is_gone:
         return NO_ACTION
-    if not settings.cluster:
+    if not state.settings.cluster:
         return refused(
             "the cluster name is empty, so load balancers of clusters in one Harvester namespace would take each "
             "other's names; set --cluster-name (chart value global.cattle.clusterName) to the guest cluster's name"
         )
-    plan = _plan_address(state, settings)
+    plan = _plan_address(state)
     if plan.problem:
         # Orphans of earlier services are deleted whatever the problem of this one is.
         going = [one.balancer for one in plan.actions if isinstance(one, DeleteLoadBalancer)]
         more = tuple(one for one in delete_orphans(state) if one.balancer not in going)
-        return replace(plan, actions=(*_ensure_finalizer(state, plan, settings), *plan.actions, *more))
+        return replace(plan, actions=(*_ensure_finalizer(state, plan), *plan.actions, *more))
     return plan
 
 
-def _ensure_finalizer(state: ServiceState, plan: Plan, settings: ClusterSettings) -> tuple[PatchService, ...]:
+def _ensure_finalizer(state: ServiceState, plan: Plan) -> tuple[PatchService, ...]:
     """The finalizer, whatever its problem: a service with a LoadBalancer must not be deleted before that."""
-    is_bare = settings.owns(state.load_balancer, state.service) and not state.service.has_finalizer
+    is_bare = state.owns_load_balancer and not state.service.has_finalizer
     if not is_bare or any(isinstance(one, PatchService) for one in plan.actions):
         return ()
     return (PatchService("it has a load balancer on Harvester", add_finalizer=True),)
 
 
-def _plan_address(state: ServiceState, settings: ClusterSettings) -> Plan:
+def _plan_address(state: ServiceState) -> Plan:
     match state.sharing:
         case CannotShare(why=why, is_transient=True):
-            return waiting(state, "a primary", ensure_failed(why), plan_withdrawal(state, settings), GRACE)
+            return waiting(state, "a primary", ensure_failed(why), plan_withdrawal(state), GRACE)
         case CannotShare(why=why):
-            return replace(refused(why), actions=plan_withdrawal(state, settings))
+            return replace(refused(why), actions=plan_withdrawal(state))
         case SharedAddress(primary=primary):
-            return plan_shared_address(state, primary, settings)
+            return plan_shared_address(state, primary)
         case _:
-            return plan_own_address(state, settings)
+            return plan_own_address(state)
 
 
-def needs_removal(state: ServiceState, settings: ClusterSettings) -> bool:
+def needs_removal(state: ServiceState) -> bool:
     """Whether its LoadBalancers are to be deleted, and our annotations on the service removed."""
     service = state.service
-    has_any = settings.owns(state.load_balancer, service) or bool(state.orphans)
+    has_any = state.owns_load_balancer or bool(state.orphans)
     if state.is_gone:
         return has_any
     if service.is_deleting or not service.is_load_balancer:
@@ -118,11 +118,11 @@ def apply_namespace_gate(
 # --- a service that shares the address of another ----------------------------------------------------------------
 
 
-def plan_shared_address(state: ServiceState, primary: Service, settings: ClusterSettings) -> Plan:
+def plan_shared_address(state: ServiceState, primary: Service) -> Plan:
     """The primary's address on the service, and then the deletion of its own LoadBalancers."""
     service = state.service
     if fault := _find_sharing_problem(state, primary):
-        return replace(refused(fault), actions=plan_withdrawal(state, settings))
+        return replace(refused(fault), actions=plan_withdrawal(state))
     actions: list[Action] = []
     addresses = primary.ingress
     if addresses:
@@ -136,7 +136,7 @@ def plan_shared_address(state: ServiceState, primary: Service, settings: Cluster
             if names.IPAM in patch.annotations:
                 actions.append(_ipam_removed(service, primary))
         if state.host is None:
-            actions.extend(_delete_own(state, primary, settings))
+            actions.extend(_delete_own(state, primary))
     elif not service.primary_label:
         problem = ensure_failed(
             f"primary service {primary.title} has no ingress IP after "
@@ -144,7 +144,7 @@ def plan_shared_address(state: ServiceState, primary: Service, settings: Cluster
         )
         return waiting(state, "primary", problem)
     if not addresses:
-        return Plan(plan_withdrawal(state, settings), waits_for="primary")
+        return Plan(plan_withdrawal(state), waits_for="primary")
     return plan_announcement(state, addresses, tuple(actions))
 
 
@@ -193,12 +193,12 @@ def _ipam_removed(service: Service, primary: Service) -> EmitEvent:
     )
 
 
-def _delete_own(state: ServiceState, primary: Service, settings: ClusterSettings) -> list[Action]:
+def _delete_own(state: ServiceState, primary: Service) -> list[Action]:
     """The deletion of its own LoadBalancers, once kube-vip announces the primary's address: until then its own is in
     use."""
     service = state.service
     to_delete = [*state.orphans]
-    if state.load_balancer is not None and settings.owns(state.load_balancer, service):
+    if state.load_balancer is not None and state.owns_load_balancer:
         to_delete.append(state.load_balancer)
     in_use = set(service.ingress) - set(primary.ingress)
     return [

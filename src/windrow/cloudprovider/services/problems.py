@@ -9,14 +9,14 @@ from windrow.cloudprovider import names
 from windrow.cloudprovider.names import is_dns_subdomain
 from windrow.cloudprovider.services.actions import WAIT_TIMEOUT
 from windrow.cloudprovider.services.readings import LoadBalancer, Service
-from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable
+from windrow.cloudprovider.services.state import ServiceState, Unavailable
 from windrow.harvester.names import is_label_value
 from windrow.kubernetes.errors import AdmissionDenied, Forbidden, Invalid, KubeError, Unauthorized
 
 MODES = ("pool", "dhcp")
 
 
-def find_problem(state: ServiceState, settings: ClusterSettings) -> str:
+def find_problem(state: ServiceState) -> str:
     """The first problem of the service, with a hint; "" when it is valid."""
     service = state.service
     if service.mode not in MODES:
@@ -24,27 +24,27 @@ def find_problem(state: ServiceState, settings: ClusterSettings) -> str:
             f"annotation {names.IPAM} is {service.ipam!r}, which is not known; write 'pool' (an address from an IP "
             "pool of Harvester) or 'dhcp'"
         )
-    name = settings.name_for(service)
-    if not is_dns_subdomain(name) or not is_label_value(settings.cluster):
+    name = state.settings.name_for(service)
+    if not is_dns_subdomain(name) or not is_label_value(state.settings.cluster):
         return (
-            f"the cluster name {settings.cluster!r} cannot be part of an object's name on Harvester ({name}), or not its "
+            f"the cluster name {state.settings.cluster!r} cannot be part of an object's name on Harvester ({name}), or not its "
             "label; set --cluster-name to the guest cluster's name: lower-case letters, digits and dashes, 63 at most"
         )
     return (
-        _find_other_owner(state, settings)
+        _find_other_owner(state)
         or _find_immutable_change(service, state.load_balancer)
         or _find_missing_interface(state)
     )
 
 
-def _find_other_owner(state: ServiceState, settings: ClusterSettings) -> str:
+def _find_other_owner(state: ServiceState) -> str:
     """The other owner of the LoadBalancer of this name; "" when it is ours, or does not exist."""
     balancer = state.load_balancer
-    if balancer is None or settings.owns(balancer, state.service):
+    if balancer is None or state.owns_load_balancer:
         return ""
     return (
         f"LoadBalancer {balancer.namespace}/{balancer.name} on Harvester is of {balancer.owner}, not of service "
-        f"{state.service.title} of cluster {settings.cluster!r}; it is neither used nor deleted: delete or rename it there"
+        f"{state.service.title} of cluster {state.settings.cluster!r}; it is neither used nor deleted: delete or rename it there"
     )
 
 

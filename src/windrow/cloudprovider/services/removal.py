@@ -19,6 +19,7 @@ from windrow.cloudprovider.services.actions import (
     ClearStatus,
     ConfirmDeleted,
     DeleteLoadBalancer,
+    Entries,
     PatchService,
     Plan,
     RemoveFinalizer,
@@ -28,7 +29,7 @@ from windrow.cloudprovider.services.actions import (
 from windrow.cloudprovider.services.problems import deletion_timeout
 from windrow.cloudprovider.services.readings import LoadBalancer, Service
 from windrow.cloudprovider.services.sharing import primary_of
-from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
+from windrow.cloudprovider.services.state import ServiceState
 
 
 def deletable_orphans(state: ServiceState) -> tuple[LoadBalancer, ...]:
@@ -50,7 +51,7 @@ def delete_orphans(state: ServiceState) -> tuple[DeleteLoadBalancer, ...]:
     )
 
 
-def plan_withdrawal(state: ServiceState, settings: ClusterSettings) -> tuple[Action, ...]:
+def plan_withdrawal(state: ServiceState) -> tuple[Action, ...]:
     """Remove an address that is not reserved for the service any more, and set the one that is."""
     service, balancer = state.service, state.load_balancer
     if not service.has_finalizer:
@@ -61,8 +62,8 @@ def plan_withdrawal(state: ServiceState, settings: ClusterSettings) -> tuple[Act
         return ()
     if balancer is None:
         off = withdraw(service, "its load balancer is gone")
-        return (ConfirmDeleted(settings.name_for(service)), *off) if off else ()
-    if not settings.owns(balancer, service):
+        return (ConfirmDeleted(state.settings.name_for(service)), *off) if off else ()
+    if not state.owns_load_balancer:
         return ()
     if balancer.has_released_address or balancer.changes_pool:
         return withdraw(service, "Harvester takes its address back")
@@ -80,16 +81,12 @@ def _follow_holder(state: ServiceState) -> tuple[Action, ...]:
     service, holder = state.service, state.holder
     if holder is None:
         return ()
-    is_refused = (
-        state.load_balancer is not None
-        and not state.load_balancer.allocated
-        and bool(state.load_balancer.refusal)
-    )
+    balancer = state.load_balancer
+    is_refused = balancer is not None and not balancer.allocated and balancer.refusal
     if holder.is_deleting and is_refused and not service.primary:
         # Otherwise each waits for the other: the only free address may be the one that the holder cannot give back.
-        return withdraw(
-            service, f"{holder.title} is to go, and may leave its address to it", leave_shared=True
-        )
+        because = f"{holder.title} is being deleted, and may leave its address to it"
+        return withdraw(service, because, leave_shared=True)
     wanted = ",".join(holder.ingress)
     # The label alone gives no address: any user may write it.
     shares = service.addresses is not None or primary_of(service) == (holder.namespace, holder.name)
@@ -110,7 +107,7 @@ def withdraw(service: Service, because: str, *, leave_shared: bool = False) -> t
     return (*clear, PatchService(because, {names.VIP_ADDRESSES: None}, labels))
 
 
-def plan_removal(state: ServiceState, settings: ClusterSettings) -> Plan:
+def plan_removal(state: ServiceState) -> Plan:
     """Delete its LoadBalancers, then remove our annotations from the service, and last the finalizer."""
     service = state.service
     if state.users:
@@ -125,50 +122,34 @@ def plan_removal(state: ServiceState, settings: ClusterSettings) -> Plan:
         return host_unavailable(state.host, "delete")
     stays = not service.is_deleting and not state.is_gone
     has_other_finalizer = _has_other_finalizer(service) and not state.is_gone
-    annotations = _own_annotations(service) if stays or has_other_finalizer else {}
-    labels: dict[str, str | None] = (
-        {names.PRIMARY_SERVICE: None}
-        if (stays or has_other_finalizer) and service.primary_label is not None
-        else {}
-    )
     actions: list[Action] = []
-    own = state.load_balancer if settings.owns(state.load_balancer, service) else None
+    annotations: Entries = _own_annotations(service) if stays or has_other_finalizer else {}
+    has_label = (stays or has_other_finalizer) and service.primary_label is not None
+    labels: Entries = {names.PRIMARY_SERVICE: None} if has_label else {}
+    off = PatchService("it is no load balancer of ours any more", annotations, labels)
+    own = state.load_balancer if state.owns_load_balancer else None
     to_delete = [*([own] if own else []), *state.orphans]
-    leaves_finalizer = stays and bool(service.load_balancer_class)
     if to_delete:
         if annotations or labels:
-            # The announcement ends before the address goes back into the pool.
-            actions.append(PatchService("it is no load balancer of ours any more", annotations, labels))
+            actions.append(off)  # the announcement ends before the address goes back into the pool
         if has_other_finalizer and service.ingress:
-            actions.append(
-                ClearStatus("it is being deleted, and kube-vip announces it as long as it is there")
-            )
-        because = "it is being deleted" if not stays else "it is no load balancer of ours any more"
+            because = "it is being deleted, and kube-vip announces it as long as it is there"
+            actions.append(ClearStatus(because))
+        because = off.because if stays else "it is being deleted"
         actions += [DeleteLoadBalancer(one, because) for one in to_delete if not one.is_deleting]
         if own is not None and not own.is_deleting:
             actions.append(DELETING)  # after the DELETE, so that one that fails emits it once
         return waiting(state, "removal", deletion_timeout(to_delete[0]), tuple(actions))
-    if leaves_finalizer:
-        return Plan(
-            (PatchService("it is no load balancer of ours any more", annotations, labels),)
-            if annotations or labels
-            else ()
-        )
+    if stays and service.load_balancer_class:  # the finalizer is another controller's now
+        return Plan((off,) if annotations or labels else ())
     if not service.has_finalizer:
         return NO_ACTION
     if (stays or has_other_finalizer) and service.ingress:
         actions.append(ClearStatus("it is no load balancer any more"))
     # For a secondary, too: it may have had a LoadBalancer before, and its label proves nothing.
-    actions.append(
-        RemoveFinalizer(
-            "nothing is left of it on Harvester",
-            annotations,
-            labels,
-            load_balancer=settings.name_for(service),
-        )
-    )
-    actions.append(DELETED)
-    return Plan(tuple(actions))
+    name = state.settings.name_for(service)
+    because = "nothing is left of it on Harvester"
+    return Plan((*actions, RemoveFinalizer(because, annotations, labels, load_balancer=name), DELETED))
 
 
 def _has_other_finalizer(service: Service) -> bool:

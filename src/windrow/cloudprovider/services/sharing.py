@@ -55,36 +55,37 @@ def find_sharing(service: Service, find: Find, same_name: FindSameName = lambda 
     """How the annotation applies in this cluster."""
     if not service.primary:
         return OwnAddress()
+
+    def refuse(problem: str, *, is_transient: bool = False) -> CannotShare:
+        hint = f"correct the annotation {names.PRIMARY_SERVICE}, or remove it to get an address of its own"
+        return CannotShare(f"{problem}{hint}", is_transient)
+
     named = primary_of(service)
-    cure = f"correct the annotation {names.PRIMARY_SERVICE}, or remove it to get an address of its own"
     if named is None:
-        return CannotShare(
+        return refuse(
             f"invalid service name {service.primary}: write the primary service as NAMESPACE/NAME, or as NAME if it "
-            f"is in namespace {service.namespace}; {cure}"
+            f"is in namespace {service.namespace}; "
         )
     title = "/".join(named)
     if named == (service.namespace, service.name):
-        return CannotShare(f"service {title} names itself as its primary service; {cure}")
+        return refuse(f"service {title} names itself as its primary service; ")
     primary = find(*named)
     if primary is None:
         others = ", ".join(one for one in same_name(named[1]) if one not in (service.title, title))
         hint = f", but {others} does" if others else ""
-        return CannotShare(
-            f"primary service {title} does not exist{hint}; create it, or {cure}", is_transient=True
-        )
+        return refuse(f"primary service {title} does not exist{hint}; create it, or ", is_transient=True)
     if primary.is_deleting:
-        return CannotShare(f"primary service {title} is being deleted; {cure}", is_transient=True)
+        return refuse(f"primary service {title} is being deleted; ", is_transient=True)
     if not primary.is_load_balancer:
-        return CannotShare(f"primary service {title} is not of type LoadBalancer; {cure}")
+        return refuse(f"primary service {title} is not of type LoadBalancer; ")
     if primary.load_balancer_class:
-        return CannotShare(
+        return refuse(
             f"primary service {title} has loadBalancerClass {primary.load_balancer_class!r}, so its address is not ours "
-            f"to share; {cure}"
+            "to share; "
         )
     if primary.primary:
-        return CannotShare(
+        return refuse(
             f"service {title} is not a primary service: it shares the address of {primary.primary}; name that one; "
-            f"{cure}"
         )
     return SharedAddress(primary)
 
@@ -129,19 +130,15 @@ def users_of(primary: Service, sharers: Iterable[Service], held: Collection[str]
     service that names the primary in its annotation may lag behind a change of its address."""
     label = sharing_label(primary.namespace, primary.name)
     addresses = {*primary.shown, *held} - _PLACEHOLDERS
-    return tuple(
-        sorted(
-            (
-                one
-                for one in sharers
-                if one.primary_label == label
-                and one.uid != primary.uid
-                and _shows(one, primary, addresses)
-                and (one.has_finalizer or (one.is_load_balancer and not one.is_deleting))
-            ),
-            key=lambda one: one.title,
-        )
+    users = (
+        one
+        for one in sharers
+        if one.primary_label == label
+        and one.uid != primary.uid
+        and _shows(one, primary, addresses)
+        and (one.has_finalizer or (one.is_load_balancer and not one.is_deleting))
     )
+    return tuple(sorted(users, key=lambda one: one.title))
 
 
 def _shows(one: Service, primary: Service, addresses: Set[str]) -> bool:

@@ -24,10 +24,6 @@ class ClusterSettings:
     def owner_for(self, service: Service) -> Owner:
         return Owner(self.cluster, service.namespace, service.name)
 
-    def owns(self, balancer: LoadBalancer | None, service: Service) -> bool:
-        """Whether the LoadBalancer exists, and is labelled as that of this service."""
-        return balancer is not None and balancer.owner == self.owner_for(service)
-
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
@@ -51,6 +47,7 @@ class ServiceState:
 
     service: Service
     now: datetime
+    settings: ClusterSettings
     load_balancer: LoadBalancer | None = None  # the one with the name for this service
     orphans: tuple[LoadBalancer, ...] = ()  # of earlier services of its name
     sharing: Sharing | None = None
@@ -65,3 +62,9 @@ class ServiceState:
     is_gone: bool = False  # the service is deleted
     new_removed_keys: tuple[str, ...] = ()  # annotations without effect that were added
     has_new_request: bool = False  # it requests another address or pool than at its last reconcile
+
+    @property
+    def owns_load_balancer(self) -> bool:
+        """Whether the LoadBalancer exists, and is labelled as that of this service."""
+        balancer = self.load_balancer
+        return balancer is not None and balancer.owner == self.settings.owner_for(self.service)

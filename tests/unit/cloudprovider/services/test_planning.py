@@ -65,7 +65,7 @@ ENDS = {"is_deleting": True}
 
 def plan(service=TOLD, **state):
     return plan_service(
-        ServiceState(service, NOON, sharing=state.pop("sharing", OwnAddress()), **state), POLICY
+        ServiceState(service, NOON, POLICY, sharing=state.pop("sharing", OwnAddress()), **state)
     )
 
 

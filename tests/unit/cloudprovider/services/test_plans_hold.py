@@ -90,6 +90,7 @@ def worlds(draw):
     return policy, ServiceState(
         service,
         NOON,
+        policy,
         load_balancer=draw(st.none() | a_balancer(policy, service)),
         orphans=tuple(draw(st.lists(orphan, max_size=1))),
         sharing=draw(st.sampled_from([OwnAddress(), OwnAddress(), SharedAddress(front), CannotShare("no")])),
@@ -109,7 +110,7 @@ def worlds(draw):
 @given(worlds())
 def test_no_plan_does_harm(world):
     policy, seen = world
-    plan = plan_service(seen, policy)
+    plan = plan_service(seen)
     service, done = seen.service, {type(one) for one in plan.actions}
     on_host = done & {CreateLoadBalancer, UpdateLoadBalancer, DeleteLoadBalancer}
 
