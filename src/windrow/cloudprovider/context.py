@@ -85,9 +85,6 @@ class ControllerContext:
             if isinstance(outcome, Failed):
                 metrics.queue_retries.labels(queue).inc()
 
-        def on_added(key: K) -> None:
-            metrics.queue_adds.labels(queue).inc()
-
         made = Controller(
             name,
             reconcile,
@@ -96,7 +93,7 @@ class ControllerContext:
             workers=workers,
             backoff=backoff,
             on_outcome=on_outcome,
-            on_added=on_added,
+            on_added=lambda key: metrics.queue_adds.labels(queue).inc(),
         )
         metrics.register_queue(queue, made.queue.__len__)
         return made

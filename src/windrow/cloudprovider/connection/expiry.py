@@ -13,13 +13,12 @@ none. Tokens in files and from exec plugins are renewed by others, so there is n
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from windrow.core import pki
 from windrow.core.clock import format_time
-from windrow.core.json import NotJson, loads
+from windrow.core.json import loads
 from windrow.kubernetes.kubeconfig import ClientConfig
 
 FIRST_WARNING = timedelta(days=7)
@@ -91,16 +90,7 @@ def _token_expiry(token: str) -> Expiry | None:
         claims = loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
         ends = _parse_seconds(claims["exp"])
         began = _parse_seconds(claims["iat"]) if "iat" in claims else None
-    except (
-        binascii.Error,
-        NotJson,
-        UnicodeError,
-        LookupError,
-        TypeError,
-        ValueError,
-        OverflowError,
-        OSError,
-    ):
+    except (LookupError, TypeError, ValueError, OverflowError, OSError):
         return None
     return Expiry(ends, began)
 

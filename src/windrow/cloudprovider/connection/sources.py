@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from windrow.cloudprovider.options import Options
 from windrow.core.text import collapse_whitespace
@@ -50,15 +51,14 @@ def require_complete(config: ClientConfig, texts: Mapping[str, str], before: Map
 
 def host_source(options: Options) -> KubeconfigSource:
     """`--cloud-config`: a whole kubeconfig; errors as those of the Go program."""
-    hint = "check the --cloud-config flag and the file it names"
+    problem, hint = (
+        "couldn't open cloud provider configuration",
+        "check the --cloud-config flag and the file it names",
+    )
     path = options.cloud_config
 
     def read(read_file: ReadFile) -> ClientConfig:
-        try:
-            text = read_file(path)
-        except (OSError, UnicodeError) as error:
-            message = f"couldn't open cloud provider configuration: {_os_error_text(error)}"
-            raise BadKubeconfig(message, hint) from error
+        text = _read_text(path, read_file, problem, hint)
         if not text.strip():
             raise BadKubeconfig("the file is empty: can't init from an empty reader (io.Reader)", hint)
         return parse_kubeconfig(text, read_file=_relative_to(path, read_file))
@@ -74,22 +74,23 @@ def guest_source(options: Options, env: Mapping[str, str]) -> KubeconfigSource:
         return _guest_file("$KUBECONFIG", path, options.master)
     if options.master:
         return KubeconfigSource(f"--master {options.master}", lambda read_file: ClientConfig(options.master))
-    return KubeconfigSource(
-        "the guest cluster, without --kubeconfig", lambda read_file: _in_cluster(env, read_file)
-    )
+    return KubeconfigSource("the guest cluster, without --kubeconfig", partial(_in_cluster, env))
 
 
 def _guest_file(source: str, path: str, master: str) -> KubeconfigSource:
     def read(read_file: ReadFile) -> ClientConfig:
-        try:
-            text = read_file(path)
-        except (OSError, UnicodeError) as error:
-            message = f"the guest's kubeconfig cannot be read: {_os_error_text(error)}"
-            raise BadKubeconfig(message, f"correct {source}") from error
+        text = _read_text(path, read_file, "the guest's kubeconfig cannot be read", f"correct {source}")
         config = parse_kubeconfig(text, read_file=_relative_to(path, read_file))
         return replace(config, server=master) if master else config
 
     return KubeconfigSource(f"{source} {path}", read)
+
+
+def _read_text(path: str, read_file: ReadFile, problem: str, hint: str) -> str:
+    try:
+        return read_file(path)
+    except (OSError, UnicodeError) as error:
+        raise BadKubeconfig(f"{problem}: {_os_error_text(error)}", hint) from error
 
 
 def _in_cluster(env: Mapping[str, str], read_file: ReadFile) -> ClientConfig:

@@ -46,22 +46,16 @@ class VmInventory:
         missing. Raises the KubeError of a list that fails.
         """
         async with self._lock:
-            if vm_uid in self._uids or not self._is_fresh():
-                listed_at = self._clock.now()
+            listed_at, oldest = self._clock.now(), self._clock.now() - MAX_AGE
+            if vm_uid in self._uids or self._listed_at is None or self._listed_at < oldest:
                 pages = self._host.pages(VM, self._namespace, limit=PAGE)
                 self._uids = frozenset([uid_of(raw) async for page in pages for raw in page.items])
                 self._listed_at = listed_at
         return vm_uid not in self._uids and any(uid in self._uids for uid in ours)
 
-    def _is_fresh(self) -> bool:
-        return self._listed_at is not None and self._clock.now() - self._listed_at <= MAX_AGE
-
-
-HOSTNAME_MAX_AGE = timedelta(seconds=5)
-
 
 class GuestHostnames:
-    """Asks guest agents for their host names, and keeps the answers for `HOSTNAME_MAX_AGE`."""
+    """Asks guest agents for their host names, and keeps the answers for `MAX_AGE`."""
 
     def __init__(self, host: Client, namespace: str, clock: Clock) -> None:
         self._host = host
@@ -74,11 +68,9 @@ class GuestHostnames:
     async def fetch(self, instances: Iterable[Instance]) -> dict[str, str]:
         """Host name by VM name, of those whose agent can answer; "" where it did not. Raises no KubeError."""
         async with self._lock:
-            self._answers = {uid: one for uid, one in self._answers.items() if self._is_fresh(one[1])}
+            oldest = self._clock.now() - MAX_AGE
+            self._answers = {uid: one for uid, one in self._answers.items() if one[1] >= oldest}
             return {one.name: await self._cached_hostname(one) for one in instances if _can_answer(one)}
-
-    def _is_fresh(self, asked: datetime) -> bool:
-        return self._clock.now() - asked <= HOSTNAME_MAX_AGE
 
     async def _cached_hostname(self, instance: Instance) -> str:
         if instance.uid not in self._answers:

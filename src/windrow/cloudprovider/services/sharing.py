@@ -56,36 +56,38 @@ def find_sharing(service: Service, find: Find, same_name: FindSameName = lambda 
     if not service.primary:
         return OwnAddress()
 
-    def refuse(problem: str, *, is_transient: bool = False) -> CannotShare:
+    def refuse(problem: str, *, or_else: str = "", is_transient: bool = False) -> CannotShare:
         hint = f"correct the annotation {names.PRIMARY_SERVICE}, or remove it to get an address of its own"
-        return CannotShare(f"{problem}{hint}", is_transient)
+        return CannotShare(f"{problem}; {or_else}{hint}", is_transient)
 
     named = primary_of(service)
     if named is None:
         return refuse(
             f"invalid service name {service.primary}: write the primary service as NAMESPACE/NAME, or as NAME if it "
-            f"is in namespace {service.namespace}; "
+            f"is in namespace {service.namespace}"
         )
     title = "/".join(named)
     if named == (service.namespace, service.name):
-        return refuse(f"service {title} names itself as its primary service; ")
+        return refuse(f"service {title} names itself as its primary service")
     primary = find(*named)
     if primary is None:
         others = ", ".join(one for one in same_name(named[1]) if one not in (service.title, title))
         hint = f", but {others} does" if others else ""
-        return refuse(f"primary service {title} does not exist{hint}; create it, or ", is_transient=True)
+        return refuse(
+            f"primary service {title} does not exist{hint}", or_else="create it, or ", is_transient=True
+        )
     if primary.is_deleting:
-        return refuse(f"primary service {title} is being deleted; ", is_transient=True)
+        return refuse(f"primary service {title} is being deleted", is_transient=True)
     if not primary.is_load_balancer:
-        return refuse(f"primary service {title} is not of type LoadBalancer; ")
+        return refuse(f"primary service {title} is not of type LoadBalancer")
     if primary.load_balancer_class:
         return refuse(
             f"primary service {title} has loadBalancerClass {primary.load_balancer_class!r}, so its address is not ours "
-            "to share; "
+            "to share"
         )
     if primary.primary:
         return refuse(
-            f"service {title} is not a primary service: it shares the address of {primary.primary}; name that one; "
+            f"service {title} is not a primary service: it shares the address of {primary.primary}; name that one"
         )
     return SharedAddress(primary)
 
