@@ -23,7 +23,6 @@ from windrow.cloudprovider.options import (
     TLS_VERSIONS,
     Network,
     Options,
-    OrphanSweep,
     is_node_address,
 )
 from windrow.core.duration import NotDuration, parse_duration
@@ -175,7 +174,43 @@ def _parse_bool(text: str) -> bool:
     return text in _TRUE
 
 
+def _is_ip(text: str) -> bool:
+    try:
+        return bool(ip_address(text))
+    except ValueError:
+        return False
+
+
+# Flag -> whether a value is valid, and the error of one that is not.
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "bind-address": (_is_ip, 'invalid argument "{0}" for "--bind-address" flag: failed to parse IP: "{0}"'),
+    "concurrent-node-syncs": (
+        lambda number: number > 0,
+        "concurrent-node-syncs must be greater than 0, but got {}",
+    ),
+    "concurrent-service-syncs": (
+        lambda number: number > 0,
+        "concurrent-service-syncs must be greater than 0, but got {}",
+    ),
+    "orphan-sweep": (
+        ORPHAN_SWEEPS.__contains__,
+        f"invalid --orphan-sweep {{!r}}: write one of {', '.join(ORPHAN_SWEEPS)}",
+    ),
+    "secure-port": (
+        range(65536).__contains__,
+        "--secure-port {} must be between 0 and 65535, inclusive. 0 for turning off secure port",
+    ),
+    "tls-min-version": (
+        ("VersionTLS10", "VersionTLS11", *TLS_VERSIONS).__contains__,
+        f"unknown tls version {{!r}}: write --tls-min-version as one of {', '.join(TLS_VERSIONS)}",
+    ),
+}
+
+
 def _build_options(values: dict[str, Any], written: dict[str, str]) -> Options:
+    for flag, (is_valid, problem) in _CHECKS.items():
+        if not is_valid(values[flag]):
+            raise BadFlags(problem.format(values[flag]))
     warnings: list[str] = []
     name = _parse_cluster_name(values["cluster-name"], warnings)
     network = _parse_management_network(values["management-network"], warnings)
@@ -205,19 +240,20 @@ def _build_options(values: dict[str, Any], written: dict[str, str]) -> Options:
         lease_duration=values["leader-elect-lease-duration"],
         renew_deadline=values["leader-elect-renew-deadline"],
         retry_period=values["leader-elect-retry-period"],
-        node_workers=_parse_workers("concurrent-node-syncs", values, MIN_NODE_WORKERS),
-        service_workers=_parse_workers("concurrent-service-syncs", values, MIN_SERVICE_WORKERS),
-        orphan_sweep=_parse_orphan_sweep(values["orphan-sweep"]),
+        node_workers=max(values["concurrent-node-syncs"], MIN_NODE_WORKERS),
+        service_workers=max(values["concurrent-service-syncs"], MIN_SERVICE_WORKERS),
+        orphan_sweep=values["orphan-sweep"],
         qps=_parse_rate("kube-api-qps", values),
         burst=_parse_rate("kube-api-burst", values),
         host_qps=_parse_rate("host-api-qps", values),
         host_burst=_parse_rate("host-api-burst", values),
-        secure_port=_parse_port("secure-port", values["secure-port"]),
-        bind_address=_parse_bind_address(values["bind-address"]),
+        secure_port=values["secure-port"],
+        bind_address=values["bind-address"],
         tls_cert_file=values["tls-cert-file"],
         tls_key_file=values["tls-private-key-file"],
         always_allow_paths=tuple(values["authorization-always-allow-paths"]),
-        tls_min_version=_parse_tls_version(values["tls-min-version"]),
+        # What older clients would need is not offered.
+        tls_min_version=max(values["tls-min-version"], TLS_VERSIONS[0]),
         share_port=values["permit-port-sharing"],
         verbosity=values["v"],
         help=values["help"],
@@ -225,13 +261,6 @@ def _build_options(values: dict[str, Any], written: dict[str, str]) -> Options:
         ignored=tuple(f"--{name}" for name, flag in FLAGS.items() if name in written and not flag.has_effect),
         warnings=tuple(warnings),
     )
-
-
-def _parse_workers(flag: str, values: dict[str, Any], least: int) -> int:
-    number: int = values[flag]
-    if number < 1:
-        raise BadFlags(f"{flag} must be greater than 0, but got {number}")
-    return max(number, least)
 
 
 def _parse_rate(flag: str, values: dict[str, Any]) -> Any:
@@ -269,41 +298,6 @@ def _check_leader_election(values: dict[str, Any], written: dict[str, str]) -> N
         raise BadFlags("retryPeriod must be greater than zero: correct --leader-elect-retry-period")
     if lease < timedelta(seconds=1):
         raise BadFlags("--leader-elect-lease-duration must be 1s at least: Leases count whole seconds")
-
-
-def _parse_tls_version(text: str) -> str:
-    if text in ("VersionTLS10", "VersionTLS11"):
-        return TLS_VERSIONS[0]  # what older clients would need is not offered
-    if text not in TLS_VERSIONS:
-        raise BadFlags(
-            f"unknown tls version {text!r}: write --tls-min-version as one of {', '.join(TLS_VERSIONS)}"
-        )
-    return text
-
-
-def _parse_orphan_sweep(text: str) -> OrphanSweep:
-    for known in ORPHAN_SWEEPS:
-        if text == known:
-            return known
-    raise BadFlags(f"invalid --orphan-sweep {text!r}: write one of {', '.join(ORPHAN_SWEEPS)}")
-
-
-def _parse_port(flag: str, number: int) -> int:
-    if not 0 <= number <= 65535:
-        raise BadFlags(
-            f"--{flag} {number} must be between 0 and 65535, inclusive. 0 for turning off secure port"
-        )
-    return number
-
-
-def _parse_bind_address(text: str) -> str:
-    try:
-        ip_address(text)
-    except ValueError as error:
-        raise BadFlags(
-            f'invalid argument "{text}" for "--bind-address" flag: failed to parse IP: "{text}"'
-        ) from error
-    return text
 
 
 def _strip_wrapping(flag: str, raw: str, warnings: list[str]) -> str:

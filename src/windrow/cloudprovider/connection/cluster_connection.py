@@ -29,11 +29,7 @@ from windrow.cloudprovider.connection.expiry import Expiry, find_expiry, render_
 from windrow.cloudprovider.connection.sources import KubeconfigSource, require_complete
 from windrow.cloudprovider.metrics import Metrics
 from windrow.core.clock import Clock
-from windrow.kubernetes.kubeconfig import (
-    BadKubeconfig,
-    ClientConfig,
-    ReadFile,
-)
+from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, ReadFile
 
 Connect = Callable[[ClientConfig], Transport]
 Side = Literal["host", "guest"]
@@ -158,11 +154,8 @@ class ClusterConnection:
         return fresh.server != self.config.server or (self.side == "host" and namespace != self.namespace)
 
     async def _is_validated(self, new: _NewConfig) -> bool:
-        if (
-            self._rejected is not None
-            and self._rejected[0] == new.texts
-            and self._clock.now() < self._rejected[1]
-        ):
+        texts, until = self._rejected or ({}, self._clock.now())
+        if texts == new.texts and self._clock.now() < until:
             return False
         problem = await self.validate(new.transport, new.config.namespace or DEFAULT_NAMESPACE)
         if problem:
@@ -170,11 +163,6 @@ class ClusterConnection:
             self._reject(f"{self._source.title} names {new.config.server}: {problem}")
             return False
         return not self._files_differ(new.texts)  # they may have changed meanwhile
-
-    def _adopt(self, new: _NewConfig) -> bool:
-        self._texts, self._problem, self._rejected = new.texts, "", None
-        self._activate(new.config, new.transport)
-        return True
 
     def _files_differ(self, texts: Mapping[str, str]) -> bool:
         """Whether the files hold other texts than these."""
@@ -187,10 +175,11 @@ class ClusterConnection:
         """A file whose name on the node belongs to another file by now; "" for none."""
         return next((path for path in self._texts if self._is_replaced(path)), "")
 
-    def _activate(self, fresh: ClientConfig, transport: Transport) -> None:
-        before, self.config = self.config, fresh
-        was = before.namespace or DEFAULT_NAMESPACE
-        self.transport.replace(transport)
+    def _adopt(self, new: _NewConfig) -> bool:
+        self._texts, self._problem, self._rejected = new.texts, "", None
+        before, fresh = self.config, new.config
+        was, self.config = self.namespace, fresh
+        self.transport.replace(new.transport)
         self._metrics.credential_reloads.labels(self.side, "success").inc()
         self._update_expiry()
         display_name = _DISPLAY_NAMES[self.side]
@@ -211,6 +200,7 @@ class ClusterConnection:
         elif rejected is not None:
             # Requests that were rejected back off longer and longer.
             self.on_changed(f"{display_name} has a new credential after one that was rejected")
+        return True
 
     def _reject(self, problem: str) -> None:
         if problem == self._problem:

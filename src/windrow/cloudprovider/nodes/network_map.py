@@ -20,7 +20,7 @@ from windrow.cloudprovider.services.readings import Interfaces
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Outcome
 from windrow.core.json import dumps
-from windrow.kubernetes.objects import nested, new_object
+from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import CONFIG_MAP
 
 REF = CONFIG_MAP.ref(names.NETWORK_MAP_NAME, names.NETWORK_MAP_NAMESPACE)
@@ -47,8 +47,8 @@ def _interfaces(instance: Instance) -> dict[str, str]:
     return {network: devices[card] for card, network in instance.networks if devices.get(card)}
 
 
-def render_network_map(mapping: dict[str, str]) -> dict[str, Any]:
-    return {"data": {names.NETWORK_MAP_KEY: dumps(mapping).decode() if mapping else ""}}
+def render_network_map(mapping: dict[str, str]) -> dict[str, str]:
+    return {names.NETWORK_MAP_KEY: dumps(mapping).decode() if mapping else ""}
 
 
 async def ensure_network_map(client: Client, mapping: dict[str, str]) -> bool:
@@ -56,12 +56,12 @@ async def ensure_network_map(client: Client, mapping: dict[str, str]) -> bool:
     wanted = render_network_map(mapping)
     found = await client.find(REF)
     if found is None:
-        await client.create(CONFIG_MAP, new_object(CONFIG_MAP, REF.name, REF.namespace, **wanted))
+        await client.create(CONFIG_MAP, new_object(CONFIG_MAP, REF.name, REF.namespace, data=wanted))
         return True
-    if nested(found, "data", names.NETWORK_MAP_KEY) == wanted["data"][names.NETWORK_MAP_KEY]:
-        return False
-    await client.update(CONFIG_MAP, {**found, "data": {**(found.get("data") or {}), **wanted["data"]}})
-    return True
+    data = found.get("data") or {}
+    if data | wanted != data:
+        await client.update(CONFIG_MAP, {**found, "data": data | wanted})
+    return data | wanted != data
 
 
 class NetworkMap:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
@@ -46,6 +46,7 @@ WATCH_GRACE = timedelta(seconds=5)
 # While an informer lists again there is no error, and no event when the list is complete.
 RELIST_WAIT = timedelta(seconds=1)
 INTERFACES = CONFIG_MAP.ref(names.NETWORK_MAP_NAME, names.NETWORK_MAP_NAMESPACE)
+_NETWORK_MAP = f"ConfigMap {INTERFACES.namespace}/{INTERFACES.name}"
 
 
 # A write that the watch has not delivered by then is not trusted any more.
@@ -234,7 +235,7 @@ class ServiceIndex:
             primary_network=self._network_of(primary) if primary is not None else "",
             holder=holder,
             is_reserved=holder is None or bool(holder.ingress) or self._is_reserved(service),
-            host=self._host_availability(now),
+            host=_find_outage(self._load_balancers, now, partial(explain_error, namespace=own.namespace)),
             interfaces=self._read_interfaces(now) if service.network else None,
             wait=record.wait,
             is_gone=found is None,
@@ -334,22 +335,22 @@ class ServiceIndex:
 
     # --- informers that are not watching ----------------------------------------------------------------------------
 
-    def _host_availability(self, now: datetime) -> Unavailable | None:
-        if self._load_balancers.is_watching:
-            return None
-        problem, since = self._load_balancers.error, self._load_balancers.error_since
-        if problem is None or since is None:
-            return Unavailable(until=now + RELIST_WAIT)
-        if isinstance(problem, (Unauthorized, Forbidden)) or now - since >= WATCH_GRACE:
-            return Unavailable(explain_error(problem, self._settings.namespace))
-        return Unavailable(until=since + WATCH_GRACE)
-
     def _read_interfaces(self, now: datetime) -> Interfaces | Unavailable | None:
-        if self.interfaces.is_watching:
-            return self.interfaces.get(INTERFACES)
-        problem, since = self.interfaces.error, self.interfaces.error_since
-        if problem is None or since is None or now - since < WATCH_GRACE:
-            return Unavailable(until=now + RELIST_WAIT)
-        return Unavailable(
-            f"ConfigMap {INTERFACES.namespace}/{INTERFACES.name} cannot be read: {problem.message}"
+        unavailable = _find_outage(
+            self.interfaces, now, lambda error: f"{_NETWORK_MAP} cannot be read: {error.message}"
         )
+        return unavailable or self.interfaces.get(INTERFACES)
+
+
+def _find_outage(
+    informer: Informer[Any], now: datetime, explain: Callable[[KubeError], str]
+) -> Unavailable | None:
+    """Why the informer may lack objects; None while it is watching."""
+    if informer.is_watching:
+        return None
+    error, since = informer.error, informer.error_since
+    if error is None or since is None:
+        return Unavailable(until=now + RELIST_WAIT)
+    if isinstance(error, (Unauthorized, Forbidden)) or now - since >= WATCH_GRACE:
+        return Unavailable(explain(error))
+    return Unavailable(until=since + WATCH_GRACE)

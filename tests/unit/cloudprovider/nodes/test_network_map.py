@@ -38,7 +38,5 @@ def test_a_card_that_the_guest_does_not_name_is_left_out():
 
 
 def test_nothing_known_is_written_as_empty_text():
-    assert render_network_map({}) == {"data": {"interface-nad-mapping": ""}}
-    assert render_network_map({"default/a": "enp1s0"}) == {
-        "data": {"interface-nad-mapping": '{"default/a":"enp1s0"}'}
-    }
+    assert render_network_map({}) == {"interface-nad-mapping": ""}
+    assert render_network_map({"default/a": "enp1s0"}) == {"interface-nad-mapping": '{"default/a":"enp1s0"}'}
