@@ -164,8 +164,8 @@ def ensure_failed(text: str) -> str:
     return f"failed to ensure load balancer: {text}"
 
 
-def refused(text: str) -> Plan:
-    return Plan(problem=ensure_failed(text))
+def refused(text: str, actions: tuple[Action, ...] = ()) -> Plan:
+    return Plan(actions, problem=ensure_failed(text))
 
 
 def waiting(

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.cloudprovider import names
 from windrow.cloudprovider.context import ControllerContext
@@ -73,9 +72,7 @@ class ServiceController:
         self.services, self.load_balancers = index.services.informer, index.load_balancers.informer
         self.interfaces = index.interfaces
         self._recorder = context.recorder(names.SERVICE_EVENTS)
-        self._executor = Executor(
-            Client(context.guest), Client(context.host), self._recorder, settings, index
-        )
+        self._executor = Executor(context, self._recorder, index)
         self._controller: Controller[ObjectRef] = context.controller(
             "services", self._reconcile, QUEUE, options.service_workers, BACK_OFF
         )

@@ -13,6 +13,7 @@ from typing import NoReturn, assert_never
 from windrow.client.client import Client
 from windrow.client.events import EventNote, EventRecorder
 from windrow.cloudprovider import names
+from windrow.cloudprovider.context import ControllerContext
 from windrow.cloudprovider.services.actions import (
     DELETED,
     DELETING,
@@ -29,13 +30,12 @@ from windrow.cloudprovider.services.actions import (
     UpdateLoadBalancer,
 )
 from windrow.cloudprovider.services.index import ServiceIndex
-from windrow.cloudprovider.services.readings import LoadBalancer, Service, load_balancer_reader, read_service
+from windrow.cloudprovider.services.readings import LoadBalancer, Service, read_service
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
 from windrow.harvester import names as harvester_names
 from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, NotFound, is_not_found
 from windrow.kubernetes.objects import Raw, is_deleting, new_object
-from windrow.kubernetes.resources import ObjectRef
 
 FAILED = "SyncLoadBalancerFailed"
 # Events that tell the state of a service; others are remarks.
@@ -91,12 +91,12 @@ def render_load_balancer_update(action: UpdateLoadBalancer, guest_uid: str = "")
     return raw
 
 
-def is_updated(action: UpdateLoadBalancer, annotations: Mapping[str, str], pool: str, address: str) -> bool:
+def is_updated(action: UpdateLoadBalancer, balancer: LoadBalancer) -> bool:
     """Whether Harvester kept the changes; its webhook may have overwritten them."""
     return (
-        all(annotations.get(key) == value for key, value in action.annotations.items())
-        and action.pool in (None, pool)
-        and action.address in (None, address)
+        all(balancer.annotations.get(key) == value for key, value in action.annotations.items())
+        and action.pool in (None, balancer.pool)
+        and action.address in (None, balancer.address)
     )
 
 
@@ -142,21 +142,11 @@ class HostFailed(Exception):
 class Executor:
     """Executes actions, and keeps the answers in the mutation caches of `index`."""
 
-    def __init__(
-        self,
-        guest: Client,
-        host: Client,
-        recorder: EventRecorder,
-        settings: ClusterSettings,
-        index: ServiceIndex,
-    ) -> None:
-        self._guest = guest
-        self._host = host
+    def __init__(self, context: ControllerContext, recorder: EventRecorder, index: ServiceIndex) -> None:
+        self._guest, self._host = Client(context.guest), Client(context.host)
         self._recorder = recorder
-        self._settings = settings
-        self._index = index
+        self._index, self._settings = index, index.settings
         self._services, self._load_balancers = index.services, index.load_balancers
-        self._read_load_balancer = load_balancer_reader(settings.cluster)
 
     async def execute(self, state: ServiceState, actions: Iterable[Action]) -> None:
         """Raises Stale, HostFailed, or the KubeError of the guest; the actions before are done."""
@@ -168,7 +158,7 @@ class Executor:
                 case ClearStatus():
                     service = await self._patch(service, render_cleared_status(service), "status")
                 case ConfirmDeleted(name=name):
-                    await self._confirm_deleted(LOAD_BALANCER.ref(name, self._settings.namespace), service)
+                    await self._confirm_deleted(name, service)
                 case RemoveFinalizer():
                     await self._remove_finalizer(service, action)
                 case CreateLoadBalancer():
@@ -199,23 +189,19 @@ class Executor:
         return read_service(raw)
 
     async def _remove_finalizer(self, service: Service, action: RemoveFinalizer) -> None:
-        await self._confirm_deleted(
-            LOAD_BALANCER.ref(action.load_balancer, self._settings.namespace), service
-        )
+        await self._confirm_deleted(action.load_balancer, service)
         try:
-            self._services.mutated(
-                await self._guest.patch(service.ref, render_service_patch(service, action))
-            )
+            raw = await self._guest.patch(service.ref, render_service_patch(service, action))
+            self._services.mutated(raw)
         except NotFound:
             self._services.deleted(service.ref, service.version)
         except Conflict as error:
             raise Stale from error
 
-    async def _confirm_deleted(self, ref: ObjectRef, service: Service) -> None:
+    async def _confirm_deleted(self, name: str, service: Service) -> None:
         """Raises Stale when Harvester has the load balancer, asked live: the watch may lag behind our own creation."""
-        raw = await self._find_load_balancer(ref)
-        if raw is not None and self._read_load_balancer(raw).owner == self._settings.owner_for(service):
-            self._load_balancers.mutated(raw)
+        found = await self._find_load_balancer(name)
+        if found is not None and found.owner == self._settings.owner_for(service):
             raise Stale
 
     # --- Harvester ------------------------------------------------------------------------------------------------
@@ -226,19 +212,19 @@ class Executor:
             raw = await self._host.create(LOAD_BALANCER, load_balancer)
         except AlreadyExists as error:
             # The watch lags behind: the answer to our create was lost, or the object belongs to another owner.
-            found = await self._find_load_balancer(LOAD_BALANCER.ref(action.name, self._settings.namespace))
-            if found is not None:
-                self._load_balancers.mutated(found)
+            await self._find_load_balancer(action.name)
             raise Stale from error
         except KubeError as error:
             raise HostFailed(error) from error
         self._load_balancers.mutated(raw)
 
-    async def _find_load_balancer(self, ref: ObjectRef) -> Raw | None:
+    async def _find_load_balancer(self, name: str) -> LoadBalancer | None:
+        """The load balancer as Harvester has it now, which is kept in the mutation cache."""
         try:
-            return await self._host.find(ref)
+            raw = await self._host.find(LOAD_BALANCER.ref(name, self._settings.namespace))
         except KubeError as error:
             raise HostFailed(error) from error
+        return self._load_balancers.mutated(raw) if raw is not None else None
 
     async def _update_load_balancer(self, service: Service, action: UpdateLoadBalancer) -> None:
         balancer, record = action.balancer, self._index.record(service.ref)
@@ -252,10 +238,8 @@ class Executor:
             raise Stale from error
         except KubeError as error:
             self._raise_unless_gone(balancer, error)
-        self._load_balancers.mutated(raw)
-        answer = self._read_load_balancer(raw)
-        is_effective = is_updated(action, answer.annotations, answer.pool, answer.address)
-        record.ineffective = () if is_effective else content
+        updated = self._load_balancers.mutated(raw)
+        record.ineffective = () if updated is not None and is_updated(action, updated) else content
 
     async def _delete_load_balancer(
         self, state: ServiceState, service: Service, balancer: LoadBalancer
@@ -279,9 +263,7 @@ class Executor:
     async def _check_current(self, state: ServiceState, service: Service) -> None:
         """Raises Stale unless the service is still the one that the plan was made from, asked live."""
         raw = await self._guest.find(service.ref)
-        if raw is None:
-            return
-        if state.is_gone or read_service(raw).version != service.version:
+        if raw is not None and (state.is_gone or read_service(raw).version != service.version):
             raise Stale
 
     def _raise_unless_gone(self, balancer: LoadBalancer, error: KubeError) -> NoReturn:

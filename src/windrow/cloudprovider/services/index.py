@@ -127,7 +127,7 @@ class ServiceIndex:
             self._load_balancers, attrgetter("version"), self._clock, MUTATION_TTL
         )
         self.records: dict[ObjectRef, ServiceRecord] = {}
-        self._settings = settings
+        self.settings = settings
         self._has_cluster_name = context.options.has_cluster_name
         # Services by the address that they share, or want to; load balancers by the service that their labels name.
         self._sharing: Index[Service] = Index(sharing_groups)
@@ -195,7 +195,7 @@ class ServiceIndex:
     def _owners(self, balancer: LoadBalancer) -> list[ObjectRef]:
         """The service of our cluster that its labels name, if they name one."""
         owner = balancer.owner
-        is_ours = owner.cluster == self._settings.cluster
+        is_ours = owner.cluster == self.settings.cluster
         return [SERVICE.ref(owner.service, owner.namespace)] if is_ours else []
 
     def relevant_services(self) -> Iterator[ObjectRef]:
@@ -226,7 +226,7 @@ class ServiceIndex:
         return ServiceState(
             service=service,
             now=now,
-            settings=self._settings,
+            settings=self.settings,
             load_balancer=balancer,
             orphans=orphans,
             sharing=sharing,
@@ -255,7 +255,7 @@ class ServiceIndex:
         record.removed_keys = service.removed_keys
 
     def _load_balancer_ref(self, service: Service) -> ObjectRef:
-        return LOAD_BALANCER.ref(self._settings.name_for(service), self._settings.namespace)
+        return LOAD_BALANCER.ref(self.settings.name_for(service), self.settings.namespace)
 
     def _former_names(self, record: ServiceRecord, service: Service) -> dict[ObjectRef, None]:
         """The load balancer names of earlier services of this name."""
@@ -288,7 +288,7 @@ class ServiceIndex:
         labelled for a service of this name and have the name for one. Labels alone prove nothing: another cluster of
         our name may share the namespace, and have a service of the same name.
         """
-        owner = Owner(self._settings.cluster, ref.namespace, ref.name)
+        owner = Owner(self.settings.cluster, ref.namespace, ref.name)
         known = dict.fromkeys((*former, *self._owned.get(ref)))
         candidates = (self.load_balancers.get(name) for name in known if name != own)
         return tuple(

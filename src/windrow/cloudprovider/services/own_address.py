@@ -64,7 +64,7 @@ REFUSAL_RECHECK = "a reallocation"
 def plan_own_address(state: ServiceState) -> Plan:
     """The finalizer, the LoadBalancer on Harvester, and its address on the service, each as soon as it can be."""
     if fault := problems.find_problem(state):
-        return replace(refused(fault), actions=plan_withdrawal(state))
+        return refused(fault, plan_withdrawal(state))
     if state.host is not None and state.load_balancer is None:
         return host_unavailable(state.host, "ensure")
     if isinstance(state.interfaces, Unavailable) and state.service.network and not state.service.interface:

@@ -76,7 +76,7 @@ def _plan_address(state: ServiceState) -> Plan:
         case CannotShare(why=why, is_transient=True):
             return waiting(state, "a primary", ensure_failed(why), plan_withdrawal(state), GRACE)
         case CannotShare(why=why):
-            return replace(refused(why), actions=plan_withdrawal(state))
+            return refused(why, plan_withdrawal(state))
         case SharedAddress(primary=primary):
             return plan_shared_address(state, primary)
         case _:
@@ -122,30 +122,24 @@ def plan_shared_address(state: ServiceState, primary: Service) -> Plan:
     """The primary's address on the service, and then the deletion of its own LoadBalancers."""
     service = state.service
     if fault := _find_sharing_problem(state, primary):
-        return replace(refused(fault), actions=plan_withdrawal(state))
-    actions: list[Action] = []
-    addresses = primary.ingress
-    if addresses:
-        patch = _patch_for_shared_address(service, primary)
-        if patch is not None:
-            if not service.has_finalizer:
-                actions.append(ENSURING)
-            actions.append(patch)
-            if names.VIP_ADDRESSES in patch.annotations:
-                actions.append(ENSURED)
-            if names.IPAM in patch.annotations:
-                actions.append(_ipam_removed(service, primary))
-        if state.host is None:
-            actions.extend(_delete_own(state, primary))
-    elif not service.primary_label:
-        problem = ensure_failed(
-            f"primary service {primary.title} has no ingress IP after "
-            f"{WAIT_TIMEOUT.seconds} s; its own events say why"
-        )
-        return waiting(state, "primary", problem)
-    if not addresses:
+        return refused(fault, plan_withdrawal(state))
+    if not primary.ingress and service.primary_label:
         return Plan(plan_withdrawal(state), waits_for="primary")
-    return plan_announcement(state, addresses, tuple(actions))
+    if not primary.ingress:
+        problem = f"primary service {primary.title} has no ingress IP after {WAIT_TIMEOUT.seconds} s"
+        return waiting(state, "primary", ensure_failed(f"{problem}; its own events say why"))
+    actions: list[Action] = []
+    if (patch := _patch_for_shared_address(service, primary)) is not None:
+        if not service.has_finalizer:
+            actions.append(ENSURING)
+        actions.append(patch)
+        if names.VIP_ADDRESSES in patch.annotations:
+            actions.append(ENSURED)
+        if names.IPAM in patch.annotations:
+            actions.append(_ipam_removed(service, primary))
+    if state.host is None:
+        actions.extend(_delete_own(state, primary))
+    return plan_announcement(state, primary.ingress, tuple(actions))
 
 
 def _find_sharing_problem(state: ServiceState, primary: Service) -> str:
