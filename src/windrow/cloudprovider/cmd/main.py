@@ -68,12 +68,9 @@ async def run(
         return options
     metrics = metrics or Metrics()
     try:
-        host = ClusterConnection(
-            "host", host_source(options), connect, read_file, clock, log, metrics, is_replaced
-        )
-        guest = ClusterConnection(
-            "guest", guest_source(options, env), connect, read_file, clock, log, metrics, is_replaced
-        )
+        rest = connect, read_file, clock, log, metrics, is_replaced
+        host = ClusterConnection("host", host_source(options), *rest)
+        guest = ClusterConnection("guest", guest_source(options, env), *rest)
     except BadKubeconfig as error:
         print_failure(error, log.error)
         return 1

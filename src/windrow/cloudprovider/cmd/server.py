@@ -50,16 +50,10 @@ class ProcessHealth:
         self._elector: LeaderElector | None = None
         self._pending_caches: Callable[[], str] = lambda: ""
         self._running: frozenset[str] = frozenset()
-        self._healthz, self._livez, self._readyz = (
-            HealthChecks(name) for name in ("healthz", "livez", "readyz")
-        )
+        self._checks = HealthChecks("healthz"), HealthChecks("livez"), HealthChecks("readyz")
         for health in self._checks:
             health.add("leaderElection", self._lease_problem)
-        self._readyz.add("caches", lambda: self._pending_caches())
-
-    @property
-    def _checks(self) -> tuple[HealthChecks, ...]:
-        return self._healthz, self._livez, self._readyz
+        self._checks[2].add("caches", lambda: self._pending_caches())
 
     def set_elector(self, elector: LeaderElector) -> None:
         """Check the Lease of this elector from now on."""

@@ -106,7 +106,5 @@ class NetworkMap:
 
     def _is_overwritten(self, wanted: dict[str, str]) -> bool:
         """Whether the watched map differs. A watch that lags behind our own write costs one read, no write."""
-        if self._watched is None or not self._watched.is_watching:
-            return False
-        reading = self._watched.get(REF)
-        return reading is None or reading.by_network != wanted
+        watched = self._watched
+        return watched is not None and watched.is_watching and watched.get(REF) != wanted

@@ -339,7 +339,7 @@ class ServiceIndex:
         unavailable = _find_outage(
             self.interfaces, now, lambda error: f"{_NETWORK_MAP} cannot be read: {error.message}"
         )
-        return unavailable or self.interfaces.get(INTERFACES)
+        return self.interfaces.get(INTERFACES) if unavailable is None else unavailable
 
 
 def _find_outage(

@@ -23,7 +23,7 @@ from windrow.cloudprovider.services.actions import (
     wait_timed_out,
     waiting,
 )
-from windrow.cloudprovider.services.readings import Interfaces, LoadBalancer, Service
+from windrow.cloudprovider.services.readings import LoadBalancer, Service
 from windrow.cloudprovider.services.removal import (
     deletable_orphans,
     delete_orphans,
@@ -126,10 +126,10 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer) -> Plan:
     patch = _patch_for_own_address(state, addresses)
     if patch is not None:
         actions.append(patch)
-    is_news = patch is not None and bool(patch.annotations.get(names.VIP_ADDRESSES))
-    if is_news:
+    is_new_address = patch is not None and bool(patch.annotations.get(names.VIP_ADDRESSES))
+    if is_new_address:
         actions.append(ENSURED)
-    if addresses and (is_news or state.has_new_request):
+    if addresses and (is_new_address or state.has_new_request):
         actions.extend(_address_warnings(service, balancer))
     if state.new_removed_keys:
         actions.append(annotations_ignored(state.new_removed_keys))
@@ -197,9 +197,9 @@ def _patch_for_own_address(state: ServiceState, addresses: tuple[str, ...]) -> P
 
 
 def _interface(state: ServiceState) -> str:
-    if not state.service.network or not isinstance(state.interfaces, Interfaces):
+    if not state.service.network or not isinstance(state.interfaces, dict):
         return ""
-    return state.interfaces.by_network.get(state.service.network, "")
+    return state.interfaces.get(state.service.network, "")
 
 
 def _address_warnings(service: Service, balancer: LoadBalancer) -> list[EmitEvent]:

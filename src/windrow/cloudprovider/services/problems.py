@@ -82,14 +82,14 @@ def _find_missing_interface(state: ServiceState) -> str:
     where = f"{names.NETWORK_MAP_NAMESPACE}/{names.NETWORK_MAP_NAME}"
     if isinstance(interfaces, Unavailable):
         return interfaces.problem
-    if not interfaces.by_network:
+    if not interfaces:
         return (
             f"there is no common NAD mapping: {where} is empty; every VM of the cluster needs a running guest agent and "
             f"the network {service.network} on the same interface"
         )
-    if service.network not in interfaces.by_network:
+    if service.network not in interfaces:
         missing = f"network {service.network} not found in NAD mapping for service {service.title}"
-        known = sorted(interfaces.by_network)
+        known = sorted(interfaces)
         meant = [one for one in known if one.partition("/")[2] == service.network]
         if meant:
             return f"{missing}: its namespace is missing; write {' or '.join(meant)} into the annotation {names.NETWORK}"

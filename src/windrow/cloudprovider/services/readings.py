@@ -142,18 +142,15 @@ def read_service(raw: Mapping[str, Any]) -> Service:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Interfaces:
-    """Which network is which interface in every node; empty while no network is the same everywhere."""
-
-    by_network: Mapping[str, str] = field(default_factory=dict)
+# Network -> its interface in every node; empty while no network is the same everywhere.
+Interfaces = dict[str, str]
 
 
 def read_interfaces(raw: Mapping[str, Any]) -> Interfaces:
     """The network map in the ConfigMap; empty where it cannot be understood."""
     found = loads_or_none(nested(raw, "data", names.NETWORK_MAP_KEY, default="") or "{}")
     entries = found.items() if isinstance(found, dict) else ()
-    return Interfaces({key: value for key, value in entries if isinstance(value, str) and value})
+    return {key: value for key, value in entries if isinstance(value, str) and value}
 
 
 # How Harvester names the pool that it asked, where it did (reference 02 §4.3, §4.4).
