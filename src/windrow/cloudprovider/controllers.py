@@ -37,9 +37,7 @@ class Controllers:
         if has_services:
             services = ServiceController(context)
             caches = services.services, services.load_balancers
-            check = NamespaceCheck(
-                nodes.nodes, nodes.vms, *caches, services.settings, context.clock, services.enqueue_all
-            )
+            check = NamespaceCheck(nodes, services, context.clock)
             services.find_namespace_problem = check.find_problem
             follow = partial(self._follow_load_balancers, services.load_balancers)
             self._runs += check.run, services.run, Sweep(context, *caches).run, follow

@@ -4,6 +4,7 @@ from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
+from windrow.client import events
 from windrow.client.client import Client
 from windrow.client.events import EventNote, EventRecorder
 from windrow.core.rng import Rng
@@ -145,3 +146,17 @@ def test_an_event_that_has_expired_is_written_anew():
     [event] = run_driven(whole())
 
     assert event["count"] == 1
+
+
+def test_of_more_events_than_the_queue_holds_the_oldest_are_dropped(monkeypatch):
+    monkeypatch.setattr(events, "MAX_QUEUED", 3)
+
+    async def story(recorder):
+        for number in range(10):
+            recorder.record(EventNote(NODE.ref("w1"), "uid-1", f"Step{number}", "it goes on"))
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(recorder.run())
+            await asyncio.sleep(1)
+            writing.cancel()
+
+    assert [one["reason"] for one in events_after(story)] == ["Step7", "Step8", "Step9"]

@@ -18,16 +18,17 @@ process:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.cloudprovider import names
-from windrow.cloudprovider.nodes.readings import GuestNode, GuestVm
-from windrow.cloudprovider.services.readings import LoadBalancer, Service
-from windrow.cloudprovider.services.state import ClusterSettings, Unavailable
+from windrow.cloudprovider.nodes.controller import NodeController
+from windrow.cloudprovider.services.controller import ServiceController
+from windrow.cloudprovider.services.readings import LoadBalancer
+from windrow.cloudprovider.services.state import Unavailable
 from windrow.core.clock import Clock
 from windrow.harvester.identity import vm_uid_of
 from windrow.harvester.resources import VM
@@ -69,25 +70,15 @@ async def _compare_vms(guest: Client, host: Client, namespace: str) -> str:
 class NamespaceCheck:
     """Verifies the namespace in use from the caches. Once verified it stays so, whatever is deleted there afterwards."""
 
-    def __init__(
-        self,
-        nodes: Informer[GuestNode],
-        vms: Informer[GuestVm],
-        services: Informer[Service],
-        balancers: Informer[LoadBalancer],
-        settings: ClusterSettings,
-        clock: Clock,
-        on_verified: Callable[[], None],
-    ) -> None:
-        self._nodes, self._vms = nodes, vms
-        self._services, self._balancers = services, balancers
-        self._settings = settings
+    def __init__(self, nodes: NodeController, services: ServiceController, clock: Clock) -> None:
+        self._nodes, self._vms = nodes.nodes, nodes.vms
+        self._services, self._balancers = services.services, services.load_balancers
+        self._settings, self._on_verified = services.settings, services.enqueue_all
         self._clock = clock
-        self._on_verified = on_verified
         self._is_verified = False
 
     async def run(self) -> None:
-        """Call `on_verified` as soon as the namespace is verified; returns then."""
+        """Reconcile all services as soon as the namespace is verified; returns then."""
         await self._services.wait_for_sync()
         await self._balancers.wait_for_sync()
         changed = asyncio.Event()
@@ -112,19 +103,13 @@ class NamespaceCheck:
         return None if self._is_verified else self._describe_problem()
 
     def _is_own_namespace(self) -> bool:
-        return self._no_service_has_address() or self._holds_vm() or self._holds_address()
-
-    def _no_service_has_address(self) -> bool:
-        if not self._services.has_synced:
-            return False
-        return not any(one.has_finalizer and one.addresses for one in self._services.values())
-
-    def _holds_vm(self) -> bool:
+        shows_address = any(one.has_finalizer and one.addresses for one in self._services.values())
+        if self._services.has_synced and not shows_address:
+            return True
         ours = {node.vm_uid for node in self._nodes.values()} - {""}
-        return bool(ours) and any(vm.uid in ours for vm in self._vms.values())
-
-    def _holds_address(self) -> bool:
-        return any(self._is_shown(one) for one in self._balancers.values())
+        return any(vm.uid in ours for vm in self._vms.values()) or any(
+            self._is_shown(one) for one in self._balancers.values()
+        )
 
     def _is_shown(self, balancer: LoadBalancer) -> bool:
         owner = balancer.owner
