@@ -204,20 +204,12 @@ def status_of(error: KubeError) -> Raw:
     return status
 
 
-def created_status() -> Raw:
-    """The Status of an eviction or a binding."""
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+def success_status(**fields: Any) -> Raw:
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", **fields}
 
 
-def success_status(kind: ApiResource, name: str, uid: str) -> Raw:
-    """The Status of a completed delete."""
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": {**_details(kind, name), "uid": uid},
-    }
+def deleted_status(kind: ApiResource, name: str, uid: str) -> Raw:
+    return success_status(details={**_details(kind, name), "uid": uid})
 
 
 def error_reply(error: KubeError) -> Reply:

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 from windrow.apiserver import apierrors
 from windrow.apiserver.context import JsonResult
 from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
-from windrow.apiserver.types.builtins import AUTHN, AUTHZ
 from windrow.apiserver.types.registry import ResourceType
-from windrow.kubernetes.resources import SELF_SUBJECT_ACCESS_REVIEW
+from windrow.kubernetes.resources import AUTHN, AUTHZ, SELF_SUBJECT_ACCESS_REVIEW
 
 Raw = dict[str, Any]
 

@@ -33,7 +33,7 @@ FindServer = Callable[[str, int], Handler | None]
 
 
 class InProcessTransport:
-    """One API server, found anew by host and port for each request, as one identity."""
+    """One API server, found by host and port at each request, as one identity."""
 
     def __init__(
         self,

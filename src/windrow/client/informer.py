@@ -280,7 +280,7 @@ class Informer(Store[V]):
 async def watching(*informers: Informer[Any]) -> AsyncIterator[asyncio.Event]:
     """Run `informers` inside this context; the event is set at every change of any of them.
 
-    The one way to wait for a state of objects: look, `clear` the event, wait for it, look again. Raises what an
+    The one way to wait for a state of objects: read, `clear` the event, wait for it, read again. Raises what an
     informer made with `raise_refusals` raises.
     """
     changed = asyncio.Event()

@@ -107,7 +107,7 @@ class MutationCache(Generic[V]):
         cached = self.informer.get(ref)
         version = 0 if cached is None else _as_number(self._resource_version(cached))
         if mutation.value is None and cached is not None:
-            # The deleted object had this version; deletions need not tell theirs.
+            # The deleted object had this version; deletions may carry none.
             return version > mutation.resource_version
         return max(version, _as_number(self.informer.resource_version)) >= mutation.resource_version
 

@@ -18,12 +18,8 @@ from typing import Any
 from windrow.client.client import Client
 from windrow.core.clock import Clock
 from windrow.kubernetes.objects import nested
-from windrow.kubernetes.resources import ApiResource
+from windrow.kubernetes.resources import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, ApiResource
 
-TOKEN_REVIEW = ApiResource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)
-ACCESS_REVIEW = ApiResource(
-    "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
-)
 # As long as Kubernetes' own components cache a review.
 CACHE_TTL = timedelta(seconds=10)
 MAX_CACHED = 256
@@ -96,7 +92,7 @@ class TokenReviewer:
             "uid": user.get("uid", ""),
             "extra": user.get("extra") or {},
         }
-        review = await client.create(ACCESS_REVIEW, _review_object(ACCESS_REVIEW, spec))
+        review = await client.create(SUBJECT_ACCESS_REVIEW, _review_object(SUBJECT_ACCESS_REVIEW, spec))
         if nested(review, "status", "allowed") is True:
             return 200, ""
         return 403, f'forbidden: User "{user.get("username", "")}" cannot {verb} path "{path}"'

@@ -14,10 +14,10 @@ from datetime import timedelta
 from typing import Generic, TypeVar
 
 from windrow.controller.outcomes import Changed, Failed, Outcome, Refused, Settled, Waiting
-from windrow.controller.queue import WorkQueue
 from windrow.core.clock import Clock
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
+from windrow.core.work_queue import WorkQueue
 from windrow.kubernetes.errors import KubeError
 
 K = TypeVar("K", bound=Hashable)
@@ -114,19 +114,15 @@ class Controller(Generic[K]):
                 self.queue.add_at(key, instant)
             case Changed():
                 count = self._changes[key] = self._changes.get(key, 0) + 1
-                self._requeue_after(
-                    key,
-                    self._backoff.delay(count - MAX_IMMEDIATE_REQUEUES, self._rng),
-                    count > MAX_IMMEDIATE_REQUEUES,
-                )
+                if count <= MAX_IMMEDIATE_REQUEUES:
+                    self.queue.add(key)
+                else:
+                    self._add_after(key, self._backoff.delay(count - MAX_IMMEDIATE_REQUEUES, self._rng))
             case Failed(error=error):
                 count = self._failures[key] = self._failures.get(key, 0) + 1
                 retry_after_s = error.retry_after_s if isinstance(error, KubeError) else None
                 wait = max(self._backoff.delay(count, self._rng), timedelta(seconds=retry_after_s or 0))
-                self._requeue_after(key, wait, True)
+                self._add_after(key, wait)
 
-    def _requeue_after(self, key: K, wait: timedelta, slowed: bool) -> None:
-        if slowed:
-            self.queue.add_at(key, self._clock.now() + wait)
-        else:
-            self.queue.add(key)
+    def _add_after(self, key: K, wait: timedelta) -> None:
+        self.queue.add_at(key, self._clock.now() + wait)

@@ -31,7 +31,7 @@ class Handler(Protocol):
     """One HTTP service at one address and port."""
 
     def identity(self) -> TlsIdentity | None:
-        """TLS identity, read anew for each connection; None for plain HTTP."""
+        """TLS identity, read at each connection; None for plain HTTP."""
         ...
 
     async def send(self, request: Request, peer: Peer) -> Reply: ...

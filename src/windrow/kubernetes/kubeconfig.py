@@ -113,28 +113,48 @@ def parse_kubeconfig(text: str, context: str = "", read_file: ReadFile | None = 
 
 def render_kubeconfig(config: ClientConfig, name: str) -> str:
     """A kubeconfig with one cluster, user and context, all called `name`. `parse_kubeconfig` reads it back."""
-    cluster: dict[str, Any] = {"server": config.server}
-    if config.ca:
-        cluster["certificate-authority-data"] = encode_base64(config.ca)
-    if config.insecure:
-        cluster["insecure-skip-tls-verify"] = True
-    if config.tls_server_name:
-        cluster["tls-server-name"] = config.tls_server_name
-    if config.proxy_url:
-        cluster["proxy-url"] = config.proxy_url
-    context: dict[str, Any] = {"cluster": name, "user": name}
-    if config.namespace:
-        context["namespace"] = config.namespace
+    cluster = {
+        "server": config.server,
+        "certificate-authority-data": encode_base64(config.ca),
+        "insecure-skip-tls-verify": config.insecure,
+        "tls-server-name": config.tls_server_name,
+        "proxy-url": config.proxy_url,
+    }
+    user = {
+        "client-certificate-data": encode_base64(config.certificate),
+        "client-key-data": encode_base64(config.key),
+        "token": config.token,
+        "tokenFile": config.token_file,
+        "exec": _render_exec(config.exec) if config.exec else None,
+    }
+    context = {"cluster": name, "user": name, "namespace": config.namespace}
     return dump(
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": name, "cluster": cluster}],
-            "users": [{"name": name, "user": _render_user(config)}],
-            "contexts": [{"name": name, "context": context}],
+            "clusters": [{"name": name, "cluster": _without_empty(cluster)}],
+            "users": [{"name": name, "user": _without_empty(user)}],
+            "contexts": [{"name": name, "context": _without_empty(context)}],
             "current-context": name,
         }
     )
+
+
+def _render_exec(config: ExecConfig) -> dict[str, Any]:
+    fields = {
+        "apiVersion": config.api_version,
+        "command": config.command,
+        "args": list(config.args),
+        "env": [{"name": name, "value": value} for name, value in config.env],
+        "interactiveMode": "Never",
+        "provideClusterInfo": config.provide_cluster_info,
+        "installHint": config.install_hint,
+    }
+    return _without_empty(fields)
+
+
+def _without_empty(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}
 
 
 def in_cluster_config(env: Mapping[str, str], read_file: ReadFile) -> ClientConfig:
@@ -345,26 +365,3 @@ def _refuse_incomplete_credentials(config: ClientConfig, user: Mapping[str, Any]
         )
     if user.get("auth-provider"):
         raise BadKubeconfig(f"user {config.user!r} has an auth-provider entry", "use its exec plugin instead")
-
-
-def _render_user(config: ClientConfig) -> dict[str, Any]:
-    user: dict[str, Any] = {}
-    if config.certificate:
-        user["client-certificate-data"] = encode_base64(config.certificate)
-        user["client-key-data"] = encode_base64(config.key)
-    if config.token:
-        user["token"] = config.token
-    if config.token_file:
-        user["tokenFile"] = config.token_file
-    if config.exec:
-        user["exec"] = {
-            "apiVersion": config.exec.api_version,
-            "command": config.exec.command,
-            "args": list(config.exec.args),
-            "env": [{"name": name, "value": value} for name, value in config.exec.env],
-            "interactiveMode": "Never",
-            "provideClusterInfo": config.exec.provide_cluster_info,
-        }
-        if config.exec.install_hint:
-            user["exec"]["installHint"] = config.exec.install_hint
-    return user

@@ -69,7 +69,7 @@ def explain(reply: Reply, config: ClientConfig) -> Reply:
         )
     elif isinstance(error, Forbidden) and " cannot " in error.message:
         message = (
-            f"{error.message}; {config.server} knows {config.credential}, which lacks this right: grant it"
+            f"{error.message}; {config.server} accepts {config.credential}, which lacks this right: grant it"
         )
     else:
         return reply

@@ -82,12 +82,11 @@ DEPLOYMENT = ApiResource("apps", "v1", "Deployment", "deployments")
 REPLICA_SET = ApiResource("apps", "v1", "ReplicaSet", "replicasets")
 DAEMON_SET = ApiResource("apps", "v1", "DaemonSet", "daemonsets")
 STATEFUL_SET = ApiResource("apps", "v1", "StatefulSet", "statefulsets")
-ROLE = ApiResource("rbac.authorization.k8s.io", "v1", "Role", "roles")
-ROLE_BINDING = ApiResource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
-CLUSTER_ROLE = ApiResource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
-CLUSTER_ROLE_BINDING = ApiResource(
-    "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
-)
+RBAC = "rbac.authorization.k8s.io"
+ROLE = ApiResource(RBAC, "v1", "Role", "roles")
+ROLE_BINDING = ApiResource(RBAC, "v1", "RoleBinding", "rolebindings")
+CLUSTER_ROLE = ApiResource(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)
+CLUSTER_ROLE_BINDING = ApiResource(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
 LEASE = ApiResource("coordination.k8s.io", "v1", "Lease", "leases")
 STORAGE_CLASS = ApiResource("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False)
 VOLUME_ATTACHMENT = ApiResource(
@@ -96,6 +95,11 @@ VOLUME_ATTACHMENT = ApiResource(
 CRD = ApiResource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
+AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
+TOKEN_REVIEW = ApiResource(AUTHN, "v1", "TokenReview", "tokenreviews", namespaced=False)
+SUBJECT_ACCESS_REVIEW = ApiResource(
+    AUTHZ, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
+)
 SELF_SUBJECT_ACCESS_REVIEW = ApiResource(
-    "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
+    AUTHZ, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
 )

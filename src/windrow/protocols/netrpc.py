@@ -74,7 +74,7 @@ class Response:
         self.value = value
 
     def __repr__(self) -> str:
-        return f"Answer({self.seq}, {self.method!r}, error={self.error!r})"
+        return f"Response({self.seq}, {self.method!r}, error={self.error!r})"
 
 
 # --- both ends ------------------------------------------------------------------------------------------------------
@@ -265,11 +265,6 @@ class Client:
         self._calls[seq] = method
         self._seq += 1
         return seq
-
-    @property
-    def pending(self) -> int:
-        """How many calls have no answer yet."""
-        return len(self._calls)
 
     def feed(self, data: bytes) -> list[Response]:
         """The answers that are complete with this data. Raises BadRpc or BadGob where the peer breaks the rules."""

@@ -14,7 +14,7 @@ from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
 from windrow.apiserver.storage.port import Change, Compacted, Entry, Overflow, RevisionMismatch
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import delete
-from windrow.apiserver.work_queue import WorkQueue
+from windrow.core.work_queue import WorkQueue
 from windrow.kubernetes.errors import KubeError, NotFound
 
 Raw = dict[str, Any]
@@ -104,6 +104,7 @@ class StoreController(ABC):
                 await self.reconcile(key)
             except KubeError:
                 self._queue.add_at(key, self._context.clock.now() + RETRY_AFTER)
+            self._queue.done(key)
 
 
 def split_key(key: str) -> tuple[str, str, str, str]:

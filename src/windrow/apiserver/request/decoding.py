@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from windrow.apiserver import apierrors
@@ -23,25 +24,19 @@ def media_type_of(content_type: str) -> str:
     return content_type.split(";", 1)[0].strip().lower() or JSON
 
 
-def decode_json(body: bytes) -> Any:
+_DECODERS: dict[str, tuple[Callable[[bytes], Any], str]] = {
+    JSON: (fastjson.loads, "the body of the request is not valid JSON"),
+    YAML: (yaml.load, "error decoding YAML"),
+    PROTOBUF: (decode_object, "the body of the request is not valid protobuf"),
+}
+
+
+def _decode_as(media: str, body: bytes, message: str = "") -> Any:
+    decoder, usual = _DECODERS[media]
     try:
-        return fastjson.loads(body)
-    except NotJson as error:
-        raise apierrors.bad_request(f"the body of the request is not valid JSON: {error}") from error
-
-
-def decode_yaml(body: bytes) -> Any:
-    try:
-        return yaml.load(body)
-    except NotYaml as error:
-        raise apierrors.bad_request(f"error decoding YAML: {error}") from error
-
-
-def decode_protobuf(body: bytes) -> Any:
-    try:
-        return decode_object(body)
-    except NotProtobuf as error:
-        raise apierrors.bad_request(f"the body of the request is not valid protobuf: {error}") from error
+        return decoder(body)
+    except (NotJson, NotYaml, NotProtobuf) as error:
+        raise apierrors.bad_request(f"{message or usual}: {error}") from error
 
 
 def decode(body: bytes | None, content_type: str, *, custom: bool = False) -> Any:
@@ -51,14 +46,10 @@ def decode(body: bytes | None, content_type: str, *, custom: bool = False) -> An
     if len(body) > MAX_BODY_BYTES:
         raise apierrors.status_error(413, f"Request entity too large: limit is {MAX_BODY_BYTES}")
     media = media_type_of(content_type)
-    if media == JSON:
-        return decode_json(body)
-    if media == YAML:
-        return decode_yaml(body)
-    if media == PROTOBUF and not custom:
-        return decode_protobuf(body)
     accepted = (JSON, YAML) if custom else ACCEPTED
-    raise apierrors.unsupported_media(accepted)
+    if media not in accepted:
+        raise apierrors.unsupported_media(accepted)
+    return _decode_as(media, body)
 
 
 def decode_patch(body: bytes | None, content_type: str, accepted: tuple[str, ...]) -> tuple[str, Any]:
@@ -71,8 +62,5 @@ def decode_patch(body: bytes | None, content_type: str, accepted: tuple[str, ...
     if not body:
         raise apierrors.bad_request("the patch is empty")
     if media == APPLY_PATCH:
-        return media, decode_yaml(body)
-    try:
-        return media, fastjson.loads(body)
-    except NotJson as error:
-        raise apierrors.bad_request(f"error decoding patch: {error}") from error
+        return media, _decode_as(YAML, body)
+    return media, _decode_as(JSON, body, "error decoding patch")

@@ -14,7 +14,7 @@ from windrow.apiserver.types.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATC
 from windrow.apiserver.types.service_validation import validate_service
 from windrow.core.text import encode_base64
 from windrow.kubernetes import resources
-from windrow.kubernetes.resources import ApiResource
+from windrow.kubernetes.resources import AUTHN, AUTHZ, RBAC, ApiResource
 
 Raw = dict[str, Any]
 
@@ -140,9 +140,7 @@ STORAGE_CLASS: Raw = {
     "required": ["provisioner"],
 }
 ROLE_RULES: Raw = atomic_list(open_object(("verbs",), verbs=string_list()))
-ROLE_REF: Raw = open_object(
-    ("kind", "name"), apiGroup=with_default(STRING, "rbac.authorization.k8s.io"), kind=STRING, name=STRING
-)
+ROLE_REF: Raw = open_object(("kind", "name"), apiGroup=with_default(STRING, RBAC), kind=STRING, name=STRING)
 
 
 def fields(*paths: str) -> dict[str, tuple[str, ...]]:
@@ -247,17 +245,15 @@ def _workload(
     )
 
 
-RBAC, AUTHN, AUTHZ = "rbac.authorization.k8s.io", "authentication.k8s.io", "authorization.k8s.io"
-
 REVIEW_TYPES: tuple[ResourceType, ...] = tuple(
     ResourceType(kind, verbs=("create",))
     for kind in (
         resources.SELF_SUBJECT_ACCESS_REVIEW,
-        ApiResource(AUTHZ, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),
+        resources.SUBJECT_ACCESS_REVIEW,
         ApiResource(AUTHZ, "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews"),
         ApiResource(AUTHZ, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False),
         ApiResource(AUTHN, "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False),
-        ApiResource(AUTHN, "v1", "TokenReview", "tokenreviews", namespaced=False),
+        resources.TOKEN_REVIEW,
     )
 )
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from windrow.apiserver.apierrors import Cause, format_value, invalid_value, required
+from windrow.apiserver.apierrors import Cause, invalid_value, not_supported, required
 from windrow.apiserver.types.printers import AGE, NAME
 from windrow.apiserver.types.registry import Column, ResourceType, ScalePaths
 from windrow.apiserver.types.schema import OPEN_SCHEMA
@@ -50,14 +50,10 @@ def _walk(here: list[Any], steps: list[Any]) -> Any:
 
 def _step(value: Any, step: Any) -> list[Any]:
     match step:
+        case None if isinstance(value, dict):
+            return list(value.values())
         case None:
-            return (
-                list(value)
-                if isinstance(value, list)
-                else list(value.values())
-                if isinstance(value, dict)
-                else []
-            )
+            return list(value) if isinstance(value, list) else []
         case int():
             return [value[step]] if isinstance(value, list) and -len(value) <= step < len(value) else []
         case str():
@@ -74,23 +70,18 @@ def _matches(item: Any, path: tuple[str, ...], wanted: str) -> bool:
 
 
 def columns_of(version: Raw) -> tuple[Column, ...]:
-    extra = version.get("additionalPrinterColumns") or []
-    if not extra:
-        return (NAME, AGE)
-    return (
-        NAME,
-        *(
-            Column(
-                one["name"],
-                parse_json_path(one["jsonPath"]),
-                one.get("type", "string"),
-                one.get("format", ""),
-                one.get("description", ""),
-                one.get("priority", 0),
-            )
-            for one in extra
-        ),
-    )
+    extra = [
+        Column(
+            one["name"],
+            parse_json_path(one["jsonPath"]),
+            one.get("type", "string"),
+            one.get("format", ""),
+            one.get("description", ""),
+            one.get("priority", 0),
+        )
+        for one in version.get("additionalPrinterColumns") or ()
+    ]
+    return (NAME, *extra) if extra else (NAME, AGE)
 
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
@@ -106,8 +97,7 @@ def validate_crd(raw: Raw, old: Raw | None) -> list[Cause]:
     names = spec["names"]
     causes = [required(f"spec.names.{part}") for part in ("plural", "kind") if not names.get(part)]
     if spec["scope"] not in ("Cluster", "Namespaced"):
-        text = f'Unsupported value: {format_value(spec["scope"])}: supported values: "Cluster", "Namespaced"'
-        causes.append(Cause("spec.scope", "FieldValueNotSupported", text))
+        causes.append(not_supported("spec.scope", spec["scope"], ("Cluster", "Namespaced")))
     if sum(bool(one.get("storage")) for one in spec["versions"]) != 1:
         causes.append(
             invalid_value(
@@ -134,9 +124,12 @@ def prepare_crd(raw: Raw) -> None:
     spec = raw.get("spec") or {}
     names = spec.get("names") or {}
     if names.get("kind"):
-        names.setdefault("singular", names["kind"].lower())
-        names.setdefault("listKind", f"{names['kind']}List")
+        names |= _complete_names(names)
         spec.setdefault("conversion", {"strategy": "None"})
+
+
+def _complete_names(names: Raw) -> Raw:
+    return {"singular": names["kind"].lower(), "listKind": f"{names['kind']}List", **names}
 
 
 def types_from_crd(crd: Raw) -> list[ResourceType]:
@@ -192,23 +185,15 @@ def established_status(crd: Raw, now: str) -> Raw:
     """The status of a definition whose names are accepted and whose resources are served."""
     spec = crd["spec"]
     conditions = [
-        {
-            "type": "NamesAccepted",
-            "status": "True",
-            "lastTransitionTime": now,
-            "reason": "NoConflicts",
-            "message": "no conflicts found",
-        },
-        {
-            "type": "Established",
-            "status": "True",
-            "lastTransitionTime": now,
-            "reason": "InitialNamesAccepted",
-            "message": "the initial names have been accepted",
-        },
+        {"type": type, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
+        for type, reason, message in (
+            ("NamesAccepted", "NoConflicts", "no conflicts found"),
+            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        )
     ]
-    names = dict(spec["names"])
-    names.setdefault("singular", names["kind"].lower())
-    names.setdefault("listKind", f"{names['kind']}List")
     stored = [one["name"] for one in spec["versions"] if one.get("storage")]
-    return {"conditions": conditions, "acceptedNames": names, "storedVersions": stored}
+    return {
+        "conditions": conditions,
+        "acceptedNames": _complete_names(spec["names"]),
+        "storedVersions": stored,
+    }

@@ -49,8 +49,9 @@ def _pairs(values: Any) -> str:
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
 
-def _modes(*path: str) -> Cell:
-    return lambda raw: ",".join(_MODES.get(one, one) for one in nested(raw, *path, default=[]))
+def _modes(*path: str) -> Column:
+    modes = cell_at(*path, default=[])
+    return Column("Access Modes", lambda raw: ",".join(_MODES.get(one, one) for one in modes(raw)))
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -73,13 +74,10 @@ def _node_roles(raw: Raw) -> str:
 
 
 def _address(type: str) -> Cell:
-    def cell(raw: Raw) -> str:
-        for one in nested(raw, "status", "addresses", default=[]):
-            if one.get("type") == type:
-                return str(one.get("address"))
-        return NONE
-
-    return cell
+    addresses = cell_at("status", "addresses", default=[])
+    return lambda raw: next(
+        (str(one.get("address")) for one in addresses(raw) if one.get("type") == type), NONE
+    )
 
 
 def _info(name: str) -> Cell:
@@ -184,13 +182,7 @@ def _event_object(raw: Raw) -> str:
 
 
 def _event_seen(*fields: str) -> Cell:
-    def cell(raw: Raw) -> Any:
-        for name in fields:
-            if raw.get(name):
-                return raw[name]
-        return nested(raw, "metadata", "creationTimestamp")
-
-    return cell
+    return lambda raw: next(filter(None, map(raw.get, fields)), raw["metadata"].get("creationTimestamp"))
 
 
 def _role_ref(raw: Raw) -> str:
@@ -269,7 +261,7 @@ COLUMNS_BY_RESOURCE: dict[str, tuple[Column, ...]] = {
         Column("Status", _claim_state),
         _text("Volume", "spec", "volumeName"),
         _text("Capacity", "status", "capacity", "storage"),
-        Column("Access Modes", _modes("status", "accessModes")),
+        _modes("status", "accessModes"),
         _text("StorageClass", "spec", "storageClassName"),
         _text("VolumeAttributesClass", "spec", "volumeAttributesClassName", default=UNSET),
         AGE,
@@ -278,7 +270,7 @@ COLUMNS_BY_RESOURCE: dict[str, tuple[Column, ...]] = {
     "persistentvolumes": (
         NAME,
         _text("Capacity", "spec", "capacity", "storage"),
-        Column("Access Modes", _modes("spec", "accessModes")),
+        _modes("spec", "accessModes"),
         _text("Reclaim Policy", "spec", "persistentVolumeReclaimPolicy"),
         Column("Status", _claim_state),
         Column("Claim", _volume_claim),

@@ -1,11 +1,13 @@
 """Structural schemas, for built-in types and custom resources alike: an OpenAPI v3 object as CRDs carry it.
 
-It is used for four things: defaulting, pruning, validation, and the merge keys of strategic patches. Built-in types use fragments with `x-kubernetes-preserve-unknown-fields`, since only
-the parts that matter are written down; custom resources bring their own, whole.
+It is used for four things: defaulting, pruning, validation, and the merge keys of strategic patches. Built-in types use
+fragments with `x-kubernetes-preserve-unknown-fields`, since only the parts that matter are written down; custom
+resources bring their own, whole.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -209,14 +211,7 @@ def _validate_object(schema: Schema, value: dict[str, Any], path: str) -> list[C
             causes += validate(known[name], inner, join_path(path, name))
         elif isinstance(extra, Mapping):
             causes += validate(extra, inner, join_path(path, name))
-    least, most = schema.get("minProperties"), schema.get("maxProperties")
-    if least is not None and len(value) < least:
-        causes.append(_invalid(path, len(value), f"should have at least {least} properties"))
-    if most is not None and len(value) > most:
-        causes.append(
-            Cause(path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {most} items")
-        )
-    return causes
+    return causes + _validate_count(schema, len(value), path, "Properties")
 
 
 def _is_missing(schema: Schema, value: dict[str, Any], name: str) -> bool:
@@ -231,32 +226,36 @@ def _validate_list(schema: Schema, value: list[Any], path: str) -> list[Cause]:
     if items is not None:
         for index, item in enumerate(value):
             causes += validate(items, item, join_path(path, index))
-    least, most = schema.get("minItems"), schema.get("maxItems")
-    if least is not None and len(value) < least:
-        causes.append(_invalid(path, len(value), f"should have at least {least} items"))
-    if most is not None and len(value) > most:
-        causes.append(
-            Cause(path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {most} items")
-        )
-    if schema.get(LIST_TYPE) == "map":
-        causes += _duplicates(schema, value, path)
-    if schema.get(LIST_TYPE) == "set":
-        causes += [
-            Cause(join_path(path, index), "FieldValueDuplicate", f"Duplicate value: {format_value(item)}")
-            for index, item in enumerate(value)
-            if item in value[:index]
-        ]
+    causes += _validate_count(schema, len(value), path, "Items")
+    match schema.get(LIST_TYPE):
+        case "map":
+            names = schema.get(LIST_KEYS) or []
+            keys = {
+                index: {name: item.get(name) for name in names}
+                for index, item in enumerate(value)
+                if isinstance(item, dict)
+            }
+            causes += _duplicates(keys, path)
+        case "set":
+            causes += _duplicates(dict(enumerate(value)), path)
     return causes
 
 
-def _duplicates(schema: Schema, value: list[Any], path: str) -> list[Cause]:
-    keys = schema.get(LIST_KEYS) or []
-    seen: list[dict[str, Any]] = []
+def _validate_count(schema: Schema, count: int, path: str, of: str) -> list[Cause]:
     causes: list[Cause] = []
-    for index, item in enumerate(value):
-        if not isinstance(item, dict):
-            continue
-        key = {name: item.get(name) for name in keys}
+    least, most = schema.get(f"min{of}"), schema.get(f"max{of}")
+    if least is not None and count < least:
+        causes.append(_invalid(path, count, f"should have at least {least} {of.lower()}"))
+    if most is not None and count > most:
+        causes.append(Cause(path, "FieldValueTooMany", f"Too many: {count}: must have at most {most} items"))
+    return causes
+
+
+def _duplicates(keys: Mapping[int, Any], path: str) -> list[Cause]:
+    """A cause for each item, by its index, whose key an item before it has."""
+    seen: list[Any] = []
+    causes: list[Cause] = []
+    for index, key in keys.items():
         if key in seen:
             text = f"Duplicate value: {format_value(key)}"
             causes.append(Cause(join_path(path, index), "FieldValueDuplicate", text))
@@ -298,13 +297,12 @@ def _validate_text(schema: Schema, value: str, path: str) -> list[Cause]:
 
 def _validate_number(schema: Schema, value: float, path: str) -> list[Cause]:
     causes: list[Cause] = []
-    low, high, step = schema.get("minimum"), schema.get("maximum"), schema.get("multipleOf")
-    if low is not None and (value < low or (value == low and schema.get("exclusiveMinimum"))):
-        bound = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
-        causes.append(_invalid(path, value, f"should be {bound} {low}"))
-    if high is not None and (value > high or (value == high and schema.get("exclusiveMaximum"))):
-        bound = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
-        causes.append(_invalid(path, value, f"should be {bound} {high}"))
+    for which, beyond, bound in (("Minimum", operator.lt, "greater"), ("Maximum", operator.gt, "less")):
+        limit, is_exclusive = schema.get(which.lower()), schema.get(f"exclusive{which}")
+        if limit is not None and (beyond(value, limit) or (value == limit and is_exclusive)):
+            inclusive = "" if is_exclusive else " or equal to"
+            causes.append(_invalid(path, value, f"should be {bound} than{inclusive} {limit}"))
+    step = schema.get("multipleOf")
     if step and value % step:
         causes.append(_invalid(path, value, f"should be a multiple of {step}"))
     return causes

@@ -110,7 +110,7 @@ async def _attempt(
             deleted = await context.store.commit(was.key, None, was.rev)
         if type.returns_deleted_object:
             return ObjectResult(type, to_served_version(type, deleted))
-        return JsonResult(apierrors.success_status(type.kind, head["name"], head["uid"]))
+        return JsonResult(apierrors.deleted_status(type.kind, head["name"], head["uid"]))
     marked = _mark_deleted(context, type, was.raw, finalizers, grace)
     if is_namespace:
         marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}

@@ -58,7 +58,7 @@ async def eviction(context: ServerContext, type: ResourceType, call: ApiCall) ->
     options = (call.body or {}).get("deleteOptions") or {}
     call.delete_options = {**options, **({"dryRun": "All"} if call.dry_run else {})}
     await delete(context, type, call)
-    return JsonResult(apierrors.created_status(), 201)
+    return JsonResult(apierrors.success_status(code=201), 201)
 
 
 async def _check_budgets(context: ServerContext, pod: Raw) -> None:
@@ -93,7 +93,7 @@ async def binding(context: ServerContext, type: ResourceType, call: ApiCall) -> 
             raise apierrors.conflict(type.kind, call.info.name, why)
         placed = {**pod.raw, "spec": {**spec, "nodeName": node}, "status": _scheduled(context, pod.raw)}
         await context.store.commit(pod.key, placed, pod.rev)
-        return JsonResult(apierrors.created_status(), 201)
+        return JsonResult(apierrors.success_status(code=201), 201)
 
     return await retry_on_conflict(context, type, call.info, write)
 

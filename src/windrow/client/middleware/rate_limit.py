@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
 from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import Clock
-from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import EVENT
 
 
@@ -37,20 +35,17 @@ class RateLimitedTransport(TransportMiddleware):
         return await self._inner.send(request)
 
 
-class SeparateEventBudget:
+class SeparateEventBudget(TransportMiddleware):
     """Writes of Events have a rate limit of their own, so that they do not delay other requests."""
 
     def __init__(self, requests: Transport, events: Transport) -> None:
-        self._requests = requests
+        super().__init__(requests)
         self._events = events
 
     async def send(self, request: Request) -> Reply:
-        transport = self._events if EVENT.plural in request.path.split("/") else self._requests
+        transport = self._events if EVENT.plural in request.path.split("/") else self._inner
         return await transport.send(request)
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
-        return self._requests.stream(request)
-
     async def aclose(self) -> None:
-        await self._requests.aclose()
+        await super().aclose()
         await self._events.aclose()

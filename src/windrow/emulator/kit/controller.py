@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
-from windrow.apiserver.work_queue import WorkQueue
 from windrow.core.clock import Clock
+from windrow.core.work_queue import WorkQueue
 from windrow.emulator.delays import ScaledClock
 from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.errors import KubeError
@@ -65,5 +65,6 @@ class Controller:
                 requeue_at = self._backoff.next(key)
             else:
                 self._backoff.forget(key)
+            self._queue.done(key)
             if requeue_at is not None:
                 self._queue.add_at(key, requeue_at)

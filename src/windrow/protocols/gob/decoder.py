@@ -256,16 +256,9 @@ SCALARS: dict[int, Callable[[Cursor], Any]] = {
 }
 
 
-class Shape:
-    """How values of one described type are read."""
+class SliceShape:
+    """A slice; with `length` an array."""
 
-    __slots__ = ()
-
-    def read(self, decoder: Decoder, depth: int) -> Reading:
-        raise NotImplementedError
-
-
-class SliceShape(Shape):
     __slots__ = ("elem", "length")
 
     def __init__(self, elem: int, length: int | None = None) -> None:
@@ -285,7 +278,7 @@ class SliceShape(Shape):
         return found
 
 
-class MapShape(Shape):
+class MapShape:
     __slots__ = ("elem", "key")
 
     def __init__(self, key: int, elem: int) -> None:
@@ -303,7 +296,7 @@ class MapShape(Shape):
         return found
 
 
-class StructShape(Shape):
+class StructShape:
     __slots__ = ("fields",)
 
     def __init__(self, fields: tuple[tuple[str, int], ...]) -> None:
@@ -321,6 +314,10 @@ class StructShape(Shape):
         return found
 
 
+Shape = SliceShape | MapShape | StructShape
+"""How values of one described type are read."""
+
+
 def _shape_of(type_id: int, raw: dict[str, Any]) -> Shape:
     if len(raw) != 1:
         raise BadGob(f"type {type_id} is described as {len(raw)} kinds of type")
@@ -333,18 +330,6 @@ def _shape_of(type_id: int, raw: dict[str, Any]) -> Shape:
     return make(detail)
 
 
-def _array_shape(raw: dict[str, Any]) -> Shape:
-    return SliceShape(raw.get("Elem", 0), raw.get("Len", 0))
-
-
-def _slice_shape(raw: dict[str, Any]) -> Shape:
-    return SliceShape(raw.get("Elem", 0))
-
-
-def _map_shape(raw: dict[str, Any]) -> Shape:
-    return MapShape(raw.get("Key", 0), raw.get("Elem", 0))
-
-
 def _struct_shape(raw: dict[str, Any]) -> Shape:
     fields = tuple((field.get("Name", ""), field.get("Id", 0)) for field in raw.get("Field", ()))
     if len({name for name, _ in fields}) != len(fields):
@@ -353,9 +338,9 @@ def _struct_shape(raw: dict[str, Any]) -> Shape:
 
 
 _SHAPES: dict[str, Callable[[dict[str, Any]], Shape]] = {
-    "ArrayT": _array_shape,
-    "SliceT": _slice_shape,
-    "MapT": _map_shape,
+    "ArrayT": lambda raw: SliceShape(raw.get("Elem", 0), raw.get("Len", 0)),
+    "SliceT": lambda raw: SliceShape(raw.get("Elem", 0)),
+    "MapT": lambda raw: MapShape(raw.get("Key", 0), raw.get("Elem", 0)),
     "StructT": _struct_shape,
 }
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from windrow.apiserver.loopback import LoopbackClient
-from windrow.apiserver.work_queue import WorkQueue
+from windrow.core.work_queue import WorkQueue
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.client import AdminClient

@@ -76,6 +76,7 @@ class WorkloadControllers:
                 kind, key = await self._context.queue.get()
                 await self._cluster.wait_usable()
                 await self._reconcilers[kind](key)
+                self._context.queue.done((kind, key))
 
     def _on_change(self, kind: ApiResource, raw: Raw) -> None:
         key = key_of(raw)

@@ -67,7 +67,6 @@ class PodController:
         pod = context.informers[POD].get(key)
         if pod is None:
             self._stages.pop(key, None)
-            context.queue.forget((POD, key))
             return
         node = context.informers[NODE].get(("", _node_of(pod)))
         for step in plan_pod(pod, self._observe(key, pod, node)):

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 from tests.support.clock import LoopClock, run_driven
 
-from windrow.controller.queue import WorkQueue
+from windrow.core.work_queue import WorkQueue
 
 SECOND = timedelta(seconds=1)
 
