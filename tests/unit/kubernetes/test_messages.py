@@ -19,7 +19,7 @@ def test_a_missing_right_keeps_the_servers_words_and_details_and_gains_the_crede
 
     assert isinstance(error, Forbidden)
     assert error.message.startswith(text)
-    assert "https://h:6443 knows the token of user 'guest'" in error.message
+    assert "https://h:6443 accepts the token of user 'guest'" in error.message
     assert error.details == {"name": "a"}
 
 
