@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from windrow.apiserver.work_queue import WorkQueue
+from windrow.core.work_queue import WorkQueue
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_cluster.kube_vip.election import ServiceElection, acquire_lease
 from windrow.emulator.guest_cluster.kube_vip.service_handler import PortRoute, ServiceHandler, ServiceState
@@ -190,7 +190,9 @@ class KubeVip:
                 self._election = ServiceElection(self.guest, self.cluster, self.node, group, queue.add)
             group.create_task(self._renew_leases(queue.add))
             while True:
-                await self._sync_service(client, await queue.get(), state)
+                key = await queue.get()
+                await self._sync_service(client, key, state)
+                queue.done(key)
 
     async def _sync_service(self, client: AdminClient, key: Key, state: ServiceState) -> None:
         """Reconcile one Service: withdraw what it no longer requests, announce what it requests."""
