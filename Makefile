@@ -6,8 +6,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# One worker a core; tests of one file stay together where they share a program.
-WORKERS ?= auto
+# Two workers a core, for half of the minutes are waits for programs; tests of one file stay together where they share one.
+WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
 UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
 

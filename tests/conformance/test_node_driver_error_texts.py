@@ -18,6 +18,7 @@ from tests.conformance.node_driver_rig import GO_DRIVER, real_program
 from windrow.machines.plugin.process.client import DriverError, Plugin, open_plugin
 from windrow.nodedriver import config_json
 from windrow.nodedriver.config import Configuration, InvalidDriverConfig
+from windrow.nodedriver.devices import STRUCTURES
 from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.flags import read_flags
 from windrow.nodedriver.options import OPTIONS
@@ -48,10 +49,16 @@ ABOUT_SYNTAX = (
     "invalid character ",
     "unexpected end of JSON input",
 )
-# JSON that Go refuses and we read: a size as text, a list in place of the object around it, a size with a fraction of 0.
+# JSON that Go refuses and we read: a size as text, a list in place of the object around it, a size with a fraction of 0,
+# and in config.json a boot order below 0, which is refused by its rule before anything is created.
 KINDER = (
     "json: cannot unmarshal string into Go struct field Disk.disks.size",
     "json: cannot unmarshal array into Go value",
+    "error unmarshalling driver config JSON: json: cannot unmarshal number -1 into Go struct field Disk.DiskInfo.disks.bootOrder",
+    *(
+        f"error unmarshalling driver config JSON: json: cannot unmarshal array into Go struct field targetDriver.{key} of"
+        for key in STRUCTURES
+    ),
 )
 
 DISKS = (

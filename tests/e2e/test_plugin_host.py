@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import os
 import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contract.plugin_rig import GO_DRIVER, PluginRig, go_plugin_rig, plugin_rig
@@ -19,12 +21,22 @@ from windrow.machines.plugin.machines import PluginMachines
 from windrow.machines.port import DriverConfig, InfrastructureUnknown, MachineRefused
 
 
-async def begin(machines: PluginMachines, planned: DriverConfig, moment: float) -> DriverConfig | None:
-    """Order the machine with a host that is stopped after `moment`; the memory, if the order came through."""
+async def begin(
+    machines: PluginMachines,
+    planned: DriverConfig,
+    moment: float,
+    until: Callable[[], Awaitable[Any]] | None = None,
+) -> DriverConfig | None:
+    """Create the machine with a host that is stopped after `moment`, and not before `until` is so; its config, if
+    it was created."""
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(machines.run())
         ordering = tasks.create_task(_ordered(machines, planned))
         await asyncio.sleep(moment)
+        while until is not None:
+            if await until():
+                break
+            await asyncio.sleep(0.1)
         running.cancel()
         await asyncio.wait({ordering}, timeout=0.1)
         ordering.cancel()
@@ -197,8 +209,7 @@ async def test_a_vm_created_under_the_name_after_a_refused_create_is_not_this_ma
 async def test_a_create_of_the_go_driver_on_another_node_is_not_lost(operation: str) -> None:
     async with go_plugin_rig() as world:
         planned = await world.machines.plan(a_spec())
-        await begin(world.another(), planned, 2.0)
-        assert await world.vms() == [a_spec().name]
+        await begin(world.another(), planned, 2.0, until=world.vms)
 
         if operation == "ensure":
             assert (await world.machines.ensure(a_spec(), planned))["WindrowVMUID"]
