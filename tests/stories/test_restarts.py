@@ -35,19 +35,19 @@ class GuestClusterRig:
     founded: Founded
     before: frozenset[Item]
     _lives: list[Lives] = field(default_factory=list)
-    _running: asyncio.Task[None] | None = None
+    running: asyncio.Task[None] | None = None
 
     def call(self) -> None:
         """Start the manager, as a new process."""
         self._lives.append(Lives(self.sim))
-        self._running = asyncio.get_running_loop().create_task(self._lives[-1].run())
+        self.running = asyncio.get_running_loop().create_task(self._lives[-1].run())
 
     async def send_away(self) -> None:
         """Kill it."""
-        assert self._running is not None
-        self._running.cancel()
-        await asyncio.gather(self._running, return_exceptions=True)
-        self._running = None
+        assert self.running is not None
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
+        self.running = None
 
     @property
     def written(self) -> list[Write]:
@@ -75,7 +75,7 @@ async def household(servers: int, workers: int) -> AsyncIterator[GuestClusterRig
         try:
             yield it
         finally:
-            if it._running is not None:
+            if it.running is not None:
                 await it.send_away()
 
 

@@ -121,7 +121,7 @@ async def _run(options: DemoOptions, output: DemoOutput, documents: list[Raw], s
             if options.report:
                 options.report.write_text(pretty(report.as_json()) + "\n")
         if refused is None:
-            _print_summary(options, report, output)
+            print_summary(options, report, output)
             if options.keep:
                 await _keep_running(demo, documents)
     if refused is not None:
@@ -265,7 +265,7 @@ async def _check_inventory(demo: Demo, before: frozenset[tuple[str, str, str]]) 
     )
 
 
-def _print_summary(options: DemoOptions, report: Report, output: DemoOutput) -> None:
+def print_summary(options: DemoOptions, report: Report, output: DemoOutput) -> None:
     output.print_line()
     output.print_line("Timeline")
     for entry in report.entries:

@@ -46,17 +46,17 @@ class Server:
         kind = "MODIFIED" if name in self.objects else "ADDED"
         metadata = {"name": name, "namespace": "default", "resourceVersion": str(self.version)}
         self.objects[name] = {"metadata": metadata, "data": {"value": value, **rest}}
-        self._record(kind, self.objects[name])
+        self.record(kind, self.objects[name])
 
     def drop(self, name):
         self.version += 1
         raw = self.objects.pop(name)
         raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(self.version)}}
-        self._record("DELETED", raw)
+        self.record("DELETED", raw)
 
     def bookmark(self):
         self.version += 1
-        self._record("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
+        self.record("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
 
     def forget(self):
         self.oldest = self.version
@@ -71,7 +71,7 @@ class Server:
         self.down = error or Unreachable("connection refused")
         self.end_watches(OutcomeUnknown("connection lost"))
 
-    def _record(self, kind, raw):
+    def record(self, kind, raw):
         self.history.append((self.version, WatchEvent(kind, raw)))
         self._wake()
 
@@ -312,7 +312,7 @@ def test_an_object_that_cannot_be_read_keeps_its_last_state():
         server.objects["a"]["data"] = None
         server.version += 1
         broken = {"metadata": {"name": "a", "namespace": "default", "resourceVersion": str(server.version)}}
-        server._record("MODIFIED", broken)
+        server.record("MODIFIED", broken)
         server.put("b", "1")
         await settle()
         return informer.get(ref("a")), informer.get(ref("b"))

@@ -65,12 +65,12 @@ class Program:
         self.spans = []
         self.candidate = LeaderElector(Client(self.seat), "kube-system", "program", name, clock, Rng(name))
         self._clock = clock
-        self._start = clock.now()
+        self.started_at = clock.now()
         self.task = asyncio.create_task(self.candidate.run(self.work))
 
     @property
     def elapsed(self):
-        return (self._clock.now() - self._start).total_seconds()
+        return (self._clock.now() - self.started_at).total_seconds()
 
     async def work(self):
         span = [self.elapsed, None]
@@ -316,7 +316,7 @@ def test_a_leader_that_cannot_renew_works_for_ten_seconds_after_its_last_renewal
         leases, clock = Leases(), LoopClock()
         one = Program(leases, "one", clock)
         await asyncio.sleep(61.5)
-        renewed = (one.candidate.last_renewed - one._start).total_seconds()
+        renewed = (one.candidate.last_renewed - one.started_at).total_seconds()
         one.seat.cut_off = True
         await asyncio.sleep(60)
         await one.stop()

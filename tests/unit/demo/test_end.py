@@ -10,7 +10,7 @@ from pathlib import Path
 from windrow.app.clock import SystemClock
 from windrow.cli.context import CliContext
 from windrow.cli.output.progress import PlainOutput
-from windrow.demo.demo import _print_summary
+from windrow.demo.demo import print_summary
 from windrow.demo.options import DemoOptions
 from windrow.demo.report import Report
 
@@ -22,7 +22,7 @@ def test_each_suggested_command_stands_alone_on_an_indented_line():
     )
     output = PlainOutput(replace(context, program="/home/ann/src/windrow/.venv/bin/windrow"))
 
-    _print_summary(DemoOptions(), Report(SystemClock(), lambda one: None), output)
+    print_summary(DemoOptions(), Report(SystemClock(), lambda one: None), output)
 
     lines = out.getvalue().splitlines()
     assert lines[-4:] == [

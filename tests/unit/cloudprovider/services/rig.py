@@ -46,7 +46,7 @@ class FaultyTransport:
     """The way to one API server."""
 
     def __init__(self, local, label, calls):
-        self._local, self._label, self._calls = local, label, calls
+        self.local, self.label, self.calls = local, label, calls
         self._streams = set()
         self.is_cut = False
         self.refusal = None  # a Reply instead of any answer
@@ -60,8 +60,8 @@ class FaultyTransport:
     async def send(self, request):
         words = verb_and_resource(request)
         if self.is_cut:
-            raise Unreachable(f"cannot reach {self._label}: connection refused")
-        self._calls[f"{self._label} {words}"] += 1
+            raise Unreachable(f"cannot reach {self.label}: connection refused")
+        self.calls[f"{self.label} {words}"] += 1
         if request.is_read and self.lists_in_s:
             await asyncio.sleep(self.lists_in_s)
         if self.refusal is not None:
@@ -70,26 +70,26 @@ class FaultyTransport:
             raise AdmissionDenied('admission webhook "x" denied the request: no')
         if (words, "before") in self.breaks:
             self.breaks.remove((words, "before"))
-            raise Unreachable(f"cannot reach {self._label}: connection refused")
-        reply = await self._local.send(request)
+            raise Unreachable(f"cannot reach {self.label}: connection refused")
+        reply = await self.local.send(request)
         if (words, "after") in self.breaks:
             self.breaks.remove((words, "after"))
-            raise OutcomeUnknown(f"{self._label} did not answer")
+            raise OutcomeUnknown(f"{self.label} did not answer")
         return reply
 
     @asynccontextmanager
     async def stream(self, request):
         if self.is_cut:
-            raise Unreachable(f"cannot reach {self._label}: connection refused")
+            raise Unreachable(f"cannot reach {self.label}: connection refused")
         if self.refusal is not None:
             raise error_for(self.refusal)
         scope = asyncio.timeout(None)
         try:
-            async with scope, self._local.stream(request) as events:
+            async with scope, self.local.stream(request) as events:
                 self._streams.add(scope)
                 yield self._in_time(events)
         except TimeoutError as error:
-            raise OutcomeUnknown(f"the watch of {self._label} broke") from error
+            raise OutcomeUnknown(f"the watch of {self.label} broke") from error
         finally:
             self._streams.discard(scope)
 

@@ -104,7 +104,7 @@ def test_a_kill_at_any_write_is_healed_by_the_next_process(nth, side):
         fuse = {"left": nth, "side": side, "blown": asyncio.Event()}
         for label in ("guest_cable", "host_cable"):
             cable = getattr(world, label)
-            mortal = Mortal(cable._local, cable._label, cable._calls)
+            mortal = Mortal(cable.local, cable.label, cable.calls)
             mortal.fuse = fuse
             setattr(world, label, mortal)
         world.start()

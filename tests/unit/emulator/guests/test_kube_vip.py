@@ -42,11 +42,11 @@ class Rig:
         for place, name in enumerate(names):
             document = self.cluster.server(name, **more) if place else self.cluster.first(name, **more)
             self.testbed.power_on(name, document)
-            await self.testbed.wait_for(lambda name=name: self._is_ready(name))  # type: ignore[misc]
+            await self.testbed.wait_for(lambda name=name: self.is_ready(name))  # type: ignore[misc]
             if initialise:
                 await self.initialise(name)
 
-    async def _is_ready(self, name: str) -> bool:
+    async def is_ready(self, name: str) -> bool:
         return name in await self.kubectl.ready()
 
     async def initialise(self, name: str) -> None:
@@ -469,7 +469,7 @@ def test_connections_to_a_node_without_power_time_out_while_its_endpoint_is_read
     async def scenario() -> None:
         async with a_rig("one") as rig:
             rig.testbed.power_on("four", rig.cluster.worker("four"))
-            await rig.testbed.wait_for(lambda: rig._is_ready("four"))
+            await rig.testbed.wait_for(lambda: rig.is_ready("four"))
             await rig.serve()
             await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", node="four")))
             await rig.testbed.wait_for(rig.ask())
@@ -559,7 +559,7 @@ def test_kube_vip_runs_on_workers_where_the_affinity_allows_it():
     async def scenario() -> None:
         async with a_rig("one", **with_values(EACH | ON_WORKERS)) as rig:
             rig.testbed.power_on("four", rig.cluster.worker("four"))
-            await rig.testbed.wait_for(lambda: rig._is_ready("four"))
+            await rig.testbed.wait_for(lambda: rig.is_ready("four"))
             await rig.serve(externalTrafficPolicy="Local")
             await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", node="four")))
             await rig.testbed.wait_for(rig.ask())
@@ -576,7 +576,7 @@ def test_kube_vip_starts_on_a_worker_once_it_has_the_label_of_the_affinity():
     async def scenario() -> None:
         async with a_rig("one", **with_values({"affinity": {"nodeAffinity": required}})) as rig:
             rig.testbed.power_on("four", rig.cluster.worker("four"))
-            await rig.testbed.wait_for(lambda: rig._is_ready("four"))
+            await rig.testbed.wait_for(lambda: rig.is_ready("four"))
             await rig.serve()
             await rig.testbed.sleep(20)
             assert await rig.shown() == []

@@ -44,12 +44,12 @@ class Rig:
     async def start(self, *workers: str) -> None:
         taint = ["CriticalAddonsOnly=true:NoExecute"]
         self.testbed.power_on("one", self.cluster.first("one", **{"node-taint": taint} if workers else {}))
-        await self.testbed.wait_for(self._all_ready("one"))
+        await self.testbed.wait_for(self.all_ready("one"))
         for name in workers:
             self.testbed.power_on(name, self.cluster.worker(name))
-        await self.testbed.wait_for(self._all_ready("one", *workers))
+        await self.testbed.wait_for(self.all_ready("one", *workers))
 
-    def _all_ready(self, *names: str) -> Any:
+    def all_ready(self, *names: str) -> Any:
         async def holds() -> bool:
             return await self.kubectl.ready() >= set(names)
 
@@ -329,7 +329,7 @@ def test_another_server_leads_when_the_leader_loses_power():
             await rig.start()
             for name in ("two", "three"):
                 testbed.power_on(name, rig.cluster.server(name))
-                await testbed.wait_for(rig._all_ready("one", name))
+                await testbed.wait_for(rig.all_ready("one", name))
             await rig.create(DEPLOYMENT, a_deployment(3))
             await rig.ready_pods(3)
             await testbed.cut_power("one")

@@ -105,12 +105,12 @@ class MachineTestbed:
         self.machines: dict[str, Machine] = {}
         self.tasks: dict[str, asyncio.Task[str]] = {}
         self._make = machine_factory(programs, delays)
-        self._group: asyncio.TaskGroup | None = None
+        self.group: asyncio.TaskGroup | None = None
 
     def power_on(
         self, name: str, user_data: str = "", *, network_data: str = "", agent: bool = False
     ) -> FakeHost:
-        assert self._group is not None
+        assert self.group is not None
         self.user_data[name] = user_data or self.user_data[name]
         number = list(self.user_data).index(name)
         hardware = Hardware(
@@ -126,7 +126,7 @@ class MachineTestbed:
         )
         host = self.hosts[name] = FakeHost(self, name, self.hosts[name].lines if name in self.hosts else [])
         machine = self.machines[name] = self._make(hardware, host)
-        self.tasks[name] = self._group.create_task(machine.run(), name=name)
+        self.tasks[name] = self.group.create_task(machine.run(), name=name)
         return host
 
     def offline_host(self, name: str) -> FakeHost:
@@ -163,7 +163,7 @@ class MachineTestbed:
 async def a_testbed(**settings: Any) -> AsyncIterator[MachineTestbed]:
     testbed = MachineTestbed(**settings)
     async with asyncio.TaskGroup() as group:
-        testbed._group = group
+        testbed.group = group
         try:
             yield testbed
         finally:
