@@ -13,7 +13,6 @@ from typing import Any
 
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.status import GuestServiceAccount
-from windrow.core.clock import parse_time
 from windrow.harvester.names import (
     CLUSTER_UID,
     CREATOR,
@@ -32,6 +31,7 @@ from windrow.kubernetes.objects import (
     name_of,
     namespace_of,
     nested,
+    time_of,
     uid_of,
 )
 from windrow.kubernetes.resources import ObjectRef
@@ -96,8 +96,6 @@ def read_orphan_load_balancer(
         return None
     if nested(raw, "spec", "workloadType", default="") != "cluster":
         return None
-    created = raw["metadata"].get("creationTimestamp")
-    since = raw["metadata"].get("deletionTimestamp")
     return OrphanLoadBalancer(
         namespace,
         name_of(raw),
@@ -105,8 +103,8 @@ def read_orphan_load_balancer(
         nested(raw, "status", "allocatedAddress", "ip", default="")
         or nested(raw, "status", "address", default=""),
         annotations_of(raw).get(GUEST_UID, ""),
-        parse_time(created) if created else None,
-        parse_time(since) if since else None,
+        time_of(raw, "metadata", "creationTimestamp"),
+        time_of(raw, "metadata", "deletionTimestamp"),
         tuple(finalizers_of(raw)),
     )
 

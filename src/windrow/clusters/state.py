@@ -15,7 +15,6 @@ from windrow.clusters.api.cluster import DRAIN_TIMEOUT, Cluster, Pool
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.orphans import Orphans
-from windrow.core.clock import parse_time
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested, resource_version_of, uid_of
 from windrow.machines.port import HARVESTER, MachineStatus, Problem
@@ -55,7 +54,7 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         machine_uid=labels.get(names.NODE_MACHINE, ""),
         ready=ready is not None and ready.status == "True",
         ready_message=(ready.message or ready.reason) if ready else "kubelet has not reported yet",
-        since=parse_time(ready.last_transition_time) if ready and ready.last_transition_time else None,
+        since=ready.since if ready else None,
         provider_id=nested(raw, "spec", "providerID", default=""),
         addresses=tuple(
             entry["address"] for entry in status.get("addresses") or () if entry.get("type") == "InternalIP"

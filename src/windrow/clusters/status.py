@@ -17,7 +17,7 @@ from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER, is_tripped
 from windrow.clusters.plan.endpoint import ENDPOINT_MODE, find_join_server, list_api_servers
 from windrow.clusters.plan.planner import Plan
-from windrow.clusters.plan.rollout import list_pending_changes
+from windrow.clusters.plan.pools import list_pending_changes
 from windrow.clusters.state import INITIALIZING, ActionFailure, ClusterState, MachineState, unreachable_reason
 from windrow.core.clock import format_time
 from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
@@ -377,7 +377,7 @@ def _pool_summary(pool: Pool, state: ClusterState) -> dict[str, Any]:
 
 def _render_breaker(pool: Pool, state: ClusterState) -> dict[str, Any]:
     """Of a pool whose breaker holds, or held: since when it has let go."""
-    before = state.recorded.find_breaker(pool.name)
+    before = state.recorded.breakers.get(pool.name)
     if state.recorded.initialized and state.guest.is_reachable and is_tripped(pool, state):
         return {"tripped": True}
     if before is None:

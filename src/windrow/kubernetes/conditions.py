@@ -7,20 +7,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from windrow.core.clock import format_time
+from windrow.core.clock import format_time, parse_time
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition. `since` is when `status` last changed, "" where the writer left it out."""
+    """One condition. `last_transition_time` is when `status` changed, "" where the writer left it out."""
 
     type: str
     status: ConditionStatus
     reason: str = ""
     message: str = ""
     last_transition_time: str = ""
+
+    @property
+    def since(self) -> datetime | None:
+        return parse_time(self.last_transition_time) if self.last_transition_time else None
 
 
 def find_condition(conditions: Sequence[Mapping[str, Any]] | None, type: str) -> Condition | None:

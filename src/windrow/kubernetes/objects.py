@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from windrow.core.clock import parse_time
 from windrow.core.text import decode_base64
 from windrow.kubernetes.resources import ApiResource
 
@@ -53,6 +55,12 @@ def secret_texts(secret: Mapping[str, Any]) -> dict[str, str]:
         except ValueError:
             texts[key] = ""
     return texts
+
+
+def time_of(raw: Any, *path: str) -> datetime | None:
+    """The instant in the field at `path`, None where it is not set."""
+    text = nested(raw, *path)
+    return parse_time(text) if text else None
 
 
 def is_deleting(raw: Mapping[str, Any]) -> bool:

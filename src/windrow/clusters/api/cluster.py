@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
-from windrow.core.clock import parse_time
 from windrow.core.version import NotVersion, Version
 from windrow.drivers.api import no_driver_fault
 from windrow.kubernetes.objects import (
@@ -27,6 +27,7 @@ from windrow.kubernetes.objects import (
     name_of,
     namespace_of,
     nested,
+    time_of,
     uid_of,
 )
 from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
@@ -37,12 +38,11 @@ STARTUP_TIMEOUT = timedelta(minutes=10)
 DRAIN_TIMEOUT = timedelta(minutes=5)
 # `<cluster>-<pool>-<5>-<5>` is a VM name, a host name and a label value: 63 at most (reference/04 §7.12).
 MAX_NAMES_LENGTH = 50
-DISTRIBUTIONS = ("rke2",)
 
 
 @dataclass(frozen=True, slots=True)
 class IntOrPercent:
-    """How many of a pool: a number, or a percentage of it. `least` is for ranges."""
+    """How many of a pool: a number, or a percentage of it; `minimum` is that of a range."""
 
     percent: int | None = 40
     count: int = 0
@@ -92,7 +92,7 @@ class Pool(HasRoles):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A Cluster as asked for, and where it stands."""
+    """A Cluster as asked for, and what its status has recorded."""
 
     namespace: str
     name: str
@@ -100,7 +100,7 @@ class Cluster:
     generation: int = 0
     created: datetime | None = None
     deletion_timestamp: datetime | None = None
-    has_finalizer: bool = False  # our finalizer stands on it
+    has_finalizer: bool = False  # Windrow's
     version: str = ""
     credential: str = ""
     pools: tuple[Pool, ...] = ()
@@ -133,14 +133,6 @@ class Cluster:
 class ClusterReading:
     cluster: Cluster
     problems: tuple[Problem, ...] = ()
-
-    @property
-    def errors(self) -> tuple[Problem, ...]:
-        return tuple(problem for problem in self.problems if problem.severity == "error")
-
-    @property
-    def warnings(self) -> tuple[Problem, ...]:
-        return tuple(problem for problem in self.problems if problem.severity == "warning")
 
 
 # -- HarvesterConfig ---------------------------------------------------------------------------------------------
@@ -262,34 +254,26 @@ def read_cluster(
     rke = spec.child("rkeConfig")
     rke.warn_unknown(_RKE, _RKE_IGNORED)
     if not rke.raw:
-        problems.add(
-            "spec.rkeConfig",
-            "spec.rkeConfig is absent, so there is nothing to build",
-            "describe machinePools in it",
-        )
+        spec.refuse("rkeConfig", "is absent, so there is nothing to build", "describe machinePools in it")
     credential = spec.text("cloudCredentialSecretName")
-    pools = tuple(
-        _read_pool(fields, credential, options, resolve_driver) for fields in rke.items("machinePools")
-    )
+    pools = [_read_pool(fields, credential, options, resolve_driver) for fields in rke.items("machinePools")]
     selectors = tuple(
         entry.raw
         for entry in rke.items("machineSelectorConfig")
         if entry.mapping("config") or not entry.raw.get("config")
     )
     merged = _merge_cluster_wide(rke.mapping("machineGlobalConfig"), selectors)
-    created = nested(raw, "metadata", "creationTimestamp")
-    deleted = nested(raw, "metadata", "deletionTimestamp")
     cluster = Cluster(
         namespace=namespace_of(raw),
         name=name_of(raw),
         uid=uid_of(raw),
         generation=int(nested(raw, "metadata", "generation", default=0)),
-        created=parse_time(created) if created else None,
-        deletion_timestamp=parse_time(deleted) if deleted else None,
+        created=time_of(raw, "metadata", "creationTimestamp"),
+        deletion_timestamp=time_of(raw, "metadata", "deletionTimestamp"),
         has_finalizer=names.CLUSTER_FINALIZER in finalizers_of(raw),
         version=spec.text("kubernetesVersion"),
         credential=credential,
-        pools=pools,
+        pools=tuple(pools),
         remediation=str(annotations_of(raw).get(names.REPAIR, "")).lower() not in ("off", "false"),
         global_config=rke.mapping("machineGlobalConfig"),
         selector_config=selectors,
@@ -303,7 +287,8 @@ def read_cluster(
         recorded=read_recorded_status(raw.get("status") or {}),
         raw=raw,
     )
-    _check_all(cluster, problems)
+    for check in (_check_names, _check_credentials, _check_version, _check_roles, _check_namespaces):
+        check(cluster, problems)
     return ClusterReading(cluster, tuple(problems.found))
 
 
@@ -358,8 +343,7 @@ _ROLES = (("etcdRole", Role.ETCD), ("controlPlaneRole", Role.CONTROL_PLANE), ("w
 def _check_reference(fields: Fields, kind: str, config: str, driver: str | Problem, exists: bool) -> None:
     reference = fields.child("machineConfigRef")
     if isinstance(driver, Problem):
-        where = reference.at("kind")
-        fields.problems.add(where, f"{where} is {kind}, and {driver.message}", driver.hint)
+        reference.refuse("kind", f"is {kind}, and {driver.message}", driver.hint)
     elif not config:
         fields.problems.add(
             reference.path, f"{fields.path} names no machine config", f"write the name of a {kind}"
@@ -385,13 +369,7 @@ def _read_pool(
     options = configs.get((kind, config)) if isinstance(driver, str) else None
     _check_reference(fields, kind, config, driver, options is not None)
     if (system := fields.text("machineOS") or "linux") != "linux":
-        where = fields.at("machineOS")
-        fields.problems.add(where, f"{where} is {system}", "only linux machines are made here")
-    startup = (
-        fields.duration("nodeStartupTimeout", None)
-        if fields.raw.get("nodeStartupTimeout")
-        else STARTUP_TIMEOUT
-    )
+        fields.refuse("machineOS", f"is {system}", "only linux machines are made here")
     return Pool(
         name=fields.text("name"),
         quantity=fields.count("quantity", 1),
@@ -407,7 +385,9 @@ def _read_pool(
         drain=fields.flag("drainBeforeDelete"),
         drain_timeout=fields.duration("drainBeforeDeleteTimeout", DRAIN_TIMEOUT) or DRAIN_TIMEOUT,
         unhealthy_timeout=fields.duration("unhealthyNodeTimeout", UNHEALTHY_TIMEOUT) or UNHEALTHY_TIMEOUT,
-        startup_timeout=startup,
+        startup_timeout=fields.duration(
+            "nodeStartupTimeout", None if fields.raw.get("nodeStartupTimeout") else STARTUP_TIMEOUT
+        ),
         max_unhealthy=_read_max_unhealthy(fields),
         paused=fields.flag("paused"),
     )
@@ -428,29 +408,18 @@ def _read_max_unhealthy(fields: Fields) -> IntOrPercent:
     if text := fields.text("unhealthyRange"):
         if found := _RANGE.fullmatch(text):
             return IntOrPercent(None, int(found[2]), int(found[1]))
-        fields.problems.add(
-            fields.at("unhealthyRange"), f"{fields.at('unhealthyRange')} is {text!r}", "write it as [1-3]"
-        )
+        fields.refuse("unhealthyRange", f"is {text!r}", "write it as [1-3]")
     text = fields.text("maxUnhealthy")
     if not text:
         return IntOrPercent()
     found = _INT_OR_PERCENT.fullmatch(text)
     if found is None:
-        fields.problems.add(
-            fields.at("maxUnhealthy"),
-            f"{fields.at('maxUnhealthy')} is {text!r}",
-            "write a number or a percentage, such as 40%",
-        )
+        fields.refuse("maxUnhealthy", f"is {text!r}", "write a number or a percentage, such as 40%")
         return IntOrPercent()
     return IntOrPercent(int(found[1])) if found[1] else IntOrPercent(None, int(found[2]))
 
 
 # -- What is wrong with the whole --------------------------------------------------------------------------------
-
-
-def _check_all(cluster: Cluster, problems: ProblemCollector) -> None:
-    for check in (_check_names, _check_credentials, _check_version, _check_roles, _check_namespaces):
-        check(cluster, problems)
 
 
 def _check_names(cluster: Cluster, problems: ProblemCollector) -> None:
@@ -503,29 +472,23 @@ def _check_credentials(cluster: Cluster, problems: ProblemCollector) -> None:
 
 def _check_version(cluster: Cluster, problems: ProblemCollector) -> None:
     where = "spec.kubernetesVersion"
-    example = "write for example v1.35.1+rke2r1"
     try:
         wanted = Version.parse(cluster.version)
     except NotVersion:
+        wanted = None
+    if wanted is None or not cluster.version.startswith("v") or not wanted.distribution:
         problems.add(
-            where, f"{where} is {cluster.version!r}, which is not a version in Rancher's form", example
+            where,
+            f"{where} is {cluster.version!r}, which is not a version in Rancher's form",
+            "write for example v1.35.1+rke2r1",
         )
-        return
-    if not cluster.version.startswith("v") or not wanted.distribution:
-        problems.add(
-            where, f"{where} is {cluster.version!r}, which is not a version in Rancher's form", example
-        )
-        return
-    if wanted.distribution not in DISTRIBUTIONS:
+    elif wanted.distribution not in DISTRIBUTIONS:
         problems.add(
             where,
             f"{where} asks for {wanted.distribution}, which this release cannot build",
             "use an RKE2 version",
         )
-        return
-    if not cluster.recorded.version:
-        return
-    if wanted < Version.parse(cluster.recorded.version):
+    elif cluster.recorded.version and wanted < Version.parse(cluster.recorded.version):
         problems.add(
             where,
             f"{where} is {cluster.version}, lower than {cluster.recorded.version}, which the cluster runs",

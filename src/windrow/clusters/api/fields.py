@@ -45,15 +45,17 @@ class Fields:
         # bool is an int to Python, but not to people.
         if value is None or (isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))):
             return value
-        self.problems.add(
-            self.at(key),
-            f"{self.at(key)} is {value!r}, which is not {_TYPE_NAMES[wanted]}",
-            f"write {_TYPE_NAMES[wanted]} there",
+        self.refuse(
+            key, f"is {value!r}, which is not {_TYPE_NAMES[wanted]}", f"write {_TYPE_NAMES[wanted]} there"
         )
         return None
 
     def at(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
+
+    def refuse(self, key: str, fault: str, hint: str) -> None:
+        """Add the error that the field `key` has this fault: `is 'x'`."""
+        self.problems.add(self.at(key), f"{self.at(key)} {fault}", hint)
 
     def text(self, key: str) -> str:
         return self._read(key, str) or ""
@@ -67,7 +69,7 @@ class Fields:
         if value is None:
             return default
         if value < 0:
-            self.problems.add(self.at(key), f"{self.at(key)} is {value}", "write 0 or more")
+            self.refuse(key, f"is {value}", "write 0 or more")
             return default
         return int(value)
 
@@ -81,11 +83,7 @@ class Fields:
         except NotDuration:
             duration = timedelta(seconds=-1)
         if duration < timedelta():
-            self.problems.add(
-                self.at(key),
-                f"{self.at(key)} is {text!r}, which is not a span of time",
-                "write for example 300s or 5m",
-            )
+            self.refuse(key, f"is {text!r}, which is not a span of time", "write for example 300s or 5m")
             return default
         return duration or default
 
@@ -97,13 +95,11 @@ class Fields:
 
     def items(self, key: str) -> Iterator[Fields]:
         for place, value in enumerate(self._read(key, list) or ()):
-            where = f"{self.at(key)}[{place}]"
             if isinstance(value, dict):
-                yield Fields(value, where, self.problems)
+                yield Fields(value, f"{self.at(key)}[{place}]", self.problems)
             else:
-                self.problems.add(
-                    where, f"{where} is {value!r}, which is not a mapping", "write a mapping there"
-                )
+                fault = f"is {value!r}, which is not a mapping"
+                self.refuse(f"{key}[{place}]", fault, "write a mapping there")
 
     def strings(self, key: str) -> dict[str, str]:
         """A mapping from text to text, as labels are."""
@@ -114,11 +110,7 @@ class Fields:
         for key, value in self.raw.items():
             if key in known or value in (None, "", 0, False, {}, []):
                 continue
+            fault, hint = "is not a field we know", "check its spelling; it is kept as it is"
             if key in ignored:
-                message, hint = f"{self.at(key)} has no effect: {ignored[key]}", "leave it or remove it"
-            else:
-                message, hint = (
-                    f"{self.at(key)} is not a field we know",
-                    "check its spelling; it is kept as it is",
-                )
-            self.problems.add(self.at(key), message, hint, "warning")
+                fault, hint = f"has no effect: {ignored[key]}", "leave it or remove it"
+            self.problems.add(self.at(key), f"{self.at(key)} {fault}", hint, "warning")

@@ -1,4 +1,4 @@
-"""The Machine record: the ledger of one machine, read and rendered."""
+"""The Machine: the durable record of one machine, read and rendered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
-from windrow.clusters.api.cluster import Cluster, Pool
+from windrow.clusters.api.cluster import DEFAULT_VM_NAMESPACE, Cluster, Pool
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.core.clock import parse_time
 from windrow.harvester.names import CLUSTER_UID
@@ -23,6 +23,7 @@ from windrow.kubernetes.objects import (
     nested,
     new_object,
     owner_reference,
+    time_of,
     uid_of,
 )
 from windrow.kubernetes.resources import ObjectRef
@@ -53,7 +54,7 @@ class Machine(HasRoles):
     roles: frozenset[Role]
     created: datetime
     deletion_timestamp: datetime | None = None
-    has_finalizer: bool = True  # our finalizer stands on it
+    has_finalizer: bool = True  # Windrow's
     options: Mapping[str, Any] = field(default_factory=dict)
     credential: str = ""
     driver: str = HARVESTER
@@ -70,7 +71,7 @@ class Machine(HasRoles):
     replace_now: bool = False
     conditions: tuple[Mapping[str, Any], ...] = ()
     status: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    resource_version: str = field(default="", compare=False)  # resourceVersion
+    resource_version: str = field(default="", compare=False)
 
     @property
     def ref(self) -> ObjectRef:
@@ -78,28 +79,27 @@ class Machine(HasRoles):
 
     @property
     def vm_namespace(self) -> str:
-        return str(
-            (self.driver_config or {}).get("VMNamespace") or self.options.get("vmNamespace") or "default"
-        )
+        recorded = (self.driver_config or {}).get("VMNamespace")
+        return str(recorded or self.options.get("vmNamespace") or DEFAULT_VM_NAMESPACE)
 
     @property
     def has_joined(self) -> bool:
-        """Whether it was ever seen as a node of its cluster."""
+        """Whether its Node was ever observed."""
         return bool(self.node)
 
     @property
     def was_ready(self) -> bool:
-        """Whether its node was ever Ready: before that it is a newcomer, and late rather than ill."""
+        """Whether its Node was ever Ready: before that it is starting up, not unhealthy."""
         return is_true(self.conditions, "Joined")
 
     @property
     def was_requested(self) -> bool:
-        """Whether anything may have been made for it outside: its planned memory is written down before that."""
+        """Whether anything may have been created for it outside: its driver config is recorded before that."""
         return self.driver_config is not None
 
     @property
     def was_created(self) -> bool:
-        """Whether its VM once stood at Harvester."""
+        """Whether its VM was created on Harvester once."""
         return bool((self.driver_config or {}).get("WindrowVMUID"))
 
     def find_condition(self, type: str) -> Condition | None:
@@ -109,7 +109,6 @@ class Machine(HasRoles):
 def read_machine(raw: Mapping[str, Any]) -> Machine:
     spec, status = raw["spec"], raw.get("status") or {}
     annotations = annotations_of(raw)
-    deletion_timestamp = nested(raw, "metadata", "deletionTimestamp")
     return Machine(
         namespace=namespace_of(raw),
         name=name_of(raw),
@@ -119,7 +118,7 @@ def read_machine(raw: Mapping[str, Any]) -> Machine:
         pool=spec["pool"],
         roles=frozenset(Role(role) for role in spec.get("roles") or ()),
         created=parse_time(raw["metadata"]["creationTimestamp"]),
-        deletion_timestamp=parse_time(deletion_timestamp) if deletion_timestamp else None,
+        deletion_timestamp=time_of(raw, "metadata", "deletionTimestamp"),
         has_finalizer=names.MACHINE_FINALIZER in finalizers_of(raw),
         options=spec.get("options") or {},
         credential=spec.get("credential") or "",
@@ -141,13 +140,12 @@ def with_status(machine: Machine, status: Mapping[str, Any]) -> Machine:
 
 
 def _read_status(status: Mapping[str, Any]) -> dict[str, Any]:
-    last_restart = status.get("lastRestartTime")
     return {
         "driver_config": status.get("driverConfig"),
         "node": nested(status, "nodeRef", "name", default=""),
         "provider_id": status.get("providerID") or "",
         "restart_count": int(status.get("restartCount") or 0),
-        "last_restart": parse_time(last_restart) if last_restart else None,
+        "last_restart": time_of(status, "lastRestartTime"),
         "conditions": tuple(status.get("conditions") or ()),
         "status": status,
     }
@@ -172,7 +170,7 @@ def render_machine(
     join_server: str,
     is_init_server: bool,
 ) -> Raw:
-    """The record of a machine that is going to be made."""
+    """The Machine of a VM that is going to be provisioned."""
     spec: Raw = {
         "clusterName": cluster.name,
         "clusterUID": cluster.uid,

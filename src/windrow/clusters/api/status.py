@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from windrow.core.clock import parse_time
 from windrow.kubernetes.conditions import find_condition, is_true
-from windrow.kubernetes.objects import nested
+from windrow.kubernetes.objects import nested, time_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,44 +50,32 @@ class RecordedStatus:
     breakers: Mapping[str, Breaker] = field(default_factory=dict)  # by pool, of those that have ever tripped
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    def find_breaker(self, pool: str) -> Breaker | None:
-        return self.breakers.get(pool)
-
 
 def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
     """What is recorded in a Cluster's status. A status pasted from Rancher reads as that of a new cluster."""
     account = status.get("guestServiceAccount")
+    initialized = find_condition(status.get("conditions"), "Initialized")
     return RecordedStatus(
         init_server_name=nested(status, "initServer", "name", default=""),
         init_server_uid=nested(status, "initServer", "uid", default=""),
         initialized=status.get("initialized") is True,
-        service_account=GuestServiceAccount(
-            account["namespace"],
-            account["serviceAccount"],
-            account["credential"],
-            account.get("harvester", ""),
-        )
-        if account
-        else None,
+        service_account=_read_account(account) if account else None,
         version=str(status.get("version") or ""),
         preflight_passed=is_true(status.get("conditions"), "PreflightPassed"),
         provisioned=is_true(status.get("conditions"), "Provisioned"),
-        initialized_since=_initialized_since(status),
+        initialized_since=initialized.since if initialized else None,
         guest_uid=str(status.get("guestUID") or ""),
         breakers=_read_breakers(status),
         raw=status,
     )
 
 
-def _initialized_since(status: Mapping[str, Any]) -> datetime | None:
-    found = find_condition(status.get("conditions"), "Initialized")
-    return parse_time(found.last_transition_time) if found and found.last_transition_time else None
+def _read_account(account: Mapping[str, str]) -> GuestServiceAccount:
+    return GuestServiceAccount(
+        account["namespace"], account["serviceAccount"], account["credential"], account.get("harvester", "")
+    )
 
 
 def _read_breakers(status: Mapping[str, Any]) -> dict[str, Breaker]:
-    found: dict[str, Breaker] = {}
-    for pool in status.get("pools") or ():
-        if breaker := pool.get("breaker"):
-            released = breaker.get("released")
-            found[str(pool.get("name"))] = Breaker(parse_time(released) if released else None)
-    return found
+    pools = [pool for pool in status.get("pools") or () if pool.get("breaker")]
+    return {str(pool.get("name")): Breaker(time_of(pool, "breaker", "released")) for pool in pools}

@@ -401,13 +401,8 @@ def _unready_since(machine: MachineState, state: ClusterState) -> datetime:
     found = machine.record.find_condition("Ready")
     since = state.now
     # While a machine was being initialized its Node was Ready, though the machine was not.
-    if (
-        found is not None
-        and found.status == "False"
-        and found.last_transition_time
-        and found.reason != INITIALIZING
-    ):
-        since = datetime.fromisoformat(found.last_transition_time)
+    if found is not None and found.status == "False" and found.since and found.reason != INITIALIZING:
+        since = found.since
     return max(since, machine.record.last_restart) if machine.record.last_restart else since
 
 

@@ -171,7 +171,7 @@ def _breaker(
 
 def _cooling_down(pool: Pool, state: ClusterState) -> Reason:
     """When the common cause ends, machines come back one by one; the last ones must not be replaced for being last."""
-    breaker = state.recorded.find_breaker(pool.name)
+    breaker = state.recorded.breakers.get(pool.name)
     if breaker is None:
         return ""
     until = (breaker.released or state.now) + pool.unhealthy_timeout

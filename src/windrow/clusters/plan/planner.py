@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from windrow.clusters.plan import bootstrap, deletion, guest_access, pools, remediation
+from windrow.clusters.plan import bootstrap, deletion, guest_access, pools
 from windrow.clusters.plan.actions import Action, DeleteMachine, HeldDisruption, Wait
 from windrow.clusters.plan.diagnosis import Diagnoses, diagnose_all
 from windrow.clusters.plan.disruptions import admit
@@ -35,7 +35,7 @@ def plan_cluster(state: ClusterState) -> Plan:
     else:
         partial = bootstrap.plan_preparation(state).add(guest_access.plan(state))
         if bootstrap.is_prepared(state):
-            partial.add(bootstrap.plan(state)).add(remediation.plan(state, diagnoses))
+            partial.add(bootstrap.plan(state)).add(pools.plan_remediation(state, diagnoses))
             partial.add(deletion.plan(state)).add(pools.plan(state, diagnoses))
         else:
             partial.add(deletion.plan(state))

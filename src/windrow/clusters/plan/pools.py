@@ -1,12 +1,27 @@
-"""Pools keep their count: create the machines that are missing, propose to delete those that are too many."""
+"""Machine pools: keep their count, replace unhealthy machines, and report changes that wait.
+
+Machines that are missing are created, and those that are too many proposed for deletion. Remediation starts VMs that
+are stopped, and proposes to replace machines that are unhealthy, as `diagnosis` has it.
+
+A change of the spec that this release does not apply to existing machines is reported, never silently dropped. It is
+found by comparing the user's fields then and now, not rendered objects, so an upgrade of Windrow changes nothing. New
+machines are created from the present spec, except for the version: it stays that of the cluster.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from windrow.clusters.api.cluster import Pool
-from windrow.clusters.plan.actions import CreateMachine, DeleteMachine, Disruption, PartialPlan, Wait
-from windrow.clusters.plan.diagnosis import Diagnoses, Progress
+from windrow.clusters.plan.actions import (
+    CreateMachine,
+    DeleteMachine,
+    Disruption,
+    PartialPlan,
+    StartVM,
+    Wait,
+)
+from windrow.clusters.plan.diagnosis import Diagnoses, Progress, is_last_etcd_member
 from windrow.clusters.plan.endpoint import find_join_server
 from windrow.clusters.state import ClusterState, MachineState
 
@@ -110,3 +125,78 @@ def _delete_machines_without_pool(state: ClusterState, partial: PartialPlan) -> 
             partial.disruptions.append(
                 Disruption("scale-down", machine.name, DeleteMachine(why, machine.name))
             )
+
+
+# -- remediation -------------------------------------------------------------------------------------------------
+
+
+def plan_remediation(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
+    partial = PartialPlan()
+    for machine in state.active:
+        diagnosis = diagnoses[machine.name]
+        if state.cluster.find_pool(machine.pool) is None or not machine.record.was_created:
+            continue
+        match diagnosis.health:
+            case "healthy":
+                continue
+            case "waiting":
+                partial.waits.append(
+                    Wait(diagnosis.waiting_for, diagnosis.next, machine.name, diagnosis.until)
+                )
+            case "stopped":
+                partial.actions.append(StartVM(diagnosis.because, machine.name))
+            case "unhealthy":
+                partial.disruptions.append(_replacement(machine, diagnosis.because))
+                continue
+        # For the last member it is proposed although it is never admitted, so that the status says what will not
+        # happen; of a machine whose VM is unknown there is nothing to say but that.
+        if machine.presence != "unknown" and is_last_etcd_member(machine, state):
+            partial.disruptions.append(_replacement(machine, diagnosis.because or diagnosis.waiting_for))
+    return partial
+
+
+def _replacement(machine: MachineState, because: str) -> Disruption:
+    return Disruption("replace", machine.name, DeleteMachine(because, machine.name))
+
+
+# -- changes of the spec -----------------------------------------------------------------------------------------
+
+
+def list_pending_changes(state: ClusterState) -> tuple[str, ...]:
+    """One sentence for each change that waits for a later release."""
+    if not state.recorded.version:
+        return ()
+    found = []
+    if state.cluster.version and state.cluster.version != state.recorded.version:
+        found.append(
+            f"kubernetesVersion is {state.cluster.version}, the cluster runs {state.recorded.version}"
+        )
+    found += [_configuration_change(pool, state) for pool in state.cluster.pools]
+    found += [_options_change(pool, state) for pool in state.cluster.pools]
+    return tuple(filter(None, found))
+
+
+def _options_change(pool: Pool, state: ClusterState) -> str:
+    if pool.options is None:
+        return ""
+    now = pool.options
+    changes = []
+    for then in (machine.record.options for machine in state.of_pool(pool)):
+        if keys := {key for key in then.keys() | now.keys() if then.get(key) != now.get(key)}:
+            changes.append(keys)
+    if not changes:
+        return ""
+    changed = ", ".join(sorted(set().union(*changes)))
+    return (
+        f"{changed} of {pool.config_name} changed since {len(changes)} machines of pool {pool.name} were made"
+    )
+
+
+def _configuration_change(pool: Pool, state: ClusterState) -> str:
+    now = state.config_hashes.get(pool.name, "")
+    older = [m for m in state.of_pool(pool) if m.record.config_hash and now and m.record.config_hash != now]
+    return (
+        f"the configuration changed since {len(older)} machines of pool {pool.name} were made"
+        if older
+        else ""
+    )

@@ -5,8 +5,8 @@ from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
+from windrow.app.serve import RancherPresent, refuse_if_rancher_present
 from windrow.client.client import Client
-from windrow.clusters.conflicts import RancherPresent, refuse_if_rancher_present
 from windrow.core.rng import Rng
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import LEASE
