@@ -21,9 +21,10 @@ from windrow.clusters.context import ReconcileContext
 from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.executor import Executor, keep_since
 from windrow.clusters.execute.machine_actions import MachineActions
-from windrow.clusters.observer import Observer, clusters_using_config, credentials_of, guest_endpoints
+from windrow.clusters.observer import Observer, clusters_using_config, credentials_of
 from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, Wait
 from windrow.clusters.plan.diagnosis import diagnose_all
+from windrow.clusters.plan.endpoint import list_api_servers
 from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.sources.credentials import CredentialProber, SecretUsers
 from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, GuestConnection
@@ -40,15 +41,14 @@ from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, resource_version_of
 from windrow.kubernetes.patches import make_merge_patch
 from windrow.kubernetes.resources import SECRET, ApiResource, ObjectRef
-from windrow.machines.port import Machines, MachineStatus
+from windrow.machines.port import Machines
 
 V = TypeVar("V")
 
 RECHECK_INTERVAL = timedelta(seconds=30)  # after a refusal: an image may have been imported meanwhile
 SYNC_RETRY = timedelta(seconds=1)
-STARTUP_GRACE = timedelta(
-    seconds=10
-)  # after a start: what is not reachable in this time is reported as unknown
+# After a start: what is not reachable in this time is reported as unknown.
+STARTUP_GRACE = timedelta(seconds=10)
 BOOT_STATUS_INTERVAL = timedelta(seconds=60)  # for what a booting machine passes through within seconds
 
 
@@ -101,7 +101,7 @@ class ClusterController:
         self._guest_clusters = GuestClusterCache(connect, clock, rng)
         self._credentials: dict[str, str] = {}  # machine uid -> its credential
         self._harvesters = HarvesterClients(self._secrets, connect_with_retries, proxy)
-        self._prober = CredentialProber(self._harvesters.get_config, connect, clock, self._on_probe)
+        self._prober = CredentialProber(self._harvesters.get_config, connect, clock, self._enqueue_users)
         self._secret_users = SecretUsers()
         self._context = ReconcileContext(
             api=api,
@@ -185,8 +185,8 @@ class ClusterController:
     async def _on_machine_statuses(self) -> None:
         async for before, after in self._infrastructure.statuses().changes():
             vm = after or before
-            if vm is not None:
-                self._on_machine_status(vm)
+            if vm is not None and (ref := self._cluster_of.get(vm.machine_uid)):
+                self.controller.queue.add(ref)
             if before and after and before.presence != "unknown" == after.presence:
                 self._prober.probe_again(self._credentials.get(after.machine_uid, ""))
 
@@ -195,14 +195,6 @@ class ClusterController:
         for raw in self._clusters.values():
             if kind in read_machine_config_kinds(raw):
                 self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
-
-    def _on_machine_status(self, vm: MachineStatus) -> None:
-        ref = self._cluster_of.get(vm.machine_uid)
-        if ref is not None:
-            self.controller.queue.add(ref)
-
-    def _on_probe(self, credential: str) -> None:
-        self._enqueue_users(credential)
 
     def _enqueue_users(self, secret: str, owner_uid: str = "") -> None:
         for ref in self._secret_users.find(secret, owner_uid):
@@ -277,17 +269,15 @@ class ClusterController:
 
     def _connect_guest(self, key: ObjectRef, state: ClusterState) -> GuestConnection | None:
         """Keep the connection to the guest cluster open, and pointing to its servers."""
-        if self._group is None or state.secrets is None or state.cluster.deletion_timestamp is not None:
-            return self._guest_clusters.find(state.cluster.uid)
-        urls = guest_endpoints(state)
-        if not urls:
+        urls = list_api_servers(state)
+        if not (self._group and state.secrets and urls) or state.cluster.deletion_timestamp is not None:
             return self._guest_clusters.find(state.cluster.uid)
         proxy = self._harvesters.find_proxy(state.cluster.credential)
         connection = self._guest_clusters.open(
             self._group, state.cluster.uid, state.secrets, proxy, lambda: self.controller.queue.add(key)
         )
-        running = {url for url in urls if url not in _stopped_urls(state)}
-        connection.set_endpoints([url for url in urls if url in running] or urls)
+        stopped = _stopped_urls(state)
+        connection.set_endpoints([url for url in urls if url not in stopped] or urls)
         return connection
 
     def _claims_too_much(self, state: ClusterState, plan: Plan) -> bool:
@@ -361,13 +351,9 @@ def _outcome(
 
 
 def _stopped_urls(state: ClusterState) -> set[str]:
-    """Servers that certainly do not answer: a connection to them may hang for minutes without saying so."""
-    stopped = [
-        machine
-        for machine in state.machines
-        if machine.presence == "missing" or (machine.vm and machine.vm.state in ("stopped", "failed"))
-    ]
-    return set(guest_endpoints(replace(state, machines=tuple(stopped))))
+    """Servers that certainly do not answer: a connection to them may hang for minutes without an error."""
+    stopped = tuple(machine for machine in state.machines if machine.is_down)
+    return set(list_api_servers(replace(state, machines=stopped)))
 
 
 def _without_deleted(state: ClusterState, plan: Plan, failures: Mapping[str, ActionFailure]) -> ClusterState:

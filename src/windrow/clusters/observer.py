@@ -41,7 +41,6 @@ from windrow.clusters.orphans import (
     read_orphan_load_balancer,
     same_name_selectors,
 )
-from windrow.clusters.plan.endpoint import list_api_servers
 from windrow.clusters.registries import check_registries
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.guest_api import GuestClusterCache
@@ -336,11 +335,6 @@ def _must_leave(raw: Raw) -> bool:
     if any(owner.get("kind") == "DaemonSet" for owner in owners) or names.MIRROR_POD in annotations_of(raw):
         return False
     return nested(raw, "status", "phase") not in ("Succeeded", "Failed")
-
-
-def guest_endpoints(state: ClusterState) -> tuple[str, ...]:
-    """Where the link to the guest shall lead."""
-    return list_api_servers(state)
 
 
 def clusters_using_config(kind: str, config: Raw, clusters: list[Raw]) -> list[ObjectRef]:

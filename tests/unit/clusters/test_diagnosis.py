@@ -25,7 +25,6 @@ from tests.unit.clusters.builders import (
 
 from windrow.clusters.plan.diagnosis import (
     RULES,
-    Finding,
     HostCondition,
     NodeReadiness,
     VmCondition,
@@ -39,21 +38,21 @@ W1 = a_machine("w1", POOL)
 # Node, VM, host -> finding: every combination, written out.
 TABLE = """
 Ready       unknown   any     healthy
-Ready       missing   any     stale-node
-Ready       stopped   any     stale-node
+Ready       missing   any     stale_node
+Ready       stopped   any     stale_node
 Ready       changing  any     healthy
 Ready       running   any     healthy
-NotReady    unknown   any     unknown-vm
-NotReady    missing   any     missing-vm
-NotReady    stopped   any     stopped-vm
-NotReady    changing  any     changing-vm
-NotReady    running   failed  failed-host
-NotReady    running   ok      unready-node
-NeverReady  unknown   any     unknown-vm
-NeverReady  missing   any     missing-vm
-NeverReady  stopped   any     stopped-vm
-NeverReady  changing  any     changing-vm
-NeverReady  running   any     starting-up
+NotReady    unknown   any     unknown
+NotReady    missing   any     missing
+NotReady    stopped   any     stopped
+NotReady    changing  any     changing
+NotReady    running   failed  failed_host
+NotReady    running   ok      unready_node
+NeverReady  unknown   any     unknown
+NeverReady  missing   any     missing
+NeverReady  stopped   any     stopped
+NeverReady  changing  any     changing
+NeverReady  running   any     starting_up
 """
 ROWS = [line.split() for line in TABLE.split("\n") if line]
 
@@ -62,7 +61,7 @@ ROWS = [line.split() for line in TABLE.split("\n") if line]
 def test_each_combination_has_its_finding(node, vm, host, finding):
     hosts = get_args(HostCondition) if host == "any" else [host]
 
-    assert {find_rule(node, vm, one).finding for one in hosts} == {finding}
+    assert {find_rule(node, vm, one).diagnose.__name__ for one in hosts} == {f"_{finding}"}
 
 
 def test_the_table_is_complete_and_every_rule_is_used():
@@ -70,45 +69,44 @@ def test_the_table_is_complete_and_every_rule_is_used():
 
     assert len(combinations) == sum(2 if host == "any" else 1 for _, _, host, _ in ROWS)
     assert {find_rule(*combination) for combination in combinations} == set(RULES)
-    assert {rule.finding for rule in RULES} == set(get_args(Finding))
 
 
 # The machine, and its phase, health and sentence by the finding.
 CASES = {
     "healthy": (W1, "Ready", "healthy", ""),
-    "stale-node": (
+    "stale_node": (
         sighted(W1, state="stopped"),
         "Stopped",
         "waiting",
         "Node w1 to become NotReady (VirtualMachine default/w1 is stopped)",
     ),
-    "unknown-vm": (
+    "unknown": (
         unknown(unready(W1), "401"),
         "Unknown",
         "waiting",
         "Harvester to report the state of VirtualMachine default/w1 (401)",
     ),
-    "missing-vm": (missing(W1), "Missing", "unhealthy", "VirtualMachine default/w1 not found"),
-    "stopped-vm": (stopped(W1), "Stopped", "stopped", "VirtualMachine default/w1 to run (now stopped)"),
-    "changing-vm": (
+    "missing": (missing(W1), "Missing", "unhealthy", "VirtualMachine default/w1 not found"),
+    "stopped": (stopped(W1), "Stopped", "stopped", "VirtualMachine default/w1 to run (now stopped)"),
+    "changing": (
         sighted(unready(W1), state="migrating"),
         "Migrating",
         "waiting",
         "VirtualMachine default/w1 to run (now migrating)",
     ),
-    "failed-host": (
+    "failed_host": (
         sighted(unready(W1, NOON - minutes(1)), host_ready=False),
         "NotReady",
         "waiting",
         "Harvester to move VirtualMachine default/w1 off host host-1 (host NotReady)",
     ),
-    "unready-node": (
+    "unready_node": (
         unready(W1, NOON - minutes(1)),
         "NotReady",
         "waiting",
         "Node w1 to become Ready again (kubelet stopped posting)",
     ),
-    "starting-up": (
+    "starting_up": (
         nodeless(W1),
         "Provisioning",
         "waiting",
@@ -118,7 +116,7 @@ CASES = {
 
 
 def test_there_is_a_case_for_every_finding():
-    assert set(CASES) == set(get_args(Finding))
+    assert {f"_{finding}" for finding in CASES} == {rule.diagnose.__name__ for rule in RULES}
 
 
 @pytest.mark.parametrize("finding", CASES)

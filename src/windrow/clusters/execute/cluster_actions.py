@@ -17,6 +17,7 @@ from windrow.clusters.api.secrets import (
     render_kubeconfig_secret,
     render_secrets,
 )
+from windrow.clusters.api.status import GuestServiceAccount
 from windrow.clusters.bootstrap_data import find_config_hash
 from windrow.clusters.context import (
     ReconcileContext,
@@ -44,7 +45,7 @@ from windrow.kubernetes.resources import CONFIG_MAP, SECRET, SERVICE
 log = with_values(logging.getLogger(__name__))
 
 
-# The kubeconfig for people, and after what time it is made anew.
+# The admin kubeconfig, and after what time it is renewed.
 KUBECONFIG_LIFETIME = timedelta(days=365)
 KUBECONFIG_RENEWAL = timedelta(days=245)
 VIP = CONFIG_MAP.ref("vip", "harvester-system")
@@ -70,26 +71,30 @@ class ClusterActions:
 
     async def create_secrets(self, action: do.CreateSecrets, state: ClusterState) -> None:
         raw = render_secrets(state.cluster, new_cluster_secrets(self._context.clock.now()))
-        await self._create_owned(raw, state)
+        await self._ensure_secret(raw, state, update=False)
 
-    async def _create_owned(self, raw: Raw, state: ClusterState) -> None:
-        """Create a Secret of ours. One of the same name that belonged to a namesake before us is removed first."""
-        ref = SECRET.ref(raw["metadata"]["name"], state.cluster.namespace)
+    async def _ensure_secret(self, raw: Raw, state: ClusterState, update: bool) -> None:
+        """Create a Secret of the Cluster; with `update`, write its data where it exists.
+
+        One that belonged to an earlier Cluster of the same name is replaced.
+        """
+        api, ref = self._context.api, SECRET.ref(raw["metadata"]["name"], state.cluster.namespace)
         try:
-            self._context.secrets.mutated(await self._context.api.create(SECRET, raw))
+            made = await api.create(SECRET, raw)
         except AlreadyExists:
-            found = await self._context.api.get(ref)
+            found = await api.get(ref)
             owner = annotations_of(found).get(CLUSTER_UID)
-            if owner == state.cluster.uid:
-                self._context.secrets.mutated(found)
-                return
             if not owner:
                 raise CredentialError(
                     f"Secret {ref.namespace}/{ref.name} exists and is not this cluster's",
                     "rename or remove it",
                 ) from None
-            await self._context.api.delete(ref, uid=uid_of(found))
-            self._context.secrets.mutated(await self._context.api.create(SECRET, raw))
+            if owner != state.cluster.uid:
+                await api.delete(ref, uid=uid_of(found))
+                made = await api.create(SECRET, raw)
+            else:
+                made = await api.patch(ref, {"data": raw["data"]}) if update else found
+        self._context.secrets.mutated(made)
 
     async def record_service_account(self, action: do.RecordServiceAccount, state: ClusterState) -> None:
         account = {
@@ -101,25 +106,21 @@ class ClusterActions:
         await self._context.patch_cluster_status(state, {"guestServiceAccount": account})
 
     async def create_service_account(self, action: do.CreateServiceAccount, state: ClusterState) -> None:
-        recorded = state.recorded.service_account
-        namespace = recorded.namespace if recorded else state.cluster.vm_namespace
-        credential = recorded.credential if recorded else state.cluster.credential
-        name = recorded.name if recorded else state.cluster.name
-        account = GuestAccount(name, namespace, state.cluster.uid)
-        client = (
-            await self._harvesters.get_verified_client(recorded)
-            if recorded
-            else self._harvesters.get_client(credential)
+        cluster = state.cluster
+        recorded = state.recorded.service_account or GuestServiceAccount(
+            cluster.vm_namespace, cluster.name, cluster.credential
         )
-        last = await client.find(account.refs[-1])
-        if last is None or not account.is_owned(
-            last
-        ):  # they are made in order, so the last one stands for all
+        account = GuestAccount(recorded.name, recorded.namespace, cluster.uid)
+        client = await self._harvesters.get_verified_client(recorded)
+        last = await client.find(
+            account.refs[-1]
+        )  # they are created in order, so the last one stands for all
+        if last is None or not account.is_owned(last):
             await _create_account_objects(client, account)
-        server = await self._guest_server(client, credential)
-        text = find_kubeconfig(await client.get(account.token), server, namespace)
+        server = await self._guest_server(client, recorded.credential)
+        text = find_kubeconfig(await client.get(account.token), server, recorded.namespace)
         if text is not None:
-            ref = SECRET.ref(names.secrets_name(state.cluster.name), state.cluster.namespace)
+            ref = SECRET.ref(names.secrets_name(cluster.name), cluster.namespace)
             self._context.secrets.mutated(
                 await self._context.api.patch(ref, {"data": {GUEST_KUBECONFIG: encode_base64(text)}})
             )
@@ -159,7 +160,7 @@ class ClusterActions:
             except AlreadyExists:
                 continue
             except OutcomeUnknown:
-                # It may stand there all the same; a second one would be one too many.
+                # It may exist all the same; a second one would be one too many.
                 await self._context.machines.refresh(
                     self._context.api, state.cluster.namespace, f"{names.CLUSTER_NAME}={state.cluster.name}"
                 )
@@ -189,22 +190,19 @@ class ClusterActions:
             },
         }
         try:
-            self._context.clusters.mutated(
-                await self._context.api.patch(cluster_ref(state), change, "status")
-            )
+            elected = await self._context.api.patch(cluster_ref(state), change, "status")
         except Conflict as error:
             raise StalePlan from error
+        self._context.clusters.mutated(elected)
 
     async def mark_initialized(self, action: do.MarkInitialized, state: ClusterState) -> None:
         uid = await self._find_guest_uid(state)
-        await self._context.patch_cluster_status(
-            state, {"initialized": True, **({"guestUID": uid} if uid else {})}
-        )
+        change = {"initialized": True, "guestUID": uid} if uid else {"initialized": True}
+        await self._context.patch_cluster_status(state, change)
 
     async def record_guest_uid(self, action: do.RecordGuestUID, state: ClusterState) -> None:
-        self._context.process_state.guest_uid_requested[state.cluster.uid] = (
-            self._context.clock.now()
-        )  # also where it fails: it is asked again, but seldom
+        # Also where it fails: it is requested again, but seldom.
+        self._context.process_state.guest_uid_requested[state.cluster.uid] = self._context.clock.now()
         if uid := await self._find_guest_uid(state):
             await self._context.patch_cluster_status(state, {"guestUID": uid})
 
@@ -228,18 +226,7 @@ class ClusterActions:
         )
         text = render_kubeconfig(access, state.cluster.name)
         raw = render_kubeconfig_secret(state.cluster, text, action.server, now + KUBECONFIG_RENEWAL)
-        ref = SECRET.ref(names.kubeconfig_name(state.cluster.name), state.cluster.namespace)
-        try:
-            self._context.secrets.mutated(await self._context.api.create(SECRET, raw))
-        except AlreadyExists:
-            found = await self._context.api.get(ref)
-            if not annotations_of(found).get(CLUSTER_UID):
-                raise CredentialError(
-                    f"Secret {ref.namespace}/{ref.name} exists and is not this cluster's",
-                    "rename or remove it",
-                ) from None
-            change = {"metadata": {"annotations": raw["metadata"]["annotations"]}, "data": raw["data"]}
-            self._context.secrets.mutated(await self._context.api.patch(ref, change))
+        await self._ensure_secret(raw, state, update=True)
 
     async def delete_service_account(self, action: do.DeleteServiceAccount, state: ClusterState) -> None:
         recorded = state.recorded.service_account

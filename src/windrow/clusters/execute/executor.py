@@ -12,7 +12,6 @@ from typing import assert_never
 
 from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.client.events import EventNote, EventRecorder, EventType
-from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.context import ReconcileContext, StalePlan, cluster_ref, find_machine
 from windrow.clusters.execute.cluster_actions import ClusterActions
@@ -185,7 +184,7 @@ class Executor:
         if isinstance(action, do.DeleteVM) and machine.deletion_requested is not None:
             return  # the request is repeated
         message = action.message(state.cluster, machine)
-        await self._record_about(machine, action.reason, message, action.event)
+        await self._record(machine, action.reason, message, action.event)
         if action.on_cluster:
             await self._record(state, action.reason, message, action.event)
 
@@ -198,7 +197,7 @@ class Executor:
                 continue
             message = f"Restricted remediation of Machine {sentence}"
             if machine := find_machine(held.disruption.machine, state):
-                await self._record_about(machine, "RemediationRestricted", message, "Warning")
+                await self._record(machine, "RemediationRestricted", message, "Warning")
             await self._record(state, "RemediationRestricted", message, "Warning")
 
     async def record_credential_problem(self, state: ClusterState) -> None:
@@ -209,14 +208,14 @@ class Executor:
             return
         await self._record(state, f"Credential{now.reason}", now.message, "Warning")
 
-    async def _record(self, state: ClusterState, reason: str, message: str, type_: EventType) -> None:
-        await self._events.write(
-            EventNote(cluster_ref(state), state.cluster.uid, reason, message[:1024], type_)
-        )
-
-    async def _record_about(self, machine: MachineState, reason: str, message: str, type_: EventType) -> None:
-        ref = MACHINE.ref(machine.name, machine.record.namespace)
-        await self._events.write(EventNote(ref, machine.record.uid, reason, message[:1024], type_))
+    async def _record(
+        self, about: ClusterState | MachineState, reason: str, message: str, type_: EventType
+    ) -> None:
+        if isinstance(about, ClusterState):
+            ref, uid = cluster_ref(about), about.cluster.uid
+        else:
+            ref, uid = about.record.ref, about.record.uid
+        await self._events.write(EventNote(ref, uid, reason, message[:1024], type_))
 
 
 def keep_since(before: ActionFailure | None, now: ActionFailure) -> ActionFailure:

@@ -1,6 +1,6 @@
 """Diagnosis of one machine by its Node in the guest and its VM on Harvester: the one that the plan and the status share.
 
-`RULES` is the truth table, first match wins; `None` matches everything:
+`RULES`, at the end, is the truth table, first match wins; `None` matches everything:
 
     Node      Ready (its guest API server answers and says so), NotReady (was Ready before), NeverReady
     VM        unknown, missing, stopped (or failed), changing (starting, stopping, migrating ...), running
@@ -14,11 +14,11 @@ starting a VM.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import Literal, assert_never
+from typing import Literal
 
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.names import REPAIR
@@ -40,50 +40,6 @@ API_PROBE_PERIOD = timedelta(minutes=2)
 NodeReadiness = Literal["Ready", "NotReady", "NeverReady"]
 VmCondition = Literal["unknown", "missing", "stopped", "changing", "running"]
 HostCondition = Literal["failed", "ok"]
-Finding = Literal[
-    "healthy",
-    "stale-node",  # Ready, although its VM does not run: kubelet's last report
-    "unknown-vm",  # an unknown VM is never replaced
-    "missing-vm",
-    "stopped-vm",
-    "changing-vm",
-    "failed-host",
-    "unready-node",
-    "starting-up",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One row of the truth table."""
-
-    node: NodeReadiness | None
-    vm: VmCondition | None
-    host: HostCondition | None
-    finding: Finding
-
-
-RULES: tuple[Rule, ...] = (
-    Rule("Ready", "missing", None, "stale-node"),
-    Rule("Ready", "stopped", None, "stale-node"),
-    Rule("Ready", None, None, "healthy"),
-    Rule(None, "unknown", None, "unknown-vm"),
-    Rule(None, "missing", None, "missing-vm"),
-    Rule(None, "stopped", None, "stopped-vm"),
-    Rule(None, "changing", None, "changing-vm"),
-    Rule("NeverReady", "running", None, "starting-up"),
-    Rule("NotReady", "running", "failed", "failed-host"),
-    Rule("NotReady", "running", "ok", "unready-node"),
-)
-
-
-def find_rule(node: NodeReadiness, vm: VmCondition, host: HostCondition) -> Rule:
-    """The row that applies; there is one for every combination."""
-    return next(
-        rule
-        for rule in RULES
-        if rule.node in (None, node) and rule.vm in (None, vm) and rule.host in (None, host)
-    )
 
 
 class Progress(IntEnum):
@@ -106,12 +62,12 @@ class Diagnosis:
     """
 
     phase: str
-    progress: Progress
     health: Literal["healthy", "waiting", "stopped", "unhealthy"] = "waiting"
     waiting_for: str = ""
     next: str = ""
     because: str = ""
     until: datetime | None = None
+    progress: Progress = Progress.NOT_JOINED
 
 
 Diagnoses = Mapping[str, Diagnosis]  # by the name of the machine
@@ -123,7 +79,6 @@ def diagnose_all(state: ClusterState) -> Diagnoses:
 
 def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
     """The diagnosis of a machine, whether it is being deleted, not created yet, booting or running."""
-    progress = _find_progress(machine, state)
     pool = state.cluster.find_pool(machine.pool) or Pool(machine.pool)
     if machine.is_deleting:
         found = _waiting("Deleting", f"Machine {machine.name} to be deleted", "its finalizer is removed")
@@ -131,7 +86,7 @@ def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
         found = _waiting("Pending", f"Harvester to accept {machine.vm_ref}", "it boots and joins the cluster")
     else:
         rule = find_rule(_node_readiness(machine, state), _vm_condition(machine), _host_condition(machine))
-        found = _apply(rule.finding, machine, pool, state)
+        found = rule.diagnose(machine, pool, state)
         if found.health in ("stopped", "unhealthy") and (disabled := _remediation_disabled(pool, state)):
             found = replace(
                 found,
@@ -140,7 +95,7 @@ def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
                 next="remediation resumes once that is changed",
                 until=None,
             )
-    return replace(found, progress=progress)
+    return replace(found, progress=_find_progress(machine, state))
 
 
 def _remediation_disabled(pool: Pool, state: ClusterState) -> str:
@@ -150,13 +105,11 @@ def _remediation_disabled(pool: Pool, state: ClusterState) -> str:
 
 
 def _waiting(phase: str, waiting_for: str, next: str, until: datetime | None = None) -> Diagnosis:
-    return Diagnosis(phase, Progress.NOT_JOINED, "waiting", waiting_for, next, until=until)
+    return Diagnosis(phase, "waiting", waiting_for, next, until=until)
 
 
 def _unhealthy(phase: str, because: str, waiting_for: str = "") -> Diagnosis:
-    return Diagnosis(
-        phase, Progress.NOT_JOINED, "unhealthy", waiting_for or because, "the machine is replaced", because
-    )
+    return Diagnosis(phase, "unhealthy", waiting_for or because, "the machine is replaced", because)
 
 
 # -- the table's columns -----------------------------------------------------------------------------------------
@@ -197,63 +150,38 @@ def _find_progress(machine: MachineState, state: ClusterState) -> Progress:
 # -- the table's findings ----------------------------------------------------------------------------------------
 
 
-def _apply(finding: Finding, machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
-    match finding:
-        case "healthy":
-            return _healthy(machine, state)
-        case "stale-node":
-            missing = machine.presence == "missing"
-            found = "not found" if missing else f"is {machine.vm.state}" if machine.vm else ""
-            return _waiting(
-                _phase_of_vm(machine),
-                f"Node {machine.node_name} to become NotReady ({machine.vm_ref} {found})",
-                "the machine is replaced" if missing else next_step_of_vm(machine),
-            )
-        case "unknown-vm":
-            return _unknown(machine, state)
-        case "missing-vm":
-            return _missing(machine, state)
-        case "stopped-vm":
-            return _stopped(machine, state)
-        case "changing-vm":
-            if (
-                not machine.record.was_ready
-                and machine.vm
-                and machine.vm.state in ("provisioning", "starting")
-            ):
-                return _boot_step(machine, state)
-            return _waiting(_phase_of_vm(machine), _vm_to_run(machine), next_step_of_vm(machine))
-        case "starting-up":
-            return _starting_up(machine, pool, state)
-        case "failed-host" | "unready-node":
-            return _not_ready(finding, machine, pool, state)
-        case _:
-            assert_never(finding)
+def _stale_node(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
+    """Ready, although its VM does not run: kubelet's last report."""
+    missing = machine.presence == "missing"
+    found = "not found" if missing else f"is {machine.vm.state}" if machine.vm else ""
+    return _waiting(
+        _phase_of_vm(machine),
+        f"Node {machine.node_name} to become NotReady ({machine.vm_ref} {found})",
+        "the machine is replaced" if missing else next_step_of_vm(machine),
+    )
 
 
-def _healthy(machine: MachineState, state: ClusterState) -> Diagnosis:
+def _changing(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
+    if not machine.record.was_ready and machine.vm and machine.vm.state in ("provisioning", "starting"):
+        return _boot_step(machine, state)
+    return _waiting(_phase_of_vm(machine), _vm_to_run(machine), next_step_of_vm(machine))
+
+
+def _healthy(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
     if state.is_initialized(machine):
-        found = Diagnosis("Ready", Progress.INITIALIZED, "healthy")
-    elif machine.node is not None and state.lacks_cloud_provider(machine.node):
-        found = replace(
-            _waiting(
-                INITIALIZING,
-                f"the cloud provider to initialize Node {machine.node_name}",
-                "it takes workloads",
-            ),
-            health="healthy",
-        )
+        found = Diagnosis("Ready", "healthy")
     else:
-        found = replace(
-            _waiting(INITIALIZING, f"Node {machine.node_name} to get its role label", "it takes workloads"),
-            health="healthy",
-        )
+        what = f"Node {machine.node_name} to get its role label"
+        if machine.node is not None and state.lacks_cloud_provider(machine.node):
+            what = f"the cloud provider to initialize Node {machine.node_name}"
+        found = replace(_waiting(INITIALIZING, what, "it takes workloads"), health="healthy")
     if machine.record.replace_now:
         return replace(found, health="unhealthy", because="its annotation asks for a replacement")
     return found
 
 
-def _unknown(machine: MachineState, state: ClusterState) -> Diagnosis:
+def _unknown(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
+    """A machine whose VM is unknown is never replaced."""
     if machine.vm is None and not machine.record.has_joined:
         return _boot_step(machine, state)  # Harvester has accepted it a moment ago
     why = machine.vm.because if machine.vm else "not observed yet"
@@ -264,17 +192,17 @@ def _unknown(machine: MachineState, state: ClusterState) -> Diagnosis:
     )
 
 
-def _missing(machine: MachineState, state: ClusterState) -> Diagnosis:
+def _missing(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
     because = f"{machine.vm_ref} not found"
     if state.guest.is_reachable or not state.recorded.initialized:
         return _unhealthy("Missing", because)
     return _waiting("Missing", f"{_guest_api(state)}; {because}", "the machine is replaced")
 
 
-def _stopped(machine: MachineState, state: ClusterState) -> Diagnosis:
+def _stopped(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
     record, phase = machine.record, _phase_of_vm(machine)
     vm_state = machine.vm.state if machine.vm else ""
-    start = Diagnosis(phase, Progress.STOPPED, "stopped", _vm_to_run(machine), "its Node becomes Ready again")
+    start = Diagnosis(phase, "stopped", _vm_to_run(machine), "its Node becomes Ready again")
     if record.last_restart is None or record.restart_count == 0:
         return replace(
             start, because=f"{machine.vm_ref} is {vm_state}; a restart is quicker than a replacement"
@@ -374,23 +302,35 @@ def _within_startup_timeout(
     )
 
 
+def _failed_host(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
+    host = machine.vm.host if machine.vm else ""
+    return _not_ready(
+        machine,
+        state,
+        max(HOST_FAILURE_TIMEOUT, pool.unhealthy_timeout),
+        f"Harvester to move {machine.vm_ref} off host {host} (host NotReady)",
+        f"its Node is not Ready since host {host} failed",
+    )
+
+
+def _unready_node(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
+    why = first_clause(machine.node.ready_message) if machine.node else "the Node was deleted"
+    return _not_ready(
+        machine,
+        state,
+        pool.unhealthy_timeout,
+        f"Node {machine.node_name} to become Ready again ({why})",
+        f"its Node was not Ready for {human_duration(pool.unhealthy_timeout)} ({why})",
+    )
+
+
 def _not_ready(
-    finding: Literal["failed-host", "unready-node"], machine: MachineState, pool: Pool, state: ClusterState
+    machine: MachineState, state: ClusterState, timeout: timedelta, waiting_for: str, because: str
 ) -> Diagnosis:
     if not state.guest.is_reachable:
         phase = "Unknown" if machine.node is None else "NotReady"
         return _waiting(phase, _guest_api(state), f"health check of Machine {machine.name}")
-    since = _unready_since(machine, state)
-    why = first_clause(machine.node.ready_message) if machine.node else "the Node was deleted"
-    if finding == "failed-host":
-        host = machine.vm.host if machine.vm else ""
-        until = since + max(HOST_FAILURE_TIMEOUT, pool.unhealthy_timeout)
-        waiting_for = f"Harvester to move {machine.vm_ref} off host {host} (host NotReady)"
-        because = f"its Node is not Ready since host {host} failed"
-    else:
-        until = since + pool.unhealthy_timeout
-        waiting_for = f"Node {machine.node_name} to become Ready again ({why})"
-        because = f"its Node was not Ready for {human_duration(pool.unhealthy_timeout)} ({why})"
+    until = _unready_since(machine, state) + timeout
     if state.now >= until:
         return _unhealthy("NotReady", because, waiting_for)
     return _waiting("NotReady", waiting_for, "the machine is replaced", until)
@@ -404,6 +344,42 @@ def _unready_since(machine: MachineState, state: ClusterState) -> datetime:
     if found is not None and found.status == "False" and found.since and found.reason != INITIALIZING:
         since = found.since
     return max(since, machine.record.last_restart) if machine.record.last_restart else since
+
+
+# -- the table ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the truth table."""
+
+    node: NodeReadiness | None
+    vm: VmCondition | None
+    host: HostCondition | None
+    diagnose: Callable[[MachineState, Pool, ClusterState], Diagnosis]
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("Ready", "missing", None, _stale_node),
+    Rule("Ready", "stopped", None, _stale_node),
+    Rule("Ready", None, None, _healthy),
+    Rule(None, "unknown", None, _unknown),
+    Rule(None, "missing", None, _missing),
+    Rule(None, "stopped", None, _stopped),
+    Rule(None, "changing", None, _changing),
+    Rule("NeverReady", "running", None, _starting_up),
+    Rule("NotReady", "running", "failed", _failed_host),
+    Rule("NotReady", "running", "ok", _unready_node),
+)
+
+
+def find_rule(node: NodeReadiness, vm: VmCondition, host: HostCondition) -> Rule:
+    """The row that applies; there is one for every combination."""
+    return next(
+        rule
+        for rule in RULES
+        if rule.node in (None, node) and rule.vm in (None, vm) and rule.host in (None, host)
+    )
 
 
 # -- words -------------------------------------------------------------------------------------------------------
