@@ -252,7 +252,7 @@ def test_load_balancers_that_are_not_the_cluster_s_stay() -> None:
             await gone(it.sim, it.ref)
             assert {name_of(raw) for raw in await it.balancers()} == {name_of(raw) for raw in others}
             (told,) = await it.events("KeepLoadBalancers")
-            assert "another guest cluster called orchard had it made" in told["message"]
+            assert "another guest cluster called orchard created it" in told["message"]
 
     run_driven(story())
 

@@ -23,12 +23,12 @@ from windrow.machines.port import Problem
 
 
 class StalePlan(Exception):
-    """The plan no longer fits what exists; nothing is done, and the next reconcile plans anew."""
+    """The plan no longer fits what exists; nothing is done, and the next reconcile plans again."""
 
 
 @dataclass(slots=True)
 class ProcessState:
-    """What a restart may lose: it is then asked or requested once more."""
+    """What a restart may lose: it is then read or requested once more."""
 
     # By the cluster's uid: the generation that passed the preflight, and the warnings found.
     preflight_passed: dict[str, tuple[int, tuple[Problem, ...]]] = field(default_factory=dict)

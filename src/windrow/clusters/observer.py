@@ -236,7 +236,7 @@ class Observer:
         made = read_guest_credential(kept, cluster)
         if made is not None:
             return GuestCredentialState("ready", made)
-        return GuestCredentialState("missing" if cluster.recorded.service_account is None else "ordered")
+        return GuestCredentialState("missing" if cluster.recorded.service_account is None else "pending")
 
     def _credential_problems(self, cluster: Cluster) -> tuple[CredentialProblem, ...] | None:
         prober, credentials = self._prober, credentials_of(cluster)

@@ -1,7 +1,7 @@
-"""What the guest itself had made on Harvester: the load balancers of its services, as they are found there.
+"""Orphans on Harvester: LoadBalancers that the guest's cloud provider had created for services.
 
-A guest that is deleted as a whole deletes no service, so Harvester keeps their addresses. What
-its cloud provider made bears the cluster's name as a label, in the namespace of the guest's account.
+A guest that is deleted as a whole deletes no Service, so Harvester keeps their addresses. These LoadBalancers carry the
+cluster's name as a label, in the namespace of the guest's ServiceAccount.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class OrphanLoadBalancer:
     name: str
     uid: str
     address: str = ""
-    guest_uid: str = ""  # uid of the guest that had it made, where its cloud provider says so
+    guest_uid: str = ""  # uid of the guest cluster, where its cloud provider annotates it
     created: datetime | None = None
     deletion_timestamp: datetime | None = None
     finalizers: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class OrphanLoadBalancer:
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """What Harvester shows; with `unknown`, why it shows nothing. `namesakes` are VMs of others of the same name."""
+    """What was listed, or in `unknown` why it could not be. `same_name_vms` are VMs of other clusters of the same name."""
 
     load_balancers: tuple[OrphanLoadBalancer, ...] = ()
     same_name_vms: tuple[str, ...] = ()
@@ -68,14 +68,14 @@ class Orphans:
 
 
 def guest_account_of(cluster: Cluster) -> GuestServiceAccount | None:
-    """Where the guest's cloud provider makes load balancers, and who may look there; None where there can be none.
+    """Where the guest's cloud provider creates LoadBalancers, and the credential to list them; None where there can be none.
 
-    The record says it for an account that we made. With a credential of the user's it is the VM namespace, as long as
-    a machine config tells which.
+    It is recorded for an account that we created. With a credential of the user's it is the VM namespace, as long as
+    there is a machine config.
     """
     recorded = cluster.recorded
     if not (recorded.init_server_uid or recorded.initialized) or not is_label_value(cluster.name):
-        return None  # no machine was ever made that could have asked for one
+        return None  # no machine was ever created
     if recorded.service_account is not None:
         return recorded.service_account
     if not cluster.cloud_config_secret or not any(pool.is_on_harvester for pool in cluster.pools):
@@ -110,7 +110,7 @@ def read_orphan_load_balancer(
 
 
 def same_name_selectors(cluster: str) -> tuple[str, str]:
-    """The selectors of VMs that may be of a cluster of this name: those that say so, and those too old to say."""
+    """The selectors of VMs that may be of a cluster of this name: those with its label, and those from before the label."""
     return (
         f"{GUEST_CLUSTER}={label_value(cluster)}",
         f"{CREATOR}={CREATOR_NODE_DRIVER},!{GUEST_CLUSTER}",

@@ -185,7 +185,7 @@ class MachineState:
 class GuestCredentialState:
     """Whether the guest has a credential for Harvester."""
 
-    state: Literal["unneeded", "missing", "ordered", "ready"] = "unneeded"
+    state: Literal["unneeded", "missing", "pending", "ready"] = "unneeded"
     credential: GuestCredential | None = field(default=None, repr=False)
 
 

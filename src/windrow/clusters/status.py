@@ -1,4 +1,4 @@
-"""Status: derived once, at the end, from everything that was seen and decided.
+"""Status: derived once, at the end, from the observed state and the plan.
 
 Conditions, events, CLI and dashboard print the same sentences, and all of them are made here or come from the plan.
 """
@@ -114,7 +114,7 @@ def find_machine_wait(machine: MachineState, plan: Plan, failures: Failures) -> 
 
 def _held_wait(held: HeldDisruption) -> str:
     if held.because == LAST_ETCD_MEMBER:
-        return f"Machine {held.disruption.machine} to recover or to be repaired by hand ({LAST_ETCD_MEMBER})"
+        return f"Machine {held.disruption.machine} to recover or to be recovered by hand ({LAST_ETCD_MEMBER})"
     return f"Machine {held.disruption.machine} to be allowed to go ({held.because})"
 
 
@@ -195,7 +195,7 @@ def find_wait(state: ClusterState, plan: Plan, failures: Failures) -> Wait | Non
         wait for machine in _by_importance(state) if (wait := find_machine_wait(machine, plan, failures))
     ]
     general = [wait for wait in plan.waits if not wait.machine]
-    # While machines are on their way, they say more than "the pools to fill".
+    # What machines wait for is more precise than that a pool is incomplete.
     if general and not (waits and state.recorded.init_server_uid):
         return general[0]
     if waits:
@@ -211,7 +211,7 @@ def _after_credential_fixed(state: ClusterState) -> str:
 
 
 def _wait_of_pools(state: ClusterState) -> Wait | None:
-    """Of a pool that lacks machines of which nothing can be said, since they are not even recorded."""
+    """That of a pool whose missing machines have no Machine yet."""
     if not state.recorded.initialized or state.cluster.deletion_timestamp is not None:
         return None
     for pool in state.cluster.pools:
@@ -267,7 +267,7 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
 
 def _preflight_condition(state: ClusterState) -> Condition | None:
     if state.preflight is None:
-        return None  # as it stands
+        return None  # the condition stays
     if state.preflight:
         sentences = "; ".join(str(problem) for problem in state.preflight)
         if any(problem.severity == "error" for problem in state.preflight):
@@ -277,13 +277,13 @@ def _preflight_condition(state: ClusterState) -> Condition | None:
 
 
 def credential_condition(state: ClusterState) -> Condition | None:
-    """Whether the cluster's credentials open their Harvester; None while they have not been tried."""
+    """Whether Harvester accepts the cluster's credentials; None while they were not probed."""
     if state.credential_problems is None:
-        return None  # as it stands
+        return None  # the condition stays
     if not state.credential_problems:
         return Condition("CredentialValid", "True", "Valid", "Harvester accepts the credential")
     sentences = "; ".join(str(problem) for problem in state.credential_problems)
-    if any(shut.is_rejected for shut in state.credential_problems):
+    if any(problem.is_rejected for problem in state.credential_problems):
         return Condition("CredentialValid", "False", "Rejected", sentences)
     return Condition("CredentialValid", "Unknown", "Unverified", sentences)
 
@@ -301,7 +301,7 @@ def _up_to_date_condition(state: ClusterState) -> Condition:
 def _remediation_condition(state: ClusterState, plan: Plan) -> Condition:
     if not state.cluster.remediation:
         return Condition(
-            "RemediationAllowed", "False", "Disabled", f"annotation {names.REPAIR} disables remediation"
+            "RemediationAllowed", "False", "Disabled", f"annotation {names.REMEDIATION} disables remediation"
         )
     held = [held for held in plan.held if held.disruption.kind == "replace"]
     if not held:
@@ -376,7 +376,7 @@ def _pool_summary(pool: Pool, state: ClusterState) -> dict[str, Any]:
 
 
 def _render_breaker(pool: Pool, state: ClusterState) -> dict[str, Any]:
-    """Of a pool whose breaker holds, or held: since when it has let go."""
+    """The breaker of a pool that has tripped, and since when it is released."""
     before = state.recorded.breakers.get(pool.name)
     if state.recorded.initialized and state.guest.is_reachable and is_tripped(pool, state):
         return {"tripped": True}

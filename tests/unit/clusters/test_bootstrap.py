@@ -295,7 +295,7 @@ def test_a_healthy_cluster_needs_nothing():
 
 def test_no_machine_is_recorded_before_the_guest_has_its_credential():
     assert not is_prepared(
-        look(a_newborn(SERVERS), guest_credential=GuestCredentialState("ordered"), now=NOON)
+        look(a_newborn(SERVERS), guest_credential=GuestCredentialState("pending"), now=NOON)
     )
 
 
@@ -305,7 +305,7 @@ def test_authorities_that_were_lost_are_never_made_anew_for_machines_that_trust_
             cluster,
             some("s", 3, SERVERS),
             secrets=None,
-            guest_credential=GuestCredentialState("ordered"),
+            guest_credential=GuestCredentialState("pending"),
             guest=silent(),
         )
 

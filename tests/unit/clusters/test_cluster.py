@@ -208,12 +208,10 @@ def test_a_share_is_rounded_down_but_never_to_nothing(share, total, most):
     assert share.resolve(total) == most
 
 
-def test_repair_is_turned_off_by_annotation():
-    assert (
-        read(a_raw_cluster(metadata={"annotations": {"windrow.io/repair": "off"}})).cluster.remediation
-        is False
-    )
-    assert read(a_raw_cluster()).cluster.remediation is True
+@pytest.mark.parametrize("annotation", ["windrow.io/remediation", "windrow.io/repair"])
+def test_remediation_is_turned_off_by_annotation(annotation: str):
+    assert not read(a_raw_cluster(metadata={"annotations": {annotation: "off"}})).cluster.remediation
+    assert read(a_raw_cluster()).cluster.remediation
 
 
 def test_taints_are_read_in_kubelets_form():

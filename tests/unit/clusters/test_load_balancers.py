@@ -169,7 +169,7 @@ def test_a_marked_one_stays_where_the_uid_of_our_guest_is_unknown():
 
     assert [action.load_balancers for action in first.actions] == [((MAIL.ref, "uid-mail"),)]
     assert kinds_of(then) == [DeleteServiceAccount, KeepLoadBalancers, DeleteSecrets, RemoveFinalizer]
-    assert "which one this was is not recorded" in then.actions[1].because
+    assert "the uid of this one is not recorded" in then.actions[1].because
 
 
 @pytest.mark.parametrize("one", [WEB, MAIL])
@@ -203,7 +203,7 @@ def test_one_that_stays_for_its_age_is_told_with_that():
 
     (told,) = of_kind(ended(old), KeepLoadBalancers)
 
-    assert "default/prod-default-mail-0a1b2c3d (10.0.0.91), since it was there before" in told.because
+    assert "default/prod-default-mail-0a1b2c3d (10.0.0.91), since it was created before" in told.because
     assert "delete loadbalancers.loadbalancer.harvesterhci.io prod-default-mail-0a1b2c3d" in told.because
 
 

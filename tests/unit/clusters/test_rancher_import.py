@@ -50,10 +50,10 @@ def test_ranchers_finalizers_go_and_others_stay():
 
 def test_the_users_annotations_stay():
     (kept,), _ = strip_server_fields(
-        [a_dump(annotations={"field.cattle.io/creatorId": "u", "windrow.io/repair": "off"})]
+        [a_dump(annotations={"field.cattle.io/creatorId": "u", "windrow.io/remediation": "off"})]
     )
 
-    assert kept["metadata"]["annotations"] == {"windrow.io/repair": "off"}
+    assert kept["metadata"]["annotations"] == {"windrow.io/remediation": "off"}
 
 
 def test_a_clean_object_is_left_as_it_is_and_nothing_is_said():

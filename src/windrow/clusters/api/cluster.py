@@ -274,7 +274,7 @@ def read_cluster(
         version=spec.text("kubernetesVersion"),
         credential=credential,
         pools=tuple(pools),
-        remediation=str(annotations_of(raw).get(names.REPAIR, "")).lower() not in ("off", "false"),
+        remediation=not _is_remediation_disabled(annotations_of(raw)),
         global_config=rke.mapping("machineGlobalConfig"),
         selector_config=selectors,
         chart_values=rke.mapping("chartValues"),
@@ -290,6 +290,11 @@ def read_cluster(
     for check in (_check_names, _check_credentials, _check_version, _check_roles, _check_namespaces):
         check(cluster, problems)
     return ClusterReading(cluster, tuple(problems.found))
+
+
+def _is_remediation_disabled(annotations: Mapping[str, str]) -> bool:
+    keys = (names.REMEDIATION, names.REMEDIATION_BEFORE)
+    return any(str(annotations.get(key)).lower() in ("off", "false") for key in keys)
 
 
 def _merge_cluster_wide(

@@ -9,7 +9,8 @@ from __future__ import annotations
 # Ours, on Cluster and Machine.
 CLUSTER_FINALIZER = "windrow.io/cluster"
 MACHINE_FINALIZER = "windrow.io/machine"
-REPAIR = "windrow.io/repair"  # annotation on a Cluster; "off" turns repair off
+REMEDIATION = "windrow.io/remediation"  # annotation on a Cluster; "off" turns remediation off
+REMEDIATION_BEFORE = "windrow.io/repair"  # its first name, read still
 
 # Reason of a Machine's condition BootstrapDataScrubbed where its driver cannot take the secrets out.
 SCRUB_NOT_SUPPORTED = "NotSupported"

@@ -1,7 +1,7 @@
-"""What people paste: objects as `kubectl get -o yaml` prints them, with another server's bookkeeping inside.
+"""Import of objects as `kubectl get -o yaml` prints them: without what another server and its controllers wrote.
 
-Left in, it does harm. An owner reference to a uid that is not here lets garbage collection eat the object; a finalizer
-of a controller that does not run here never clears; a resource version makes the server refuse the object.
+An owner reference to a uid that does not exist here has the object garbage-collected; a finalizer of a controller that
+does not run here is never removed; with a resource version the server refuses to create the object.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ GUEST_KUBECONFIG = "guest-kubeconfig"
 
 
 def render_secrets(cluster: Cluster, secrets: ClusterSecrets) -> Raw:
-    """The Secret that holds them. Its owner is the Cluster, as a net below the finalizer."""
+    """The Secret that holds them. Its owner is the Cluster, so that it is garbage-collected if the finalizer was removed."""
     data: dict[str, str] = {}
     for name in _CERTIFICATES:
         signer: CertKeyPair = getattr(secrets, name)
@@ -93,7 +93,7 @@ def render_secrets(cluster: Cluster, secrets: ClusterSecrets) -> Raw:
 
 
 def render_kubeconfig_secret(cluster: Cluster, text: str, server: str, renew: datetime) -> Raw:
-    """The Secret with the kubeconfig for people; what must be known to keep it right stands beside it."""
+    """The Secret with the kubeconfig for people; its server and its date of renewal are beside it."""
     data = {names.KUBECONFIG_KEY: text, "server": server, "renew-after": format_time(renew)}
     return _owned(cluster, names.kubeconfig_name(cluster.name), data)
 
@@ -124,7 +124,7 @@ def _key(name: str) -> str:
 
 
 def read_secrets(secret: SecretData | None, cluster_uid: str) -> ClusterSecrets | None:
-    """The secrets of this very cluster; None when there are none yet, or when they belong to a namesake before it."""
+    """The secrets of this very cluster; None when there are none yet, or of an earlier Cluster of that name."""
     if secret is None or secret.cluster_uid != cluster_uid:
         return None
     data = secret.data

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 COMPONENT = "windrow"
 MAX_CONCURRENT = 8
-# After so many actions the state is observed anew: of 500 machines asked for, only 1 may be wanted by now.
+# After so many actions the state is observed again: of 500 machines of a pool, only 1 may be desired by now.
 MAX_PER_RECONCILE = 64
 
 

@@ -1,7 +1,7 @@
 """Admission of disruptions: the only place where etcd quorum, the breaker and budgets count.
 
-Sub-planners propose disruptions without regard to each other; `admit` admits what the cluster can bear now and gives the
-reason why the rest is held. Nothing is remembered: the next reconcile proposes again.
+Sub-planners propose disruptions without regard to each other; `admit` admits what the cluster tolerates now and gives
+the reason why the rest is held. No state is kept: the next reconcile proposes again.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _cooling_down(pool: Pool, state: ClusterState) -> Reason:
     if state.now >= until:
         return ""
     return (
-        f"many machines of pool {pool.name} were unhealthy until just now; the rest are given new time",
+        f"many machines of pool {pool.name} were unhealthy until just now; the others get another unhealthyNodeTimeout",
         until,
     )
 

@@ -1,8 +1,7 @@
 """The guest's own credential for Harvester: five objects there, made with the cloud credential.
 
-The account is called like the cluster, in the namespace of its VMs (reference/04 §9.5). Two clusters of one name with
-one VM namespace would share it, and their load balancers and volumes too, which carry the cluster's name. So a
-second one is refused, before anything is made for it.
+The account has the cluster's name, in the namespace of its VMs (reference/04 §9.5). Two clusters of one name with one
+VM namespace would share it, and their load balancers and volumes too. So the preflight refuses the second one.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def plan(state: ClusterState) -> PartialPlan:
     """Make what is missing; wait until it can be used."""
     partial = PartialPlan()
     if state.has_lost_secrets:
-        return partial  # there is no place to keep it
+        return partial  # there is no Secret to keep it in
     match state.guest_credential.state:
         case "missing":
             account = f"{state.cluster.vm_namespace}/{state.cluster.name}"
@@ -38,7 +37,7 @@ def plan(state: ClusterState) -> PartialPlan:
                     )
                 )
             partial.actions.append(CreateServiceAccount(why))
-        case "ordered":
+        case "pending":
             partial.actions.append(CreateServiceAccount("its token is not stored yet"))
             partial.waits.append(
                 Wait(

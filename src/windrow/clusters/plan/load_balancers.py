@@ -1,10 +1,10 @@
-"""The end of a cluster's load balancers on Harvester, and of the addresses that they hold.
+"""Deletion of a cluster's LoadBalancers on Harvester, and of the addresses that they hold.
 
-It comes after the last machine is gone, since no cloud provider can write any more then, and before the guest's
-account goes. A label is all that says whose a load balancer is, and two clusters may have one name. So those are left
-alone, and told, of which there is a doubt: VMs of another cluster of that name stand in the same namespace; it was
-made before our Cluster was; the mark is not our guest's, as far as we know; or the name is the one that nameless
-clusters have.
+They are deleted after the last machine, since no cloud provider can write any more then, and before the guest's
+ServiceAccount. A label with the cluster's name is their only reference to a cluster, and two clusters may have one
+name. So a LoadBalancer is kept and reported where it may be another cluster's: VMs of another cluster of that name are
+in the same namespace; it was created before our Cluster; its guest uid is not, as far as is recorded, our guest's; or
+the name is the default of clusters without one.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from windrow.clusters.orphans import OrphanLoadBalancer
 from windrow.clusters.plan.actions import DeleteLoadBalancers, KeepLoadBalancers, PartialPlan, Wait
 from windrow.clusters.state import ClusterState
 
-# Harvester gives an address back within moments. What has hung for longer may hang for hours.
+# Harvester releases an address within moments. What takes longer may take hours.
 RECHECK_SOON = timedelta(seconds=1)
 RECHECK_LATER = timedelta(seconds=10)
 MAX_PER_RECONCILE = 64
 MAX_NAMED = 3
 # Harvester dates the load balancer and the management API the Cluster, each by its own clock. What seems to be younger
-# than the Cluster by less than this may be older. The mark of our own guest makes up for so small a doubt.
+# than the Cluster by less than this may be older, unless it carries the uid of our guest.
 MAX_CLOCK_SKEW = timedelta(minutes=1)
-# The framework's word for a cluster that was given no name; the labels of all such clusters are the same.
+# The default of Kubernetes' cloud provider framework; the labels of all clusters without a name are the same.
 DEFAULT_NAMES = frozenset({"", "kubernetes"})
 NEXT_STEP = "the ServiceAccount on Harvester and the Secrets are deleted"
 
 
 def plan_deletion(state: ClusterState) -> PartialPlan:
-    """Delete those that are ours, and wait for each that goes. Waits for nothing once none is left but those kept."""
+    """Delete those that are ours, and wait until only those to be kept are left."""
     partial = PartialPlan()
     orphans = state.orphans
     if orphans is None:
@@ -63,27 +63,27 @@ def plan_kept(state: ClusterState) -> list[KeepLoadBalancers]:
 
 
 def reason_to_keep(load_balancer: OrphanLoadBalancer, state: ClusterState) -> str:
-    """Why it is left alone; "" where it is this cluster's for all that is known."""
+    """Why it may be another cluster's; "" where it is this one's as far as is known."""
     name, orphans = state.cluster.name, state.orphans
     if name in DEFAULT_NAMES:
         return f"clusters without a name of their own are called {name!r}, so it may be another's"
     if orphans is not None and orphans.same_name_vms:
         more = f" (and {len(orphans.same_name_vms) - 1} more)" if len(orphans.same_name_vms) > 1 else ""
         return (
-            f"VM {orphans.same_name_vms[0]}{more} belongs to another cluster called {name}, whose it may be"
+            f"VM {orphans.same_name_vms[0]}{more} belongs to another cluster called {name}, and so may this"
         )
     known = state.recorded.guest_uid
     if load_balancer.guest_uid and not known:
-        return f"one guest cluster called {name} had it made, and which one this was is not recorded"
+        return f"a guest cluster called {name} created it, and the uid of this one is not recorded"
     if load_balancer.guest_uid and load_balancer.guest_uid != known:
-        return f"another guest cluster called {name} had it made"
+        return f"another guest cluster called {name} created it"
     if not _is_created_after(load_balancer, state.cluster):
-        return f"it was there before this cluster was, so another one called {name} may have had it made"
+        return f"it was created before this cluster, so another one called {name} may have created it"
     return ""
 
 
 def _is_created_after(load_balancer: OrphanLoadBalancer, cluster: Cluster) -> bool:
-    """Whether it was surely made after the Cluster was. A mark that it bears is our guest's."""
+    """Whether it was certainly created after the Cluster. Its guest uid, if any, is our guest's."""
     if load_balancer.created is None or cluster.created is None:
         return False
     tolerance = timedelta() if load_balancer.guest_uid else MAX_CLOCK_SKEW

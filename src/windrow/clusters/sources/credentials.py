@@ -1,7 +1,7 @@
-"""Credentials are tried when they are new, not only when they are needed: a wrong one is told while all is well.
+"""Credentials for Harvester, probed before they are needed: a rejected one is reported while the cluster is Ready.
 
-One cheap read for each credential: at the start, when its Secret holds something else, when a machine can no longer
-be seen, and again and again while it opens nothing.
+One read for each credential: at the start, when its Secret changes, when the state of a machine becomes unknown, and
+every RETRY_INTERVAL while it does not work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from windrow.kubernetes.resources import NAMESPACE, ObjectRef
 
 RETRY_INTERVAL = timedelta(seconds=10)
 
-# Whom it lets read this, and whom it says no, it knows.
+# An answer and a 403 both prove that Harvester knows the user.
 _PROBED = NAMESPACE.ref("kube-system")
 
 
@@ -58,7 +58,7 @@ class SecretUsers:
 
 
 class CredentialProber:
-    """What came of trying each credential. `tell` is called with the credential whenever that has changed."""
+    """The result of the last probe of each credential; `on_change` is called with a credential whose result changed."""
 
     def __init__(
         self,
@@ -75,17 +75,17 @@ class CredentialProber:
         return credential in self._results
 
     def find_problem(self, credential: str) -> CredentialProblem | None:
-        """Why it opens nothing, as of the last try; None when it opens Harvester, or was not tried yet."""
+        """Why it does not work, as of the last probe; None when Harvester accepts it, or it was not probed yet."""
         return self._results.get(credential)
 
     def open(self, group: asyncio.TaskGroup, credential: str) -> None:
-        """Try it from now on. May be repeated."""
+        """Probe it from now on. May be repeated."""
         if credential not in self._requests:
             self._requests[credential] = asyncio.Event()
-            group.create_task(self._run(credential), name=f"try {credential}")
+            group.create_task(self._run(credential), name=f"probe {credential}")
 
     def probe_again(self, credential: str) -> None:
-        """Something speaks for trying it anew, if it is tried at all."""
+        """Probe it now, if it is probed at all."""
         if request := self._requests.get(credential):
             request.set()
 
@@ -114,7 +114,7 @@ class CredentialProber:
             finally:
                 await transport.aclose()
         except Forbidden:
-            return None  # it knows who asks
+            return None
         except KubeError as error:
             certain = isinstance(error, Unauthorized | CertificateError)
             return CredentialProblem(

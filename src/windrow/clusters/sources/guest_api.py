@@ -48,9 +48,9 @@ class FailoverTransport:
     def __init__(self, client_config: Callable[[str], ClientConfig], connect: Connect, clock: Clock) -> None:
         self.urls: tuple[str, ...] = ()
         self.last_used = ""
-        self.is_watching = False  # a watch stands
+        self.is_watching = False  # whether a watch is open
         self.problem = ""  # why the last watch or request broke
-        self.changed = asyncio.Event()  # rings when any of this changes
+        self.changed = asyncio.Event()  # set when any of this changes
         self._client_config = client_config
         self._connect = connect
         self._clock = clock
@@ -253,13 +253,11 @@ class GuestConnection:
         return None if refusal is None else f"{self._transport.last_used} is not ready: {refusal}"
 
     def _mark_unreachable(self, problem: str) -> None:
-        news = problem != self._reason
+        before = self._reason, self._unreachable_since, self._probed
         self._reason = problem
-        if self._unreachable_since is None:
-            self._unreachable_since, news = self._clock.now(), True
-        if self._transport.urls and not self._probed:
-            self._probed, news = True, True
-        if news:
+        self._unreachable_since = self._unreachable_since or self._clock.now()
+        self._probed = self._probed or bool(self._transport.urls)
+        if before != (self._reason, self._unreachable_since, self._probed):
             self._changed()
 
     async def _watch_nodes(self) -> None:

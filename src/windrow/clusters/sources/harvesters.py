@@ -15,7 +15,7 @@ from windrow.kubernetes.resources import SECRET
 
 
 class HarvesterClients:
-    """One client for each credential, made anew when its Secret changes.
+    """One client for each credential, replaced when its Secret changes.
 
     `proxy` is the proxy through which guests are reached, where the credential's own is not to be used.
     """

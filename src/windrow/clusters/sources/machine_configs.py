@@ -16,7 +16,7 @@ from windrow.kubernetes.resources import ApiResource
 
 
 class MachineConfigs:
-    """`open_cache` makes the cache of a kind, whose readings are whole objects; `hear` is run beside each of them."""
+    """The informers of machine config kinds; `on_changes` runs beside each of them."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class MachineConfigs:
                 continue
             cache = self._informers[kind] = self._new_informer(machine_config(kind))
             group.create_task(cache.run(), name=f"watch {cache.kind.plural}")
-            group.create_task(self._on_changes(cache), name=f"hear {cache.kind.plural}")
+            group.create_task(self._on_changes(cache), name=f"changes of {cache.kind.plural}")
             opened.append(cache)
         return opened
 
     async def list_all(self, namespace: str, kinds: Iterable[str]) -> list[Raw]:
-        """The objects of these kinds in `namespace`; a kind that is not watched yet is asked for."""
+        """The objects of these kinds in `namespace`; a kind that is not watched yet is listed."""
         found: list[Raw] = []
         for kind in sorted(set(kinds)):
             found += [
