@@ -34,27 +34,16 @@ def _user(user: UserInfo) -> Raw:
 
 
 def _access_attributes(spec: Raw) -> tuple[str, RequestInfo]:
-    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if path:
+    if path := spec.get("nonResourceAttributes"):
         return path.get("verb", ""), RequestInfo(path.get("path", ""))
-    asked = resource or {}
-    info = RequestInfo(
-        "",
-        asked.get("group", ""),
-        asked.get("version", ""),
-        asked.get("resource", ""),
-        asked.get("namespace", ""),
-        asked.get("name", ""),
-        asked.get("subresource", ""),
-    )
-    return asked.get("verb", ""), info
+    asked = spec.get("resourceAttributes") or {}
+    names = ("group", "version", "resource", "namespace", "name", "subresource")
+    return asked.get("verb", ""), RequestInfo("", *(asked.get(name, "") for name in names))
 
 
 async def _evaluate(guard: Authorizer, user: UserInfo, spec: Raw) -> Raw:
     verb, info = _access_attributes(spec)
-    if await guard.allows(user, verb, info):
-        return {"allowed": True}
-    return {"allowed": False}
+    return {"allowed": await guard.allows(user, verb, info)}
 
 
 async def _self_access(guard: Authorizer, call: ApiCall, spec: Raw) -> Raw:

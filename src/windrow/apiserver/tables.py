@@ -62,13 +62,7 @@ def partial_metadata(raw: Raw) -> Raw:
 
 
 def _embedded(raw: Raw, include: str) -> Any:
-    match include:
-        case "None":
-            return None
-        case "Object":
-            return raw
-        case _:
-            return partial_metadata(raw)
+    return raw if include == "Object" else None if include == "None" else partial_metadata(raw)
 
 
 def build_table(

@@ -76,9 +76,9 @@ class Informer(Store[V]):
     """All objects of one kind in one namespace ("" for all), by ObjectRef, as `read` reads them. Implements Cache.
 
     `read` returns None to leave an object out; where it raises, the value before stays. `on_error` is called with each
-    new error of the server, and with None when it is over, `on_state` whenever `is_watching` or `error` changes. Lists are read `page_size` objects at a time: a page of
-    whole objects is in memory meanwhile. With `raise_refusals`, `run` raises a refusal (400, 401, 403, 404, 405)
-    instead of trying again: for those who wait for one thing and then end.
+    new error of the server, and with None when it is over, `on_state` whenever `is_watching` or `error` changes. Lists
+    are read `page_size` objects at a time: a page of whole objects is in memory meanwhile. With `raise_refusals`, `run`
+    raises a refusal (400, 401, 403, 404, 405) instead of trying again: for those who wait for one thing and then end.
     """
 
     def __init__(
@@ -116,8 +116,9 @@ class Informer(Store[V]):
         self._raise_refusals = raise_refusals
         self._max_backoff_s = max_backoff_s
         self._listed = asyncio.Event()
-        self._watching = False
-        self._resource_version = ""
+        self.is_watching = False
+        # The resource version up to which this informer has read; "" before the first list.
+        self.resource_version = ""
         self._failures = 0
 
     # --- the port ---------------------------------------------------------------------------------------------------
@@ -129,15 +130,6 @@ class Informer(Store[V]):
     def has_synced(self) -> bool:
         """True from the first complete list on, whatever happens later: what `wait_for_sync` waits for."""
         return self._listed.is_set()
-
-    @property
-    def is_watching(self) -> bool:
-        return self._watching
-
-    @property
-    def resource_version(self) -> str:
-        """The resource version up to which this informer has read; "" before the first list."""
-        return self._resource_version
 
     # --- the work ---------------------------------------------------------------------------------------------------
 
@@ -167,7 +159,7 @@ class Informer(Store[V]):
             version = await self._read_pages(listed, 0)
         for ref in [ref for ref in self._values if ref not in listed]:
             self.put(ref, None)
-        self._resource_version = version
+        self.resource_version = version
         self._set_watching(True)
         self._listed.set()
 
@@ -204,7 +196,7 @@ class Informer(Store[V]):
             self.namespace,
             labels=self._labels,
             fields=self._fields,
-            version=self._resource_version,
+            version=self.resource_version,
             timeout_s=int(self._rng.uniform(*WATCH_TIMEOUT_S)),
         )
         count = 0
@@ -219,7 +211,7 @@ class Informer(Store[V]):
     def _on_event(self, event: WatchEvent) -> None:
         if event.type == "ERROR":
             raise error_from_status(event.object)
-        self._resource_version = event.object["metadata"]["resourceVersion"]
+        self.resource_version = event.object["metadata"]["resourceVersion"]
         if event.type == "BOOKMARK":
             return
         ref = ref_of(self.kind, event.object)
@@ -262,8 +254,8 @@ class Informer(Store[V]):
         await sleep(self._clock, timedelta(seconds=wait))
 
     def _set_watching(self, watching: bool) -> None:
-        if watching != self._watching:
-            self._watching = watching
+        if watching != self.is_watching:
+            self.is_watching = watching
             self._on_state()
 
     def _clear_error(self) -> None:

@@ -70,12 +70,8 @@ class LeaderElector:
         self._config = config or LeaderElectionConfig()
         self._record: dict[str, Any] = {}
         self._record_since: datetime | None = None
-        self._last_renewed: datetime | None = None
-
-    @property
-    def last_renewed(self) -> datetime | None:
-        """When the last renewal that succeeded was sent, by this process's clock."""
-        return self._last_renewed
+        # When the last renewal that succeeded was sent, by this process's clock.
+        self.last_renewed: datetime | None = None
 
     @property
     def holder(self) -> str:
@@ -116,11 +112,7 @@ class LeaderElector:
 
     def _held_until(self) -> datetime:
         """Until when the work may go on."""
-        return (
-            self._clock.now()
-            if self._last_renewed is None
-            else self._last_renewed + self._config.renew_deadline
-        )
+        return self.last_renewed + self._config.renew_deadline if self.last_renewed else self._clock.now()
 
     def _is_held(self) -> bool:
         return self._clock.now() < self._held_until()
@@ -166,7 +158,7 @@ class LeaderElector:
     def _granted(self, raw: Raw, sent: datetime) -> bool:
         """Whether this process leads now: an answer may come after the lease that it grants has ended."""
         self._observe(raw, sent)
-        self._last_renewed = sent
+        self.last_renewed = sent
         self.is_leader = self._is_held()
         self._is_claiming = not self.is_leader
         return self.is_leader

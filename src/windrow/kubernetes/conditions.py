@@ -63,9 +63,5 @@ def set_condition(
         "message": wanted.message,
         "lastTransitionTime": since,
     }
-    rest = [dict(raw) for raw in conditions or ()]
-    for index, raw in enumerate(rest):
-        if raw.get("type") == wanted.type:
-            rest[index] = written
-            return rest
-    return [*rest, written]
+    kept = [written if raw.get("type") == wanted.type else dict(raw) for raw in conditions or ()]
+    return kept if before is not None else [*kept, written]

@@ -41,7 +41,6 @@ class Authenticator:
         self.token_authenticators: list[TokenAuthenticator] = []
         self.anonymous = anonymous
         self._clock = clock
-        self._certificates: dict[str, UserInfo] = {}
 
     async def authenticate(self, request: Request, peer: Peer) -> UserInfo:
         """Raises 401 for an invalid credential, and for none at all unless `anonymous`."""

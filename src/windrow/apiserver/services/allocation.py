@@ -129,20 +129,16 @@ class ServiceAllocator:
     ) -> tuple[list[str], list[str]]:
         """SingleStack: drops the second family that the Service had; refuses one that this request adds."""
         spec, old = write.spec, write.before
-        text = "must be 'RequireDualStack' or 'PreferDualStack' when multiple {} are specified"
+        for what, given, field in (
+            ("cluster IPs", addresses, "clusterIPs"),
+            ("IP families", families, "ipFamilies"),
+        ):
+            if len(given) > 1 and given != old.get(field):
+                text = f"must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
+                raise write.refusal([invalid_value("spec.ipFamilyPolicy", "SingleStack", text)])
         if len(addresses) > 1:
-            if addresses != old.get("clusterIPs"):
-                raise write.refusal(
-                    [invalid_value("spec.ipFamilyPolicy", "SingleStack", text.format("cluster IPs"))]
-                )
-            addresses = spec["clusterIPs"] = addresses[:1]
-        if len(families) > 1:
-            if families != old.get("ipFamilies"):
-                raise write.refusal(
-                    [invalid_value("spec.ipFamilyPolicy", "SingleStack", text.format("IP families"))]
-                )
-            families = families[:1]
-        return families, addresses
+            spec["clusterIPs"] = addresses[:1]
+        return families[:1], addresses[:1]
 
     def _family_faults(self, policy: str, families: Sequence[str]) -> list[Cause]:
         faults = []

@@ -89,7 +89,7 @@ class WatchStream(Protocol):
     def __aiter__(self) -> AsyncIterator[Change]: ...
 
     async def next(self) -> Change | None:
-        """The next change; None after `nudge`. Raises Overflow, or StopAsyncIteration once closed."""
+        """The next change; None after `wake`. Raises Overflow, or StopAsyncIteration once closed."""
         ...
 
     def wake(self) -> None:
@@ -117,7 +117,7 @@ class Store(Protocol):
         ...
 
     async def commit(self, key: str, new: Raw | None, was: Rev | None) -> Entry:
-        """Write `new` (None removes) if the key is at revision `was` (None: absent). Raises Stale.
+        """Write `new` (None removes) if the key is at revision `was` (None: absent). Raises RevisionMismatch.
 
         Returns the entry written; for a removal the last state, with the revision of the removal.
         """

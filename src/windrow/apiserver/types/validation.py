@@ -23,15 +23,8 @@ def find_bad_base64(raw: Raw) -> str | None:
             b64decode(value or "", validate=True)
         except (binascii.Error, ValueError, TypeError):
             text = str(value)
-            place = next(
-                (
-                    at
-                    for at, sign in enumerate(text)
-                    if not (sign.isascii() and (sign.isalnum() or sign in "+/="))
-                ),
-                len(text) - len(text) % 4,
-            )
-            return f"illegal base64 data at input byte {place}"
+            bad = re.search(r"[^A-Za-z0-9+/=]", text)
+            return f"illegal base64 data at input byte {bad.start() if bad else len(text) - len(text) % 4}"
     return None
 
 
@@ -107,12 +100,9 @@ def validate_binding(raw: Raw, old: Raw | None) -> list[Cause]:
 def validate_storage_class(raw: Raw, old: Raw | None) -> list[Cause]:
     if old is None:
         return []
-    fields = ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode")
     return [
-        forbidden_value(field, "updates to provisioner are forbidden.")
-        if field == "provisioner"
-        else forbidden_value(field, f"updates to {field} are forbidden.")
-        for field in fields
+        forbidden_value(field, f"updates to {field} are forbidden.")
+        for field in ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode")
         if raw.get(field) != old.get(field)
     ]
 

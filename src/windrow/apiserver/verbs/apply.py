@@ -27,15 +27,11 @@ def _writer(context: ServerContext, type: ResourceType, call: ApiCall) -> Manage
     )
 
 
-def _check_options(type: ResourceType, call: ApiCall) -> None:
+async def apply(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult:
+    """Apply the configuration in the body as its field manager. Creates the object (201) when it does not exist."""
     if not call.options.get("fieldManager"):
         cause = apierrors.required("fieldManager", "is required for apply patch")
         raise apierrors.invalid_options("PatchOptions", cause)
-
-
-async def apply(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult:
-    """Apply the configuration in the body as its field manager. Creates the object (201) when it does not exist."""
-    _check_options(type, call)
     body = call.body
     if not isinstance(body, dict):
         raise apierrors.bad_request("error decoding YAML: the apply configuration is not an object")
@@ -98,25 +94,16 @@ def _merge_applied(
 
 
 def _conflict(conflicts: list[ApplyConflict]) -> KubeError:
-    causes = []
     by_manager: dict[str, list[str]] = {}
-    for one_conflict in conflicts:
-        using = (
-            f' with subresource "{one_conflict.manager.subresource}"'
-            if one_conflict.manager.subresource
-            else ""
-        )
-        manager = f'"{one_conflict.manager.name}"{using}'
-        if one_conflict.manager.operation == "Update":
-            manager += f" using {one_conflict.manager.api_version}"
-        by_manager.setdefault(manager, []).append(one_conflict.field_path)
-        causes.append(
-            {
-                "reason": "FieldManagerConflict",
-                "message": f"conflict with {manager}",
-                "field": one_conflict.field_path,
-            }
-        )
+    causes = []
+    for found in conflicts:
+        owner = found.manager
+        using = f' with subresource "{owner.subresource}"' if owner.subresource else ""
+        using += f" using {owner.api_version}" if owner.operation == "Update" else ""
+        text = f'"{owner.name}"{using}'
+        by_manager.setdefault(text, []).append(found.field_path)
+        message = f"conflict with {text}"
+        causes.append({"reason": "FieldManagerConflict", "message": message, "field": found.field_path})
     parts = []
     for manager, fields in by_manager.items():
         if len(fields) == 1:

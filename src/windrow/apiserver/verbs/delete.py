@@ -15,7 +15,6 @@ from windrow.apiserver.context import (
     ServerContext,
     check_dry_run,
     to_served_version,
-    to_storage_version,
 )
 from windrow.apiserver.request.info import ApiCall, RequestInfo, is_truthy
 from windrow.apiserver.request.selection import read_selection
@@ -169,6 +168,3 @@ async def delete_collection(context: ServerContext, type: ResourceType, call: Ap
             if error.status != 404:
                 raise
     return ListResult(type, chosen, context.store.rev)
-
-
-__all__ = ["delete", "delete_collection", "finalizers_for", "to_storage_version"]

@@ -178,7 +178,7 @@ async def update_entry(
     *,
     managed: list[Raw] | None = None,
 ) -> Entry:
-    """Carry out the change of `old` (as stored in `was`) into `new`, the caller's own dict. May raise Stale.
+    """Write the change of `old` (as stored in `was`) into `new`, the caller's own dict. Raises RevisionMismatch.
 
     `old` is in the form of `type`, `was` in stored form; they differ only where versions do.
     `managed` are the field managers after an apply; other writes keep the record on their own.
