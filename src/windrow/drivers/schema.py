@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from windrow.core.json import dumps
 from windrow.drivers.api import NO_FIELD_ANNOTATIONS, Fault, FieldAnnotations, machine_config
-from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, new_object
-from windrow.kubernetes.resources import CRD, ApiResource
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, new_crd
+from windrow.kubernetes.resources import ApiResource
 from windrow.protocols.dockermachine import Flag, config_field_of
 
 # Rancher's label on the CRDs of a driver.
@@ -118,34 +118,18 @@ def schema_source(checksum: str, field_annotations: FieldAnnotations = NO_FIELD_
 
 def render_crd(driver: str, fields: Sequence[Field], source: str) -> Raw:
     """The CRD of the driver's machine config kind. `source` goes to its source annotation."""
-    kind = machine_config_kind(driver)
-    names = {
-        "kind": kind.kind,
-        "listKind": f"{kind.kind}List",
-        "plural": kind.plural,
-        "singular": kind.kind.lower(),
-    }
     schema = {
         "type": "object",
         "description": f"Configuration of the machines of a pool for the node driver {driver}.",
         "x-kubernetes-preserve-unknown-fields": True,
         "properties": {field.name: render_field(field) for field in fields},
     }
-    version = {
-        "name": kind.version,
-        "served": True,
-        "storage": True,
-        "additionalPrinterColumns": [
-            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-        ],
-        "schema": {"openAPIV3Schema": schema},
-    }
-    return new_object(
-        CRD,
-        kind.group_resource,
+    return new_crd(
+        machine_config_kind(driver),
+        schema,
+        [("Age", "date", ".metadata.creationTimestamp")],
         labels={DRIVER_LABEL: driver},
         annotations={SOURCE_ANNOTATION: source, REVISION_ANNOTATION: REVISION},
-        spec={"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]},
     )
 
 

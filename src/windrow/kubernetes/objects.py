@@ -9,7 +9,7 @@ from typing import Any
 
 from windrow.core.clock import parse_time
 from windrow.core.text import decode_base64
-from windrow.kubernetes.resources import ApiResource
+from windrow.kubernetes.resources import CRD, ApiResource
 
 Raw = dict[str, Any]
 
@@ -115,6 +115,35 @@ def new_object(
     if references:
         metadata["ownerReferences"] = references
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **rest}
+
+
+def new_crd(
+    kind: ApiResource,
+    schema: Raw,
+    columns: Sequence[tuple[str, str, str]] = (),
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> Raw:
+    """The CustomResourceDefinition of a namespaced kind. Columns are name, type and JSON path."""
+    version: Raw = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    if columns:
+        version["additionalPrinterColumns"] = [
+            {"name": name, "type": type_, "jsonPath": path} for name, type_, path in columns
+        ]
+    names = {
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.kind.lower(),
+    }
+    spec = {"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]}
+    return new_object(CRD, kind.group_resource, labels=labels, annotations=annotations, spec=spec)
 
 
 def owner_reference(

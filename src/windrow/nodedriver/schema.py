@@ -9,50 +9,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.kubernetes.objects import Raw, new_object
-from windrow.kubernetes.resources import CRD, ApiResource
+from windrow.kubernetes.objects import Raw, new_crd
+from windrow.kubernetes.resources import ApiResource
 from windrow.nodedriver.options import OPTIONS, Option
 
 HARVESTER_CONFIG = ApiResource("rke-machine-config.cattle.io", "v1", "HarvesterConfig", "harvesterconfigs")
+_COLUMNS = (
+    ("CPU", "string", ".cpuCount"),
+    ("Memory", "string", ".memorySize"),
+    ("VM namespace", "string", ".vmNamespace"),
+    ("Age", "date", ".metadata.creationTimestamp"),
+)
 
 
 def harvester_config_crd() -> Raw:
     """The CustomResourceDefinition."""
-    kind = HARVESTER_CONFIG
-    return new_object(
-        CRD,
-        kind.group_resource,
-        spec={
-            "group": kind.group,
-            "scope": "Namespaced",
-            "names": {
-                "kind": kind.kind,
-                "listKind": f"{kind.kind}List",
-                "plural": kind.plural,
-                "singular": kind.kind.lower(),
-            },
-            "versions": [
-                {
-                    "name": kind.version,
-                    "served": True,
-                    "storage": True,
-                    "additionalPrinterColumns": [
-                        {"name": "CPU", "type": "string", "jsonPath": ".cpuCount"},
-                        {"name": "Memory", "type": "string", "jsonPath": ".memorySize"},
-                        {"name": "VM namespace", "type": "string", "jsonPath": ".vmNamespace"},
-                        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-                    ],
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "x-kubernetes-preserve-unknown-fields": True,
-                            "properties": {option.field: field_schema(option) for option in OPTIONS},
-                        }
-                    },
-                }
-            ],
-        },
-    )
+    schema = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {option.field: field_schema(option) for option in OPTIONS},
+    }
+    return new_crd(HARVESTER_CONFIG, schema, _COLUMNS)
 
 
 def field_schema(option: Option) -> dict[str, Any]:

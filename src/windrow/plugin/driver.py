@@ -236,21 +236,10 @@ class Driver:
     def _new_client(self, machine: Configuration) -> HttpClient:
         from windrow.kubernetes.messages import insecure_warning
         from windrow.plugin.http.client import HttpClient
-        from windrow.plugin.http.pool import ConnectionEnv
 
         access, process = self._client_config(machine), self._process
         if access.insecure:
             process.log(insecure_warning(access))
         folders = [dirname(key_path(machine)), machine.store_path]
         folders += [process.env.get("TMPDIR", ""), "/dev/shm", "/tmp"]
-        return HttpClient(
-            access,
-            ConnectionEnv(
-                monotonic=process.monotonic,
-                sleep=process.sleep,
-                rng=process.rng,
-                env=process.env,
-                read_file=process.read_text,
-                folders=[folder for folder in folders if folder],
-            ),
-        )
+        return HttpClient(access, process, [folder for folder in folders if folder])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from windrow.machines.plugin.error_text import (
@@ -11,11 +13,14 @@ from windrow.machines.plugin.error_text import (
     translate_error,
 )
 from windrow.machines.plugin.process.client import DriverError, PluginDisconnected
+from windrow.machines.plugin.tracked_machine import TrackedMachine
 from windrow.machines.port import InfrastructureUnknown, MachineRefused
+
+MACHINE = TrackedMachine("uid-1", "m-1", "noop", "ns:cc", {}, Path("/nonexistent"))
 
 
 def told(text: str, method: str = "PreCreateCheck") -> InfrastructureUnknown | MachineRefused:
-    return translate_error(DriverError(method, text), "noop", "ns:cc", "m-1")
+    return translate_error(DriverError(method, text), MACHINE)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +141,6 @@ def test_a_panic_is_reported_in_one_line() -> None:
 
 
 def test_a_disconnected_plugin_means_unknown_with_a_hint() -> None:
-    unknown = translate_error(PluginDisconnected("plugin x was lost", "do this"), "noop", "ns:cc", "m-1")
+    unknown = translate_error(PluginDisconnected("plugin x was lost", "do this"), MACHINE)
     assert isinstance(unknown, InfrastructureUnknown)
     assert (unknown.message, unknown.hint) == ("credential Secret ns/cc: plugin x was lost", "do this")

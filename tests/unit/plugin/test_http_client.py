@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.unit.plugin.http_servers import Last, a_server, answer, chunked
 
 from windrow.core import pki
 from windrow.core.json import dumps
-from windrow.core.rng import Rng
+from windrow.core.rng import SystemRng
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import (
     CertificateError,
@@ -31,21 +31,32 @@ from windrow.kubernetes.errors import (
 )
 from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig
 from windrow.kubernetes.resources import SECRET
+from windrow.plugin.environment import LocalFiles, ProcessEnv
 from windrow.plugin.http import client as http_client
 from windrow.plugin.http import tls
 from windrow.plugin.http.client import HttpClient
-from windrow.plugin.http.pool import ConnectionEnv
 
 GET = requests.get(SECRET.ref("a", "default"))
 POST = requests.create(SECRET, {"metadata": {"name": "a", "namespace": "default"}})
 WATCH = requests.watch(SECRET, "default", timeout_s=5)
 
 
-def an_http(server: int | str, access: ClientConfig | None = None, **rest: Any) -> HttpClient:
+def an_http(
+    server: int | str, access: ClientConfig | None = None, folders: Sequence[str] = (), **env: str
+) -> HttpClient:
     url = server if isinstance(server, str) else f"http://127.0.0.1:{server}"
     slept: list[float] = []
-    around = ConnectionEnv(monotonic=time.monotonic, sleep=slept.append, rng=Rng(1), **rest)
-    made = HttpClient(replace(access or ClientConfig("", token="t0ken"), server=url), around)
+    process = ProcessEnv(
+        argv=(),
+        env=env,
+        now=lambda: datetime.now(UTC),
+        monotonic=time.monotonic,
+        sleep=slept.append,
+        rng=SystemRng(),
+        log=print,
+        files=LocalFiles(SystemRng()),
+    )
+    made = HttpClient(replace(access or ClientConfig("", token="t0ken"), server=url), process, folders)
     made.slept = slept  # type: ignore[attr-defined]
     return made
 
@@ -213,7 +224,7 @@ def test_a_token_in_a_file_is_read_anew_for_each_request(tmp_path: Path):
     file = tmp_path / "token"
     access = ClientConfig("", token_file=str(file))
     with a_server(lambda request: answer()) as server:
-        client = an_http(server.port, access, read_file=lambda path: Path(path).read_text())
+        client = an_http(server.port, access)
         for token in ("one\n", "two\n"):
             file.write_text(token)
             client.send(GET)
@@ -464,12 +475,12 @@ def test_where_the_kubeconfig_has_no_authority_the_machines_are_used(tmp_path: P
     access = ClientConfig("", token="t")
     with a_server(lambda request: answer(), a_context(tmp_path, ips=("127.0.0.1",))) as server:
         url = f"https://127.0.0.1:{server.port}"
-        assert an_http(url, access, env={"SSL_CERT_FILE": str(bundle)}).send(GET).status == 200
+        assert an_http(url, access, SSL_CERT_FILE=str(bundle)).send(GET).status == 200
         env = {"SSL_CERT_FILE": str(tmp_path / "other.pem"), "SSL_CERT_DIR": f"/nonexistent:{folder}"}
         with pytest.raises(CertificateError):
-            an_http(url, access, env=env).send(GET)
+            an_http(url, access, **env).send(GET)
         (folder / "plain-name.pem").write_text(CA)
-        assert an_http(url, access, env=env).send(GET).status == 200
+        assert an_http(url, access, **env).send(GET).status == 200
 
 
 # --- proxies
@@ -484,7 +495,7 @@ def test_a_proxy_tunnels_tls_and_sees_no_token(tmp_path: Path):
         access = tls_access(proxy_url=f"http://me:pw@127.0.0.1:{proxy.port}")
         assert an_http(url, access).send(GET).status == 200
         env = {"HTTPS_PROXY": f"127.0.0.1:{proxy.port}"}
-        assert an_http(url, tls_access(), env=env).send(GET).status == 200
+        assert an_http(url, tls_access(), **env).send(GET).status == 200
 
     first, second = proxy.requests
     assert first.startswith(b"CONNECT harvester.example:443 HTTP/1.1\r\nHost: harvester.example:443\r\n")

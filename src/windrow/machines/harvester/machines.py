@@ -88,7 +88,7 @@ class _CredentialWorker:
         if watcher is not None:
             return watcher.track(machine)
         if self._store.get(configuration.machine_uid) is None:
-            self._put_unknown(configuration)
+            self._put_unknown(machine)
         self._namespaces_changed.set()
         return None
 
@@ -131,7 +131,7 @@ class _CredentialWorker:
             except InfrastructureUnknown as unknown:
                 self._unknown_reason = str(unknown)
                 for machine in self._machines.values():
-                    self._put_unknown(machine.configuration)
+                    self._put_unknown(machine)
                 await wait_first(self._clock, RETRY_INTERVAL, self._wake)
             else:
                 await self._run_connection(connection)
@@ -179,13 +179,8 @@ class _CredentialWorker:
             except InfrastructureUnknown:
                 await self._connections.retire(connection)
 
-    def _put_unknown(self, configuration: Configuration) -> None:
-        self.put_status(
-            configuration.machine_uid,
-            MachineStatus(
-                configuration.machine_uid, configuration.machine_name, "unknown", because=self._unknown_reason
-            ),
-        )
+    def _put_unknown(self, machine: TrackedVm) -> None:
+        self._store.update(machine.status("unknown", self._unknown_reason), self._clock.now())
 
 
 class HarvesterMachines:
@@ -260,36 +255,28 @@ class HarvesterMachines:
         return result
 
     async def power(self, config: DriverConfig, wanted: Power) -> DriverConfig:
-        configuration = load_driver_config(config)
-        connection = await self._get_connection(configuration.credential)
-        await connection.verify_identity(configuration.harvester_uid)
+        configuration, connection = await self._open(config)
         await _refuse_foreign_driver_vm(connection, configuration)
         await self._require_vm(connection, configuration)
         await connection.run(_POWERS[wanted](configuration.ref))
         return config
 
     async def replace_user_data(self, config: DriverConfig, cloud_config: str) -> DriverConfig:
-        configuration = load_driver_config(config)
-        connection = await self._get_connection(configuration.credential)
-        await connection.verify_identity(configuration.harvester_uid)
+        configuration, connection = await self._open(config)
         await connection.run(replace_user_data(configuration, cloud_config))
         return config
 
     async def remove(self, config: DriverConfig, volumes: frozenset[str]) -> None:
-        configuration = load_driver_config(config)
-        connection = await self._get_connection(configuration.credential)
-        await connection.verify_identity(configuration.harvester_uid)
+        configuration, connection = await self._open(config)
         await _refuse_foreign_driver_vm(connection, configuration)
         worker = self._worker(configuration.credential)
         known_vm = worker.find_vm(configuration)
         is_gone = await connection.run(remove(configuration, volumes, known_vm))
-        worker.track(TrackedVm(configuration, removal_requested=True))
+        machine = TrackedVm(configuration, removal_requested=True)
+        worker.track(machine)
         if is_gone:
-            uid, name = configuration.machine_uid, configuration.machine_name
-            worker.put_status(
-                uid,
-                MachineStatus(uid, name, "missing", because=f"VirtualMachine {name} not found"),
-            )
+            because = f"VirtualMachine {configuration.machine_name} not found"
+            worker.put_status(configuration.machine_uid, machine.status("missing", because))
 
     def statuses(self) -> Cache[MachineStatus]:
         return self._store
@@ -302,6 +289,13 @@ class HarvesterMachines:
         machine = TrackedVm(configuration, removal_requested)
         if machine != before:
             worker.track(machine)
+
+    async def _open(self, config: DriverConfig) -> tuple[Configuration, Connection]:
+        """The machine's configuration, and the connection to its own Harvester. Raises InfrastructureUnknown."""
+        configuration = load_driver_config(config)
+        connection = await self._get_connection(configuration.credential)
+        await connection.verify_identity(configuration.harvester_uid)
+        return configuration, connection
 
     async def _get_connection(self, credential: str) -> Connection:
         connection = await self._connections.get(credential)
@@ -321,15 +315,9 @@ class HarvesterMachines:
             return
         raw = await connection.run(find_object(configuration.ref, "see whose VM it is"))
         if raw is None:
-            raise MachineRefused(
-                [
-                    Problem(
-                        f"VirtualMachine {configuration.vm_namespace}/{configuration.machine_name} not found, so its "
-                        "power state cannot change",
-                        "delete the Machine; its pool creates another",
-                    )
-                ]
-            )
+            message = f"VirtualMachine {configuration.vm_namespace}/{configuration.machine_name} not found"
+            hint = "delete the Machine; its pool creates another"
+            raise MachineRefused([Problem(f"{message}, so its power state cannot change", hint)])
         try:
             require_owner(configuration, raw)
         except Refused as refused:

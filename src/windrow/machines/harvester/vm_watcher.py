@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from windrow.client.client import Client
 from windrow.client.informer import Informer
@@ -74,6 +74,11 @@ class TrackedVm:
     @property
     def was_created(self) -> bool:
         return bool(self.configuration.vm_uid) or self.removal_requested
+
+    def status(self, presence: Literal["missing", "unknown"], because: str) -> MachineStatus:
+        """Its status where there is no VM to read it from."""
+        configuration = self.configuration
+        return MachineStatus(configuration.machine_uid, configuration.machine_name, presence, because=because)
 
 
 class VmWatcher:
@@ -190,7 +195,7 @@ class VmWatcher:
         machine = self._machines[uid]
         if not self.has_synced:
             self._cancel_recheck(uid)
-            self._on_status(uid, self._unknown(machine, self.unsynced_reason))
+            self._on_status(uid, machine.status("unknown", self.unsynced_reason))
             return
         vm = self.vms.get(machine.configuration.ref)
         if vm is None or not is_owned_by(vm, machine.configuration):
@@ -207,12 +212,6 @@ class VmWatcher:
 
     def _host(self, vmi: Vmi | None) -> Host | None:
         return self._hosts.find(vmi.host) if vmi is not None and vmi.host else None
-
-    def _unknown(self, machine: TrackedVm, because: str) -> MachineStatus:
-        configuration = machine.configuration
-        return MachineStatus(
-            configuration.machine_uid, configuration.machine_name, "unknown", because=because
-        )
 
     # --- rechecks -------------------------------------------------------------------------------------------------
 
@@ -234,7 +233,7 @@ class VmWatcher:
             try:
                 status = await self._get_live(machine)
             except InfrastructureUnknown as unknown:
-                status = self._unknown(machine, str(unknown))
+                status = machine.status("unknown", str(unknown))
             self._on_status(uid, status)
             if status is None or status.presence == "missing":
                 break
@@ -266,7 +265,7 @@ class VmWatcher:
         because = f"VirtualMachine {where} not found"
         if raw is not None:
             because = f"VirtualMachine {where} has another owner now"
-        return MachineStatus(uid, configuration.machine_name, "missing", because=because)
+        return machine.status("missing", because)
 
 
 def foreign_driver_vm(configuration: Configuration) -> InfrastructureUnknown:

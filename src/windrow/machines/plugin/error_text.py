@@ -8,6 +8,7 @@ import re
 from windrow.core.text import collapse_whitespace
 from windrow.harvester.connection import describe_credential
 from windrow.machines.plugin.process.client import DriverError, PluginError
+from windrow.machines.plugin.tracked_machine import TrackedMachine
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineRefused, Problem
 from windrow.protocols import dockermachine as wire
 
@@ -116,9 +117,10 @@ def _whole_name(name: str) -> str:
 
 
 def translate_error(
-    error: DriverError | PluginError, driver: str, credential: str, machine: str
+    error: DriverError | PluginError, machine: TrackedMachine
 ) -> InfrastructureUnknown | MachineRefused:
     """The error as one of the port: which driver, which credential, what to do."""
+    driver, credential = machine.driver, machine.credential
     if isinstance(error, PluginError):
         return InfrastructureUnknown(f"{describe_credential(credential)}: {error.message}", error.hint)
     text = collapse_whitespace(error.text)
@@ -144,8 +146,8 @@ def translate_error(
         message, _, hint = text.rpartition("; ")
         if not message:
             message, hint = text, "correct the machine config, or the infrastructure"
-        return MachineRefused([Problem(f"driver {driver} refuses {machine}: {message}", hint)])
+        return MachineRefused([Problem(f"driver {driver} refuses {machine.name}: {message}", hint)])
     return InfrastructureUnknown(
-        f"{error.method} of {machine} by driver {driver} failed ({describe_credential(credential)}): {text}",
+        f"{error.method} of {machine.name} by driver {driver} failed ({describe_credential(credential)}): {text}",
         "the call is retried",
     )

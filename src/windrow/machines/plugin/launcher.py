@@ -10,10 +10,9 @@ from pathlib import Path
 
 from windrow.core.json import dumps
 from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
-from windrow.machines.plugin.error_text import translate_error
-from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError, Timeouts, open_plugin
+from windrow.machines.plugin.process.client import Plugin, Timeouts, open_plugin
 from windrow.machines.plugin.tracked_machine import TrackedMachine
-from windrow.machines.port import DriverConfig, InfrastructureUnknown, MachineRefused
+from windrow.machines.port import DriverConfig, InfrastructureUnknown
 from windrow.protocols import dockermachine as wire
 
 FindBinary = Callable[[str], Path | None]  # driver name -> its plugin binary, where one is installed
@@ -83,12 +82,6 @@ class PluginLauncher:
         credential = await self.resolver.resolve(machine.driver, machine.credential, recorded)
         machine.account_differs = not credential.is_for_account(machine.account)
         return credential
-
-
-def translate_plugin_error(
-    error: DriverError | PluginError, machine: TrackedMachine
-) -> InfrastructureUnknown | MachineRefused:
-    return translate_error(error, machine.driver, machine.credential, machine.name)
 
 
 async def is_windrow_plugin(plugin: Plugin | None) -> bool:

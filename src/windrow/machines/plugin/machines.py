@@ -22,12 +22,12 @@ from windrow.core.rng import Rng
 from windrow.machines.harvester.connections import Connect, ReadKubeconfig
 from windrow.machines.plugin.create import CreateOperation
 from windrow.machines.plugin.credentials import CredentialResolver, ReadCredentialFields, ResolvedCredential
+from windrow.machines.plugin.error_text import translate_error
 from windrow.machines.plugin.launcher import (
     ConcurrencyLimit,
     FindBinary,
     PluginLauncher,
     is_windrow_plugin,
-    translate_plugin_error,
 )
 from windrow.machines.plugin.operations import PluginOperations
 from windrow.machines.plugin.poller import PollIntervals, StatusPoller
@@ -209,7 +209,7 @@ class PluginMachines:
         try:
             replaced = await self._operations.replace_user_data(machine, cloud_config, credential)
         except (DriverError, PluginError) as error:
-            raise translate_plugin_error(error, machine) from error
+            raise translate_error(error, machine) from error
         if not replaced:
             raise ReplaceUserDataUnsupported(
                 f"driver {machine.driver} cannot replace user data: the bootstrap "
@@ -285,7 +285,7 @@ class PluginMachines:
                     CreateOperation(machine, spec, credential, plugin, self._poller, launcher.resolver)
                 )
         except (DriverError, PluginError) as error:
-            raise translate_plugin_error(error, machine) from error
+            raise translate_error(error, machine) from error
         finally:
             machine.delete_folder()
 
@@ -342,7 +342,7 @@ class PluginMachines:
         try:
             await work(operation)
         except (DriverError, PluginError) as error:
-            self._on_failure(machine, operation, translate_plugin_error(error, machine))
+            self._on_failure(machine, operation, translate_error(error, machine))
         except Exception as error:  # reported to the caller; other machines are not affected
             self._on_failure(machine, operation, error)
         finally:

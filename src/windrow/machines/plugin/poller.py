@@ -17,7 +17,8 @@ from windrow.core.clock import Clock
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import wait_first
-from windrow.machines.plugin.launcher import PluginLauncher, translate_plugin_error
+from windrow.machines.plugin.error_text import translate_error
+from windrow.machines.plugin.launcher import PluginLauncher
 from windrow.machines.plugin.ownership import account_changed, state_lost
 from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError
 from windrow.machines.plugin.status import PollResult, correct_state, poll
@@ -178,7 +179,7 @@ class StatusPoller:
         except InfrastructureUnknown as unknown:
             return self.put_unknown(machine, str(unknown))
         except (DriverError, PluginError) as error:
-            return self.put_unknown(machine, str(translate_plugin_error(error, machine)))
+            return self.put_unknown(machine, str(translate_error(error, machine)))
         if (
             machine.was_created
             and result.status.presence == "present"

@@ -13,10 +13,10 @@ Threads may share one `HttpClient`; each exchange has a connection of its own wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from windrow.core.json import NotJson, loads
@@ -32,6 +32,7 @@ from windrow.kubernetes.errors import (
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.retry import is_retryable, is_retryable_reply, retry_after_s
+from windrow.plugin.environment import ProcessEnv
 from windrow.plugin.http.http11 import (
     MAX_BODY_SIZE,
     READ_SIZE,
@@ -44,7 +45,6 @@ from windrow.plugin.http.http11 import (
 )
 from windrow.plugin.http.pool import (
     Connection,
-    ConnectionEnv,
     ConnectionPool,
     certificate_alert,
     error_reason,
@@ -73,11 +73,10 @@ _SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
 class HttpClient:
     """One API server as one identity."""
 
-    def __init__(self, access: ClientConfig, env: ConnectionEnv) -> None:
-        """Raises Unreachable where `access` cannot be used at all."""
-        self.access = access
-        self._env = env
-        self._pool = ConnectionPool(access, env, USER_AGENT)
+    def __init__(self, access: ClientConfig, process: ProcessEnv, folders: Sequence[str] = ()) -> None:
+        """Raises Unreachable where `access` cannot be used at all. `folders` are ConnectionPool's."""
+        self.access, self._process = access, process
+        self._pool = ConnectionPool(access, process, folders, USER_AGENT)
         self._prefix = urlsplit(access.server).path.rstrip("/")
         if access.exec is not None:
             raise self._pool.unreachable(
@@ -108,7 +107,7 @@ class HttpClient:
     # --- attempts
 
     def _with_retries(self, request: Request, attempt: Callable[[Request], T]) -> T:
-        started = self._env.monotonic()
+        started = self._process.monotonic()
         number = 1
         while True:
             try:
@@ -126,11 +125,11 @@ class HttpClient:
     def _wait_before_retry(self, attempt: int, started: float, retry_after_s: float) -> bool:
         """Wait before the next attempt; False where there is none left."""
         backoff_s = FIRST_RETRY_DELAY_S * 2 ** (attempt - 1)
-        delay_s = max(retry_after_s, backoff_s) * self._env.rng.uniform(1.0, 1.5)
-        left_s = started + RETRY_WINDOW_S - self._env.monotonic()
+        delay_s = max(retry_after_s, backoff_s) * self._process.rng.uniform(1.0, 1.5)
+        left_s = started + RETRY_WINDOW_S - self._process.monotonic()
         if attempt >= ATTEMPTS or delay_s > left_s:
             return False
-        self._env.sleep(delay_s)
+        self._process.sleep(delay_s)
         return True
 
     def _exchange(self, request: Request) -> Reply:
@@ -151,8 +150,8 @@ class HttpClient:
         """Send, and read the head of the answer."""
         sent = self._render(request)
         connection = self._pool.acquire()
-        connection.deadline = self._env.monotonic() + RESPONSE_TIMEOUT_S
-        with _CloseOnError(self, request, connection):
+        connection.deadline = self._process.monotonic() + RESPONSE_TIMEOUT_S
+        with self._closing_on_error(request, connection):
             connection.source.begin()
             try:
                 connection.write(sent)
@@ -166,7 +165,7 @@ class HttpClient:
             return connection, read_head(connection.source)
 
     def _read_response(self, request: Request, connection: Connection, head: Head) -> Reply:
-        with _CloseOnError(self, request, connection):
+        with self._closing_on_error(request, connection):
             body = Body(head, request.method)
             content = _read_body(connection, body)
         if body.leaves_it_usable:
@@ -180,10 +179,10 @@ class HttpClient:
 
     def _events(self, request: Request, connection: Connection, head: Head) -> Iterator[WatchEvent | None]:
         lives = float(request.query_parameter("timeoutSeconds") or 0) or 3600.0
-        connection.deadline = self._env.monotonic() + lives + WATCH_GRACE_S
+        connection.deadline = self._process.monotonic() + lives + WATCH_GRACE_S
         buffer = b""
         try:
-            with _CloseOnError(self, request, connection):
+            with self._closing_on_error(request, connection):
                 for block in _stream_body(connection, Body(head)):
                     if block is None:
                         yield None
@@ -232,12 +231,8 @@ class HttpClient:
 
     def _read_token(self, path: str) -> str:
         # Read each time: the kubelet renews it, and requests are few.
-        if self._env.read_file is None:
-            raise self._pool.unreachable(
-                f"the token file {path} may not be read", "put the token into the kubeconfig"
-            )
         try:
-            return self._env.read_file(path).strip()
+            return self._process.read_text(path).strip()
         except (OSError, UnicodeError) as error:
             raise self._pool.unreachable(
                 f"the token file {path} cannot be read ({error_reason(error)})", "correct the path"
@@ -253,29 +248,22 @@ class HttpClient:
             status=head.status,
         )
 
-    def connection_error(self, request: Request, error: BaseException) -> KubeError:
-        """What a connection that broke after we began to write means."""
-        if alert := certificate_alert(error):
-            return Unauthorized(messages.client_certificate_rejected(self.access, alert), status=401)
-        return OutcomeUnknown(
-            messages.outcome_unknown(self.access, request.method, request.path, error_reason(error))
-        )
-
-
-class _CloseOnError:
-    """Closes the connection when the block fails, and raises the failure as a KubeError."""
-
-    def __init__(self, client: HttpClient, request: Request, connection: Connection) -> None:
-        self._client, self._request, self._connection = client, request, connection
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        if error is None:
-            return
-        self._connection.close()
-        if isinstance(error, OSError | ConnectionClosed | InvalidResponse):
-            raise self._client.connection_error(self._request, error) from error
+    @contextmanager
+    def _closing_on_error(self, request: Request, connection: Connection) -> Iterator[None]:
+        """Closes the connection when the block fails; what breaks it after we began to write is raised as a KubeError."""
+        try:
+            yield
+        except (OSError, ConnectionClosed, InvalidResponse) as error:
+            connection.close()
+            if alert := certificate_alert(error):
+                text = messages.client_certificate_rejected(self.access, alert)
+                raise Unauthorized(text, status=401) from error
+            raise OutcomeUnknown(
+                messages.outcome_unknown(self.access, request.method, request.path, error_reason(error))
+            ) from error
+        except BaseException:
+            connection.close()
+            raise
 
 
 def _read_body(connection: Connection, body: Body) -> bytes:

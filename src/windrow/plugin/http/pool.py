@@ -7,18 +7,17 @@ Unauthorized where the server refuses our certificate), with the server's name a
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from windrow.core.rng import Rng
 from windrow.kubernetes import messages
 from windrow.kubernetes.errors import CertificateError, Unauthorized, Unreachable
-from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.proxies import BadProxy, Proxy, find_proxy
+from windrow.plugin.environment import ProcessEnv
 from windrow.plugin.http.http11 import ConnectionClosed, InvalidResponse, Source, read_head, render_request
 
 if TYPE_CHECKING:
@@ -30,19 +29,6 @@ IDLE_S = 30.0
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _CHECK_SERVER = "is the API server running, and are address and port right?"
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionEnv:
-    """What connections need of their process: clock, randomness, environment, files."""
-
-    monotonic: Callable[[], float]
-    sleep: Callable[[float], None]
-    rng: Rng
-    env: Mapping[str, str] = field(default_factory=dict)
-    read_file: ReadFile | None = None
-    # Where the client key may be written for a moment, if there is no memory file.
-    folders: Sequence[str] = ()
 
 
 class Connection:
@@ -82,11 +68,16 @@ class Connection:
 
 
 class ConnectionPool:
-    """Makes connections to the server of `access`, and keeps those that may be used again."""
+    """Makes connections to the server of `access`, and keeps those that may be used again.
 
-    def __init__(self, access: ClientConfig, env: ConnectionEnv, user_agent: str) -> None:
+    `folders` are where the client key may be written for a moment, if there is no memory file.
+    """
+
+    def __init__(
+        self, access: ClientConfig, process: ProcessEnv, folders: Sequence[str], user_agent: str
+    ) -> None:
         """Raises Unreachable where the proxy that is named cannot be used."""
-        self._access, self._env, self._user_agent = access, env, user_agent
+        self._access, self._process, self._folders, self._user_agent = access, process, folders, user_agent
         self._lock = Lock()
         self.idle: list[Connection] = []
         self._context: ssl.SSLContext | None = None
@@ -96,7 +87,7 @@ class ConnectionPool:
         self.authority = _bracketed(self.host) + (f":{parts.port}" if parts.port else "")
         self._port = parts.port or _DEFAULT_PORTS[parts.scheme]
         try:
-            self._proxy = find_proxy(access.server, access.proxy_url, env.env)
+            self._proxy = find_proxy(access.server, access.proxy_url, process.env)
         except BadProxy as bad:
             raise self.unreachable(str(bad), "or remove the proxy") from bad
 
@@ -111,7 +102,7 @@ class ConnectionPool:
 
     def release(self, connection: Connection) -> None:
         """Keep it for another request: its answer was read to the end."""
-        connection.idle_since = self._env.monotonic()
+        connection.idle_since = self._process.monotonic()
         with self._lock:
             self.idle.append(connection)
 
@@ -131,7 +122,7 @@ class ConnectionPool:
                 if not self.idle:
                     return None
                 connection = self.idle.pop()
-            if self._env.monotonic() - connection.idle_since < IDLE_S and _has_no_pending_input(
+            if self._process.monotonic() - connection.idle_since < IDLE_S and _has_no_pending_input(
                 connection.socket
             ):
                 return connection
@@ -140,7 +131,7 @@ class ConnectionPool:
     # --- making one
 
     def _connect(self) -> Connection:
-        deadline = self._env.monotonic() + CONNECT_S
+        deadline = self._process.monotonic() + CONNECT_S
         tcp = self._dial(deadline)
         try:
             tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -154,7 +145,7 @@ class ConnectionPool:
         except BaseException:
             tcp.close()
             raise
-        return Connection(stream, self._env.monotonic)
+        return Connection(stream, self._process.monotonic)
 
     def _dial(self, deadline: float) -> socket.socket:
         proxy = self._proxy
@@ -242,16 +233,16 @@ class ConnectionPool:
 
         from windrow.plugin.http.tls import CannotStoreKey, new_context
 
-        access, env = self._access, self._env
+        access, process = self._access, self._process
         try:
             return new_context(
                 ca=access.ca,
                 insecure=access.insecure,
                 certificate=access.certificate,
                 key=access.key,
-                env=env.env,
-                folders=env.folders,
-                name=lambda: f"windrow-{env.rng.name_suffix(10)}",
+                env=process.env,
+                folders=self._folders,
+                name=lambda: f"windrow-{process.rng.name_suffix(10)}",
             )
         except CannotStoreKey as error:
             raise self.unreachable(
@@ -266,7 +257,7 @@ class ConnectionPool:
 
     def _left(self, deadline: float) -> float:
         """Never nothing: a time-out of 0 would mean not to wait at all."""
-        return max(deadline - self._env.monotonic(), 0.1)
+        return max(deadline - self._process.monotonic(), 0.1)
 
 
 def error_reason(error: BaseException) -> str:
