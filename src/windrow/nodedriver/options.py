@@ -45,10 +45,10 @@ class Option:
 
     name: str
     key: str
-    form: Form
-    default: str | int | bool
-    change: Change
     usage: str
+    form: Form = "text"
+    default: str | int | bool = ""
+    change: Change = "roll"
     is_secret: bool = False
 
     @property
@@ -82,94 +82,87 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kubeconfig-content",
         "KubeConfigContent",
-        "encoded",
-        "",
-        "live",
         "contents of kubeconfig file for harvester cluster, base64 is supported",
+        "encoded",
+        change="live",
         is_secret=True,
     ),
-    Option("cluster-type", "ClusterType", "text", "", "live", "harvester cluster type"),
-    Option("cluster-id", "ClusterID", "text", "", "live", "harvester cluster id"),
-    Option("cluster-name", "ClusterName", "text", "", "new_only", "harvester cluster name"),
-    Option("vm-namespace", "VMNamespace", "text", "default", "new_only", "harvester vm namespace"),
-    Option("cpu-count", "CPU", "count", 2, "restart", "number of CPUs for machine"),
-    Option("memory-size", "MemorySize", "gib", 4, "restart", "size of memory for machine (in GiB)"),
-    Option("disk-size", "DiskSize", "gib", 0, "roll", "size of disk for machine (in GiB)"),
-    Option("disk-bus", "DiskBus", "text", "", "roll", "bus of disk for machine"),
-    Option("image-name", "ImageName", "text", "", "roll", "harvester image name"),
-    Option("disk-info", "DiskInfo", "structure", "", "roll", "harvester disk info"),
-    Option("ssh-user", "SSHUser", "text", "root", "roll", "SSH username"),
-    Option("ssh-port", "SSHPort", "count", 22, "live", "SSH port"),
-    Option("ssh-password", "SSHPassword", "text", "", "roll", "SSH password", is_secret=True),
-    Option("key-pair-name", "KeyPairName", "text", "", "roll", "harvester key pair name"),
-    Option("ssh-private-key-path", "SSHPrivateKeyPath", "text", "", "live", "SSH private key path"),
-    Option("network-type", "NetworkType", "text", "", "live", "harvester network type"),
-    Option("network-name", "NetworkName", "text", "", "roll", "harvester network name"),
-    Option("network-model", "NetworkModel", "text", "", "roll", "harvester network model"),
-    Option("network-info", "NetworkInfo", "structure", "", "roll", "harvester network info"),
+    Option("cluster-type", "ClusterType", "harvester cluster type", change="live"),
+    Option("cluster-id", "ClusterID", "harvester cluster id", change="live"),
+    Option("cluster-name", "ClusterName", "harvester cluster name", change="new_only"),
+    Option("vm-namespace", "VMNamespace", "harvester vm namespace", default="default", change="new_only"),
+    Option("cpu-count", "CPU", "number of CPUs for machine", "count", 2, change="restart"),
+    Option("memory-size", "MemorySize", "size of memory for machine (in GiB)", "gib", 4, change="restart"),
+    Option("disk-size", "DiskSize", "size of disk for machine (in GiB)", "gib", 0),
+    Option("disk-bus", "DiskBus", "bus of disk for machine"),
+    Option("image-name", "ImageName", "harvester image name"),
+    Option("disk-info", "DiskInfo", "harvester disk info", "structure"),
+    Option("ssh-user", "SSHUser", "SSH username", default="root"),
+    Option("ssh-port", "SSHPort", "SSH port", "count", 22, change="live"),
+    Option("ssh-password", "SSHPassword", "SSH password", is_secret=True),
+    Option("key-pair-name", "KeyPairName", "harvester key pair name"),
+    Option("ssh-private-key-path", "SSHPrivateKeyPath", "SSH private key path", change="live"),
+    Option("network-type", "NetworkType", "harvester network type", change="live"),
+    Option("network-name", "NetworkName", "harvester network name"),
+    Option("network-model", "NetworkModel", "harvester network model"),
+    Option("network-info", "NetworkInfo", "harvester network info", "structure"),
     Option(
         "cloud-config",
         "CloudConfig",
-        "text",
-        "",
-        "live",
         "just keep it empty, this value will be filled by rancher-machine",
+        change="live",
     ),
     Option(
-        "user-data",
-        "UserData",
-        "encoded",
-        "",
-        "roll",
-        "userData content of cloud-init for machine, base64 is supported",
+        "user-data", "UserData", "userData content of cloud-init for machine, base64 is supported", "encoded"
     ),
     Option(
         "network-data",
         "NetworkData",
-        "encoded",
-        "",
-        "roll",
         "networkData content of cloud-init for machine, base64 is supported",
+        "encoded",
     ),
     Option(
-        "vm-affinity", "VMAffinity", "affinity", "", "restart", "harvester vm affinity, base64 is supported"
+        "vm-affinity",
+        "VMAffinity",
+        "harvester vm affinity, base64 is supported",
+        "affinity",
+        change="restart",
     ),
-    Option("enable-efi", "EnableEFI", "switch", False, "roll", "enable vm efi"),
+    Option("enable-efi", "EnableEFI", "enable vm efi", "switch", False),
     Option(
         "enable-secure-boot",
         "EnableSecureBoot",
+        "enable vm secure boot, only works when enable efi",
         "switch",
         False,
-        "roll",
-        "enable vm secure boot, only works when enable efi",
     ),
-    Option("vgpu-info", "VGPUInfo", "structure", "", "roll", "harvester-vgpu-info"),
+    Option("vgpu-info", "VGPUInfo", "harvester-vgpu-info", "structure"),
     Option(
         "cpu-pinning",
         "CPUPinning",
+        "enable vm cpu pinning, please ensure the harvester cluster has cpu manager enabled in at least one node",
         "switch",
         False,
-        "restart",
-        "enable vm cpu pinning, please ensure the harvester cluster has cpu manager enabled in at least one node",
+        change="restart",
     ),
     Option(
         "isolate-emulator-thread",
         "IsolateEmulatorThread",
+        "enable vm isolated emulator thread",
         "switch",
         False,
-        "restart",
-        "enable vm isolated emulator thread",
+        change="restart",
     ),
-    Option("enable-tpm", "EnableTPM", "switch", False, "roll", "enable vm TPM"),
+    Option("enable-tpm", "EnableTPM", "enable vm TPM", "switch", False),
     Option(
         "reserved-memory-size",
         "ReservedMemorySize",
+        "size of reserved memory for machine (in MiB, integer value)",
         "mib",
         -1,
-        "restart",
-        "size of reserved memory for machine (in MiB, integer value)",
+        change="restart",
     ),
-    Option("cpu-model", "CPUModel", "text", "", "restart", "model of CPU for machine"),
+    Option("cpu-model", "CPUModel", "model of CPU for machine", change="restart"),
 )
 
 BY_FIELD: Mapping[str, Option] = {option.field: option for option in OPTIONS}

@@ -9,7 +9,7 @@ from windrow.harvester.identity import owner_annotations
 from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmSpec
 from windrow.harvester.volumes import LONGHORN, ClaimModes, Disk, claim_name
 from windrow.nodedriver.config import Configuration
-from windrow.nodedriver.devices import DiskSpec, NicSpec
+from windrow.nodedriver.devices import NicSpec
 from windrow.nodedriver.validate.rules import read_affinity
 
 
@@ -64,39 +64,25 @@ def _disks(
     specs = configuration.disks
     # Without any boot order the VM would boot from the cloud-init disk, which comes first.
     nothing_boots = not any(spec.boot_order for spec in specs)
-    return tuple(
-        _disk(
-            configuration, name, claim, spec, image_classes, class_modes, boots=nothing_boots and place == 0
+    disks = []
+    for place, (name, claim, spec) in enumerate(
+        zip(configuration.disk_names, planned_claims(configuration), specs, strict=True)
+    ):
+        storage_class = image_classes[spec.image] if spec.image else spec.storage_class
+        disk = Disk(
+            name=name,
+            claim=claim,
+            size_gib=spec.size_gib,
+            storage_class=storage_class,
+            modes=class_modes.get(storage_class, LONGHORN),
+            image="/".join(configuration.qualified(spec.image)) if spec.image else "",
+            bus=spec.bus or ("sata" if spec.is_cdrom else "virtio"),
+            is_cdrom=spec.is_cdrom,
+            boot_order=1 if nothing_boots and place == 0 else spec.boot_order,
+            hotpluggable=spec.hotpluggable,
         )
-        for place, (name, claim, spec) in enumerate(
-            zip(configuration.disk_names, planned_claims(configuration), specs, strict=True)
-        )
-    )
-
-
-def _disk(
-    configuration: Configuration,
-    name: str,
-    claim: str,
-    spec: DiskSpec,
-    image_classes: Mapping[str, str],
-    class_modes: Mapping[str, ClaimModes],
-    *,
-    boots: bool,
-) -> Disk:
-    storage_class = image_classes[spec.image] if spec.image else spec.storage_class
-    return Disk(
-        name=name,
-        claim=claim,
-        size_gib=spec.size_gib,
-        storage_class=storage_class,
-        modes=class_modes.get(storage_class, LONGHORN),
-        image="/".join(configuration.qualified(spec.image)) if spec.image else "",
-        bus=spec.bus or ("sata" if spec.is_cdrom else "virtio"),
-        is_cdrom=spec.is_cdrom,
-        boot_order=1 if boots else spec.boot_order,
-        hotpluggable=spec.hotpluggable,
-    )
+        disks.append(disk)
+    return tuple(disks)
 
 
 def _nic(index: int, nic: NicSpec) -> Nic:
