@@ -1,4 +1,7 @@
-"""The NodeDriver controller dies at every write to the API and at every step on the disk, and the next start makes it good."""
+"""The NodeDriver controller dies at every write to the API and at every step on the disk, and the next start makes it good.
+
+`make test` takes every fifth of them, `make test-long` each.
+"""
 
 from __future__ import annotations
 
@@ -144,13 +147,14 @@ def told_with_death(end: int, folder: Path, disk: Callable[[Life], None]) -> Lif
     return life
 
 
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
 def test_a_crash_at_any_write_or_rename_is_recovered_at_the_next_start(
-    tmp_path: Path, disk: Callable[[Life], None]
+    tmp_path: Path, disk: Callable[[Life], None], every: int
 ):
     whole = told_with_death(10_000, tmp_path / "whole", disk)
 
     assert not whole.over
     assert len(whole.steps) > 60
-    for end in range(1, len(whole.steps) + 1):
+    for end in range(1, len(whole.steps) + 1, every):
         life = told_with_death(end, tmp_path / str(end), disk)
         assert life.over

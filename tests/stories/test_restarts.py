@@ -193,7 +193,7 @@ MEANWHILE: dict[str, Action] = {
 }
 
 
-@pytest.mark.parametrize("away_s", [3, 900])
+@pytest.mark.parametrize("away_s", [pytest.param(3, marks=pytest.mark.long), 900])
 @pytest.mark.parametrize("what", MEANWHILE)
 def test_what_happened_while_the_manager_was_away_is_made_good(what: str, away_s: int) -> None:
     async def story() -> None:
