@@ -13,7 +13,8 @@ import errno
 import logging
 import ssl
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -36,10 +37,7 @@ class CannotListen(OSError):
 
 
 class HealthServer:
-    """Serves `respond` by HTTPS while entered; `port` is the one that the system chose when 0 was asked for.
-
-    Raises CannotListen and BadCertificate on entry.
-    """
+    """Serves `respond` by HTTPS; `port` is the one that the system chose when 0 was asked for."""
 
     def __init__(
         self,
@@ -61,27 +59,33 @@ class HealthServer:
         self._minimum_version = minimum_version
         self._max_connections = max_connections
         self._keepalive_s, self._handshake_timeout_s = keepalive_s, handshake_timeout_s
-        self._http: web.Server | None = None
-        self._listener: asyncio.Server | None = None
         self._certificate: ServingCertificate | None = None
         self._context: ssl.SSLContext | None = None
 
-    async def __aenter__(self) -> HealthServer:
-        context = self._current_context()
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[HealthServer]:
+        """With the port open. Raises CannotListen and BadCertificate on entry."""
         # A client that has gone away needs no response; the next probe comes soon.
-        self._http = web.Server(
+        http = web.Server(
             self._handle,
             handler_cancellation=True,
             access_log=None,
             keepalive_timeout=self._keepalive_s,
             lingering_time=0,
         )
-        # Every address means those of both families, as in Go.
-        host = None if ip_address(self._host).is_unspecified else self._host
+
+        def accept() -> web.RequestHandler:
+            connections = http.connections  # the oldest first
+            for one in connections[: max(len(connections) - self._max_connections + 1, 0)]:
+                one.force_close()
+            return http()
+
+        context = self._current_context()
         try:
-            self._listener = await asyncio.get_running_loop().create_server(
-                self._accept,
-                host,
+            listener = await asyncio.get_running_loop().create_server(
+                accept,
+                # Every address means those of both families, as in Go.
+                None if ip_address(self._host).is_unspecified else self._host,
                 self.port,
                 ssl=context,
                 reuse_port=self._share_port,
@@ -90,22 +94,13 @@ class HealthServer:
             )
         except OSError as error:
             raise self._cannot_listen(error) from error
-        self.port = self._listener.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        assert self._listener is not None
-        assert self._http is not None
-        self._listener.close()
-        self._http.pre_shutdown()
-        await self._http.shutdown(CLOSE_TIMEOUT_S)
-
-    def _accept(self) -> web.RequestHandler:
-        assert self._http is not None
-        connections = self._http.connections  # the oldest first
-        for one in connections[: max(len(connections) - self._max_connections + 1, 0)]:
-            one.force_close()
-        return self._http()
+        self.port = listener.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            listener.close()
+            http.pre_shutdown()
+            await http.shutdown(CLOSE_TIMEOUT_S)
 
     def _cannot_listen(self, error: OSError) -> CannotListen:
         where = f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"

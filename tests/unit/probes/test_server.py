@@ -11,7 +11,8 @@ from windrow.probes.server import CannotListen, HealthServer
 
 
 def a_site(answer, host="127.0.0.1", port=0, **rest):
-    return HealthServer(answer, SelfSignedIdentity(SystemClock(), "localhost"), host, port, **rest)
+    identity = SelfSignedIdentity(SystemClock(), "localhost")
+    return HealthServer(answer, identity, host, port, **rest).serving()
 
 
 async def get(port, path="/", host="127.0.0.1", **headers):

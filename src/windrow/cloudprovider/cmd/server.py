@@ -119,7 +119,9 @@ def serve_over_sockets(clock: Clock, read_file: ReadFile) -> Serve:
             minimum_version=_TLS[options.tls_min_version],
         )
         try:
-            await server.__aenter__()
+            async with server.serving():
+                log.info("serving probes and metrics at https://%s:%d", options.bind_address, server.port)
+                yield
         except CannotListen as error:
             raise CannotServe(
                 f"{error}; another cloud controller manager may run on this node (K3s has its own: start K3s with "
@@ -127,11 +129,6 @@ def serve_over_sockets(clock: Clock, read_file: ReadFile) -> Serve:
             ) from error
         except BadCertificate as error:
             raise CannotServe(str(error)) from error
-        try:
-            log.info("serving probes and metrics at https://%s:%d", options.bind_address, server.port)
-            yield
-        finally:
-            await server.__aexit__(None, None, None)
 
     return serve
 
