@@ -28,6 +28,7 @@ from tests.stories.service_rig import (
     a_cloud_config,
 )
 from tests.support.clock import LoopClock
+from tests.support.cloud_provider import run as cloud_provider
 
 from windrow.apiserver.request.info import (
     name_from_field_selector,
@@ -38,7 +39,6 @@ from windrow.apiserver.request.info import (
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.client.in_process import InProcessTransport
-from windrow.cloudprovider.cmd.main import run as cloud_provider
 from windrow.cloudprovider.options import Options
 from windrow.core.logs import line_logger
 from windrow.core.rng import Rng

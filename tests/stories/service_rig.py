@@ -23,13 +23,13 @@ from functools import cache
 from typing import Any, Protocol
 
 from tests.support.clock import NOON, LoopClock
+from tests.support.cloud_provider import run as cloud_provider
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.app.network import CountingTransport
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
-from windrow.cloudprovider.cmd.main import run as cloud_provider
 from windrow.core import pki
 from windrow.core.logs import line_logger
 from windrow.core.rng import Rng

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NoReturn, TextIO
@@ -26,9 +26,9 @@ _MINIMUM_LEVELS = {"windrow.client.informer": logging.ERROR, "aiohttp.server": l
 
 def main() -> int:
     """The console script."""
-    argv = [PROGRAM, *sys.argv[1:]]  # by its name, whatever the started file is called
     try:
-        options = parse_arguments(argv, log_line, print_line)
+        # By its name, whatever the started file is called.
+        options = parse_arguments([PROGRAM, *sys.argv[1:]], log_line, print_line)
     except BrokenPipeError:  # as `2>&1 | head` leaves it
         _discard_output(sys.stderr)
         return 1
@@ -40,19 +40,19 @@ def main() -> int:
         import socket
 
         env["HOSTNAME"] = socket.gethostname()
-    return _run_service(argv, env)
+    return _run_service(options, env)
 
 
-def _run_service(argv: Sequence[str], env: Mapping[str, str]) -> int:
+def _run_service(options: Options, env: Mapping[str, str]) -> int:
     from windrow.app.loop import run_service
 
     try:
-        return run_service(_run(argv, env))
+        return run_service(_run(options, env))
     except KeyboardInterrupt:
         return 0
 
 
-async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
+async def _run(options: Options, env: Mapping[str, str]) -> int:
     import asyncio
 
     from windrow import __version__
@@ -72,7 +72,7 @@ async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
         try:
             code = await run(
-                argv,
+                options,
                 env,
                 read_text,
                 connect,

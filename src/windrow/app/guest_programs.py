@@ -20,6 +20,7 @@ from typing import Any
 from windrow.app.network import in_process_connector
 from windrow.client.transport import Transport
 from windrow.cloudprovider.cmd import main as cloud_provider
+from windrow.cloudprovider.cmd.arguments import parse_arguments
 from windrow.core.clock import sleep
 from windrow.core.files import write_private
 from windrow.core.logs import line_logger
@@ -49,14 +50,12 @@ async def _run_cloud_provider(guest: ProgramContext) -> int:
             )
         return connect(access)
 
+    log = line_logger(CLOUD_PROVIDER, guest.out)
+    options = parse_arguments(guest.argv, log.error, log.info)
+    if isinstance(options, int):
+        return options
     return await cloud_provider.run(
-        guest.argv,
-        guest.env,
-        read_file,
-        connect_from_guest,
-        guest.clock,
-        guest.rng,
-        line_logger(CLOUD_PROVIDER, guest.out),
+        options, guest.env, read_file, connect_from_guest, guest.clock, guest.rng, log
     )
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tests.support.clock import NOON, LoopClock, run_driven
+from tests.support.cloud_provider import run
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.client.in_process import InProcessTransport
-from windrow.cloudprovider.cmd.main import run
 from windrow.core import pki
 from windrow.core.clock import format_time
 from windrow.core.json import dumps

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 from tests.support.clock import NOON, LoopClock
+from tests.support.cloud_provider import run
 
-from windrow.cloudprovider.cmd.main import run
 from windrow.core.json import dumps
 from windrow.core.logs import line_logger
 from windrow.core.rng import Rng

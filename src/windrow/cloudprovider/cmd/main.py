@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -22,7 +22,7 @@ from windrow.client.middleware.metrics import InstrumentedTransport
 from windrow.client.middleware.rate_limit import RateLimitedTransport, SeparateEventBudget
 from windrow.client.middleware.retry import RetryingTransport
 from windrow.client.transport import Transport
-from windrow.cloudprovider.cmd.arguments import NAME, PROGRAM, parse_arguments, print_failure
+from windrow.cloudprovider.cmd.arguments import NAME, PROGRAM, print_failure
 from windrow.cloudprovider.cmd.server import CannotServe, ProcessHealth, Serve
 from windrow.cloudprovider.connection.cluster_connection import ClusterConnection
 from windrow.cloudprovider.connection.namespace_check import check_namespace
@@ -46,7 +46,7 @@ LOG_REQUESTS = 6
 
 
 async def run(
-    argv: Sequence[str],
+    options: Options,
     env: Mapping[str, str],
     read_file: ReadFile,
     connect: Callable[[ClientConfig], Transport],
@@ -63,9 +63,6 @@ async def run(
 
     Without `serve` no port is opened, whatever the flags say. `is_replaced` is explained in `cluster_connection`.
     """
-    options = parse_arguments(argv, log.error, log.info)
-    if isinstance(options, int):
-        return options
     metrics = metrics or Metrics()
     try:
         rest = connect, read_file, clock, log, metrics, is_replaced
