@@ -88,15 +88,11 @@ def _token_expiry(token: str) -> Expiry | None:
         return None
     try:
         claims = loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        ends = _parse_seconds(claims["exp"])
-        began = _parse_seconds(claims["iat"]) if "iat" in claims else None
+        ends = datetime.fromtimestamp(claims["exp"], UTC)
+        began = datetime.fromtimestamp(claims["iat"], UTC) if "iat" in claims else None
     except (LookupError, TypeError, ValueError, OverflowError, OSError):
         return None
     return Expiry(ends, began)
-
-
-def _parse_seconds(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _format_left(left: timedelta) -> str:

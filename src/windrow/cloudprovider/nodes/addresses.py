@@ -127,16 +127,12 @@ def parse_provided_ips(text: str) -> tuple[Ip, ...]:
     try:
         found = tuple(ip_address(part.strip()) for part in text.split(","))
     except ValueError as error:
-        raise BadProvidedIp(f"failed to parse node IP {_quoted(text)}: {error}") from error
+        raise BadProvidedIp(f'failed to parse node IP "{text}": {error}') from error
     if len(found) != len({ip.version for ip in found}):
         raise BadProvidedIp(
-            f"failed to parse node IP {_quoted(text)}: must contain either a single IP or a dual-stack pair of IPs"
+            f'failed to parse node IP "{text}": must contain either a single IP or a dual-stack pair of IPs'
         )
     return found
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"'
 
 
 def missing_provided_ips(node: GuestNode, known: tuple[Address, ...]) -> tuple[str, ...]:
