@@ -78,16 +78,12 @@ def list_(
     fields: str = "",
     limit: int = 0,
     continue_: str = "",
-    version: str | None = None,
+    version: str = "",
 ) -> Request:
     """One page of a list. `version` is the resourceVersion to read at ("0" for any)."""
     query = [("labelSelector", labels), ("fieldSelector", fields), ("continue", continue_)]
-    query = [pair for pair in query if pair[1]]
-    if limit:
-        query.append(("limit", str(limit)))
-    if version is not None:
-        query.append(("resourceVersion", version))
-    return Request("GET", kind.path(namespace), tuple(query))
+    query += [("limit", str(limit or "")), ("resourceVersion", version)]
+    return Request("GET", kind.path(namespace), tuple(pair for pair in query if pair[1]))
 
 
 def watch(
@@ -100,13 +96,18 @@ def watch(
     timeout_s: int = 0,
 ) -> Request:
     """A watch from `version` on, with bookmarks."""
-    query = [("watch", "true"), ("allowWatchBookmarks", "true")]
-    query += [pair for pair in (("labelSelector", labels), ("fieldSelector", fields)) if pair[1]]
-    if version:
-        query.append(("resourceVersion", version))
-    if timeout_s:
-        query.append(("timeoutSeconds", str(timeout_s)))
-    return Request("GET", kind.path(namespace), tuple(query))
+    query = [("watch", "true"), ("allowWatchBookmarks", "true"), ("labelSelector", labels)]
+    query += [
+        ("fieldSelector", fields),
+        ("resourceVersion", version),
+        ("timeoutSeconds", str(timeout_s or "")),
+    ]
+    return Request("GET", kind.path(namespace), tuple(pair for pair in query if pair[1]))
+
+
+def _write(method: str, ref: ObjectRef, body: Any, subresource: str = "", media: str = JSON) -> Request:
+    path = ref.kind.path(ref.namespace, ref.name, subresource)
+    return Request(method, path, body=dumps(body), content_type=media)
 
 
 def create(kind: ApiResource, raw: Mapping[str, Any], namespace: str = "") -> Request:
@@ -117,37 +118,31 @@ def create(kind: ApiResource, raw: Mapping[str, Any], namespace: str = "") -> Re
 
 def create_subresource(ref: ObjectRef, subresource: str, raw: Mapping[str, Any]) -> Request:
     """POST to a subresource, such as `token` of a ServiceAccount or `eviction` of a Pod."""
-    path = ref.kind.path(ref.namespace, ref.name, subresource)
-    return Request("POST", path, body=dumps(raw), content_type=JSON)
+    return _write("POST", ref, raw, subresource)
 
 
 def update(ref: ObjectRef, raw: Mapping[str, Any], subresource: str = "") -> Request:
     """Replace the whole object (PUT). Only for objects that we own in every field."""
-    path = ref.kind.path(ref.namespace, ref.name, subresource)
-    return Request("PUT", path, body=dumps(raw), content_type=JSON)
+    return _write("PUT", ref, raw, subresource)
 
 
 def put_subresource(ref: ObjectRef, subresource: str, options: Mapping[str, Any] | None = None) -> Request:
     """PUT to an action subresource, such as KubeVirt's `start`; the body is optional there."""
-    path = ref.kind.path(ref.namespace, ref.name, subresource)
     if options is None:
-        return Request("PUT", path)
-    return Request("PUT", path, body=dumps(options), content_type=JSON)
+        return Request("PUT", ref.kind.path(ref.namespace, ref.name, subresource))
+    return _write("PUT", ref, options, subresource)
 
 
 def merge_patch(ref: ObjectRef, change: Mapping[str, Any], subresource: str = "") -> Request:
-    path = ref.kind.path(ref.namespace, ref.name, subresource)
-    return Request("PATCH", path, body=dumps(change), content_type=MERGE_PATCH)
+    return _write("PATCH", ref, change, subresource, MERGE_PATCH)
 
 
 def json_patch(ref: ObjectRef, steps: Sequence[Mapping[str, Any]], subresource: str = "") -> Request:
-    path = ref.kind.path(ref.namespace, ref.name, subresource)
-    return Request("PATCH", path, body=dumps(list(steps)), content_type=JSON_PATCH)
+    return _write("PATCH", ref, list(steps), subresource, JSON_PATCH)
 
 
 def strategic_patch(ref: ObjectRef, change: Mapping[str, Any], subresource: str = "") -> Request:
-    path = ref.kind.path(ref.namespace, ref.name, subresource)
-    return Request("PATCH", path, body=dumps(change), content_type=STRATEGIC_PATCH)
+    return _write("PATCH", ref, change, subresource, STRATEGIC_PATCH)
 
 
 def apply(ref: ObjectRef, raw: Mapping[str, Any], manager: str, *, force: bool = False) -> Request:
@@ -170,9 +165,4 @@ def delete(
         options["preconditions"] = {"uid": uid}
     if grace_s is not None:
         options["gracePeriodSeconds"] = grace_s
-    return Request("DELETE", ref.path, body=dumps(options), content_type=JSON)
-
-
-def delete_collection(kind: ApiResource, namespace: str = "", *, labels: str = "") -> Request:
-    query = (("labelSelector", labels),) if labels else ()
-    return Request("DELETE", kind.path(namespace), query)
+    return _write("DELETE", ref, options)
