@@ -123,8 +123,8 @@ class CreateOperation:
             return False
         try:
             result = await poll(self.plugin, machine)
-        except DriverError as said:
-            if is_inconclusive(said.text):
+        except DriverError as error:
+            if is_inconclusive(error.text):
                 raise
             result = None
         if result is not None and result.is_accepted:
@@ -135,8 +135,8 @@ class CreateOperation:
             return True
         try:
             await self.plugin.call("Remove")
-        except DriverError as said:
-            if is_inconclusive(said.text) or "not found" not in said.text.lower():
+        except DriverError as error:
+            if is_inconclusive(error.text) or "not found" not in error.text.lower():
                 raise
         machine.save(machine.config, create_started=False)
         return False
@@ -170,8 +170,8 @@ class CreateOperation:
 
         try:
             await self.poller.call_while_polling(machine, self.plugin, "Create", on_poll)
-        except DriverError as said:
-            if says_already_exists(said.text, machine.name) and not operation.is_resolved:
+        except DriverError as error:
+            if says_already_exists(error.text, machine.name) and not operation.is_resolved:
                 # It has another owner: what was not created here must never be removed from here.
                 machine.save(machine.config, create_started=False)
             elif not is_windrow and not operation.is_resolved:

@@ -115,8 +115,8 @@ class PluginOperations:
 
         try:
             await self.poller.call_while_polling(machine, plugin, "Remove", on_poll)
-        except DriverError as said:
-            if not says_not_found(said.text, machine.name, machine.driver):
+        except DriverError as error:
+            if not says_not_found(error.text, machine.name, machine.driver):
                 raise
 
 

@@ -74,10 +74,10 @@ async def _poll_foreign(plugin: Plugin, machine: TrackedMachine) -> MachineStatu
     )
     try:
         state_number = await plugin.call("GetState")
-    except DriverError as said:
-        if not says_not_found(said.text, machine.name, machine.driver):
+    except DriverError as error:
+        if not says_not_found(error.text, machine.name, machine.driver):
             raise
-        return replace(status, presence="missing", because=said.text)
+        return replace(status, presence="missing", because=error.text)
     if state_number not in _STATES:
         name = wire.STATES[state_number] if 0 <= state_number < len(wire.STATES) else str(state_number)
         raise DriverError("GetState", f"its state is {name}, which is not conclusive")
@@ -85,8 +85,8 @@ async def _poll_foreign(plugin: Plugin, machine: TrackedMachine) -> MachineStatu
         return replace(status, state=_STATES[state_number], because=machine.last_error)
     try:
         address = (await plugin.call("GetIP")).strip()
-    except DriverError as said:
-        return replace(status, state="running", because=said.text)
+    except DriverError as error:
+        return replace(status, state="running", because=error.text)
     if not _ADDRESS.fullmatch(address):
         return replace(status, state="running", because=f"its driver reports the address {address[:80]!r}")
     return replace(status, state="running", addresses=(address,))

@@ -62,20 +62,14 @@ def get_status(configuration: Configuration) -> Operation[MachineStatus]:
         wanted.append(secret)
     raw, raw_vmi, *raw_secret = yield Gather(tuple(map(requests.get, wanted)), f"read the status of {name}")
     vm = _object_or_none(raw, name)
-    if vm is None:
-        return MachineStatus(
-            configuration.machine_uid, name, "missing", because=f"VirtualMachine {namespace}/{name} not found"
+    owner = owner_of(configuration, vm) if vm is not None else "another"
+    if owner == "another":
+        because = (
+            f"VirtualMachine {namespace}/{name} {'not found' if vm is None else 'has another owner now'}"
         )
-    match owner_of(configuration, vm):
-        case "another":
-            return MachineStatus(
-                configuration.machine_uid,
-                name,
-                "missing",
-                because=f"VirtualMachine {namespace}/{name} has another owner now",
-            )
-        case "unknown":
-            raise Refused(ownership_unknown(configuration, vm))
+        return MachineStatus(configuration.machine_uid, name, "missing", because=because)
+    if owner == "unknown":
+        raise Refused(ownership_unknown(configuration, vm))
     instance = _instance(_object_or_none(raw_vmi, name))
     host = yield from _host(instance)
     is_complete = not any(is_not_found(each, secret.name) for each in raw_secret)

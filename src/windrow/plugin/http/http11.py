@@ -81,8 +81,8 @@ class Head:
 
     @property
     def says_close(self) -> bool:
-        said = self.headers.get("Connection", "").lower()
-        return "close" in said or (self.version == b"HTTP/1.0" and "keep-alive" not in said)
+        connection = self.headers.get("Connection", "").lower()
+        return "close" in connection or (self.version == b"HTTP/1.0" and "keep-alive" not in connection)
 
 
 def render_request(
@@ -129,10 +129,10 @@ def _read_one_head(source: Source) -> Head:
         if not colon or not name or name != name.strip():
             raise InvalidResponse(f"a header line {line[:40]!r}")
         key = "-".join(part.capitalize() for part in name.split("-"))
-        said = value.strip()
-        if key == "Content-Length" and headers.get(key, said) != said:
+        value = value.strip()
+        if key == "Content-Length" and headers.get(key, value) != value:
             raise InvalidResponse("two lengths for one body")
-        headers[key] = f"{headers[key]}, {said}" if key in headers and key != "Content-Length" else said
+        headers[key] = f"{headers[key]}, {value}" if key in headers and key != "Content-Length" else value
     return Head(int(code), reason.decode("latin-1"), headers, version)
 
 

@@ -262,9 +262,9 @@ class ConnectionPool:
 
 def error_reason(error: BaseException) -> str:
     """The operating system's or OpenSSL's reason as text."""
-    said = getattr(error, "reason", None)
-    if isinstance(said, str) and said:  # OpenSSL's
-        return said.replace("_", " ").lower()
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, str) and reason:  # OpenSSL's
+        return reason.replace("_", " ").lower()
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, ConnectionResetError | BrokenPipeError):
@@ -277,8 +277,8 @@ def error_reason(error: BaseException) -> str:
 def certificate_alert(error: BaseException) -> str:
     """The server's TLS alert about the client certificate, or ""."""
     # With TLS 1.3 it comes after the request was written, but before the server read it.
-    said = str(getattr(error, "reason", "") or "")
-    return error_reason(error) if "ALERT" in said and ("CERT" in said or "UNKNOWN_CA" in said) else ""
+    reason = str(getattr(error, "reason", "") or "")
+    return error_reason(error) if "ALERT" in reason and ("CERT" in reason or "UNKNOWN_CA" in reason) else ""
 
 
 def _bracketed(host: str) -> str:

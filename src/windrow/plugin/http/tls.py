@@ -39,7 +39,7 @@ def new_context(
     """A context that trusts `ca` (PEM; the machine's authorities when "") and shows `certificate`.
 
     `folders` are where the key may be written for a moment, if there is no memory file; `name` gives
-    names for it. Raises ssl.SSLError, ValueError or TypeError for bad certificates, NoPlaceForKey.
+    names for it. Raises ssl.SSLError, ValueError or TypeError for bad certificates, CannotStoreKey.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -198,10 +198,10 @@ class Plugin:
             self._service = wire.LEGACY_SERVICE
             try:
                 version = await self.call("GetVersion")
-            except DriverError as said:
+            except DriverError as error:
                 raise PluginUnusable(
-                    f"{self._output.name} does not answer GetVersion: {said.text}", _REINSTALL_HINT
-                ) from said
+                    f"{self._output.name} does not answer GetVersion: {error.text}", _REINSTALL_HINT
+                ) from error
         if version != wire.API_VERSION:
             raise PluginUnusable(
                 f"{self._output.name} speaks version {version} of the plugin protocol, not {wire.API_VERSION}",
