@@ -639,10 +639,10 @@ class Guest:
 
     async def serve(self, asked: str, name: str = "web") -> None:
         """A service with this annotation of the cloud provider, and one Ready pod."""
-        said = {"kube-vip.io/loadbalancerIPs": asked}
+        annotations = {"kube-vip.io/loadbalancerIPs": asked}
         port = {"name": "http", "port": 80, "protocol": "TCP"}
         spec = {"type": "LoadBalancer", "ports": [port]}
-        raw = new_object(SERVICE, name, "default", annotations=said, spec=spec)
+        raw = new_object(SERVICE, name, "default", annotations=annotations, spec=spec)
         await self.send(requests.create(SERVICE, raw))
         pod = {"addresses": ["10.42.0.7"], "targetRef": {"name": f"{name}-0"}, "conditions": {"ready": True}}
         slice_ = new_object(
@@ -749,8 +749,8 @@ def test_a_full_network_leases_no_address_of_a_service():
             given = await guest.shown()
             server = guest.harvester.vlans.find_dhcp_server("default/vlan50")
             assert server is not None
-            strangers = iter(range(1000))
-            while server.lease(f"52:54:00:00:{next(strangers):04x}") is not None:
+            others = iter(range(1000))
+            while server.lease(f"52:54:00:00:{next(others):04x}") is not None:
                 pass
             vmi = await boot(guest.harvester, name="late", user_data=WITH_AGENT)
 

@@ -19,7 +19,7 @@ from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heart
 from windrow.emulator.guest_cluster.kubelet import NOT_READY, UNREACHABLE, set_node_condition
 from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.guest_cluster.rke2.settings import Settings
-from windrow.emulator.guest_cluster.workloads.manager import ControllerManager
+from windrow.emulator.guest_cluster.workloads.manager import run_controller_manager
 from windrow.emulator.guest_os.hardware import GuestProgram
 from windrow.emulator.guest_os.notifier import run_until
 from windrow.emulator.guest_os.operating_system import GuestOS
@@ -64,7 +64,7 @@ class ControlPlane:
                 group.create_task(self._remove_stalled_learners())
                 group.create_task(self._schedule_pods())
                 group.create_task(self._watch_chart_settings())
-                group.create_task(ControllerManager(self.guest, self.cluster).run())
+                group.create_task(run_controller_manager(self.guest, self.cluster))
                 group.create_task(
                     deploy_bundled_charts(self.guest, self.cluster, self.settings, self.programs)
                 )

@@ -30,7 +30,7 @@ from windrow.emulator.guest_cluster.rke2.pki import (
     load_authorities,
     write_authorities,
 )
-from windrow.emulator.guest_cluster.rke2.settings import BadSettings, Role, Settings, read_settings
+from windrow.emulator.guest_cluster.rke2.settings import FLAGS, BadSettings, Role, Settings, read_settings
 from windrow.emulator.guest_cluster.rke2.tokens import BadToken, Token, hash_authorities, parse_token
 from windrow.emulator.guest_cluster.supervisor import ApiHandler, SupervisorHandler, check_node_password
 from windrow.emulator.guest_os.hardware import GuestProgram
@@ -75,8 +75,7 @@ class Rke2Process:
 
     async def run(self) -> int:
         """Run until the machine or systemd stops it, or until it fails; then its exit code."""
-        roles: dict[str, Role] = {"server": "server", "agent": "agent"}
-        role = roles.get(next(iter(self.arguments), ""))
+        role = next((one for one in FLAGS if self.arguments[:1] == (one,)), None)
         if role is None:
             self.guest.log("rke2", f"rke2 version {self.version}")
             return 0

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
+from windrow.apiserver.apierrors import error_reply, status_error
 from windrow.core.clock import parse_time, sleep
 from windrow.core.json import dumps, loads
 from windrow.core.text import decode_base64, encode_base64
@@ -45,16 +46,7 @@ class ApiHandler:
         if request.path.startswith(_HEALTH):
             return Reply(500, b"[+]ping ok\n[-]etcd failed: reason withheld\nreadyz check failed\n", _TEXT)
         await sleep(self.cluster.clock, self.etcd_timeout)
-        status = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": "etcdserver: request timed out",
-            "reason": "InternalError",
-            "code": 500,
-        }
-        return Reply(500, dumps(status))
+        return error_reply(status_error(500, "etcdserver: request timed out"))
 
     @asynccontextmanager
     async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
@@ -68,7 +60,7 @@ class ApiHandler:
         following: asyncio.Future[WatchEvent] | None = None
         try:
             while True:
-                following = asyncio.ensure_future(_next(events))
+                following = asyncio.ensure_future(anext(events))
                 await asyncio.wait({gone, following}, return_when=asyncio.FIRST_COMPLETED)
                 if not following.done():
                     raise OutcomeUnknown(f"the connection to the API server at {self.server.address} broke")
@@ -89,10 +81,6 @@ def _render_version(server: ServerInstance) -> dict[str, str]:
     """The /version fields: during an upgrade each server reports its own release."""
     version = server.version
     return {"major": str(version.major), "minor": str(version.minor), "gitVersion": str(version)}
-
-
-async def _next(events: AsyncIterator[WatchEvent]) -> WatchEvent:
-    return await events.__anext__()
 
 
 Handler = Callable[[Request, str], Awaitable[Reply]]
@@ -158,16 +146,9 @@ class SupervisorHandler:
         return Reply(200, dumps({"cluster": self.cluster.uid, "files": dict(self.cluster.authorities.files)}))
 
     async def _config(self, request: Request, user: str) -> Reply:
-        return Reply(
-            200,
-            dumps(
-                {
-                    "cluster": self.cluster.uid,
-                    "version": str(self.cluster.version),
-                    "critical": self.cluster.critical,
-                }
-            ),
-        )
+        cluster = self.cluster
+        reply = {"cluster": cluster.uid, "version": str(cluster.version), "critical": cluster.critical}
+        return Reply(200, dumps(reply))
 
     async def _serving_kubelet(self, request: Request, user: str) -> Reply:
         """The check of the node password, which comes with the kubelet's certificate."""

@@ -295,11 +295,11 @@ def test_a_changed_bit_in_the_delivered_ca_files_is_refused(path: str, choice: f
             return str(error)
         return ""
 
-    said = run_driven(complaint())
+    message = run_driven(complaint())
 
     # The last character of base64 has bits that mean nothing.
     stem = path.rsplit(".", 1)[0].rsplit("/", 1)[-1]
-    assert stem in said or _meaning(turned) == _meaning(pem), f"character {place} of {path}: {said!r}"
+    assert stem in message or _meaning(turned) == _meaning(pem), f"character {place} of {path}: {message!r}"
 
 
 def _line_at(text: str, place: int) -> str:

@@ -151,8 +151,8 @@ def test_without_an_annotation_a_service_stays_pending():
 def test_ignored_services_and_those_of_another_class_are_left_alone():
     async def scenario() -> None:
         async with a_rig("one") as rig:
-            said = {ADDRESSES: "10.0.0.201", "kube-vip.io/ignore": "true"}
-            await rig.create(SERVICE, a_service("ignored", said))
+            annotations = {ADDRESSES: "10.0.0.201", "kube-vip.io/ignore": "true"}
+            await rig.create(SERVICE, a_service("ignored", annotations))
             await rig.serve("foreign", "10.0.0.202", loadBalancerClass="example.com/other")
             await rig.serve("own", "10.0.0.203", loadBalancerClass="kube-vip.io/kube-vip-class")
             await rig.serve("inner", "10.0.0.204", type="ClusterIP")
@@ -283,14 +283,14 @@ def test_two_services_share_an_address_by_their_ports_and_it_stays_with_the_seco
 def test_the_named_interface_has_to_be_there():
     async def scenario() -> None:
         async with a_rig("one") as rig:
-            said = {ADDRESSES: "10.0.0.200", "kube-vip.io/serviceInterface": "enp9s0"}
-            await rig.create(SERVICE, a_service("web", said))
+            annotations = {ADDRESSES: "10.0.0.200", "kube-vip.io/serviceInterface": "enp9s0"}
+            await rig.create(SERVICE, a_service("web", annotations))
             await rig.testbed.sleep(30)
             assert await rig.shown() == []
             assert "failed to get interface enp9s0" in rig.testbed.console("one")
 
-            said = {"metadata": {"annotations": {"kube-vip.io/serviceInterface": "enp1s0"}}}
-            await rig.kubectl.patch(WEB, said)
+            patch = {"metadata": {"annotations": {"kube-vip.io/serviceInterface": "enp1s0"}}}
+            await rig.kubectl.patch(WEB, patch)
             await rig.testbed.wait_for(rig.shown)
 
     run_driven(scenario())
@@ -320,9 +320,9 @@ def test_a_dhcp_address_is_leased_on_a_macvlan_and_released():
             assert 2.9 <= await rig.testbed.wait_for(rig.shown) <= 4
             found = await rig.kubectl.get(WEB)
             given = (await rig.shown())[0]
-            said = annotations_of(found)
-            assert said["kube-vip.io/requestedIP"] == given
-            assert rig.testbed.leases[said["kube-vip.io/hwaddr"]] == given
+            annotations = annotations_of(found)
+            assert annotations["kube-vip.io/requestedIP"] == given
+            assert rig.testbed.leases[annotations["kube-vip.io/hwaddr"]] == given
             assert await rig.ask(given)() == "web-0"
 
             await rig.kubectl.delete(WEB)

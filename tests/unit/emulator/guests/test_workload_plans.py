@@ -393,29 +393,29 @@ def test_own_writes_are_in_the_cache_at_once_and_older_events_do_not_replace_the
     async def scenario() -> None:
         clock = LoopClock()
         server = ApiServer(MemoryStore(), clock, Rng(1))
-        line, heard = server.local(), list[Raw]()
-        sight = MutationCache(AdminClient(line), POD)
-        sight.add_event_handler(heard.append)
+        client, events = server.local(), list[Raw]()
+        cache = MutationCache(AdminClient(client), POD)
+        cache.add_event_handler(events.append)
         containers = [{"name": "c", "image": "i"}]
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(sight.run())
-            await sight.has_synced.wait()
+            task = group.create_task(cache.run())
+            await cache.has_synced.wait()
             kept, gone = [
-                await line.create(POD, new_object(POD, name, "default", spec={"containers": containers}))
+                await client.create(POD, new_object(POD, name, "default", spec={"containers": containers}))
                 for name in ("kept", "gone")
             ]
-            changed = await line.patch(POD.ref("kept", "default"), {"metadata": {"labels": {"a": "b"}}})
-            sight.mutated(kept)
-            sight.mutated(changed)
-            sight.mutated(gone)
-            assert len(sight) == 2
-            await line.delete(POD.ref("gone", "default"))
-            sight.deleted(gone)
-            heard.clear()
+            changed = await client.patch(POD.ref("kept", "default"), {"metadata": {"labels": {"a": "b"}}})
+            cache.mutated(kept)
+            cache.mutated(changed)
+            cache.mutated(gone)
+            assert len(cache) == 2
+            await client.delete(POD.ref("gone", "default"))
+            cache.deleted(gone)
+            events.clear()
             await clock.sleep_until(clock.now() + timedelta(seconds=1))  # the watch brings all of it
             task.cancel()
 
-        assert list(sight.values()) == [changed]
-        assert [raw for raw in heard if raw != changed] == []
+        assert list(cache.values()) == [changed]
+        assert [raw for raw in events if raw != changed] == []
 
     run_driven(scenario())

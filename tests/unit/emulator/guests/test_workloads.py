@@ -270,9 +270,9 @@ def test_unschedulable_pods_have_a_message_and_are_scheduled_when_a_node_fits():
             await rig.create(DEPLOYMENT, a_deployment(1))
             await rig.testbed.sleep(5)
             (pod,) = await rig.pods()
-            said = find_condition(pod["status"]["conditions"], "PodScheduled")
-            assert said is not None
-            assert said.message == (
+            condition = find_condition(pod["status"]["conditions"], "PodScheduled")
+            assert condition is not None
+            assert condition.message == (
                 "0/2 nodes are available: 1 node(s) had untolerated taint {CriticalAddonsOnly: true}, "
                 "1 node(s) were unschedulable."
             )

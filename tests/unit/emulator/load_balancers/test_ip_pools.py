@@ -61,7 +61,7 @@ def test_ends_in_the_wrong_order_are_swapped():
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"subnet": "10.0.0.0"}, "invalid CIDR address: 10.0.0.0, a valid example is 192.168.1.0/24"),
         (
@@ -74,8 +74,8 @@ def test_ends_in_the_wrong_order_are_swapped():
         ({"gateway": "10.0.0.255"}, "invalid gateway 10.0.0.255: IP 10.0.0.255 is the broadcast address"),
     ],
 )
-def test_an_invalid_range_is_refused_with_harvesters_message(fields: dict[str, str], said: str):
-    assert why(**{"subnet": "10.0.0.0/24", **fields}) == said
+def test_an_invalid_range_is_refused_with_harvesters_message(fields: dict[str, str], message: str):
+    assert why(**{"subnet": "10.0.0.0/24", **fields}) == message
 
 
 def test_the_walk_begins_behind_the_last_address_skips_gateways_and_comes_round():
@@ -268,16 +268,16 @@ def test_ranges_of_one_pool_may_not_overlap():
     one = "{RangeStart:10.0.0.10 RangeEnd:10.0.0.12 Subnet:{IP:10.0.0.0 Mask:ffffff00} Gateway:10.0.0.1}"
     other = "{RangeStart:10.0.0.12 RangeEnd:10.0.0.12 Subnet:{IP:10.0.0.12 Mask:ffffffff} Gateway:<nil>}"
 
-    said = objection(a_pool(ranges=[TEN, {"subnet": "10.0.0.12/32"}]))
+    message = objection(a_pool(ranges=[TEN, {"subnet": "10.0.0.12/32"}]))
 
-    assert said == f"there are overlaps between range {one} and {other}"
+    assert message == f"there are overlaps between range {one} and {other}"
 
 
 def test_ranges_of_two_pools_may_not_overlap():
-    said = objection(a_pool(), a_pool("other", ranges=[{"subnet": "10.0.0.11/32"}]))
+    message = objection(a_pool(), a_pool("other", ranges=[{"subnet": "10.0.0.11/32"}]))
 
-    assert said.startswith("the ranges [{RangeStart:10.0.0.10 ")
-    assert said.endswith("}] overlap with other pools")
+    assert message.startswith("the ranges [{RangeStart:10.0.0.10 ")
+    assert message.endswith("}] overlap with other pools")
 
 
 def test_an_address_in_use_must_stay_in_the_ranges():
@@ -296,9 +296,9 @@ def test_there_is_one_global_pool():
 
 
 def test_scopes_of_one_pool_may_not_overlap():
-    said = objection(a_pool(network="ns/vlan", scope=[MINE, scope(namespace="ns")]))
+    message = objection(a_pool(network="ns/vlan", scope=[MINE, scope(namespace="ns")]))
 
-    assert said == (
+    assert message == (
         "selector {Priority:0 Network:ns/vlan Scope:[{Project:* Namespace:* GuestCluster:mine} "
         "{Project:* Namespace:ns GuestCluster:*}]} is invalid: scope overlaps"
     )

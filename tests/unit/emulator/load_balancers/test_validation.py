@@ -151,14 +151,14 @@ def network(balancer: Raw, *machines: Raw, release: Release = NEW) -> str:
 
 
 ANNOTATED = {
-    f"{GROUP}/network": "ns/said",
+    f"{GROUP}/network": "ns/annotated",
     "cloudprovider.harvesterhci.io/managementNetwork": "ns/management",
 }
 MACHINES = (a_machine("mine-b-1", "ns/b"), a_machine("mine-1", "ns/own", "mine"))
 
 
 def test_since_1_9_the_annotation_counts_then_the_management_network_then_the_members_then_the_prefix():
-    assert network(of_cluster(annotations=ANNOTATED), *MACHINES) == "ns/said"
+    assert network(of_cluster(annotations=ANNOTATED), *MACHINES) == "ns/annotated"
     only = {key: value for key, value in ANNOTATED.items() if key.endswith("managementNetwork")}
     assert network(of_cluster(annotations=only), *MACHINES) == "ns/management"
     assert network(of_cluster(), *MACHINES) == "ns/own"

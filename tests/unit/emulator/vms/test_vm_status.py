@@ -26,7 +26,7 @@ def a_vmi(phase="Running", *, deleting=False, conditions=(), **status):
     }
 
 
-def said(type, status, reason=""):
+def a_condition(type, status, reason=""):
     return {"type": type, "status": status, "reason": reason, "lastTransitionTime": None}
 
 
@@ -39,8 +39,8 @@ def vm(**status):
 
 
 LACKS_CLAIM = (
-    said("Synchronized", "False", "FailedPvcNotFound"),
-    said("PodScheduled", "False", "Unschedulable"),
+    a_condition("Synchronized", "False", "FailedPvcNotFound"),
+    a_condition("PodScheduled", "False", "Unschedulable"),
 )
 
 
@@ -51,7 +51,7 @@ LACKS_CLAIM = (
         ("Stopping", a_vmi(deleting=True)),
         ("Migrating", a_vmi(migrationState={"completed": False})),
         ("Running", a_vmi(migrationState={"completed": True})),
-        ("Paused", a_vmi(conditions=[said("Paused", "True")])),
+        ("Paused", a_vmi(conditions=[a_condition("Paused", "True")])),
         ("ErrorPvcNotFound", a_vmi("Pending", conditions=LACKS_CLAIM)),
         ("ErrorUnschedulable", a_vmi("Scheduling", conditions=LACKS_CLAIM[1:])),
         ("Starting", a_vmi("Pending")),
@@ -111,7 +111,7 @@ def test_without_an_instance_the_vm_is_not_ready_with_a_reason():
 
 def test_conditions_of_the_instance_are_copied_and_times_may_be_null():
     status = derive_status(
-        vm(), a_vmi(conditions=[said("Ready", "True"), said("AgentConnected", "True")]), NOON
+        vm(), a_vmi(conditions=[a_condition("Ready", "True"), a_condition("AgentConnected", "True")]), NOON
     )
 
     assert status["ready"] is True
@@ -128,10 +128,10 @@ def test_requests_that_are_done_are_dropped_and_open_ones_stay():
 
 def test_deriving_again_changes_nothing():
     raw = vm()
-    raw["status"] = derive_status(raw, a_vmi(conditions=[said("Ready", "True")]), NOON)
+    raw["status"] = derive_status(raw, a_vmi(conditions=[a_condition("Ready", "True")]), NOON)
 
     assert raw["status"] == derive_status(
-        raw, a_vmi(conditions=[said("Ready", "True")]), NOON.replace(minute=5)
+        raw, a_vmi(conditions=[a_condition("Ready", "True")]), NOON.replace(minute=5)
     )
 
 

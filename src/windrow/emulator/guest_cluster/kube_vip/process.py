@@ -23,7 +23,7 @@ from functools import partial
 from windrow.core.work_queue import WorkQueue
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_cluster.kube_vip.election import ServiceElection, acquire_lease
-from windrow.emulator.guest_cluster.kube_vip.service_handler import PortRoute, ServiceHandler, ServiceState
+from windrow.emulator.guest_cluster.kube_vip.service_handler import ServiceHandler, ServiceState
 from windrow.emulator.guest_cluster.kube_vip.settings import KubeVipSettings
 from windrow.emulator.guest_cluster.kubelet import node_name
 from windrow.emulator.guest_cluster.rke2.settings import Settings
@@ -221,15 +221,10 @@ class KubeVip:
         announced only on nodes that have a Ready endpoint of it."""
         if not requested_addresses(service):
             return False
-        if (
-            not self._settings_of_chart.per_service
-            or nested(service, "spec", "externalTrafficPolicy") != "Local"
-        ):
+        is_local = nested(service, "spec", "externalTrafficPolicy") == "Local"
+        if not (self._settings_of_chart.per_service and is_local):
             return True
-        key = key_of(service)
-        return any(
-            PortRoute(self.node, key, int(port["port"]), state).backends() for port in tcp_ports_of(service)
-        )
+        return any(route.backends() for route in state.routes_of(service, self.node))
 
     async def _announce(self, service: Raw) -> None:
         key, version = key_of(service), resource_version_of(service)
@@ -389,8 +384,7 @@ class KubeVip:
         """Listen on each address and port that has a Ready endpoint; the others refuse connections."""
         self._report_udp_ports(service)
         wanted: dict[SocketAddress, Callable[[], ServiceHandler]] = {}
-        for port in tcp_ports_of(service):
-            route = PortRoute(self.node, key_of(service), int(port["port"]), state)
+        for route in state.routes_of(service, self.node):
             if route.backends():
                 for vip in announced.addresses:
                     if vip.is_reachable:
@@ -401,9 +395,8 @@ class KubeVip:
 
     def _report_udp_ports(self, service: Raw) -> None:
         key = key_of(service)
-        others = [
-            one for one in nested(service, "spec", "ports", default=[]) if one not in tcp_ports_of(service)
-        ]
+        ports, reachable = nested(service, "spec", "ports", default=[]), tcp_ports_of(service)
+        others = [one for one in ports if one not in reachable]
         if others and key not in self._udp_reported:
             self._udp_reported.add(key)
             listed = ", ".join(f"{one['port']}/{one['protocol']}" for one in others)

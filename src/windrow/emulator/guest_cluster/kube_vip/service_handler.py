@@ -81,6 +81,9 @@ class ServiceState:
         own = [self.slices[one] for one in sorted(self.slices_of.get(key, ()))]
         return ready_backends(service, port, own, self.endpoints.get(key))
 
+    def routes_of(self, service: Raw, node: str) -> list[PortRoute]:
+        return [PortRoute(node, key_of(service), int(port["port"]), self) for port in tcp_ports_of(service)]
+
 
 @dataclass(frozen=True, slots=True)
 class PortRoute:

@@ -30,21 +30,15 @@ _ALWAYS_WATCHED = (DEPLOYMENT, REPLICA_SET, POD, SERVICE)
 _WATCHED_ON_DEMAND = (NODE, ENDPOINT_SLICE)
 
 
-class ControllerManager:
-    """The controllers of the leading server. `run` ends by cancellation only."""
-
-    def __init__(self, guest: GuestOS, cluster: GuestCluster) -> None:
-        self.guest = guest
-        self.cluster = cluster
-
-    async def run(self) -> None:
-        while True:
-            await self.cluster.wait_usable()
-            try:
-                await WorkloadControllers(self.guest, self.cluster).run()
-            except* KubeError as errors:
-                self.guest.log("kube-controller-manager", f"panic: {errors.exceptions[0]}")
-                await self.guest.sleep(self.guest.delays.crash_backoff)
+async def run_controller_manager(guest: GuestOS, cluster: GuestCluster) -> None:
+    """Run the controllers of the leading server until cancelled; after a KubeError, start them again."""
+    while True:
+        await cluster.wait_usable()
+        try:
+            await WorkloadControllers(guest, cluster).run()
+        except* KubeError as errors:
+            guest.log("kube-controller-manager", f"panic: {errors.exceptions[0]}")
+            await guest.sleep(guest.delays.crash_backoff)
 
 
 class WorkloadControllers:
@@ -81,9 +75,6 @@ class WorkloadControllers:
     def _on_change(self, kind: ApiResource, raw: Raw) -> None:
         key = key_of(raw)
         self._context.queue.add((kind, key))
-        if kind != SERVICE or self._needs_slices(key):
+        live = self._context.informers[kind].get(key)
+        if kind != SERVICE or (live is not None and has_selector(live)):
             self._has_work.set()
-
-    def _needs_slices(self, key: Key) -> bool:
-        service = self._context.informers[SERVICE].get(key)
-        return service is not None and has_selector(service)

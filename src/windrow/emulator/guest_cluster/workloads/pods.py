@@ -29,7 +29,7 @@ from windrow.kubernetes.resources import NODE, POD
 
 
 class PodAddressAllocator:
-    """Given out one after the other, so that an address that has become free is not at once another pod's."""
+    """Pod addresses in ascending order, so that one that was freed is not reused at once."""
 
     def __init__(self) -> None:
         self._last_host: dict[str, int] = defaultdict(lambda: 1)

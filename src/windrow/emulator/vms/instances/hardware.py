@@ -46,8 +46,8 @@ def list_secrets(vmi: Mapping[str, Any]) -> list[str]:
 def read_cloud_init(vmi: Mapping[str, Any], secrets: Mapping[Key, Raw], namespace: str) -> CloudInitData:
     """The content of the cloud-init disk. A missing Secret reads as empty: check `list_secrets` first."""
     source = _source(vmi["spec"])
-    user = _from_secret(secrets, namespace, nested(source, "secretRef", "name"), "userdata")
-    network = _from_secret(secrets, namespace, nested(source, "networkDataSecretRef", "name"), "networkdata")
+    user = _from_secret(secrets, namespace, nested(source, "secretRef", "name"), "userData")
+    network = _from_secret(secrets, namespace, nested(source, "networkDataSecretRef", "name"), "networkData")
     return CloudInitData(
         user if user is not None else _inline(source, "userData"),
         network if network is not None else _inline(source, "networkData"),
@@ -64,8 +64,7 @@ def _from_secret(secrets: Mapping[Key, Raw], namespace: str, name: str | None, k
     if not name:
         return None
     data = nested(secrets.get((namespace, name)), "data", default={})
-    # KubeVirt reads both spellings.
-    for spelling in (key, {"userdata": "userData", "networkdata": "networkData"}[key]):
+    for spelling in (key.lower(), key):  # KubeVirt reads both
         if data.get(spelling):
             return _decoded(data[spelling])
     return ""
