@@ -260,7 +260,7 @@ async def _keep_nodes(program: Path, folder: Path) -> NodeTimings:
             await _quiet(world)
             marks = world.mark()
             for name in names:
-                await world.guest.tell_ready(name, "Unknown")
+                await world.guest.set_ready(name, "Unknown")
             await asyncio.sleep(20)
             silent = len(world.since(*marks)[0])
             begun = time.perf_counter()
@@ -337,7 +337,7 @@ async def _heartbeats(world: BenchContext, nodes: Sequence[str]) -> None:
     """What kubelets write into their nodes every five minutes, evenly spread."""
     while True:
         for name in nodes:
-            await world.guest.tell_ready(name, "True")
+            await world.guest.set_ready(name, "True")
             await asyncio.sleep(300 / len(nodes))
 
 
