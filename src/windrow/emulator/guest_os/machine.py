@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.emulator.guest_cluster.rke2_process import Clusters, Rke2Process
@@ -49,24 +50,16 @@ def machine_factory(
     return power_on
 
 
+@dataclass(eq=False)
 class GuestMachine:
     """One power-on."""
 
-    def __init__(
-        self,
-        hardware: Hardware,
-        host: HostInterface,
-        programs: Mapping[str, GuestProgram],
-        delays: GuestDelays,
-        clusters: Clusters,
-    ) -> None:
-        self.hardware = hardware
-        self.host = host
-        self.programs = programs
-        self.delays = delays
-        self.clusters = clusters
-        self._guest: GuestOS | None = None
-        self._power_button = asyncio.Event()
+    hardware: Hardware
+    host: HostInterface
+    programs: Mapping[str, GuestProgram]
+    delays: GuestDelays
+    clusters: Clusters
+    _power_button: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     async def run(self) -> str:
         tasks: set[asyncio.Task[Any]] = set()
@@ -78,7 +71,7 @@ class GuestMachine:
                 task.add_done_callback(tasks.discard)
                 return task
 
-            guest = self._guest = GuestOS(self.hardware, self.host, self.delays, spawn)
+            guest = GuestOS(self.hardware, self.host, self.delays, spawn)
             spawn(self._boot(guest), "boot")
             spawn(self._watch_power_button(guest), "power button")
             try:

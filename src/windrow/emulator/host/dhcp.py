@@ -14,7 +14,7 @@ FIRST_HOST = 20
 
 @dataclass(frozen=True, slots=True)
 class Lan:
-    """The subnet of a DHCP server. `cidr` must be IPv4 with room for FIRST_HOST hosts."""
+    """The subnet of a DHCP server. `cidr` must be IPv4; leases begin at its address FIRST_HOST, earlier in a small one."""
 
     cidr: str
     gateway: str = ""

@@ -139,7 +139,7 @@ def render_class(image: Raw) -> Raw:
 
 
 class ImageController:
-    """The image controller."""
+    """Imports images; an attempt that failed is repeated from its `requeue_at`."""
 
     def __init__(self, client: AdminClient, clock: ScaledClock, delays: Delays) -> None:
         self._client = client

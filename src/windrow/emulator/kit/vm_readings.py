@@ -109,8 +109,8 @@ def root_claim_of(template_spec: Mapping[str, Any]) -> str:
         for volume in template_spec.get("volumes") or ()
     }
     disks = nested(template_spec, "domain", "devices", "disks", default=[])
-    ordered = sorted(disks, key=lambda disk: disk.get("bootOrder") or 1 << 30)
-    return next((claims[disk["name"]] for disk in ordered if claims.get(disk.get("name"))), "")
+    disks = sorted(disks, key=lambda disk: disk.get("bootOrder") or 1 << 30)
+    return next((claims[disk["name"]] for disk in disks if claims.get(disk.get("name"))), "")
 
 
 def networks_of(template_spec: Mapping[str, Any], namespace: str) -> dict[str, str]:

@@ -32,20 +32,14 @@ class ShellState:
     nounset: bool = False
 
 
+@dataclass(slots=True)
 class WordExpansion:
     """Expands words in the state of one shell. `substitute` runs the text of `$(…)` and returns its output."""
 
-    def __init__(
-        self,
-        guest: GuestOS,
-        state: ShellState,
-        log: Callable[[str], None],
-        substitute: Callable[[str], Awaitable[str]],
-    ) -> None:
-        self.guest = guest
-        self.state = state
-        self.log = log
-        self.substitute = substitute
+    guest: GuestOS
+    state: ShellState
+    log: Callable[[str], None]
+    substitute: Callable[[str], Awaitable[str]]
 
     async def fields(self, word: str, *, split: bool = True) -> list[str]:
         """The fields that a raw word expands to."""

@@ -228,10 +228,10 @@ def parse_until_error(text: str) -> tuple[Block, BadScript | None]:
 _RESERVED = frozenset({"then", "else", "elif", "fi", "do", "done", "esac", "}"})
 
 
+@dataclass(slots=True)
 class _Parser:
-    def __init__(self, tokens: list[_Token]) -> None:
-        self.tokens = tokens
-        self.at = 0
+    tokens: list[_Token]
+    at: int = 0
 
     def peek(self) -> _Token:
         token = self.tokens[self.at]
