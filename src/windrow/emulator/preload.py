@@ -11,8 +11,7 @@ from typing import Literal
 
 from windrow.emulator import kinds, names
 from windrow.emulator.host import images
-from windrow.emulator.host.dhcp import Lan
-from windrow.emulator.host.networks import render_network
+from windrow.emulator.host.networks import Lan, render_network
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import NAMESPACE, ApiResource
 

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from windrow.emulator.guest_os.hardware import Nic
-from windrow.emulator.host.dhcp import DhcpServer, Lan
-from windrow.emulator.host.networks import Vlans, label_network, read_lan, render_network, vlan_of
+from windrow.emulator.host.networks import (
+    DhcpServer,
+    Lan,
+    Vlans,
+    label_network,
+    read_lan,
+    render_network,
+    vlan_of,
+)
 
 LAN = Lan("192.168.50.0/24")
 

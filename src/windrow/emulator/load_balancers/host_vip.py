@@ -12,8 +12,7 @@ from datetime import datetime
 from functools import partial
 
 from windrow.emulator.delays import Delays, ScaledClock
-from windrow.emulator.host.dhcp import DhcpServer, Lan
-from windrow.emulator.host.networks import Vlan
+from windrow.emulator.host.networks import DhcpServer, Lan, Vlan
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key, Objects
 from windrow.emulator.kit.network import Network
