@@ -95,13 +95,8 @@ def sample_name(cluster: Cluster, pool: Pool, number: int = 0) -> str:
     return f"{cluster.name}-{pool.name}-xxxxx-{number:05d}"
 
 
-def sample_machine_specs(cluster: Cluster, pool: Pool) -> list[MachineSpec]:
-    """One for each machine the pool asks for, so that an adapter may judge their sum."""
-    return [sample_machine_spec(cluster, pool, number) for number in range(pool.quantity)]
-
-
 def sample_machine_spec(cluster: Cluster, pool: Pool, number: int = 0) -> MachineSpec:
-    """A machine of the pool as it might be ordered, for questions to Harvester."""
+    """A machine of the pool as it might be requested, for questions to Harvester."""
     return MachineSpec(
         name=sample_name(cluster, pool, number),
         machine_uid="",

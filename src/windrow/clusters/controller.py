@@ -19,7 +19,7 @@ from windrow.clusters.api.machine import Machine, read_machine
 from windrow.clusters.api.secrets import SecretData, read_secret_data
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.execute.cluster_actions import ClusterActions
-from windrow.clusters.execute.executor import Executor, keep_since
+from windrow.clusters.execute.executor import Executor
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.observer import Observer, clusters_using_config, credentials_of
 from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, Wait
@@ -230,7 +230,7 @@ class ClusterController:
         if withdrawn:
             failures = self._failures.get(state.cluster.uid, {})
         else:
-            failures = self._keep_failures(state, await self._executor.execute(plan, state))
+            failures = self._failures[state.cluster.uid] = await self._executor.execute(plan, state)
             if plan.actions and not failures and not _only_waits_for_token(plan):
                 return Changed(f"{len(plan.actions)} actions")  # the reconcile that has nothing to do writes
             deadline = self._find_startup_deadline(state)
@@ -286,14 +286,6 @@ class ClusterController:
         if not (plan.actions and claims) or all_ready(state):
             return False
         return self._find_startup_deadline(state) is None
-
-    def _keep_failures(
-        self, state: ClusterState, failures: dict[str, ActionFailure]
-    ) -> dict[str, ActionFailure]:
-        before = self._failures.get(state.cluster.uid, {})
-        lasting = {subject: keep_since(before.get(subject), failure) for subject, failure in failures.items()}
-        self._failures[state.cluster.uid] = lasting
-        return lasting
 
     async def _patch_status(
         self, state: ClusterState, plan: Plan, failures: Mapping[str, ActionFailure], wait: Wait | None

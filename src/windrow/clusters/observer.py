@@ -30,7 +30,7 @@ from windrow.clusters.api.status import GuestServiceAccount
 from windrow.clusters.bootstrap_data import (
     check_bootstrap,
     find_config_hash,
-    sample_machine_specs,
+    sample_machine_spec,
 )
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.orphans import (
@@ -264,7 +264,8 @@ class Observer:
             for pool in cluster.pools
             if pool.options is not None and (pool.credential in usable or pool not in on_harvester)
         ]
-        specs = [spec for pool in pools for spec in sample_machine_specs(cluster, pool)]
+        # One for each machine, so that an adapter checks their sum.
+        specs = [sample_machine_spec(cluster, pool, n) for pool in pools for n in range(pool.quantity)]
         try:
             problems += await self._infrastructure.check(specs)
             if state.guest_credential.state == "missing" and cluster.credential in usable:

@@ -107,7 +107,6 @@ class ActionFailure:
 
     message: str
     hint: str
-    since: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,13 +124,15 @@ def held_sentence(held: HeldDisruption) -> str:
 
 
 def _held_next_step(held: HeldDisruption) -> str:
-    return {
-        "replace": "the machine is replaced"
-        if held.because != LAST_ETCD_MEMBER
-        else "its Node becomes Ready again",
-        "scale-down": "the machine is deleted",
-        "remove-member": "its etcd member is removed",
-    }[held.disruption.kind]
+    match held.disruption.kind:
+        case "replace" if held.because == LAST_ETCD_MEMBER:
+            return "its Node becomes Ready again"
+        case "replace":
+            return "the machine is replaced"
+        case "scale-down":
+            return "the machine is deleted"
+        case "remove-member":
+            return "its etcd member is removed"
 
 
 def _render_wait(wait: Wait | None, before: Mapping[str, Any], state: ClusterState) -> dict[str, Any] | None:
@@ -241,28 +243,20 @@ def _by_importance(state: ClusterState) -> list[MachineState]:
 
 
 def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condition]:
-    errors = [problem for problem in state.problems if problem.severity == "error"]
     accepted = Condition("Accepted", "True", "Valid")
-    if errors:
-        accepted = Condition("Accepted", "False", "Invalid", "; ".join(f"{error}" for error in errors))
-    made = [accepted]
-    if checked := _preflight_condition(state):
-        made.append(checked)
-    if valid := credential_condition(state):
-        made.append(valid)
-    made.append(
-        Condition("Initialized", "True", "APIServerReachable", "the guest API server has answered")
-        if state.recorded.initialized
-        else Condition(
-            "Initialized", "False", "WaitingForAPIServer", "the guest API server has not answered yet"
-        )
-    )
+    if errors := [str(problem) for problem in state.problems if problem.severity == "error"]:
+        accepted = Condition("Accepted", "False", "Invalid", "; ".join(errors))
+    answered = "the guest API server has not answered yet"
+    initialized = Condition("Initialized", "False", "WaitingForAPIServer", answered)
+    if state.recorded.initialized:
+        answered = "the guest API server has answered"
+        initialized = Condition("Initialized", "True", "APIServerReachable", answered)
+    provisioned = Condition("Provisioned", "False", "InProgress", ready.message)
     if state.recorded.provisioned or ready.status == "True":
-        made.append(Condition("Provisioned", "True", "Complete", "every machine has been Ready"))
-    else:
-        made.append(Condition("Provisioned", "False", "InProgress", ready.message))
-    made += [_up_to_date_condition(state), _remediation_condition(state, plan), ready]
-    return made
+        provisioned = Condition("Provisioned", "True", "Complete", "every machine has been Ready")
+    checked = filter(None, (_preflight_condition(state), credential_condition(state)))
+    pending = _up_to_date_condition(state)
+    return [accepted, *checked, initialized, provisioned, pending, _remediation_condition(state, plan), ready]
 
 
 def _preflight_condition(state: ClusterState) -> Condition | None:
@@ -319,9 +313,7 @@ def _ready_condition(state: ClusterState, plan: Plan, wait: Wait | None) -> Cond
         return Condition("Ready", "False", "Refused", "; ".join(str(problem) for problem in plan.refused))
     if state.recorded.initialized and not state.guest.is_reachable:
         if state.credential_problems:
-            return Condition(
-                "Ready", "Unknown", "InfrastructureUnreachable", f"waiting for {wait.what}" if wait else ""
-            )
+            return Condition("Ready", "Unknown", "InfrastructureUnreachable", sentence)
         return Condition("Ready", "Unknown", "APIServerUnreachable", unreachable_reason(state.guest))
     if state.recorded.initialized and all_ready(state):
         return Condition("Ready", "True", "MachinesReady", "every machine is Ready")

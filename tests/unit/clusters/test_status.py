@@ -133,7 +133,7 @@ def test_the_date_of_a_wait_stays_while_the_same_thing_is_waited_for():
 
 
 def test_trouble_is_what_a_cluster_waits_for():
-    trouble = ActionFailure("401 from Harvester", "renew the token", NOON)
+    trouble = ActionFailure("401 from Harvester", "renew the token")
 
     assert (
         status(seen_with(), **{"": trouble})["waiting"]["for"]
@@ -297,7 +297,7 @@ def test_the_last_known_address_stays_while_the_agent_is_silent():
 def test_a_trouble_with_the_order_is_part_of_the_sentence():
     raw = unordered(W1)
     seen = seen_with(raw)
-    trouble = ActionFailure("the quota is used up", "raise it", NOON)
+    trouble = ActionFailure("the quota is used up", "raise it")
 
     found = derive_machine(raw, seen, plan_cluster(seen), {"w1": trouble})
 

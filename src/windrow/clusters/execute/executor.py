@@ -149,21 +149,20 @@ class Executor:
                 assert_never(action)
 
     def _describe_failure(self, action: Action, error: Exception, about: FieldLogger) -> ActionFailure:
-        now = self._context.clock.now()
         match error:
             case InfrastructureUnknown() | CredentialError() | RegistrySecretError() | InvalidBootstrapSpec():
-                return ActionFailure(error.message, error.hint, now)
+                return ActionFailure(error.message, error.hint)
             case MachineRefused():
                 first, *rest = error.problems
                 more = f" (and {len(rest)} more)" if rest else ""
-                return ActionFailure(f"{first.message}{more}", first.hint, now)
+                return ActionFailure(f"{first.message}{more}", first.hint)
             case KubeError():
                 about.warning("%s: %s", action, error)
-                return ActionFailure(f"{action.reason} failed: {error}", "it is retried", now)
+                return ActionFailure(f"{action.reason} failed: {error}", "it is retried")
             case _:
                 about.exception("%s", action, exc_info=error)
                 hint = "this is a defect; please report it"
-                return ActionFailure(f"{action.reason} failed: {error!r}", hint, now)
+                return ActionFailure(f"{action.reason} failed: {error!r}", hint)
 
     # -- events ----------------------------------------------------------------------------------------------------
 
@@ -216,10 +215,3 @@ class Executor:
         else:
             ref, uid = about.record.ref, about.record.uid
         await self._events.write(EventNote(ref, uid, reason, message[:1024], type_))
-
-
-def keep_since(before: ActionFailure | None, now: ActionFailure) -> ActionFailure:
-    """The same failure keeps its date."""
-    if before is not None and (before.message, before.hint) == (now.message, now.hint):
-        return before
-    return now

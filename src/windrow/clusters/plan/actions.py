@@ -296,6 +296,9 @@ class Wait:
     until: datetime | None = None
 
 
+DisruptionKind = Literal["replace", "scale-down", "remove-member"]
+
+
 @dataclass(frozen=True, slots=True)
 class Disruption:
     """An action that takes something away from a running cluster; `disruptions.admit` alone decides about it.
@@ -305,13 +308,12 @@ class Disruption:
     * `remove-member` — remove the etcd member of a machine that is being deleted.
     """
 
-    kind: Literal["replace", "scale-down", "remove-member"]
-    machine: str
+    kind: DisruptionKind
     action: DeleteMachine | RemoveEtcdMember
 
     @property
-    def because(self) -> str:
-        return self.action.because
+    def machine(self) -> str:
+        return self.action.machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +332,12 @@ class PartialPlan:
     actions: list[Action] = field(default_factory=list)
     disruptions: list[Disruption] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
+
+    def wait(self, what: str, then: str, machine: str = "", until: datetime | None = None) -> None:
+        self.waits.append(Wait(what, then, machine, until))
+
+    def propose(self, kind: DisruptionKind, action: DeleteMachine | RemoveEtcdMember) -> None:
+        self.disruptions.append(Disruption(kind, action))
 
     def add(self, other: PartialPlan) -> PartialPlan:
         """Append what another sub-planner has planned; returns itself."""

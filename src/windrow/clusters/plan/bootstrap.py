@@ -24,7 +24,6 @@ from windrow.clusters.plan.actions import (
     PublishKubeconfig,
     RecordGuestUID,
     ScrubBootstrapData,
-    Wait,
 )
 from windrow.clusters.plan.endpoint import join_url, list_api_servers
 from windrow.clusters.state import ClusterState, MachineState
@@ -48,12 +47,10 @@ def plan_preparation(state: ClusterState) -> PartialPlan:
         partial.actions.append(AddFinalizer("its VMs are deleted before the Cluster is"))
     if state.has_lost_secrets:
         # Its machines trust the lost authorities only; with new ones the cluster could never be reached again.
-        partial.waits.append(
-            Wait(
-                f"Secret {state.cluster.namespace}/{secrets_name(state.cluster.name)} to be restored (not found; it holds the "
-                "certificate authorities of the cluster)",
-                "reconciliation resumes",
-            )
+        partial.wait(
+            f"Secret {state.cluster.namespace}/{secrets_name(state.cluster.name)} to be restored (not found; it holds the "
+            "certificate authorities of the cluster)",
+            "reconciliation resumes",
         )
     elif state.secrets is None:
         partial.actions.append(CreateSecrets("its machines authenticate each other with them"))
@@ -85,7 +82,7 @@ def _elect_init_server(state: ClusterState, partial: PartialPlan) -> None:
     lost = [machine for machine in state.deleting if machine.record.is_init_server]
     if lost:
         # Its VM may still run. Two machines that start a cluster are two clusters.
-        partial.waits.append(Wait(f"Machine {lost[0].name} to be deleted", "another init server is created"))
+        partial.wait(f"Machine {lost[0].name} to be deleted", "another init server is created")
         return
     if candidates:
         chosen = min(candidates, key=lambda machine: (machine.record.created, machine.name))
@@ -103,9 +100,7 @@ def _elect_init_server(state: ClusterState, partial: PartialPlan) -> None:
         None,
     )
     if pool is None:
-        partial.waits.append(
-            Wait("a machine pool with etcdRole and a machine config", "the init server is created")
-        )
+        partial.wait("a machine pool with etcdRole and a machine config", "the init server is created")
         return
     why = "it is going to start the cluster"
     if state.recorded.init_server_name:

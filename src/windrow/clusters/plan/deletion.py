@@ -16,13 +16,11 @@ from windrow.clusters.plan.actions import (
     DeleteNode,
     DeleteSecrets,
     DeleteVM,
-    Disruption,
     EvictPods,
     PartialPlan,
     RemoveEtcdMember,
     RemoveFinalizer,
     RemoveMachineFinalizer,
-    Wait,
     first_clause,
 )
 from windrow.clusters.plan.guest_access import plan_deletion as plan_account_end
@@ -82,34 +80,28 @@ def _drain(machine: MachineState, state: ClusterState, partial: PartialPlan) -> 
         partial.actions.append(
             EvictPods("the Node is drained before its Machine is deleted", machine.name, to_evict)
         )
-    partial.waits.append(
-        Wait(
-            f"{len(machine.pods)} pods to be evicted from Node {node.name}",
-            "the machine is deleted, at the latest after drainBeforeDeleteTimeout",
-            machine.name,
-            state.now + EVICTION_RETRY,
-        )
+    partial.wait(
+        f"{len(machine.pods)} pods to be evicted from Node {node.name}",
+        "the machine is deleted, at the latest after drainBeforeDeleteTimeout",
+        machine.name,
+        state.now + EVICTION_RETRY,
     )
 
 
 def _remove_etcd_member(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
     node = machine.node
     if node is None:  # a member whose Node we do not see, because the API is unreachable
-        partial.waits.append(
-            Wait(
-                f"the guest API server ({unreachable_reason(state.guest)})",
-                "its etcd member is removed",
-                machine.name,
-            )
+        partial.wait(
+            f"the guest API server ({unreachable_reason(state.guest)})",
+            "its etcd member is removed",
+            machine.name,
         )
         return
     if node.etcd_removal_requested:
-        partial.waits.append(
-            Wait(f"etcd member {node.name} to be removed", "its VM is deleted", machine.name)
-        )
+        partial.wait(f"etcd member {node.name} to be removed", "its VM is deleted", machine.name)
         return
     action = RemoveEtcdMember("it is removed before the VM is deleted", machine.name, node.name)
-    partial.disruptions.append(Disruption("remove-member", machine.name, action))
+    partial.propose("remove-member", action)
 
 
 def _delete_vm(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
@@ -119,13 +111,11 @@ def _delete_vm(machine: MachineState, state: ClusterState, partial: PartialPlan)
         why = "the Cluster is deleted" if state.cluster.deletion_timestamp else "its Machine is deleted"
         partial.actions.append(DeleteVM(why, machine.name))
     words = f" ({first_clause(vm.because)})" if vm and vm.because else ""
-    partial.waits.append(
-        Wait(
-            f"{machine.vm_ref} to be deleted{words}",
-            "its finalizer is removed" if state.cluster.deletion_timestamp else "its Node is deleted",
-            machine.name,
-            (state.now if requested is None else requested) + DELETE_RETRY,
-        )
+    partial.wait(
+        f"{machine.vm_ref} to be deleted{words}",
+        "its finalizer is removed" if state.cluster.deletion_timestamp else "its Node is deleted",
+        machine.name,
+        (state.now if requested is None else requested) + DELETE_RETRY,
     )
 
 
@@ -134,12 +124,10 @@ def _delete_node(machine: MachineState, state: ClusterState, partial: PartialPla
     node = machine.node.name if machine.node else machine.record.node
     if node and state.recorded.initialized and not state.cluster.deletion_timestamp:
         if not state.guest.is_reachable:
-            partial.waits.append(
-                Wait(
-                    f"the guest API server ({unreachable_reason(state.guest)})",
-                    f"Node {node} is deleted",
-                    machine.name,
-                )
+            partial.wait(
+                f"the guest API server ({unreachable_reason(state.guest)})",
+                f"Node {node} is deleted",
+                machine.name,
             )
             return
         partial.actions.append(DeleteNode("its VM is deleted", machine.name, node))
@@ -169,8 +157,8 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
         else:
             _delete_vm(machine, state, partial)
     if state.machines:
-        partial.waits.append(
-            Wait(_remaining_machines(state), "the ServiceAccount on Harvester and the Secrets are deleted")
+        partial.wait(
+            _remaining_machines(state), "the ServiceAccount on Harvester and the Secrets are deleted"
         )
         return partial
     balancers = plan_balancers_end(state)

@@ -13,7 +13,6 @@ from windrow.clusters.plan.actions import (
     DeleteServiceAccount,
     PartialPlan,
     RecordServiceAccount,
-    Wait,
 )
 from windrow.clusters.state import ClusterState
 
@@ -39,12 +38,10 @@ def plan(state: ClusterState) -> PartialPlan:
             partial.actions.append(CreateServiceAccount(why))
         case "pending":
             partial.actions.append(CreateServiceAccount("its token is not stored yet"))
-            partial.waits.append(
-                Wait(
-                    f"Harvester to issue a token for ServiceAccount {state.recorded.service_account}",
-                    "the init server is created",
-                    until=state.now + RECHECK_SOON,
-                )
+            partial.wait(
+                f"Harvester to issue a token for ServiceAccount {state.recorded.service_account}",
+                "the init server is created",
+                until=state.now + RECHECK_SOON,
             )
         case _:
             pass

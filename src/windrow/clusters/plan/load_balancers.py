@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.orphans import OrphanLoadBalancer
-from windrow.clusters.plan.actions import DeleteLoadBalancers, KeepLoadBalancers, PartialPlan, Wait
+from windrow.clusters.plan.actions import DeleteLoadBalancers, KeepLoadBalancers, PartialPlan
 from windrow.clusters.state import ClusterState
 
 # Harvester releases an address within moments. What takes longer may take hours.
@@ -38,7 +38,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
         return partial
     if orphans.unknown:
         what = f"Harvester to list the LoadBalancers of the cluster ({orphans.unknown})"
-        partial.waits.append(Wait(what, "they are deleted", until=state.now + RECHECK_LATER))
+        partial.wait(what, "they are deleted", until=state.now + RECHECK_LATER)
         return partial
     going = [one for one in orphans.load_balancers if not reason_to_keep(one, state)]
     to_delete = tuple(one for one in going if one.deletion_timestamp is None)[:MAX_PER_RECONCILE]
@@ -46,9 +46,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
         why = f"the Cluster is deleted; no Service needs {_listed(to_delete)} any more"
         partial.actions.append(DeleteLoadBalancers(why, tuple((one.ref, one.uid) for one in to_delete)))
     if going:
-        partial.waits.append(
-            Wait(_remaining(going), NEXT_STEP, until=state.now + _recheck_interval(going, state))
-        )
+        partial.wait(_remaining(going), NEXT_STEP, until=state.now + _recheck_interval(going, state))
     return partial
 
 

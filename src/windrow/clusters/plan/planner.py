@@ -45,31 +45,21 @@ def plan_cluster(state: ClusterState) -> Plan:
 
 
 def find_refusals(state: ClusterState) -> tuple[Problem, ...]:
-    """The errors that stop everything. Before the cluster has started all do; later it must go on living."""
-    errors = [
-        problem for problem in (*state.problems, *(state.preflight or ())) if problem.severity == "error"
-    ]
-    if state.recorded.initialized:
-        errors = [problem for problem in errors if not _is_tolerable(problem)]
-    return tuple(errors)
+    """The errors that stop everything. Once the cluster has started, it runs on with those of version and configs."""
+    problems = (*state.problems, *(state.preflight or ()))
+    errors = (problem for problem in problems if problem.severity == "error")
+    return tuple(error for error in errors if not (state.recorded.initialized and _is_tolerable(error)))
 
 
 def _is_tolerable(problem: Problem) -> bool:
-    return problem.field == "spec.kubernetesVersion" or problem.field.endswith(
-        ("machineConfigRef", "machineConfigRef.kind")
-    )
+    suffixes = ("machineConfigRef", "machineConfigRef.kind")
+    return problem.field == "spec.kubernetesVersion" or problem.field.endswith(suffixes)
 
 
 def _without_duplicates(actions: Sequence[Action]) -> tuple[Action, ...]:
-    """Two sub-planners may delete one machine for two reasons: the first reason stands, and nothing else is done."""
-    deleted: set[str] = set()
-    kept: list[Action] = []
+    """Two sub-planners may delete one machine for two reasons: the first reason counts, and nothing else is done."""
+    deletions: dict[str, DeleteMachine] = {}
     for action in actions:
         if isinstance(action, DeleteMachine):
-            if action.machine in deleted:
-                continue
-            deleted.add(action.machine)
-        kept.append(action)
-    return tuple(
-        action for action in kept if isinstance(action, DeleteMachine) or action.subject not in deleted
-    )
+            deletions.setdefault(action.machine, action)
+    return tuple(action for action in actions if deletions.get(action.subject, action) is action)

@@ -16,10 +16,8 @@ from windrow.clusters.api.cluster import Pool
 from windrow.clusters.plan.actions import (
     CreateMachine,
     DeleteMachine,
-    Disruption,
     PartialPlan,
     StartVM,
-    Wait,
 )
 from windrow.clusters.plan.diagnosis import Diagnoses, Progress, is_last_etcd_member
 from windrow.clusters.plan.endpoint import find_join_server
@@ -52,11 +50,9 @@ def _scale_up(missing: int, pool: Pool, server: str, state: ClusterState, partia
         return
     have = pool.quantity - missing
     if pool.options is None:
-        partial.waits.append(
-            Wait(
-                f"{pool.kind} {state.cluster.namespace}/{pool.config_name} to be created",
-                f"{_count_machines(missing)} of pool {pool.name} are created",
-            )
+        partial.wait(
+            f"{pool.kind} {state.cluster.namespace}/{pool.config_name} to be created",
+            f"{_count_machines(missing)} of pool {pool.name} are created",
         )
         return
     if not server:
@@ -66,9 +62,7 @@ def _scale_up(missing: int, pool: Pool, server: str, state: ClusterState, partia
             if not state.recorded.initialized
             else "a server to become Ready"
         )
-        partial.waits.append(
-            Wait(what, f"{_count_machines(missing)} of pool {pool.name} join through its address")
-        )
+        partial.wait(what, f"{_count_machines(missing)} of pool {pool.name} join through its address")
         return
     why = f"pool {pool.name} asks for {pool.quantity}, {have} exist"
     partial.actions += [CreateMachine(why, pool.name, server)] * missing
@@ -84,7 +78,7 @@ def _scale_down(
     for machine in choose_machines_to_delete(active, surplus, diagnoses):
         reason = _deletion_reason(machine, diagnoses[machine.name].progress)
         why = f"pool {pool.name} asks for {pool.quantity}, {len(active)} exist; {reason}"
-        partial.disruptions.append(Disruption("scale-down", machine.name, DeleteMachine(why, machine.name)))
+        partial.propose("scale-down", DeleteMachine(why, machine.name))
 
 
 def choose_machines_to_delete(
@@ -122,9 +116,7 @@ def _delete_machines_without_pool(state: ClusterState, partial: PartialPlan) -> 
     for machine in state.active:
         if state.cluster.find_pool(machine.pool) is None:
             why = f"pool {machine.pool} does not exist any more"
-            partial.disruptions.append(
-                Disruption("scale-down", machine.name, DeleteMachine(why, machine.name))
-            )
+            partial.propose("scale-down", DeleteMachine(why, machine.name))
 
 
 # -- remediation -------------------------------------------------------------------------------------------------
@@ -140,23 +132,18 @@ def plan_remediation(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
             case "healthy":
                 continue
             case "waiting":
-                partial.waits.append(
-                    Wait(diagnosis.waiting_for, diagnosis.next, machine.name, diagnosis.until)
-                )
+                partial.wait(diagnosis.waiting_for, diagnosis.next, machine.name, diagnosis.until)
             case "stopped":
                 partial.actions.append(StartVM(diagnosis.because, machine.name))
             case "unhealthy":
-                partial.disruptions.append(_replacement(machine, diagnosis.because))
+                partial.propose("replace", DeleteMachine(diagnosis.because, machine.name))
                 continue
         # For the last member it is proposed although it is never admitted, so that the status says what will not
         # happen; of a machine whose VM is unknown there is nothing to say but that.
         if machine.presence != "unknown" and is_last_etcd_member(machine, state):
-            partial.disruptions.append(_replacement(machine, diagnosis.because or diagnosis.waiting_for))
+            because = diagnosis.because or diagnosis.waiting_for
+            partial.propose("replace", DeleteMachine(because, machine.name))
     return partial
-
-
-def _replacement(machine: MachineState, because: str) -> Disruption:
-    return Disruption("replace", machine.name, DeleteMachine(because, machine.name))
 
 
 # -- changes of the spec -----------------------------------------------------------------------------------------
