@@ -114,7 +114,7 @@ def find_machine_wait(machine: MachineState, plan: Plan, failures: Failures) -> 
 
 def _held_wait(held: HeldDisruption) -> str:
     if held.because == LAST_ETCD_MEMBER:
-        return f"Machine {held.disruption.machine} to recover or to be recovered by hand ({LAST_ETCD_MEMBER})"
+        return f"Machine {held.disruption.machine} to recover, if need be by hand ({LAST_ETCD_MEMBER})"
     return f"Machine {held.disruption.machine} to be allowed to go ({held.because})"
 
 
