@@ -15,6 +15,7 @@ from tests.contract.plugin_rig import GO_DRIVER, go_plugin_rig, plugin_rig
 from tests.support.clock import LoopClock, run_driven
 from tests.support.fake_machines import MemoryMachines
 
+from windrow.harvester.connection import describe_credential
 from windrow.machines.port import (
     DriverConfig,
     InfrastructureUnknown,
@@ -27,6 +28,7 @@ from windrow.machines.port import (
 )
 
 CREDENTIAL = "fleet-default:cc-harvester"
+CREDENTIAL_NAME = describe_credential(CREDENTIAL)
 DOCUMENT = "#cloud-config\nwrite_files:\n- path: /etc/rancher/rke2/config.yaml\n  content: 'token: s3cret'\n"
 
 
@@ -391,10 +393,10 @@ def test_a_revoked_credential_makes_machines_unknown_and_not_missing(play: Calla
         config = await create_running(rig, a_spec())
         await rig.revoke()
         status = await wait_for_status(rig, "m-1", lambda s: s.presence == "unknown")
-        assert CREDENTIAL in status.because
-        with pytest.raises(InfrastructureUnknown, match=CREDENTIAL):
+        assert CREDENTIAL_NAME in status.because
+        with pytest.raises(InfrastructureUnknown, match=CREDENTIAL_NAME):
             await rig.machines.remove(config, frozenset())
-        with pytest.raises(InfrastructureUnknown, match=CREDENTIAL):
+        with pytest.raises(InfrastructureUnknown, match=CREDENTIAL_NAME):
             await rig.machines.ensure(a_spec("c1-pool1-abcde-third", "m-3"), None)
 
         await rig.restore()

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from windrow.client.informer import Cache
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
+from windrow.harvester.connection import describe_credential
 from windrow.machines.port import (
     DriverConfig,
     InfrastructureUnknown,
@@ -307,7 +308,8 @@ class MemoryMachines:
             raise waiting.pop(0)
         if because := self._revoked.get(credential):
             raise InfrastructureUnknown(
-                f"credential {credential}: {because}", "put a valid kubeconfig into the credential Secret"
+                f"{describe_credential(credential)}: {because}",
+                "put a valid kubeconfig into the credential Secret",
             )
 
     def _problems_of(self, spec: MachineSpec) -> list[Problem]:
@@ -357,7 +359,7 @@ class MemoryMachines:
         recorded = config.get("WindrowHarvesterUID") or HARVESTER
         if recorded != HARVESTER:
             raise InfrastructureUnknown(
-                f"credential {config['WindrowCredential']} leads to Harvester {HARVESTER}, not to {recorded}",
+                f"{describe_credential(config['WindrowCredential'])} leads to Harvester {HARVESTER}, not to {recorded}",
                 "put the kubeconfig of the right Harvester into the credential Secret",
             )
 
@@ -399,7 +401,7 @@ class MemoryMachines:
                     uid,
                     config["MachineName"],
                     "unknown",
-                    because=f"credential {config['WindrowCredential']}: {because}",
+                    because=f"{describe_credential(config['WindrowCredential'])}: {because}",
                 )
             )
         machine = self._machines.get((config["VMNamespace"], config["MachineName"]))
