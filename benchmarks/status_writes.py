@@ -19,7 +19,7 @@ from tests.support.simulation import simulation
 from benchmarks import Figure
 from windrow.client.transport import Transport
 from windrow.core.fastjson import loads
-from windrow.demo.manifests import read_documents, shipped
+from windrow.demo.manifests import shipped
 from windrow.kubernetes.objects import name_of
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
@@ -93,7 +93,7 @@ def measure() -> Iterator[Figure]:
 
 async def run(servers: int, workers: int) -> Writes:
     """Create a cluster, wait until it is Ready, and then for the quiet minutes."""
-    documents = read_documents(shipped())
+    documents = shipped()
     cluster = next(raw for raw in documents if raw["kind"] == "Cluster")
     pools = cluster["spec"]["rkeConfig"]["machinePools"]
     pools[0]["quantity"], pools[1]["quantity"] = servers, workers

@@ -14,7 +14,7 @@ from tests.support.simulation import Simulation, simulation
 
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.demo.cluster import DemoCluster
-from windrow.demo.manifests import read_documents, shipped
+from windrow.demo.manifests import shipped
 from windrow.demo.waiting import Objects, WaitTimedOut, wait_for
 from windrow.emulator.kit.inventory import Item, inventory
 from windrow.harvester.resources import LOAD_BALANCER, VM
@@ -74,7 +74,7 @@ Phase = Callable[[DemoCluster], Awaitable[None]]
 
 def manifest(servers: int, workers: int) -> list[Raw]:
     """Our own manifest with other counts."""
-    documents = read_documents(shipped())
+    documents = shipped()
     pools = next(raw for raw in documents if raw["kind"] == "Cluster")["spec"]["rkeConfig"]["machinePools"]
     pools[SERVERS]["quantity"], pools[WORKERS]["quantity"] = servers, workers
     return documents

@@ -10,22 +10,23 @@ from windrow.core.duration import NotDuration, parse_duration
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
+    choices = ("json", "yaml")
     parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FORMAT",
-        choices=("json", "yaml"),
-        help="print json or yaml instead",
+        "-o", "--output", metavar="FORMAT", choices=choices, help="print json or yaml instead"
     )
 
 
-def add_connection(parser: argparse.ArgumentParser) -> None:
-    """How a command reaches the management API."""
+def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
         help="kubeconfig of the management API (default: $WINDROW_KUBECONFIG, else .windrow/manager.yaml)",
     )
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """How a command reaches the management API, and the namespace of its objects there."""
+    add_kubeconfig(parser)
     parser.add_argument("-n", "--namespace", metavar="NAME", help="use this namespace only")
 
 

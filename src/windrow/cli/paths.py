@@ -41,6 +41,8 @@ def require_writable_file(path: Path, shown: str) -> None:
 
 
 DRIVER_PROGRAM = "docker-machine-driver-harvester"
+CLOUD_PROVIDER = "harvester-cloud-provider"
+BUILD_HINTS = {DRIVER_PROGRAM: "; `make driver` builds it in dist"}
 
 
 def find_driver_program(backend: str | None, named: str | None, context: CliContext) -> Path | None:
@@ -52,7 +54,7 @@ def find_driver_program(backend: str | None, named: str | None, context: CliCont
             exit_codes.USAGE,
         )
     if named is not None:
-        return _require_program(context.cwd / named, named)
+        return _require_program(context.cwd / named, named, "--driver", DRIVER_PROGRAM)
     if backend != "plugin":
         return None
     # Beside this interpreter lies the driver that was installed with this program.
@@ -71,36 +73,27 @@ _PROGRAMS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"#!")
 _ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04")
 
 
-CLOUD_PROVIDER = "harvester-cloud-provider"
-
-
 def find_cloud_provider(named: str | None, context: CliContext) -> Path | None:
     """The program for --cloud-provider; None for Windrow's own, in this process. Raises CliError."""
-    if named is None:
-        return None
-    path = context.cwd / named
-    hint = f"Name the program {CLOUD_PROVIDER} itself."
-    if not named or not path.is_file():
-        raise CliError(f"--cloud-provider: {named!r} is not a file.", hint, exit_codes.USAGE)
-    if not os.access(path, os.X_OK):
-        raise CliError(
-            f"{named} is not executable.", f"Make it executable: chmod +x {named}", exit_codes.USAGE
-        )
-    return path
+    return (
+        None
+        if named is None
+        else _require_program(context.cwd / named, named, "--cloud-provider", CLOUD_PROVIDER)
+    )
 
 
-def _require_program(path: Path, shown: str) -> Path:
-    """Raise CliError unless the file looks like a program; `app.machines` checks that it is a driver."""
-    problem, hint = _find_problem(path, shown)
+def _require_program(path: Path, shown: str, flag: str, program: str) -> Path:
+    """Raise CliError unless the file looks like a program; `app.machines` checks that a driver is one."""
+    problem, hint = _find_problem(path, shown, flag, program)
     if problem:
         raise CliError(problem, hint, exit_codes.USAGE)
     return path
 
 
-def _find_problem(path: Path, shown: str) -> tuple[str, str]:
-    hint = f"Name the program {DRIVER_PROGRAM} itself; `make driver` builds it in dist."
+def _find_problem(path: Path, shown: str, flag: str, program: str) -> tuple[str, str]:
+    hint = f"Name the program {program} itself{BUILD_HINTS.get(program, '')}."
     if not shown:
-        return "--driver names no file.", hint
+        return f"{flag} names no file.", hint
     if path.is_dir():
         return f"{shown} is a directory.", hint
     if not path.is_file():
@@ -111,7 +104,7 @@ def _find_problem(path: Path, shown: str) -> tuple[str, str]:
     except OSError as error:
         return f"{shown} cannot be read: {error.strerror}.", "Make it readable, or name another file."
     if magic.startswith(_ARCHIVES):
-        return f"{shown} is an archive.", f"Unpack it, and name the program {DRIVER_PROGRAM} in it."
+        return f"{shown} is an archive.", f"Unpack it, and name the program {program} in it."
     if not magic.startswith(_PROGRAMS):
         return f"{shown} is not a program.", hint
     if not os.access(path, os.X_OK):

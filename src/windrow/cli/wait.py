@@ -13,10 +13,9 @@ from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, refused_error
 from windrow.cli.output.lines import wrap
 from windrow.cli.output.views import ClusterView, read_views
-from windrow.client.informer import Informer, watching
+from windrow.client.informer import make_watcher, watching
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.core.clock import sleep
-from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError, NotFound, OutcomeUnknown, Unreachable
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import EVENT, ApiResource, ObjectRef
@@ -38,17 +37,9 @@ async def watch_until(
     """Check `is_done` now and after each change (with `interval_s`, at least that often) until it returns True."""
     if await is_done():  # a server that cannot be reached at all is an error, not a wait
         return
+    transport, clock = manager.client.transport, manager.clock
     informers = [
-        Informer(
-            manager.client.transport,
-            kind,
-            namespace,
-            lambda raw: str(raw["metadata"]["resourceVersion"]),
-            manager.clock,
-            Rng(),
-            raise_refusals=True,
-            max_backoff_s=2,
-        )
+        make_watcher(transport, kind, lambda raw: raw["metadata"]["resourceVersion"], clock, namespace)
         for kind in kinds
     ]
     async with watching(*informers) as changed:

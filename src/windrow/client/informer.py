@@ -268,6 +268,13 @@ class Informer(Store[V]):
         self.error_since = None
 
 
+def make_watcher(
+    transport: Transport, kind: ApiResource, read: Callable[[Raw], V], clock: Clock, namespace: str = ""
+) -> Informer[V]:
+    """An informer for `watching`: it raises what the server refuses, and returns soon after a restart."""
+    return Informer(transport, kind, namespace, read, clock, Rng(0), raise_refusals=True, max_backoff_s=2)
+
+
 @asynccontextmanager
 async def watching(*informers: Informer[Any]) -> AsyncIterator[asyncio.Event]:
     """Run `informers` inside this context; the event is set at every change of any of them.

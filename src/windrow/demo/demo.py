@@ -22,20 +22,19 @@ from windrow.app.machines import PluginSettings, require_harvester_driver, runni
 from windrow.app.network import HttpConnector
 from windrow.app.preload import Preload, credential_secrets, describe_preload, read_preload
 from windrow.client.client import Client
-from windrow.client.informer import watching
+from windrow.client.informer import make_watcher, watching
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.core.files import write_private
 from windrow.core.json import pretty
 from windrow.core.rng import Rng
 from windrow.demo.cluster import ClusterRefused, DemoCluster
-from windrow.demo.manifests import read_documents, shipped
+from windrow.demo.manifests import shipped
 from windrow.demo.options import DemoOptions, DemoOutput
-from windrow.demo.report import Report, TimelineEntry, wrap_text
+from windrow.demo.report import Report, TimelineEntry, describe_event, wrap_text
 from windrow.demo.scenarios import plan_scenarios, run_scenario
 from windrow.demo.service_scenarios import address_of, delete_pool, find_service
-from windrow.demo.timeline import describe_event
-from windrow.demo.waiting import WaitTimedOut, informer_of
+from windrow.demo.waiting import WaitTimedOut
 from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.errors import AlreadyExists, NotFound
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, new_object, uid_of
@@ -85,7 +84,7 @@ async def run(options: DemoOptions, output: DemoOutput) -> int:
 
 
 def _documents(options: DemoOptions, output: DemoOutput) -> list[Raw]:
-    documents, notes = strip_server_fields(options.documents or read_documents(shipped()))
+    documents, notes = strip_server_fields(options.documents or shipped())
     for note in notes:
         _print_wrapped(output, note, indent=2)
     return documents
@@ -313,8 +312,8 @@ async def _keep_running(demo: Demo, documents: list[Raw]) -> None:
 
 async def _update_display(demo: Demo) -> None:
     """Update the live view after every change of a Cluster or Machine."""
-    clusters = informer_of(demo.manager.transport, CLUSTER, demo.clock)
-    machines = informer_of(demo.manager.transport, MACHINE, demo.clock)
+    clusters = make_watcher(demo.manager.transport, CLUSTER, dict, demo.clock)
+    machines = make_watcher(demo.manager.transport, MACHINE, dict, demo.clock)
     async with watching(clusters, machines) as changed:
         while True:
             changed.clear()
@@ -324,7 +323,7 @@ async def _update_display(demo: Demo) -> None:
 
 async def _record_events(demo: Demo) -> None:
     """Add the manager's events to the timeline."""
-    events, recorded = informer_of(demo.manager.transport, EVENT, demo.clock), set[str]()
+    events, recorded = make_watcher(demo.manager.transport, EVENT, dict, demo.clock), set[str]()
     async with watching(events) as changed:
         while True:
             changed.clear()

@@ -1,20 +1,24 @@
-"""The demo's report: a timeline, and checks that passed or failed."""
+"""The demo's report: a timeline, into which the manager's events go, and checks that passed or failed.
+
+Of the events, small steps and those of the Cluster that repeat a Machine's are left out.
+"""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from windrow.core.clock import Clock, format_time
+from windrow.kubernetes.objects import nested
 
 WIDTH = 80
 
 
 def wrap_text(text: str, indent: int) -> list[str]:
-    """`text` as lines of at most 80 columns; all but the first are indented by `hang`. Long words stay whole."""
+    """`text` as lines of at most 80 columns; all but the first are indented. Long words stay whole."""
     wrapper = textwrap.TextWrapper(
         WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
@@ -79,3 +83,31 @@ class Report:
             ],
             "calls": dict(sorted(self.calls.items())),
         }
+
+
+# Reasons of events, by the kind of the object that they are about.
+SHOWN = {
+    "Cluster": {"CreateSecrets", "MarkInitialized", "PublishKubeconfig", "DeleteServiceAccount"},
+    "Machine": {
+        "ElectInitServer",
+        "ProvisionVM",
+        "StartVM",
+        "DeleteMachine",
+        "RemoveEtcdMember",
+        "DeleteVM",
+        "RemoveMachineFinalizer",
+        "RemediationRestricted",
+    },
+}
+
+# What the timeline has already for all machines at once.
+_REPEATED = (": the Cluster is deleted", ": its Machine is deleted")
+
+
+def describe_event(event: Mapping[str, Any]) -> str | None:
+    """The event as one line, or None for one that adds nothing to the timeline."""
+    kind, reason = nested(event, "involvedObject", "kind"), event.get("reason")
+    message = str(event.get("message") or "")
+    if reason not in SHOWN.get(kind, ()) or (kind == "Machine" and message.endswith(_REPEATED)):
+        return None
+    return message

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TypeVar
 
-from windrow.client.informer import Informer, watching
+from windrow.client.informer import Informer, make_watcher, watching
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock
-from windrow.core.rng import Rng
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.resources import ApiResource
 
@@ -24,13 +23,6 @@ class WaitTimedOut(Exception):
     def __init__(self, what: str, within: timedelta, last: Objects) -> None:
         super().__init__(f"waited {within.total_seconds():.0f} s for {what}")
         self.what, self.last = what, last
-
-
-def informer_of(transport: Transport, kind: ApiResource, clock: Clock, namespace: str = "") -> Informer[Raw]:
-    """An informer of whole objects, for `watching`. It raises what the server refuses, and returns soon after a restart."""
-    return Informer(
-        transport, kind, namespace, lambda raw: raw, clock, Rng(0), raise_refusals=True, max_backoff_s=2
-    )
 
 
 def objects_of(informer: Informer[Raw]) -> Objects:
@@ -51,7 +43,7 @@ async def wait_for(
 
     A server that is away, and watches that end, are retried until then.
     """
-    informer = informer_of(transport, kind, clock, namespace)
+    informer = make_watcher(transport, kind, dict, clock, namespace)
     try:
         async with asyncio.timeout(within.total_seconds()), watching(informer) as changed:
             while True:

@@ -56,21 +56,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _add_waiting(remove)
 
     for one in (listing, show, add, *(commands.choices[name] for name in ("enable", "disable")), remove):
-        _add_kubeconfig(one)
+        options.add_kubeconfig(one)  # without --namespace: NodeDrivers are cluster-scoped
         options.add_verbose(one)
 
 
 def _add_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="name of the NodeDriver")
-
-
-def _add_kubeconfig(parser: argparse.ArgumentParser) -> None:
-    """Without --namespace: NodeDrivers are cluster-scoped."""
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="kubeconfig of the management API (default: $WINDROW_KUBECONFIG, else .windrow/manager.yaml)",
-    )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

@@ -35,14 +35,10 @@ class MachineView:
     namespace: str
     cluster: str
     pool: str
-    roles: tuple[str, ...] = ()
     phase: str = ""
     ready: bool = False
     deleting: bool = False
     address: str = ""
-    node: str = ""
-    host: str = ""
-    provider_id: str = ""
     created: datetime | None = None
     problem: str = ""  # why its Ready condition is not True, where it says more than the wait
     wait: Wait | None = None
@@ -71,7 +67,6 @@ class ClusterView:
     deleting: bool = False
     phase: str = ""
     is_observed: bool = True  # the status is about the present spec
-    endpoint: str = ""
     created: datetime | None = None
     problem: str = ""
     remediation_blocked: str = ""  # why repair is held back or turned off
@@ -130,20 +125,11 @@ def _remediation_blocked(raw: Raw) -> str:
     return found.message if found is not None and found.status == "False" else ""
 
 
-_ROLES = (
-    ("etcdRole", "etcd", "etcd"),
-    ("controlPlaneRole", "control-plane", "control plane"),
-    ("workerRole", "worker", "worker"),
-)
+_ROLES = {"etcdRole": "etcd", "controlPlaneRole": "control plane", "workerRole": "worker"}
 
 
 def _roles_of_pool(pool: Raw) -> tuple[str, ...]:
-    return tuple(said for field, _, said in _ROLES if pool.get(field))
-
-
-def _roles_of_machine(raw: Raw) -> tuple[str, ...]:
-    named = nested(raw, "spec", "roles", default=())
-    return tuple(said for _, name, said in _ROLES if name in named)
+    return tuple(role for field, role in _ROLES.items() if pool.get(field))
 
 
 def read_machine(raw: Raw) -> MachineView:
@@ -154,14 +140,10 @@ def read_machine(raw: Raw) -> MachineView:
         namespace=str(raw["metadata"].get("namespace", "")),
         cluster=str(nested(raw, "spec", "clusterName", default="")),
         pool=str(nested(raw, "spec", "pool", default="")),
-        roles=_roles_of_machine(raw),
         phase=str(nested(raw, "status", "phase", default="")),
         ready=_is_ready(raw),
         deleting=is_deleting(raw),
         address=str(nested(raw, "status", "addresses", 0, default="")),
-        node=str(nested(raw, "status", "nodeRef", "name", default="")),
-        host=str(nested(raw, "status", "host", default="")),
-        provider_id=str(nested(raw, "status", "providerID", default="")),
         created=_parse_time(nested(raw, "metadata", "creationTimestamp")),
         problem=_problem(raw, wait),
         wait=wait,
@@ -169,11 +151,6 @@ def read_machine(raw: Raw) -> MachineView:
 
 
 def _read_pools(raw: Raw, machines: Sequence[MachineView]) -> tuple[PoolView, ...]:
-    pools = [
-        pool
-        for pool in nested(raw, "spec", "rkeConfig", "machinePools", default=())
-        if isinstance(pool, Mapping)
-    ]
     views = [
         PoolView(
             name=str(pool.get("name") or ""),
@@ -182,7 +159,8 @@ def _read_pools(raw: Raw, machines: Sequence[MachineView]) -> tuple[PoolView, ..
             machines=tuple(one for one in machines if one.pool == pool.get("name")),
             paused=pool.get("paused") is True,
         )
-        for pool in pools
+        for pool in nested(raw, "spec", "rkeConfig", "machinePools", default=())
+        if isinstance(pool, Mapping)
     ]
     named = {view.name for view in views}
     # A pool that was removed from the Cluster is shown until its machines are gone.
@@ -209,7 +187,6 @@ def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
         deleting=is_deleting(raw),
         phase=phase,
         is_observed=_is_observed(raw),
-        endpoint=str(nested(raw, "status", "endpoint", "api", default="")),
         created=_parse_time(nested(raw, "metadata", "creationTimestamp")),
         # A refusal lists every problem; the wait only the first.
         problem=_problem(raw, None if phase == "Refused" else wait),

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from windrow.clusters.plan import actions
-from windrow.demo.timeline import SHOWN, describe_event
+from windrow.demo.report import SHOWN, describe_event
 
 
 def an_event(kind: str, name: str, reason: str, message: str) -> dict[str, Any]:
