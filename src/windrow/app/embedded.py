@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -206,8 +207,7 @@ def make_manager(
             access = replace(access, proxy_url=proxy)
         return RateLimitedTransport(CountingTransport(connect(access), counts, label), clock)
 
-    async def read_kubeconfig(name: str) -> str:
-        return await read_credential(api, name)
+    read_kubeconfig = partial(read_credential, api)
 
     def connect_retrying(access: ClientConfig) -> Transport:
         return RetryingTransport(connect_counted(access), clock, rng)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,13 +124,10 @@ def full_backend(
     drivers = _make_driver_controller(api, clock, rng, settings, on_kind_changed)
     statuses = StatusStore()
 
-    async def fields(driver: str, credential: str) -> Mapping[str, str]:
-        return await read_credential_fields(api, driver, credential)
-
     plugins = PluginMachines(
         drivers.find_binary,
         credentials,
-        fields,
+        partial(read_credential_fields, api),
         settings.state_dir / "machines",
         clock,
         rng,

@@ -46,4 +46,3 @@ class Output(Protocol):
 
     def print_line(self, line: str = "") -> None:
         """One line for people."""
-        ...

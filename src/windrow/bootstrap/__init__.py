@@ -21,31 +21,24 @@ class Distribution(Protocol):
 
     def render(self, spec: BootstrapSpec) -> str:
         """The cloud-config document for one machine. Raises InvalidBootstrapSpec."""
-        ...
 
     def scrub(self, document: str) -> str:
         """The document that remains once the machine has joined."""
-        ...
 
     def config_hash(self, spec: BootstrapSpec) -> str:
         """A digest of what would have to be applied again if it changed."""
-        ...
 
     def check(self, spec: BootstrapSpec) -> list[str]:
         """Warnings about the spec."""
-        ...
 
     def check_config(self, config: Mapping[str, Any], version: Version) -> list[str]:
         """Warnings about the user's configuration keys."""
-        ...
 
     def join_url(self, address: str) -> str:
         """The server URL of joining machines."""
-        ...
 
     def api_url(self, address: str) -> str:
         """Where clients reach the API."""
-        ...
 
 
 DISTRIBUTIONS: Mapping[str, Distribution] = {rke2.NAME: rke2}

@@ -32,12 +32,9 @@ class DemoOutput(Output, Protocol):
 
     def timeline_entry(self, entry: TimelineEntry) -> None:
         """A new entry of the timeline."""
-        ...
 
     def check_record(self, check: CheckRecord) -> None:
         """The result of a check."""
-        ...
 
     def update(self, clusters: Iterable[Raw], machines: Iterable[Raw]) -> None:
         """The present Cluster and Machine objects, for a live view. May be called at any rate."""
-        ...

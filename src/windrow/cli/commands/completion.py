@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from windrow.cli import exit_codes
@@ -29,14 +29,6 @@ class Option:
     takes_value: bool = False
     choices: tuple[str, ...] = ()
     value: str = ""  # the metavar
-
-    @property
-    def is_file(self) -> bool:
-        return self.value == "FILE"
-
-    @property
-    def is_directory(self) -> bool:
-        return self.value == "DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,87 +89,70 @@ def _case(paths: Iterable[str], action: str) -> str:
     return f"    {'|'.join(shlex.quote(path) for path in paths)}) {action} ;;"
 
 
-def _posix_cases(
-    tree: Node, reply: Callable[[str], str], files: str, directories: str
-) -> dict[str, list[str]]:
-    """The branches of the script's three `case` statements, for bash and zsh alike."""
-    nodes = list(_walk(tree))
+def _render_posix(
+    tree: Node,
+    head: Sequence[str],
+    words: str,
+    first: int,
+    current: str,
+    reply: Callable[[str], str],
+    actions: Mapping[str, str],
+) -> list[str]:
+    """The function of the script, for bash and zsh alike. `words` and `current` are the shell's variables of the words typed
+    and of the place of the present one, `first` the place behind `windrow`; `actions` complete a value by its metavar."""
     steps, values, replies = [], [], []
-    for path, node in nodes:
+    for path, node in _walk(tree):
         for name in node.subcommands:
             step = f"{path} {name}"
             steps.append(_case([step], f"at={shlex.quote(step.strip())}"))
         for option in node.options:
-            if not option.takes_value:
-                continue
-            places = [f"{path} {flag}" for flag in option.flags]
-            action = (
-                reply(" ".join(option.choices))
-                if option.choices
-                else files
-                if option.is_file
-                else directories
-                if option.is_directory
-                else ":"
-            )
-            values.append(_case(places, f"{action}; return"))
+            if option.takes_value:
+                complete = (
+                    reply(" ".join(option.choices)) if option.choices else actions.get(option.value, ":")
+                )
+                values.append(_case([f"{path} {flag}" for flag in option.flags], f"{complete}; return"))
         found = [*node.subcommands, *node.words, *(flag for option in node.options for flag in option.flags)]
         replies.append(_case([path], reply(" ".join(found))))
-    return {"steps": steps, "values": values, "replies": replies}
+    return [
+        *head,
+        "_windrow() {",
+        '  local at="" i',
+        f"  for ((i = {first}; i < {current}; i++)); do",
+        f'    case "$at ${{{words}[i]}}" in',
+        *steps,
+        "    esac",
+        "  done",
+        f'  case "$at ${{{words}[{current}-1]}}" in',
+        *values,
+        "  esac",
+        '  case "$at" in',
+        *replies,
+        "  esac",
+        "}",
+    ]
 
 
 def render_bash(tree: Node) -> str:
-    cases = _posix_cases(
-        tree,
-        lambda words: f'COMPREPLY=($(compgen -W {shlex.quote(words)} -- "$current"))',
-        'COMPREPLY=($(compgen -f -- "$current"))',
-        'COMPREPLY=($(compgen -d -- "$current"))',
+    def reply(words: str) -> str:
+        return f'COMPREPLY=($(compgen {words} -- "${{COMP_WORDS[COMP_CWORD]}}"))'
+
+    head = ["# bash completion for windrow; load it with: source <(windrow completion bash)"]
+    actions = {"FILE": reply("-f"), "DIR": reply("-d")}
+    lines = _render_posix(
+        tree, head, "COMP_WORDS", 1, "COMP_CWORD", lambda words: reply(f"-W {shlex.quote(words)}"), actions
     )
-    return "\n".join(
-        [
-            "# bash completion for windrow; load it with: source <(windrow completion bash)",
-            "_windrow() {",
-            '  local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" at="" i',
-            "  for ((i = 1; i < COMP_CWORD; i++)); do",
-            '    case "$at ${COMP_WORDS[i]}" in',
-            *cases["steps"],
-            "    esac",
-            "  done",
-            '  case "$at $previous" in',
-            *cases["values"],
-            "  esac",
-            '  case "$at" in',
-            *cases["replies"],
-            "  esac",
-            "}",
-            "complete -o default -F _windrow windrow",
-        ]
-    )
+    return "\n".join([*lines, "complete -o default -F _windrow windrow"])
 
 
 def render_zsh(tree: Node) -> str:
-    cases = _posix_cases(tree, lambda words: f"compadd -- {words}", "_files", "_files -/")
-    return "\n".join(
-        [
-            "#compdef windrow",
-            "# zsh completion for windrow; save it as _windrow in a directory of $fpath",
-            "_windrow() {",
-            '  local at="" i',
-            "  for ((i = 2; i < CURRENT; i++)); do",
-            '    case "$at ${words[i]}" in',
-            *cases["steps"],
-            "    esac",
-            "  done",
-            '  case "$at ${words[CURRENT-1]}" in',
-            *cases["values"],
-            "  esac",
-            '  case "$at" in',
-            *cases["replies"],
-            "  esac",
-            "}",
-            'if [ "$funcstack[1]" = "_windrow" ]; then _windrow "$@"; else compdef _windrow windrow; fi',
-        ]
-    )
+    head = [
+        "#compdef windrow",
+        "# zsh completion for windrow; save it as _windrow in a directory of $fpath",
+    ]
+    actions = {"FILE": "_files", "DIR": "_files -/"}
+    lines = _render_posix(tree, head, "words", 2, "CURRENT", lambda words: f"compadd -- {words}", actions)
+    load = 'if [ "$funcstack[1]" = "_windrow" ]; then _windrow "$@"; else compdef _windrow windrow; fi'
+    return "\n".join([*lines, load])
 
 
 def render_fish(tree: Node) -> str:
@@ -206,10 +181,10 @@ def render_fish(tree: Node) -> str:
             flags = [f"-l {one[2:]}" if one.startswith("--") else f"-s {one[1:]}" for one in option.flags]
             if option.choices:
                 flags.append(f"-x -a {shlex.quote(' '.join(option.choices))}")
-            elif option.is_directory:
+            elif option.value == "DIR":
                 flags.append("-x -a '(__fish_complete_directories)'")
             elif option.takes_value:
-                flags.append("-r" if option.is_file else "-x")
+                flags.append("-r" if option.value == "FILE" else "-x")
             lines.append(f"{head} {' '.join(flags)} -d {shlex.quote(option.help)}")
     return "\n".join(lines)
 

@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from windrow.cli.output.lines import StyledLine, Tone, line, wrap
-
-
-class Problem(Protocol):
-    """What this screen prints of a problem."""
-
-    @property
-    def message(self) -> str: ...
-    @property
-    def hint(self) -> str: ...
-    @property
-    def severity(self) -> str: ...
-
+from windrow.harvester.problems import Problem
 
 _HEADS: dict[str, tuple[str, Tone]] = {"error": ("error    ", "bad"), "warning": ("warning  ", "busy")}
 
