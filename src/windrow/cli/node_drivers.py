@@ -12,8 +12,8 @@ from windrow.cli import connect, exit_codes
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, combine, render_error, to_cli_error
+from windrow.cli.manifests import print_notes
 from windrow.cli.output.drivers import NOT_OBSERVED, DriverView, read_view
-from windrow.cli.output.lines import wrap
 from windrow.drivers.api import (
     CLUSTER,
     DELETED_MESSAGE,
@@ -310,5 +310,4 @@ def _print_progress(view: DriverView, printed: list[str], context: CliContext) -
     # Messages of before the change, and that the change was requested, are no news here.
     if view.is_observed and message not in printed and message not in (DELETED_MESSAGE, NOT_OBSERVED):
         printed.append(message)
-        for part in wrap(message, context.width, rest="  "):
-            context.print_note(part)
+        print_notes([message], context)

@@ -11,7 +11,7 @@ from windrow.cli import exit_codes
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, refused_error
-from windrow.cli.output.lines import wrap
+from windrow.cli.manifests import print_notes
 from windrow.cli.output.views import ClusterView, read_views
 from windrow.client.informer import make_watcher, watching
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
@@ -68,8 +68,7 @@ class _WaitPrinter:
         what = f"waits for {cluster.wait.what}" if cluster.wait else cluster.problem
         if what and self._printed.get(name) != what:
             self._printed[name] = what
-            for part in wrap(f"{name} {what}", self._context.width, rest="  "):
-                self._context.print_note(part)
+            print_notes([f"{name} {what}"], self._context)
 
 
 async def _watch_until(
@@ -151,8 +150,7 @@ async def wait_for_deletion(
 
     await _watch_until(look, manager, ref.namespace, timeout, f"{ref} to be gone")
     kept = await _find_kept_objects(manager, ref, uid)
-    for part in (part for one in kept for part in wrap(one, context.width, rest="  ")):
-        context.print_note(part)
+    print_notes(kept, context)
     context.print(f"{ref} deleted, with everything created for it{', except for those' if kept else ''}")
     return exit_codes.OK
 

@@ -41,6 +41,20 @@ def test_what_a_machine_waits_for_stands_below_it():
     ]
 
 
+def test_a_reason_that_machines_share_is_printed_at_the_first_only():
+    machines = [
+        MachineView(
+            name, "default", "c", "workers", wait=Wait(f"VirtualMachine {name} to run (no route (113))")
+        )
+        for name in ("m-1", "m-2")
+    ]
+
+    lines = render_machines(machines, datetime(2026, 1, 1, tzinfo=UTC))
+
+    assert lines[3] == "  waits for VirtualMachine m-1 to run (no route (113))"
+    assert lines[5] == "  waits for VirtualMachine m-2 to run"
+
+
 def test_a_moment_hangs_under_its_time():
     lines = [line.text for line in render_entry(72.34, "the first server answers, and others join", width=40)]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from windrow.cli.output.lines import truncate, wrap
+from windrow.cli.output.tree import without_known_reason
 from windrow.cli.output.views import MachineView
 from windrow.core.duration import human_duration
 
@@ -41,7 +42,11 @@ def render_machines(machines: Sequence[MachineView], now: datetime, width: int =
         ]
         head, *table = render_table(("MACHINE", "PHASE", "ADDRESS", "AGE"), rows, width)
         lines += [*([""] if lines else []), f"{namespace}/{cluster}", head]
+        known = ""
         for machine, row in zip(mine, table, strict=True):
-            wait = None if machine.ready else machine.wait
-            lines += [row, *(wrap(f"waits for {wait.what}", width, "  ", "  ") if wait else ())]
+            lines.append(row)
+            if machine.wait and not machine.ready:
+                what = without_known_reason(machine.wait.what, known)
+                lines += wrap(f"waits for {what}", width, "  ", "  ")
+                known += machine.wait.what
     return lines

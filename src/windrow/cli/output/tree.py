@@ -82,8 +82,8 @@ def _details(wait: Wait | None, problem: str, indent: str, now: datetime, width:
     return lines
 
 
-def _without_known_reason(text: str, known: str) -> str:
-    """`text` without the reason in its parentheses, where the Cluster's own lines give that reason already."""
+def without_known_reason(text: str, known: str) -> str:
+    """`text` without the reason in its parentheses, where the lines above, `known`, give that reason already."""
     head, _, rest = text.partition(" (")
     reason, closed, tail = rest.rpartition(")")
     return f"{head}{tail}" if closed and reason in known else text
@@ -104,8 +104,8 @@ def _machine(
     )
     if machine.ready and not machine.deleting:
         return [head]
-    wait = machine.wait and replace(machine.wait, what=_without_known_reason(machine.wait.what, known))
-    problem = _without_known_reason(machine.problem, known)
+    wait = machine.wait and replace(machine.wait, what=without_known_reason(machine.wait.what, known))
+    problem = without_known_reason(machine.problem, known)
     return [head, *_details(wait, problem, stem + under, now, width)]
 
 
