@@ -126,7 +126,7 @@ async def test_a_real_program_for_another_c_library_is_reported_as_not_executabl
     active, installed, fields = await added(a_tar_gz((DRIVER, program)), tmp_path)
 
     assert (active.status, installed.reason) == ("False", "NotExecutable")
-    assert f"{DRIVER} needs a loader (of the C library) that does not exist here" in installed.message
+    assert f"{DRIVER} needs the loader /lib/ld-elsewhere.so.1, which does not exist here" in installed.message
     assert fields == []
 
 

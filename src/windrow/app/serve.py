@@ -33,7 +33,7 @@ class RancherPresent(UserError):
     def __init__(self, found: str) -> None:
         super().__init__(
             f"a Rancher manages clusters here: {found}",
-            "keep the management API elsewhere (windrow serve --state DIR brings its own), "
+            "keep the management API elsewhere (windrow serve --state-dir DIR brings its own), "
             "and bring single clusters over with windrow import",
         )
 

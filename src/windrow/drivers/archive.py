@@ -18,7 +18,7 @@ import struct
 import tarfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -44,6 +44,10 @@ _ELF_MACHINES = {
 _MACH_MACHINES = {0x0100_0007: "x86_64", 0x0100_000C: "aarch64"}
 _ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 _SYSTEMS = {"linux": "Linux", "darwin": "macOS"}
+# The program header that holds the path of the loader, and the layout of a 64-bit little-endian ELF file (elf(5)).
+PT_INTERP = 3
+_ELF_HEADER, _PROGRAM_HEADER = struct.Struct("<4sBB10xHHIQQQIHHH"), struct.Struct("<IIQQQQQQ")
+_MAX_PROGRAM_HEADERS, _MAX_PATH = 64, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,24 @@ class Platform:
 
     def __str__(self) -> str:
         return f"{_SYSTEMS.get(self.system, self.system)} on {_canonical(self.machine)}"
+
+
+def find_loader(path: Path) -> str:
+    """The loader that a 64-bit ELF program names, as `/lib/ld-musl-x86_64.so.1`: it tells which C library the program
+    was built for. Empty where it names none, or is no such program."""
+    with suppress(OSError, struct.error), path.open("rb") as file:
+        magic, bits, order, *_, table, _, _, _, size, count = _ELF_HEADER.unpack(file.read(_ELF_HEADER.size))
+        if (magic, bits, order) != (ELF, 2, 1):
+            return ""
+        for number in range(min(count, _MAX_PROGRAM_HEADERS)):
+            file.seek(table + number * size)
+            kind, _, offset, _, _, length, *_ = _PROGRAM_HEADER.unpack(file.read(_PROGRAM_HEADER.size))
+            if kind == PT_INTERP:
+                file.seek(offset)
+                return one_line(
+                    file.read(min(length, _MAX_PATH)).rstrip(b"\0").decode("ascii", "replace"), _MAX_PATH
+                )
+    return ""
 
 
 def is_program(head: bytes) -> bool:

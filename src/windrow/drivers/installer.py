@@ -23,6 +23,7 @@ from windrow.core.logs import with_values
 from windrow.core.text import one_line
 from windrow.core.wait import run_until
 from windrow.drivers.api import FINALIZER, NODE_DRIVER, Fault, NodeDriver, Reason, machine_config
+from windrow.drivers.archive import find_loader
 from windrow.drivers.plan import DefineKind, Download, Install, NodeDriverState, Uninstall
 from windrow.drivers.schema import (
     DRIVER_LABEL,
@@ -75,7 +76,8 @@ def translate_error(error: Exception, path: Path) -> Fault:
         )
     number = _errno(error) or _errno(error.__cause__)  # the plugin client wraps OSError
     if number == errno.ENOENT:
-        missing = "needs a loader (of the C library) that does not exist here"
+        loader = find_loader(path)
+        missing = f"needs the loader {loader or '(of the C library)'}, which does not exist here"
         return Fault(
             f"{name} {missing if path.exists() else 'does not exist'}",
             "use a build that is linked statically, or for the C library of this system",

@@ -33,5 +33,7 @@ def test_a_rancher_that_has_left_is_no_hindrance():
 
 
 def test_beside_a_rancher_at_work_the_manager_does_not_start():
-    with pytest.raises(RancherPresent, match="a Rancher manages clusters here"):
+    with pytest.raises(RancherPresent, match="a Rancher manages clusters here") as refused:
         with_lease("rancher-1")
+
+    assert "windrow serve --state-dir DIR" in refused.value.hint

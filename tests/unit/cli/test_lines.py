@@ -55,6 +55,17 @@ def test_a_reason_that_machines_share_is_printed_at_the_first_only():
     assert lines[5] == "  waits for VirtualMachine m-2 to run"
 
 
+def test_a_reason_that_is_part_of_another_is_printed():
+    machines = [
+        MachineView("m-1", "default", "c", "workers", wait=Wait("Node m-1 to be Ready (10.52.0.11)")),
+        MachineView("m-2", "default", "c", "workers", wait=Wait("Node m-2 to be Ready (10.52.0.1)")),
+    ]
+
+    lines = render_machines(machines, datetime(2026, 1, 1, tzinfo=UTC))
+
+    assert lines[5] == "  waits for Node m-2 to be Ready (10.52.0.1)"
+
+
 def test_a_moment_hangs_under_its_time():
     lines = [line.text for line in render_entry(72.34, "the first server answers, and others join", width=40)]
 

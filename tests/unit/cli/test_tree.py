@@ -238,3 +238,10 @@ def test_a_reason_that_all_machines_share_is_printed_once():
             f"waits for Harvester to report the state of VirtualMachine default/{name}; then health check"
             in text
         )
+
+
+def test_a_reason_that_is_part_of_the_clusters_is_printed():
+    cluster = a_cluster(pools=[WORKERS], phase="Running", waiting={"for": "Machine a to join (10.52.0.11)"})
+    machine = a_machine("b", "workers", phase="Joining", waiting={"for": "Machine b to join (10.52.0.1)"})
+
+    assert "Machine b to join (10.52.0.1)" in drawn([cluster], [machine], width=200)

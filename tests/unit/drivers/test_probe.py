@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import struct
 from pathlib import Path
 
 import pytest
@@ -143,13 +144,34 @@ def test_a_program_that_may_be_a_driver_for_another_system_counts_as_one(how: st
     assert caught.value.hint.startswith("use a build for this system")
 
 
+def an_elf_with_loader(loader: bytes) -> bytes:
+    """The header of a 64-bit ELF file, a program header that is no PT_INTERP, and one that is."""
+    head = struct.pack("<4sBB10xHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
+    entries = [struct.pack("<IIQQQQQQ", kind, 4, 176, 0, 0, len(loader), len(loader), 1) for kind in (6, 3)]
+    return b"".join([head, *entries, loader])
+
+
 def test_a_missing_loader_is_named(tmp_path: Path):
     program = tmp_path / "docker-machine-driver-noop"
-    program.touch()
+    program.write_bytes(an_elf_with_loader(b"/lib/ld-musl-x86_64.so.1\0"))
 
     fault = translate_error(FileNotFoundError(errno.ENOENT, "no"), program)
 
     assert str(fault) == (
-        "docker-machine-driver-noop needs a loader (of the C library) that does not exist here; "
+        "docker-machine-driver-noop needs the loader /lib/ld-musl-x86_64.so.1, which does not exist here; "
         "use a build that is linked statically, or for the C library of this system"
     )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x7fELF", an_elf_with_loader(b"")[:70], an_elf_with_loader(b"")],
+    ids=["empty", "magic only", "cut", "empty path"],
+)
+def test_a_program_that_names_no_loader_is_reported_without_one(content: bytes, tmp_path: Path):
+    program = tmp_path / "docker-machine-driver-noop"
+    program.write_bytes(content)
+
+    fault = translate_error(FileNotFoundError(errno.ENOENT, "no"), program)
+
+    assert "needs the loader (of the C library), which does not exist here" in str(fault)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from windrow.cli.output.lines import truncate, wrap
-from windrow.cli.output.tree import without_known_reason
+from windrow.cli.output.tree import reasons_of, without_known_reason
 from windrow.cli.output.views import MachineView
 from windrow.core.duration import human_duration
 
@@ -42,11 +42,11 @@ def render_machines(machines: Sequence[MachineView], now: datetime, width: int =
         ]
         head, *table = render_table(("MACHINE", "PHASE", "ADDRESS", "AGE"), rows, width)
         lines += [*([""] if lines else []), f"{namespace}/{cluster}", head]
-        known = ""
+        known: set[str] = set()
         for machine, row in zip(mine, table, strict=True):
             lines.append(row)
             if machine.wait and not machine.ready:
                 what = without_known_reason(machine.wait.what, known)
                 lines += wrap(f"waits for {what}", width, "  ", "  ")
-                known += machine.wait.what
+                known |= reasons_of(machine.wait.what)
     return lines

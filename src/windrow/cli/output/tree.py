@@ -10,7 +10,7 @@ fleet-default/orchard  v1.34.7+rke2r1  provisioning, 72s old
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 
@@ -82,15 +82,26 @@ def _details(wait: Wait | None, problem: str, indent: str, now: datetime, width:
     return lines
 
 
-def without_known_reason(text: str, known: str) -> str:
-    """`text` without the reason in its parentheses, where the lines above, `known`, give that reason already."""
+def _split_reason(text: str) -> tuple[str, str, str]:
+    """What stands before the reason in parentheses, the reason, and what stands after; no reason is empty."""
     head, _, rest = text.partition(" (")
     reason, closed, tail = rest.rpartition(")")
-    return f"{head}{tail}" if closed and reason in known else text
+    return (head, reason, tail) if closed else (text, "", "")
+
+
+def reasons_of(text: str) -> Set[str]:
+    """The reason that `text` gives: in its parentheses, or after its first colon."""
+    return {_split_reason(text)[1], text.partition(": ")[2]} - {""}
+
+
+def without_known_reason(text: str, known: Set[str]) -> str:
+    """`text` without the reason in its parentheses, where the lines above give exactly that reason, one of `known`."""
+    head, reason, tail = _split_reason(text)
+    return f"{head}{tail}" if reason in known else text
 
 
 def _machine(
-    machine: MachineView, last: bool, stem: str, known: str, now: datetime, width: int
+    machine: MachineView, last: bool, stem: str, known: Set[str], now: datetime, width: int
 ) -> list[StyledLine]:
     state = machine_state(machine)
     branch, under = ("└─ ", "     ") if last else ("├─ ", "│    ")
@@ -109,7 +120,7 @@ def _machine(
     return [head, *_details(wait, problem, stem + under, now, width)]
 
 
-def _pool(pool: PoolView, last: bool, known: str, now: datetime, width: int) -> list[StyledLine]:
+def _pool(pool: PoolView, last: bool, known: Set[str], now: datetime, width: int) -> list[StyledLine]:
     branch, stem = ("└─ ", "   ") if last else ("├─ ", "│  ")
     full = pool.ready >= pool.wanted
     count = f"{pool.ready} of {pool.wanted} ready" if pool.wanted else "no machines wanted"
@@ -151,7 +162,7 @@ def render_cluster(cluster: ClusterView, now: datetime, width: int = 80) -> list
         lines += _paragraph(f"remediation is paused: {cluster.remediation_blocked}", stem, width, "busy")
     for warning in cluster.warnings:
         lines += _paragraph(f"warning: {warning}", stem, width, "busy")
-    known = f"{cluster.problem} {cluster.wait.what if cluster.wait else ''}"
+    known = reasons_of(cluster.problem) | reasons_of(cluster.wait.what if cluster.wait else "")
     for place, pool in enumerate(cluster.pools):
         lines += _pool(pool, place == len(cluster.pools) - 1, known, now, width)
     return lines
