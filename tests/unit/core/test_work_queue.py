@@ -65,7 +65,22 @@ def test_a_key_given_out_is_not_scheduled_any_more():
     assert run_driven(story()) == "b"
 
 
-def test_adding_a_key_wakes_get():
+def test_adding_a_key_ends_a_timed_wait():
+    async def story():
+        clock = LoopClock()
+        start = clock.now()
+        queue = WorkQueue(clock)
+        queue.add_at("b", start + 60 * SECOND)
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(queue.get())
+            await asyncio.sleep(1)
+            queue.add("a")
+        return waiting.result(), clock.now() - start
+
+    assert run_driven(story()) == ("a", SECOND)
+
+
+def test_adding_a_key_ends_a_wait_without_timer():
     async def story():
         queue = WorkQueue(LoopClock())
         async with asyncio.TaskGroup() as group:
