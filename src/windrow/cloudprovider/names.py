@@ -110,7 +110,6 @@ MAX_LENGTH = 63
 CHECKSUM_LENGTH = 8
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _CHECKSUM = re.compile(r"[0-9a-f]{8}")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def load_balancer_name(cluster: str, namespace: str, service: str, uid: str) -> str:
@@ -123,11 +122,6 @@ def is_load_balancer_name(name: str, cluster: str, namespace: str, service: str)
     """Whether `name` was made by `load_balancer_name` for this service, with whatever UID."""
     stem = _base(cluster, namespace, service)[: MAX_LENGTH - CHECKSUM_LENGTH]
     return name.startswith(stem) and _CHECKSUM.fullmatch(name[len(stem) :]) is not None
-
-
-def is_dns_subdomain(name: str) -> bool:
-    """Whether an API server takes it. A cluster name with other characters than those of DNS makes one that is not."""
-    return _SUBDOMAIN.fullmatch(name) is not None
 
 
 def _base(cluster: str, namespace: str, service: str) -> str:

@@ -55,7 +55,10 @@ class ReconcileContext:
             self.clusters.mutated(await self.api.patch(cluster_ref(state), {"status": change}, "status"))
 
     async def patch_machine_status(self, machine: Machine, change: Mapping[str, object]) -> None:
-        """Merge `change` into the Machine's status. A Machine that does not exist any more needs none."""
+        """Merge `change` into the Machine's status. A Machine that does not exist any more needs none.
+
+        It replaces what is yet to be written of the same fields, which is older.
+        """
         if not change:
             return
         try:
@@ -63,9 +66,12 @@ class ReconcileContext:
         except NotFound:
             return
         self.machines.mutated(raw)
+        unwritten = self.process_state.machine_statuses.get(machine.uid, {})
+        for key in change:
+            unwritten.pop(key, None)
 
     def patch_machine_status_later(self, machine: Machine, change: Mapping[str, Any]) -> None:
-        """Have `change` written with the status at the end of the reconcile. Readings have it at once."""
+        """Have `change` written at the end of the reconcile, with the status that follows. Readings have it at once."""
         self.process_state.machine_statuses.setdefault(machine.uid, {}).update(change)
 
     def with_unwritten_status(self, machine: Machine) -> Machine:

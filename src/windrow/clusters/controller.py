@@ -31,7 +31,14 @@ from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, Guest
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState
-from windrow.clusters.status import all_ready, derive_cluster, derive_machine, find_wait, is_boot_step
+from windrow.clusters.status import (
+    all_ready,
+    derive_cluster,
+    derive_machine,
+    find_wait,
+    is_boot_step,
+    is_learned,
+)
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Changed, Failed, Outcome, Waiting
 from windrow.core.clock import Clock
@@ -232,7 +239,10 @@ class ClusterController:
         else:
             failures = self._failures[state.cluster.uid] = await self._executor.execute(plan, state)
             if plan.actions and not failures and not _only_waits_for_token(plan):
-                return Changed(f"{len(plan.actions)} actions")  # the reconcile that has nothing to do writes
+                await self._write_learned(state)
+                return Changed(
+                    f"{len(plan.actions)} actions"
+                )  # the reconcile that has nothing to do writes the rest
             deadline = self._find_startup_deadline(state)
             if deadline is not None and not failures:
                 return Waiting(
@@ -269,8 +279,8 @@ class ClusterController:
 
     def _connect_guest(self, key: ObjectRef, state: ClusterState) -> GuestConnection | None:
         """Keep the connection to the guest cluster open, and pointing to its servers."""
-        urls = list_api_servers(state)
-        if not (self._group and state.secrets and urls) or state.cluster.deletion_timestamp is not None:
+        urls = () if state.cluster.deletion_timestamp is not None else list_api_servers(state)
+        if not (self._group and state.secrets and urls):
             return self._guest_clusters.find(state.cluster.uid)
         proxy = self._harvesters.find_proxy(state.cluster.credential)
         connection = self._guest_clusters.open(
@@ -299,19 +309,31 @@ class ClusterController:
             await self._context.patch_cluster_status(state, _status_patch(state.recorded.raw, wanted))
         return min(filter(None, due), default=None)
 
+    async def _write_learned(self, state: ClusterState) -> None:
+        """Write what actions have just learned, with the status that follows, although the next reconcile comes at once."""
+        unwritten = self._context.process_state.machine_statuses
+        state = self._context.refreshed(state)
+        plan = Plan(diagnoses=diagnose_all(state))
+        for machine in state.machines:
+            stored = (self._machines.get(machine.record.ref) or machine.record).status
+            if is_learned(_status_patch(stored, unwritten.get(machine.record.uid, {}))):
+                await self._patch_machine_status(machine, state, plan, {})
+
     async def _patch_machine_status(
         self, machine: MachineState, state: ClusterState, plan: Plan, failures: Mapping[str, ActionFailure]
     ) -> datetime | None:
         """Write what was derived, and what actions have learned.
 
         While a machine boots, only what a person waits for is written at once. The rest is overtaken by the next step
-        within seconds and waits for BOOT_STATUS_INTERVAL; the return value is when. Readings have it at once.
+        within seconds and waits for BOOT_STATUS_INTERVAL; the return value is when. Readings have it at once. What
+        actions have learned never waits.
         """
         uid, unwritten = machine.record.uid, self._context.process_state.machine_statuses
         stored = (self._machines.get(machine.record.ref) or machine.record).status
         wanted = {**unwritten.get(uid, {}), **derive_machine(machine, state, plan, failures)}
         change = _status_patch(stored, wanted)
-        if change and machine.name not in failures and is_boot_step(machine, stored, wanted):
+        may_wait = change and machine.name not in failures and is_boot_step(machine, stored, wanted)
+        if may_wait and not is_learned(change):
             write_at = self._boot_changes.setdefault(uid, state.now) + BOOT_STATUS_INTERVAL
             if state.now < write_at:
                 unwritten[uid] = wanted

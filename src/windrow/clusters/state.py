@@ -242,11 +242,15 @@ class ClusterState:
         return tuple(machine for machine in self.machines if self.is_etcd_member(machine))
 
     def is_etcd_member(self, machine: MachineState) -> bool:
-        if not machine.is_etcd or (not machine.record.has_joined and machine.node is None):
+        if not machine.is_etcd:
             return False
         if machine.node is None:
-            # RKE2 removes the member of a Node that is deleted; an unreachable API proves nothing.
-            return not self.guest.is_reachable
+            # RKE2 removes the member of a Node that is deleted. An unreachable API proves nothing: what was created may
+            # have joined, also where no `nodeRef` was written before a restart.
+            may_have_joined = machine.record.has_joined or (
+                self.recorded.initialized and machine.record.was_created
+            )
+            return may_have_joined and not self.guest.is_reachable
         return not machine.node.etcd_removed
 
     def is_healthy_etcd_member(self, machine: MachineState) -> bool:

@@ -64,6 +64,16 @@ def is_boot_step(machine: MachineState, before: Mapping[str, Any], wanted: Mappi
     return bool(before.get("addresses")) or not wanted.get("addresses")
 
 
+# What only an action knows. The rest is observed again after a crash, the Node and its providerID included: nothing
+# concludes from a `nodeRef` that is not there, see `ClusterState.is_etcd_member`.
+_LEARNED_FIELDS = ("driverConfig", "restartCount", "lastRestartTime")
+
+
+def is_learned(change: Mapping[str, Any]) -> bool:
+    """Whether the change of a Machine's status holds what a crash must not lose, so that it is never held back."""
+    return any(change.get(key) for key in _LEARNED_FIELDS)
+
+
 def _machine_conditions(
     diagnosis: Diagnosis, wait: Wait | None, machine: MachineState, state: ClusterState
 ) -> list[dict[str, Any]]:
@@ -293,9 +303,12 @@ def _up_to_date_condition(state: ClusterState) -> Condition:
 
 
 def _remediation_condition(state: ClusterState, plan: Plan) -> Condition:
-    if not state.cluster.remediation:
+    if state.cluster.remediation_disabled_by:
         return Condition(
-            "RemediationAllowed", "False", "Disabled", f"annotation {names.REMEDIATION} disables remediation"
+            "RemediationAllowed",
+            "False",
+            "Disabled",
+            f"annotation {state.cluster.remediation_disabled_by} disables remediation",
         )
     held = [held for held in plan.held if held.disruption.kind == "replace"]
     if not held:

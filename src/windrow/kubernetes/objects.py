@@ -14,8 +14,10 @@ from windrow.kubernetes.resources import CRD, ApiResource
 Raw = dict[str, Any]
 
 MAX_LABEL_LENGTH = 63
+MAX_SUBDOMAIN_LENGTH = 253
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def name_of(raw: Mapping[str, Any]) -> str:
@@ -161,6 +163,17 @@ def owner_reference(
     if block:
         reference["blockOwnerDeletion"] = True
     return reference
+
+
+def is_dns_subdomain(text: str) -> bool:
+    """Whether `text` is a DNS-1123 subdomain: labels joined by dots, of at most 253 characters."""
+    return len(text) <= MAX_SUBDOMAIN_LENGTH and all(_LABEL.fullmatch(part) for part in text.split("."))
+
+
+def is_label_key(text: str) -> bool:
+    """Whether an API server takes `text` as the key of a label: `[prefix/]name`."""
+    prefix, slash, name = text.rpartition("/")
+    return _QUALIFIED_NAME.fullmatch(name) is not None and (not slash or is_dns_subdomain(prefix))
 
 
 def is_dns_label(text: str, max_length: int | None = MAX_LABEL_LENGTH) -> bool:

@@ -208,12 +208,6 @@ def test_a_share_is_rounded_down_but_never_to_nothing(share, total, most):
     assert share.resolve(total) == most
 
 
-@pytest.mark.parametrize("annotation", ["windrow.io/remediation", "windrow.io/repair"])
-def test_remediation_is_turned_off_by_annotation(annotation: str):
-    assert not read(a_raw_cluster(metadata={"annotations": {annotation: "off"}})).cluster.remediation
-    assert read(a_raw_cluster()).cluster.remediation
-
-
 def test_taints_are_read_in_kubelets_form():
     taints = [{"key": "a", "value": "b", "effect": "NoExecute"}, {"key": "c"}]
 
@@ -314,3 +308,39 @@ def test_whatever_is_written_there_a_reading_comes_out(spec, rke, pool):
     raw = a_raw_cluster(a_raw_pool(**pool), rke=rke, **spec)
 
     assert read(raw).cluster.name == "prod"
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ({"node-role.kubernetes.io/Ingress!": "true"}, "has the key 'node-role.kubernetes.io/Ingress!', which no Node may have"),
+        ({"Zone.example/x": "1"}, "has the key 'Zone.example/x'"),
+        ({"zone": "two words"}, "has zone='two words', a value that no Node may have"),
+        ({"zone": "x" * 64}, "a value that no Node may have"),
+    ],
+)  # fmt: skip
+def test_a_pool_label_that_no_api_server_takes_is_a_problem_and_left_out(labels, words):
+    reading = read(a_raw_cluster(a_raw_pool(labels={**labels, "disk": "ssd"})))
+
+    (problem,) = errors(reading)
+    assert words in problem.message
+    assert problem.field.endswith(".labels")
+    assert reading.cluster.pools[0].labels == {"disk": "ssd"}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "key"),
+    [
+        ({}, ""),
+        ({"windrow.io/remediation": "off"}, "windrow.io/remediation"),
+        ({"windrow.io/repair": "off"}, "windrow.io/repair"),
+        ({"windrow.io/repair": "off", "windrow.io/remediation": "on"}, ""),
+        ({"windrow.io/repair": "on", "windrow.io/remediation": "off"}, "windrow.io/remediation"),
+    ],
+)
+def test_the_present_name_of_the_remediation_annotation_wins_and_the_key_that_is_there_is_named(
+    annotations, key
+):
+    reading = read(a_raw_cluster(metadata={"annotations": annotations}))
+
+    assert reading.cluster.remediation_disabled_by == key

@@ -187,10 +187,23 @@ def test_an_annotation_asks_for_a_replacement_of_a_ready_machine():
 def test_repair_turned_off_by_annotation_repairs_nothing_and_says_so():
     cluster, machines = workers_with(missing(W1))
 
-    plan = planned(replace(cluster, remediation=False), machines)
+    plan = planned(replace(cluster, remediation_disabled_by="windrow.io/repair"), machines)
 
     assert plan.actions == ()
-    assert "disables remediation" in plan.waits[0].what
+    assert "annotation windrow.io/repair disables remediation" in plan.waits[0].what
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+def test_a_machine_of_an_unknown_release_does_not_stop_its_cluster(deleting):
+    broken = record_of(a_machine("s1", SERVERS), version="nonsense")
+    cluster, machines = workers_with(missing(W1))
+    machines[0] = broken
+    if deleting:
+        cluster = replace(cluster, deletion_timestamp=NOON)
+
+    plan = planned(cluster, machines)
+
+    assert "w1" in subjects(plan, DeleteMachine)
 
 
 def test_a_paused_pool_is_left_as_it_is():

@@ -6,12 +6,12 @@ from __future__ import annotations
 import re
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.names import is_dns_subdomain
 from windrow.cloudprovider.services.actions import WAIT_TIMEOUT
 from windrow.cloudprovider.services.readings import LoadBalancer, Service
 from windrow.cloudprovider.services.state import ServiceState, Unavailable
 from windrow.harvester.names import is_label_value
 from windrow.kubernetes.errors import AdmissionDenied, Forbidden, Invalid, KubeError, Unauthorized
+from windrow.kubernetes.objects import is_dns_subdomain
 
 MODES = ("pool", "dhcp")
 

@@ -20,10 +20,12 @@ from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
 from windrow.core.version import NotVersion, Version
 from windrow.drivers.api import no_driver_fault
+from windrow.harvester.names import is_label_value
 from windrow.kubernetes.objects import (
     annotations_of,
     finalizers_of,
     is_dns_label,
+    is_label_key,
     name_of,
     namespace_of,
     nested,
@@ -104,7 +106,7 @@ class Cluster:
     version: str = ""
     credential: str = ""
     pools: tuple[Pool, ...] = ()
-    remediation: bool = True
+    remediation_disabled_by: str = ""  # key of the annotation that turns remediation off
     global_config: Mapping[str, Any] = field(default_factory=dict)
     selector_config: tuple[Mapping[str, Any], ...] = ()
     chart_values: Mapping[str, Any] = field(default_factory=dict)
@@ -274,7 +276,7 @@ def read_cluster(
         version=spec.text("kubernetesVersion"),
         credential=credential,
         pools=tuple(pools),
-        remediation=not _is_remediation_disabled(annotations_of(raw)),
+        remediation_disabled_by=_find_remediation_disabler(annotations_of(raw)),
         global_config=rke.mapping("machineGlobalConfig"),
         selector_config=selectors,
         chart_values=rke.mapping("chartValues"),
@@ -292,9 +294,10 @@ def read_cluster(
     return ClusterReading(cluster, tuple(problems.found))
 
 
-def _is_remediation_disabled(annotations: Mapping[str, str]) -> bool:
-    keys = (names.REMEDIATION, names.REMEDIATION_BEFORE)
-    return any(str(annotations.get(key)).lower() in ("off", "false") for key in keys)
+def _find_remediation_disabler(annotations: Mapping[str, str]) -> str:
+    """The key of the annotation that turns remediation off, "" for none. Where both are there the present name counts."""
+    key = names.REMEDIATION if names.REMEDIATION in annotations else names.REMEDIATION_BEFORE
+    return key if str(annotations.get(key)).lower() in ("off", "false") else ""
 
 
 def _merge_cluster_wide(
@@ -384,7 +387,7 @@ def _read_pool(
         kind=kind,
         driver=driver if isinstance(driver, str) else "",
         credential=fields.text("cloudCredentialSecretName") or credential,
-        labels=fields.strings("labels"),
+        labels=_read_labels(fields),
         taints=tuple(_taint(taint) for taint in fields.items("taints")),
         machine_labels=fields.strings("machineDeploymentLabels"),
         drain=fields.flag("drainBeforeDelete"),
@@ -396,6 +399,22 @@ def _read_pool(
         max_unhealthy=_read_max_unhealthy(fields),
         paused=fields.flag("paused"),
     )
+
+
+def _read_labels(fields: Fields) -> dict[str, str]:
+    """The labels of the pool's Nodes. One that no API server takes is a problem, and left out: it would hold back all
+    others of the Node, and kubelet would not start with it."""
+    labels = fields.strings("labels")
+    for key, value in labels.items():
+        if not is_label_key(key):
+            hint = (
+                "write [prefix/]name of letters, digits and inner - _ . (name and value up to 63 characters)"
+            )
+            fields.refuse("labels", f"has the key {key!r}, which no Node may have", hint)
+        elif not is_label_value(value):
+            hint = "write up to 63 letters, digits and inner - _ ."
+            fields.refuse("labels", f"has {key}={value!r}, a value that no Node may have", hint)
+    return {key: value for key, value in labels.items() if is_label_key(key) and is_label_value(value)}
 
 
 def _taint(fields: Fields) -> str:

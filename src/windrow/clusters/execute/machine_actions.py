@@ -1,7 +1,8 @@
 """Execution of the actions on one Machine.
 
 What is going to be made outside is recorded before it is made. What was learned (`later`) is written together with the
-status at the end of the reconcile: lost in a crash, it is learned again, since all actions may be repeated.
+status at the end of the same reconcile: lost in a crash before that, it is learned again, since all actions may be
+repeated.
 """
 
 from __future__ import annotations

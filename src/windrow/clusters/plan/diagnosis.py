@@ -21,7 +21,6 @@ from enum import IntEnum
 from typing import Literal
 
 from windrow.clusters.api.cluster import Pool
-from windrow.clusters.api.names import REMEDIATION
 from windrow.clusters.plan.actions import first_clause
 from windrow.clusters.state import (
     INITIALIZING,
@@ -99,8 +98,8 @@ def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
 
 
 def _remediation_disabled(pool: Pool, state: ClusterState) -> str:
-    if not state.cluster.remediation:
-        return f"annotation {REMEDIATION} disables remediation"
+    if key := state.cluster.remediation_disabled_by:
+        return f"annotation {key} disables remediation"
     return f"machine pool {pool.name} is paused" if pool.paused else ""
 
 

@@ -6,6 +6,8 @@ server that is Ready. Each Machine records which one it was.
 
 from __future__ import annotations
 
+from windrow.bootstrap import Distribution
+from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.clusters.bootstrap_data import find_distribution
 from windrow.clusters.state import ClusterState, MachineState
 
@@ -13,13 +15,14 @@ ENDPOINT_MODE = "firstServer"
 
 
 def join_url(server: MachineState) -> str:
-    """The `server:` of machines that join through this one; "" while it has no address."""
-    return find_distribution(server.record.version).join_url(server.address) if server.address else ""
+    """The `server:` of machines that join through this one; "" while it has no address, or is of no known release."""
+    distribution = _distribution_of(server)
+    return distribution.join_url(server.address) if server.address and distribution else ""
 
 
 def find_join_server(state: ClusterState) -> str:
     """The `server:` for a machine that is recorded now; "" when no server can be joined yet."""
-    ready = [m for m in state.active if m.record.is_server and m.is_ready and m.address]
+    ready = [m for m in state.active if m.record.is_server and m.is_ready and join_url(m)]
     if ready:
         return join_url(min(ready, key=_age))
     first = state.init_server
@@ -30,7 +33,16 @@ def list_api_servers(state: ClusterState) -> tuple[str, ...]:
     """Where the guest API may be reached, the likeliest place first."""
     servers = [m for m in state.machines if m.record.is_control_plane and m.address]
     servers.sort(key=lambda m: (m.is_deleting, not m.is_ready, _age(m)))
-    return tuple(find_distribution(m.record.version).api_url(m.address) for m in servers)
+    known = ((m, _distribution_of(m)) for m in servers)
+    return tuple(distribution.api_url(m.address) for m, distribution in known if distribution)
+
+
+def _distribution_of(machine: MachineState) -> Distribution | None:
+    """None where the Machine's `spec.version` names no release: one broken Machine must not stop its Cluster."""
+    try:
+        return find_distribution(machine.record.version)
+    except InvalidBootstrapSpec:
+        return None
 
 
 def _age(machine: MachineState) -> tuple[object, str]:

@@ -45,14 +45,14 @@ def plan_cluster(state: ClusterState) -> Plan:
 
 
 def find_refusals(state: ClusterState) -> tuple[Problem, ...]:
-    """The errors that stop everything. Once the cluster has started, it runs on with those of version and configs."""
+    """The errors that stop everything. Once the cluster has started, it runs on with those of version, configs and labels."""
     problems = (*state.problems, *(state.preflight or ()))
     errors = (problem for problem in problems if problem.severity == "error")
     return tuple(error for error in errors if not (state.recorded.initialized and _is_tolerable(error)))
 
 
 def _is_tolerable(problem: Problem) -> bool:
-    suffixes = ("machineConfigRef", "machineConfigRef.kind")
+    suffixes = ("machineConfigRef", "machineConfigRef.kind", ".labels")
     return problem.field == "spec.kubernetesVersion" or problem.field.endswith(suffixes)
 
 
