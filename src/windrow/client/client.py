@@ -9,7 +9,7 @@ from typing import Any
 from windrow.client.transport import Transport
 from windrow.core.fastjson import loads
 from windrow.kubernetes import requests
-from windrow.kubernetes.errors import Expired, NotFound, decode_reply, is_not_found
+from windrow.kubernetes.errors import Expired, NotFound, decode_reply, is_not_found, list_items
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import Propagation, Request
 from windrow.kubernetes.resources import ApiResource, ObjectRef
@@ -84,7 +84,8 @@ class Client:
         *,
         limit: int = PAGE_SIZE,
     ) -> AsyncIterator[ObjectList]:
-        """The list page by page, for callers that keep only part of each page. Raises Expired when it took too long."""
+        """The list page by page, for callers that keep only part of each page. Raises Expired when it took too long,
+        and ServerError for an answer that is no list."""
         continue_ = ""
         while True:
             page = await self.call(
@@ -92,8 +93,7 @@ class Client:
                     kind, namespace, labels=labels, fields=fields, limit=limit, continue_=continue_
                 )
             )
-            metadata = page.get("metadata") or {}
-            items = page.get("items") or []
+            items, metadata = list_items(page), page["metadata"]
             for item in items:
                 # Lists of built-in kinds leave these out.
                 item.setdefault("apiVersion", kind.api_version)

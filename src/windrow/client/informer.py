@@ -76,9 +76,10 @@ class Informer(Store[V]):
     """All objects of one kind in one namespace ("" for all), by ObjectRef, as `read` reads them. Implements Cache.
 
     `read` returns None to leave an object out; where it raises, the value before stays. `on_error` is called with each
-    new error of the server, and with None when it is over, `on_state` whenever `is_watching` or `error` changes. Lists
-    are read `page_size` objects at a time: a page of whole objects is in memory meanwhile. With `raise_refusals`, `run`
-    raises a refusal (400, 401, 403, 404, 405) instead of trying again: for those who wait for one thing and then end.
+    new error of the server, and with None when it is over, `on_state` after each change of `is_watching` or of the text
+    of `error`. Lists are read `page_size` objects at a time: a page of whole objects is in memory meanwhile. With
+    `raise_refusals`, `run` raises a refusal (400, 401, 403, 404, 405) instead of trying again: for those who wait for
+    one thing and then end.
     """
 
     def __init__(
@@ -141,14 +142,14 @@ class Informer(Store[V]):
                     await self._list()
                     await self._watch_from_version()
                 except Expired:
-                    self._set_watching(False)
+                    self._set_state(False, self.error)
                     self._log.info("watch expired (410 Gone); listing again")
                     await self._wait_backoff()
                     self._failures += 1
                 except KubeError as error:
                     await self._handle_error(error)
         finally:
-            self._set_watching(False)
+            self._set_state(False, self.error)
 
     async def _list(self) -> None:
         listed: set[ObjectRef] = set()
@@ -160,7 +161,7 @@ class Informer(Store[V]):
         for ref in [ref for ref in self._values if ref not in listed]:
             self.put(ref, None)
         self.resource_version = version
-        self._set_watching(True)
+        self._set_state(True, self.error)
         self._listed.set()
 
     async def _read_pages(self, listed: set[ObjectRef], limit: int) -> str:
@@ -234,15 +235,12 @@ class Informer(Store[V]):
     async def _handle_error(self, error: KubeError) -> None:
         if self._raise_refusals and error.status in (400, 401, 403, 404, 405):
             raise error
-        self._set_watching(False)
-        if self.error is None:
-            self.error_since = self._clock.now()
-        if self.error is None or self.error.message != error.message:
+        is_new = self.error is None or self.error.message != error.message
+        self._set_state(False, error)
+        if is_new:
             self._log.warning("list or watch failed: %s; trying again", error)
             if self._on_error is not None:
                 self._on_error(error)
-        self.error = error
-        self._on_state()
         self._failures += 1
         await self._wait_backoff(error.retry_after_s or 0.0)
 
@@ -253,19 +251,23 @@ class Informer(Store[V]):
         wait = max(delay_s, retry_after_s) * self._rng.uniform(1.0, 2.0)
         await sleep(self._clock, timedelta(seconds=wait))
 
-    def _set_watching(self, watching: bool) -> None:
-        if watching != self.is_watching:
-            self.is_watching = watching
+    def _set_state(self, watching: bool, error: KubeError | None) -> None:
+        before = self.is_watching, str(self.error)
+        if error is None:
+            self.error_since = None
+        elif self.error is None:
+            self.error_since = self._clock.now()
+        self.is_watching, self.error = watching, error
+        if before != (watching, str(error)):
             self._on_state()
 
     def _clear_error(self) -> None:
-        self._set_watching(True)
-        if self.error is not None:
+        was = self.error
+        self._set_state(True, None)
+        if was is not None:
             self._log.info("watching again")
             if self._on_error is not None:
                 self._on_error(None)
-        self.error = None
-        self.error_since = None
 
 
 def make_watcher(

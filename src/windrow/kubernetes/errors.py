@@ -169,7 +169,7 @@ def decode_reply(reply: Reply, loads: Callable[[bytes], Any] = loads) -> Raw:
             f"wanted an API server, found a redirect to {target}; is this the address of a web page?",
             status=reply.status,
         )
-    if not reply.body.strip():
+    if not reply.body:
         return {}
     try:
         raw = loads(reply.body)
@@ -181,3 +181,22 @@ def decode_reply(reply: Reply, loads: Callable[[bytes], Any] = loads) -> Raw:
     if not isinstance(raw, dict):
         raise ServerError(f"wanted a JSON object, found a {type(raw).__name__}", status=reply.status)
     return raw
+
+
+def list_items(raw: Raw) -> list[Raw]:
+    """The items of a list as it was decoded; [] where they are null.
+
+    Raises ServerError for anything but a list: read as an empty one, it would tell that every object is deleted.
+    """
+    kind = str(raw.get("kind") or "")
+    items = raw.get("items", ...)
+    found = f"a {kind}" if kind else "an object"
+    missing = [
+        *(() if isinstance(raw.get("metadata"), dict) else ("metadata",)),
+        *(() if items is None or isinstance(items, list) else ("items",)),
+    ]
+    if missing:
+        raise ServerError(f"wanted a list, found {found} without {' and '.join(missing)}")
+    if kind and not kind.endswith("List"):
+        raise ServerError(f"wanted a list, found {found}")
+    return items or []

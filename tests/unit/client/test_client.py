@@ -81,6 +81,7 @@ async def test_a_delete_of_one_very_object_carries_its_uid():
         (Reply(302, b"", headers={"Location": "https://login"}), "redirect to https://login"),
         (Reply(200, b"<html>"), "is this address an API server"),
         (Reply(200, b"[]"), "found a list"),
+        (Reply(200, b" \n"), "is this address an API server"),
     ],
 )
 def test_a_reply_that_is_not_from_an_api_server_is_an_error(reply, words):
@@ -90,3 +91,24 @@ def test_a_reply_that_is_not_from_an_api_server_is_an_error(reply, words):
 
 def test_an_empty_body_is_an_empty_object():
     assert decode_reply(Reply(202, b"")) == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "found an object without metadata and items"),
+        (b'{"kind":"Pod","metadata":{}}', "found a Pod without items"),
+        (b'{"kind":"PodList","items":[]}', "found a PodList without metadata"),
+        (b'{"kind":"Table","metadata":{},"items":[]}', "found a Table"),
+        (b'{"kind":"PodList","metadata":{},"items":{}}', "found a PodList without items"),
+    ],
+)
+async def test_an_answer_that_is_no_list_is_not_read_as_an_empty_one(body, words):
+    with pytest.raises(ServerError, match=words):
+        await Client(Answering(Reply(200, body))).list(POD, "default")
+
+
+async def test_a_list_whose_items_are_null_is_empty():
+    reply = Reply(200, b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":null}')
+
+    assert await Client(Answering(reply)).list(POD, "default") == []

@@ -1,6 +1,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 from tests.support.clock import LoopClock, run_driven
@@ -8,7 +9,7 @@ from tests.support.clock import LoopClock, run_driven
 from windrow.client.informer import Informer, watching
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
-from windrow.kubernetes.errors import Expired, Forbidden, OutcomeUnknown, Unreachable
+from windrow.kubernetes.errors import Expired, Forbidden, OutcomeUnknown, ServerError, Unreachable
 from windrow.kubernetes.requests import Reply, WatchEvent
 from windrow.kubernetes.resources import CONFIG_MAP
 
@@ -36,6 +37,7 @@ class Server:
         self.history = []
         self.oldest = 0
         self.down = None
+        self.answer = None
         self.requests = []
         self.watching = 0
         self._changed = asyncio.Event()
@@ -83,6 +85,8 @@ class Server:
         self.requests.append(request)
         if self.down:
             raise self.down
+        if self.answer:
+            return self.answer
         limit = int(request.query_parameter("limit") or 0) or len(self.objects) + 1
         names = sorted(self.objects)
         start = int(request.query_parameter("continue") or 0)
@@ -253,6 +257,22 @@ def test_while_the_server_is_away_the_last_objects_are_kept_and_it_is_not_watchi
     assert run_with(story) == ((False, Value("a", "1"), "connection refused"), True, True, None)
 
 
+@pytest.mark.parametrize("body", [b"  \n", b"{}", b'{"kind":"Status","metadata":{}}', b'{"metadata":{}}'])
+def test_an_answer_that_is_no_list_does_not_empty_the_store(body):
+    async def story(server, informer):
+        server.put("a", "1")
+        await informer.wait_for_sync()
+        await settle()
+        server.forget()
+        server.version += 1
+        server.answer = Reply(200, body)
+        server.end_watches(Expired("too old"))
+        await asyncio.sleep(30)
+        return informer.get(ref("a")), informer.is_watching, type(informer.error)
+
+    assert run_with(story) == (Value("a", "1"), False, ServerError)
+
+
 def test_a_server_that_always_answers_410_is_not_flooded():
     async def story(server, informer):
         await informer.wait_for_sync()
@@ -356,6 +376,34 @@ def test_after_any_errors_informer_and_subscriber_agree_with_the_server(seed):
         )
 
     assert run_with(story) == (True, True)
+
+
+def test_each_change_of_its_state_is_reported_with_the_state_it_now_has():
+    async def whole():
+        server = Server()
+        states = []
+        state = lambda: (informer.is_watching, str(informer.error or ""))  # noqa: E731
+        informer = Informer(
+            server, CONFIG_MAP, "default", read, LoopClock(), Rng(1), on_state=lambda: states.append(state())
+        )
+        running = asyncio.create_task(informer.run())
+        await settle()
+        server.go_down()
+        await asyncio.sleep(60)
+        server.forget()  # so that only a list helps
+        server.down = None
+        await asyncio.sleep(60)
+        assert states[-1] == state()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return states
+
+    states = run_driven(whole())
+
+    assert states[0] == (True, "")
+    assert (True, "") in states[1:]
+    # No call without a change.
+    assert all(before != after for before, after in pairwise(states))
 
 
 def wait_for_value(value, prepare, raise_refusals=False):

@@ -111,6 +111,22 @@ def test_a_migrated_vm_takes_its_node_to_the_other_zone_without_a_taint():
     assert run_story(story) == ("z2", [], [("w1", "Synced")])
 
 
+def test_a_change_of_a_vm_reaches_both_of_two_nodes_that_run_in_it():
+    async def story(world):
+        uid = await world.make_vm("w1", "192.168.1.5")
+        for name in ("w1", "w1-again"):
+            await world.join(name, "192.168.1.5", uuid="u")
+            await world.cluster.patch(NODE.ref(name), {"spec": {"providerID": f"harvester://{uid}"}})
+        world.start()
+        await asyncio.sleep(30)
+        before = [(await world.labels(name))[ZONE] for name in ("w1", "w1-again")]
+        await world.set_topology("w1", zone="z2")
+        await asyncio.sleep(1)
+        return before, [(await world.labels(name))[ZONE] for name in ("w1", "w1-again")]
+
+    assert run_story(story) == (["z1", "z1"], ["z2", "z2"])
+
+
 def test_a_node_whose_vm_is_gone_is_deleted_once_it_is_not_ready():
     async def story(world):
         await settled(world, "w1", "w2")

@@ -51,7 +51,7 @@ class Watched(ApiDouble):
 
     def serve(self, request: Request) -> Reply:
         if request.method == "GET" and request.path.endswith("/persistentvolumeclaims"):
-            return Reply(200, dumps({"items": list(self.listed)}))
+            return Reply(200, dumps({"metadata": {}, "items": list(self.listed)}))
         if request.method == "DELETE":
             self.removed.append(annotations_of(self.objects[request.path]).get(REMOVED_CLAIMS, ""))
         if request.method != "PATCH":

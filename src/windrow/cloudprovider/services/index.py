@@ -252,7 +252,6 @@ class ServiceIndex:
             self._service_of[name] = ref
         keeps = service.has_finalizer or (record.last is not None and record.last.uid == service.uid)
         record.last = service if keeps else None
-        record.removed_keys = service.removed_keys
 
     def _load_balancer_ref(self, service: Service) -> ObjectRef:
         return LOAD_BALANCER.ref(self.settings.name_for(service), self.settings.namespace)
@@ -264,8 +263,9 @@ class ServiceIndex:
         return {**record.former, self._load_balancer_ref(record.last): None}
 
     def mark_executed(self, state: ServiceState) -> None:
-        """The plan for what the service requests was executed."""
-        self.record(state.service.ref).requested = state.service.requested
+        """The plan for what the service requests was executed, with the events about its annotations."""
+        record = self.record(state.service.ref)
+        record.requested, record.removed_keys = state.service.requested, state.service.removed_keys
 
     def forget(self, ref: ObjectRef) -> None:
         """Drop the record of a service that is deleted, with its load balancer."""

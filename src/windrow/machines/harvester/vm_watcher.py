@@ -137,6 +137,8 @@ class VmWatcher:
         error = self.vms.error or self.vmis.error
         if error is not None:
             return str(self._connection.translate_error(error))
+        if self.vms.has_synced and self.vmis.has_synced:
+            return f"VirtualMachines are being listed again from Harvester {self._connection.client_config.server}"
         return f"the first list of VirtualMachines from Harvester {self._connection.client_config.server} is not done"
 
     async def run(self) -> None:

@@ -35,6 +35,7 @@ from windrow.kubernetes.errors import (
     NotFound,
     UnsupportedMediaType,
     is_not_found,
+    list_items,
 )
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, uid_of
 from windrow.kubernetes.resources import PVC, ObjectRef
@@ -193,7 +194,7 @@ def _claims_of_host(configuration: Configuration, raw: Raw) -> Operation[frozens
                 requests.list_(PVC, configuration.vm_namespace, labels=labels),
                 "its cluster is deleted with all of its volumes",
             )
-            listed_claims = listed.get("items") or ()
+            listed_claims = list_items(listed)
             others = claims_owned_by_others(configuration, listed_claims)
             if others - claims:
                 yield Log(f"claims of other owners stay: {', '.join(sorted(others - claims))}")

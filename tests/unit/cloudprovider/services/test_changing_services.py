@@ -633,6 +633,22 @@ def test_an_annotation_without_effect_that_is_added_later_gets_an_event():
     assert len(run_story(story)) == 1
 
 
+def test_an_annotation_without_effect_gets_its_event_also_after_a_reconcile_that_failed():
+    async def story(world):
+        await settled(world)
+        world.guest_cable.denies = "PATCH services"
+        both = {names.VIP_ADDRESSES: None, names.REMOVED_SERVICE_KEYS[0]: "80"}
+        await world.annotate(**both)
+        await world.settle()
+        world.guest_cable.denies = ""
+        await world.settle(30)
+        return await world.address(), await world.events(reason="IgnoredAnnotations")
+
+    address, events = run_story(story)
+    assert address == "10.1.0.10"
+    assert len(events) == 1
+
+
 def test_an_observation_changes_nothing():
     async def story(world):
         await settled(world)
