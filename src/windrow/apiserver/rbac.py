@@ -18,6 +18,11 @@ from windrow.kubernetes.selectors import read_label_selector
 Raw = dict[str, Any]
 Rule = dict[str, Any]
 
+FULL_AUTHORITY: list[Rule] = [
+    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+]
+
 
 def forbidden_error(user: UserInfo, verb: str, info: RequestInfo) -> KubeError:
     """The 403 of kube-apiserver."""
@@ -79,7 +84,7 @@ def rule_allows(rule: Rule, verb: str, info: RequestInfo) -> bool:
 def _is_subject(subject: Raw, user: UserInfo, namespace: str) -> bool:
     match subject.get("kind"):
         case "User":
-            return subject.get("name") in (user.username, "*")
+            return bool(subject.get("name") == user.username)
         case "Group":
             return subject.get("name") in user.groups
         case "ServiceAccount":
@@ -136,15 +141,24 @@ class RbacAuthorizer:
 
     # --- escalation ---------------------------------------------------------------------------------------------------
 
-    async def check_escalation(self, user: UserInfo, kind: ApiResource, raw: Raw) -> None:
-        """Privilege escalation check: 403 for a role or binding with rules that the user does not hold."""
+    async def check_escalation(self, user: UserInfo, kind: ApiResource, raw: Raw, old: Raw | None) -> None:
+        """Privilege escalation check: 403 for a role or binding with rules that the user does not hold.
+
+        For every change but one that lets the object be deleted: a new subject of a binding is a grant, and so is a
+        label by which another role aggregates this one. An aggregation rule may gather anything, so it needs full
+        authority.
+        """
         if user.is_superuser or kind not in (ROLE, CLUSTER_ROLE, ROLE_BINDING, CLUSTER_ROLE_BINDING):
+            return
+        if old is not None and _without_gc_fields(old) == _without_gc_fields(raw):
             return
         namespace = raw["metadata"].get("namespace", "")
         name = raw["metadata"].get("name", "")
         if kind in (ROLE, CLUSTER_ROLE):
             verb, info = "escalate", RequestInfo.of(kind, namespace, name)
             wanted = list(raw.get("rules") or ())
+            if raw.get("aggregationRule") or (old or {}).get("aggregationRule"):
+                wanted += FULL_AUTHORITY
         else:
             role = raw.get("roleRef") or {}
             plural = "roles" if role.get("kind") == "Role" else "clusterroles"
@@ -164,6 +178,17 @@ class RbacAuthorizer:
             f"\n{listed}"
         )
         raise apierrors.forbidden(kind, name, why)
+
+
+_GC_FIELDS = ("finalizers", "ownerReferences", "managedFields", "resourceVersion", "generation")
+
+
+def _without_gc_fields(raw: Raw) -> Raw:
+    """The object without what garbage collection and the server write."""
+    return {
+        **raw,
+        "metadata": {key: value for key, value in raw["metadata"].items() if key not in _GC_FIELDS},
+    }
 
 
 def _parts(rule: Rule) -> Iterator[tuple[str, RequestInfo]]:
@@ -226,10 +251,7 @@ _DISCOVERY = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", *_
 _SELF = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]
 
 BOOTSTRAP_ROLES: dict[str, list[Rule]] = {
-    "cluster-admin": [
-        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
-        {"nonResourceURLs": ["*"], "verbs": ["*"]},
-    ],
+    "cluster-admin": FULL_AUTHORITY,
     "admin": [*_EDIT, _ROLES],
     "edit": _EDIT,
     "view": _VIEW,

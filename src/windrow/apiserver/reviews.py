@@ -9,7 +9,12 @@ from windrow.apiserver import apierrors
 from windrow.apiserver.context import JsonResult
 from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
 from windrow.apiserver.types.registry import ResourceType
-from windrow.kubernetes.resources import AUTHN, AUTHZ, SELF_SUBJECT_ACCESS_REVIEW
+from windrow.kubernetes.resources import (
+    AUTHN,
+    AUTHZ,
+    LOCAL_SUBJECT_ACCESS_REVIEW,
+    SELF_SUBJECT_ACCESS_REVIEW,
+)
 
 Raw = dict[str, Any]
 
@@ -63,6 +68,17 @@ async def _subject_access(guard: Authorizer, call: ApiCall, spec: Raw) -> Raw:
     return await _evaluate(guard, UserInfo(spec.get("user", ""), tuple(spec.get("groups") or ())), spec)
 
 
+async def _local_subject_access(guard: Authorizer, call: ApiCall, spec: Raw) -> Raw:
+    if (spec.get("resourceAttributes") or {}).get("namespace") != call.info.namespace:
+        cause = apierrors.invalid_value(
+            "spec.resourceAttributes.namespace",
+            (spec.get("resourceAttributes") or {}).get("namespace"),
+            "must match metadata.namespace",
+        )
+        raise apierrors.invalid(LOCAL_SUBJECT_ACCESS_REVIEW, "", [cause])
+    return await _subject_access(guard, call, spec)
+
+
 async def _self_rules(guard: Authorizer, call: ApiCall, spec: Raw) -> Raw:
     rules = await guard.rules(call.user, spec.get("namespace", ""))
     return {
@@ -100,7 +116,7 @@ Review = Callable[[Authorizer, ApiCall, Raw], Awaitable[Raw]]
 REVIEWS: dict[str, Review] = {
     f"selfsubjectaccessreviews.{AUTHZ}": _self_access,
     f"subjectaccessreviews.{AUTHZ}": _subject_access,
-    f"localsubjectaccessreviews.{AUTHZ}": _subject_access,
+    f"localsubjectaccessreviews.{AUTHZ}": _local_subject_access,
     f"selfsubjectrulesreviews.{AUTHZ}": _self_rules,
     f"selfsubjectreviews.{AUTHN}": _self,
     f"tokenreviews.{AUTHN}": _token,

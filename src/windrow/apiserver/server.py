@@ -141,6 +141,8 @@ class ApiServer:
         self._authorizer: Authorize | None = (
             authorize if callable(authorize) else self._rbac.allows if self._is_rbac else None
         )
+        if self._authorizer is not None:
+            self.context.validating_hooks.append(self._authorize_creation)
         if self._is_rbac:
             self.context.validating_hooks.append(self._check_escalation)
         self._service_ranges = services
@@ -398,7 +400,6 @@ class ApiServer:
         except NotFound:
             if call.verb != "update" or not type.allows_create_on_update or call.info.subresource:
                 raise
-            await self._authorize(call.user, "create", call.info)
             return await create(self.context, type, call)
 
     async def _impersonated(self, request: Request, user: UserInfo) -> UserInfo:
@@ -426,13 +427,17 @@ class ApiServer:
     async def authenticate_token(self, token: str) -> UserInfo | None:
         return await self.authenticator.authenticate_token(token)
 
+    async def _authorize_creation(self, operation: AdmissionRequest) -> None:
+        """A PUT or an apply patch that creates its object needs the verb create as well."""
+        if operation.verb == "create" and not operation.subresource:
+            info = RequestInfo.of(operation.kind, operation.namespace, operation.name)
+            await self._authorize(operation.user, "create", info)
+
     async def _check_escalation(self, operation: AdmissionRequest) -> None:
         if operation.object is not None and operation.verb != "delete":
-            if operation.old_object is not None and _grants(operation.old_object) == _grants(
-                operation.object
-            ):
-                return
-            await self._rbac.check_escalation(operation.user, operation.kind, operation.object)
+            await self._rbac.check_escalation(
+                operation.user, operation.kind, operation.object, operation.old_object
+            )
 
     def _type(self, info: RequestInfo) -> ResourceType:
         type = self.registry.find(info.group, info.version, info.plural)
@@ -484,10 +489,6 @@ class ApiServer:
             return Reply(status, dumps(made))
         reply = encode_result(outcome)
         return to_yaml(reply) if form.media_type == YAML else reply
-
-
-def _grants(raw: Raw) -> Any:
-    return raw.get("rules"), raw.get("roleRef"), raw.get("aggregationRule")
 
 
 def _qualified(info: RequestInfo) -> str:

@@ -20,6 +20,7 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.apiserver.storage.port import Store
 from windrow.apiserver.storage.sqlite import SqliteStore
+from windrow.app.cluster_roles import install_cluster_roles
 from windrow.app.guest_programs import GuestProcess, guest_programs
 from windrow.app.machines import MachineBackend, PluginSettings, direct_backend, full_backend, running
 from windrow.app.network import Connect, CountingTransport
@@ -169,7 +170,7 @@ def management_crds() -> list[dict[str, Any]]:
 
 def management_api(store: Store, clock: Clock, rng: Rng) -> ApiServer:
     """The management API over `store`, with its CustomResourceDefinitions."""
-    api = ApiServer(store, clock, rng, name="windrow")
+    api = ApiServer(store, clock, rng, name="windrow", authorize="rbac")
     for crd in management_crds():
         api.install_crd(crd)
     return api
@@ -270,6 +271,7 @@ async def embedded_manager(
         request_counts: Counter[str] = Counter()
         async with running(api.run), Listener(api, port=port) as listener:
             await install_crds(Client(api.local()))
+            await install_cluster_roles(Client(api.local()))
             manager, backend = make_manager(api.local(), connect, clock, rng, request_counts, proxy, plugins)
             async with backend.running(), running(manager.run):
                 access = ca.admin_config(clock, f"https://127.0.0.1:{listener.port}")

@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 from windrow.app.clock import SystemClock
+from windrow.app.cluster_roles import install_cluster_roles
 from windrow.app.embedded import embedded_manager, install_crds, make_manager
 from windrow.app.machines import PluginSettings, require_harvester_driver
 from windrow.app.network import HttpConnector
@@ -101,6 +102,7 @@ async def _serve_external(options: ServeOptions, out: Output) -> int:
         transport = sockets.connect(access)
         await refuse_if_rancher_present(Client(transport))
         await install_crds(Client(transport))
+        await install_cluster_roles(Client(transport))
         manager, backend = make_manager(
             transport, sockets.connect, clock, rng, proxy=options.proxy, plugins=_plugin_settings(options)
         )

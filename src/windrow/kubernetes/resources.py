@@ -100,6 +100,9 @@ TOKEN_REVIEW = ApiResource(AUTHN, "v1", "TokenReview", "tokenreviews", namespace
 SUBJECT_ACCESS_REVIEW = ApiResource(
     AUTHZ, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
 )
+LOCAL_SUBJECT_ACCESS_REVIEW = ApiResource(
+    AUTHZ, "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews"
+)
 SELF_SUBJECT_ACCESS_REVIEW = ApiResource(
     AUTHZ, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
 )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.server import ApiServer
+from windrow.client.client import Client
 from windrow.kubernetes.errors import Forbidden
 from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
@@ -275,3 +276,82 @@ async def test_a_token_review_returns_the_user_of_the_token(guarded: ApiServer, 
         "user": {"username": "alice", "groups": ["team", "system:authenticated"]},
     }
     assert bad["status"] == {"user": {}, "error": "invalid bearer token"}
+
+
+async def test_a_subject_is_not_added_to_a_binding_of_rules_that_the_user_does_not_hold(
+    guarded: ApiServer,
+) -> None:
+    await grant(guarded, rule("update patch get", "rolebindings", group=ROLE.group))
+    ref = {"apiGroup": ROLE.group, "kind": "ClusterRole", "name": "admin"}
+    await guarded.local().create(
+        ROLE_BINDING, {"metadata": {"name": "others"}, "roleRef": ref, "subjects": []}, "default"
+    )
+    alice = guarded.local("alice", ())
+    change = {"subjects": [{"kind": "User", "name": "alice"}]}
+
+    assert "not currently held" in await message(alice.patch(ROLE_BINDING.ref("others", "default"), change))
+    await alice.patch(ROLE_BINDING.ref("others", "default"), {"metadata": {"finalizers": ["example.io/x"]}})
+
+
+async def test_a_label_that_aggregates_rules_needs_these_rules(guarded: ApiServer) -> None:
+    await grant(guarded, rule("update patch get", "clusterroles", group=ROLE.group), namespace="")
+    labels = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
+
+    text = await message(
+        guarded.local("alice", ()).patch(CLUSTER_ROLE.ref("admin"), {"metadata": {"labels": labels}})
+    )
+
+    assert "not currently held" in text
+
+
+async def test_an_aggregation_rule_needs_every_right(guarded: ApiServer) -> None:
+    await grant(guarded, rule("create", "clusterroles", group=ROLE.group), namespace="")
+    selector = {"matchLabels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}
+    raw = {"metadata": {"name": "all"}, "aggregationRule": {"clusterRoleSelectors": [selector]}}
+
+    assert "not currently held" in await message(guarded.local("alice", ()).create(CLUSTER_ROLE, raw))
+
+
+async def test_an_object_is_created_by_apply_with_the_right_to_create_only(guarded: ApiServer) -> None:
+    await grant(guarded, rule("get patch", "configmaps"))
+    await guarded.local().create(CONFIG_MAP, {"metadata": {"name": "there"}}, "default")
+    alice = Client(guarded.local("alice", ()))
+    raw = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}
+
+    await alice.apply(CONFIG_MAP.ref("there", "default"), raw, "alice")
+
+    assert "cannot create resource" in await message(
+        alice.apply(CONFIG_MAP.ref("new", "default"), raw, "alice")
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "resource"),
+    [
+        ({"Impersonate_Group": "system:masters"}, "groups"),
+        ({"Impersonate_Uid": "1234"}, "uids"),
+        ({"Impersonate_Extra_Scopes": "all"}, "userextras/scopes"),
+    ],
+)
+async def test_each_part_of_an_impersonated_user_is_a_right_of_its_own(
+    guarded: ApiServer, api_as: Any, header: dict[str, str], resource: str
+) -> None:
+    await grant(guarded, rule("impersonate", "users"), namespace="")
+    path = "/api/v1/namespaces/default/configmaps"
+
+    status, why = await api_as(guarded, "alice", ()).json("GET", path, Impersonate_User="bob", **header)
+
+    assert status == 403
+    assert f'cannot impersonate resource "{resource}"' in why["message"]
+
+
+async def test_a_local_access_review_is_about_its_own_namespace(guarded: ApiServer, api_as: Any) -> None:
+    await grant(guarded, rule("create", "localsubjectaccessreviews", group="authorization.k8s.io"))
+    path = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews"
+    asked = {"namespace": "kube-system", "verb": "get", "resource": "secrets"}
+
+    status, why = await api_as(guarded, "alice", ()).json(
+        "POST", path, {"spec": {"user": "bob", "resourceAttributes": asked}}
+    )
+
+    assert status == 422, why

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from urllib.parse import unquote
 
 from windrow.apiserver import apierrors
 from windrow.apiserver.request.info import ANONYMOUS, RequestInfo, UserInfo, header, headers
@@ -11,6 +12,7 @@ from windrow.core import pki
 from windrow.core.clock import Clock
 from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.requests import Request
+from windrow.kubernetes.resources import AUTHN
 
 StaticToken = tuple[str, tuple[str, ...], datetime | None]
 """User, groups, and the instant of expiry (None: never)."""
@@ -79,14 +81,20 @@ def impersonation_checks(wanted: UserInfo, groups: list[str]) -> list[RequestInf
         user = RequestInfo("", "", "v1", "serviceaccounts", parts[2], parts[3])
     else:
         user = RequestInfo("", "", "v1", "users", "", wanted.username)
-    return [user, *(RequestInfo("", "", "v1", "groups", "", group) for group in groups)]
+    checks = [user, *(RequestInfo("", "", "v1", "groups", "", group) for group in groups)]
+    if wanted.uid:
+        checks.append(RequestInfo("", AUTHN, "v1", "uids", "", wanted.uid))
+    for key, values in wanted.extra.items():
+        checks += [RequestInfo("", AUTHN, "v1", "userextras", "", value, key) for value in values]
+    return checks
 
 
 def read_impersonation(request: Request) -> UserInfo | None:
-    """The user of the Impersonate headers, or None. Raises for groups without a user."""
+    """The user of the Impersonate headers, or None. Raises for groups, a uid or extras without a user."""
     user, groups = header(request, "Impersonate-User"), headers(request, "Impersonate-Group")
+    uid, extra = header(request, "Impersonate-Uid"), _impersonated_extra(request)
     if not user:
-        if groups or header(request, "Impersonate-Uid"):
+        if groups or uid or extra:
             raise apierrors.status_error(
                 500, "Internal error occurred: requested impersonation without impersonating a user"
             )
@@ -95,5 +103,18 @@ def read_impersonation(request: Request) -> UserInfo | None:
         namespace = user.split(":")[2]
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
     if user == ANONYMOUS.username:
-        return UserInfo(user, tuple(groups) or ANONYMOUS.groups)
-    return UserInfo(user, _groups(*groups), header(request, "Impersonate-Uid"))
+        return UserInfo(user, tuple(groups) or ANONYMOUS.groups, uid, extra)
+    return UserInfo(user, _groups(*groups), uid, extra)
+
+
+_EXTRA = "impersonate-extra-"
+
+
+def _impersonated_extra(request: Request) -> dict[str, tuple[str, ...]]:
+    """The Impersonate-Extra-KEY headers, by the lower-case, unescaped key."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, value in request.headers:
+        if name.lower().startswith(_EXTRA):
+            key = unquote(name.lower().removeprefix(_EXTRA))
+            found[key] = (*found.get(key, ()), value)
+    return found

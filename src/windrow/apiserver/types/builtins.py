@@ -250,7 +250,7 @@ REVIEW_TYPES: tuple[ResourceType, ...] = tuple(
     for kind in (
         resources.SELF_SUBJECT_ACCESS_REVIEW,
         resources.SUBJECT_ACCESS_REVIEW,
-        ApiResource(AUTHZ, "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews"),
+        resources.LOCAL_SUBJECT_ACCESS_REVIEW,
         ApiResource(AUTHZ, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False),
         ApiResource(AUTHN, "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False),
         resources.TOKEN_REVIEW,

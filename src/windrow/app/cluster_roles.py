@@ -1,0 +1,64 @@
+"""ClusterRoles for the kinds of the management API, aggregated into the roles admin, edit and view of Kubernetes.
+
+With one of these in a namespace an account has it for Clusters, machine configs and Machines there. What the cluster
+manager records is its own: no role here writes a status or creates a Machine. NodeDrivers are programs that the manager
+runs, so that only cluster-admin writes them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from windrow.client.client import Client
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.drivers.api import NODE_DRIVER
+from windrow.kubernetes.errors import Forbidden
+from windrow.kubernetes.objects import Raw, name_of, new_object
+from windrow.kubernetes.resources import CLUSTER_ROLE, ApiResource
+
+log = logging.getLogger(__name__)
+
+READ = ["get", "list", "watch"]
+CHANGE = ["delete", "deletecollection", "patch", "update"]
+VIEW, EDIT = "windrow-view", "windrow-edit"
+
+
+def cluster_roles() -> list[Raw]:
+    """The ClusterRoles `windrow-view` and `windrow-edit`."""
+    configs = {"apiGroups": [HARVESTER_CONFIG.group], "resources": ["*"]}  # of every node driver
+    view = [
+        _rule(CLUSTER, READ),
+        {**configs, "verbs": READ},
+        _rule(MACHINE, READ),
+        _rule(NODE_DRIVER, READ),
+    ]
+    edit = [
+        _rule(CLUSTER, ["create", *CHANGE]),
+        {**configs, "verbs": ["create", *CHANGE]},
+        _rule(MACHINE, CHANGE),
+    ]
+    return [_role(VIEW, view, "view", "edit", "admin"), _role(EDIT, edit, "edit", "admin")]
+
+
+def _rule(kind: ApiResource, verbs: list[str]) -> dict[str, Any]:
+    return {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": verbs}
+
+
+def _role(name: str, rules: list[dict[str, Any]], *into: str) -> Raw:
+    labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in into}
+    return {**new_object(CLUSTER_ROLE, name, labels=labels), "rules": rules}
+
+
+async def install_cluster_roles(api: Client) -> None:
+    """Apply the ClusterRoles. May be repeated. In another Kubernetes the manager may lack the right, and then goes on."""
+    for role in cluster_roles():
+        try:
+            await api.apply(CLUSTER_ROLE.ref(name_of(role)), role, "windrow", force=True)
+        except Forbidden as error:
+            log.warning(
+                "ClusterRole %s is not applied: %s; roles admin, edit and view do not include Clusters until "
+                "an administrator applies it",
+                name_of(role),
+                error,
+            )
