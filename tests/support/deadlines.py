@@ -13,15 +13,16 @@ import os
 from collections.abc import Generator
 
 import pytest
+from pytest_timeout import _get_item_settings  # type: ignore[import-untyped]
 
 GRACE_S = 20.0
 _STDERR = pytest.StashKey[int]()
 
 
-def timeout_of(item: pytest.Item) -> float:
-    """The seconds that pytest-timeout gives this test."""
-    mark = item.get_closest_marker("timeout")
-    return float(mark.args[0] if mark else item.config.getini("timeout") or 0)
+def arm(item: pytest.Item) -> None:
+    """From now on the test has as long as pytest-timeout gives it, and the grace."""
+    if seconds := _get_item_settings(item).timeout:
+        faulthandler.dump_traceback_later(seconds + GRACE_S, exit=True, file=item.config.stash[_STDERR])
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,9 +36,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    if seconds := timeout_of(item):
-        faulthandler.dump_traceback_later(seconds + GRACE_S, exit=True, file=item.config.stash[_STDERR])
+    arm(item)
     try:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    # After a failure nothing else ends a fixture that hangs: pytest-timeout raises once, and pytest's own faulthandler
+    # plugin has cancelled the dump (there is one for the whole process).
+    arm(item)
+    return (yield)

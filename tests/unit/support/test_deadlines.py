@@ -37,6 +37,21 @@ import itertools
 def test_endless():
     all(itertools.repeat(True))
 """,
+    "a fixture after a test that failed": """
+import itertools
+
+import pytest
+
+@pytest.fixture
+def hangs():
+    yield
+    def test_endless_teardown():
+        all(itertools.repeat(True))
+    test_endless_teardown()
+
+def test_fails(hangs):
+    raise AssertionError
+""",
 }
 
 
@@ -67,3 +82,20 @@ def test_a_test_that_an_exception_ends_leaves_the_others_their_turn(tmp_path: Pa
     done = run_planted(tmp_path, *LIMITS, conftest=CONFTEST, test=SLOW)
 
     assert "1 failed, 1 passed" in done.stdout
+
+
+def test_a_limit_of_the_command_line_counts(tmp_path: Path):
+    done = run_planted(
+        tmp_path,
+        *LIMITS,
+        "--timeout=0",
+        conftest=CONFTEST,
+        test="""
+import time
+
+def test_longer_than_the_grace():
+    time.sleep(1)
+""",
+    )
+
+    assert "1 passed" in done.stdout
