@@ -75,11 +75,25 @@ class Driver:
 
     # --- queries
 
-    def query(self, name: str) -> Any:
-        """The result of the operation of this name in `windrow.nodedriver.operations`."""
-        from windrow.nodedriver import operations
+    def get_ip(self) -> str:
+        from windrow.nodedriver.operations import get_ip
 
-        return self._run(self._configuration, getattr(operations, name))
+        return self._run(self._configuration, get_ip)
+
+    def get_ipv6(self) -> str:
+        from windrow.nodedriver.operations import get_ipv6
+
+        return self._run(self._configuration, get_ipv6)
+
+    def get_url(self) -> str:
+        from windrow.nodedriver.operations import get_url
+
+        return self._run(self._configuration, get_url)
+
+    def get_state(self) -> int:
+        from windrow.nodedriver.operations import get_state
+
+        return self._run(self._configuration, get_state)
 
     def vm_status(self) -> bytes:
         from windrow.harvester.status import dump_vm_status
@@ -122,12 +136,29 @@ class Driver:
             machine = self._configuration
             self._run(machine, lambda m: remove_and_wait(m, self._find_wrong_harvester(m)))
 
-    def change_power(self, name: str) -> None:
-        """Run the operation of this name; those that start the machine return its configuration with the new address."""
+    def start(self) -> None:
+        from windrow.nodedriver.operations import start_and_wait
+
         with self._command_lock:
-            configuration = self.query(name)
-            if configuration is not None:
-                self._replace(configuration)
+            self._replace(self._run(self._configuration, start_and_wait))
+
+    def restart(self) -> None:
+        from windrow.nodedriver.operations import restart_and_wait
+
+        with self._command_lock:
+            self._replace(self._run(self._configuration, restart_and_wait))
+
+    def stop(self) -> None:
+        from windrow.nodedriver.operations import stop_and_wait
+
+        with self._command_lock:
+            self._run(self._configuration, stop_and_wait)
+
+    def kill(self) -> None:
+        from windrow.nodedriver.operations import kill_and_wait
+
+        with self._command_lock:
+            self._run(self._configuration, kill_and_wait)
 
     def replace_user_data(self, document: bytes) -> bytes:
         """Replace what the machine reads at its next start by the user's document merged with `document`."""

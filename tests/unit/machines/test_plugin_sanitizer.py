@@ -159,6 +159,35 @@ def test_a_value_that_packs_the_document_is_removed_entirely(text: str) -> None:
     assert sanitized["UserData"].endswith("}")
 
 
+@pytest.mark.parametrize("before", ["", ".", ".."])
+def test_a_credential_within_a_packed_document_hides_nothing_of_the_rest(before: str) -> None:
+    """A driver that packs its wrapper and the document in base64, at an offset where the credential's base64 occurs."""
+    key = "abcdefghijkl"  # of 3n characters, so that its base64 is whole at a fitting offset
+    document = f"#cloud-config\n{before}{key}\nruncmd: [install --token s3cret-of-the-cluster]\n"
+    packed = b64(f"<{document}>".encode())
+    sanitizer = replace(of_a_document(document), credential={"key": key})
+    sanitized = sanitizer.sanitize({"UserData": packed, "Line": folded(packed)})
+
+    assert not holds_secret(sanitized)
+    assert sanitized["UserData"] == sanitized["Line"] == "${windrow:document:lost}"
+
+
+@pytest.mark.parametrize("before", ["", "x", "xx"])
+def test_a_credential_within_other_base64_is_removed_with_the_whole_value(before: str) -> None:
+    config = {"Auth": b64(f"{before}s3cret-key12:and more".encode())}
+    sanitized = a_sanitizer(key="s3cret-key12\n").sanitize(config)
+    assert sanitized == {"Auth": "${windrow:credential:lost}"}
+
+
+def test_the_base64_of_a_short_value_is_replaced_as_a_whole_only() -> None:
+    config = {"Zone": b64(b"abc"), "Image": "YWJj-server"}
+    sanitizer = a_sanitizer(zone="abc")
+    sanitized = sanitizer.sanitize(config)
+
+    assert sanitized == {"Zone": "${windrow:credential:base64:zone}", "Image": "YWJj-server"}
+    assert sanitizer.restore(sanitized).items() >= config.items()
+
+
 def test_what_is_no_document_stays_as_it_is() -> None:
     config = {
         "Script": "#cloud-config\n",

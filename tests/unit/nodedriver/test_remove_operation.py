@@ -69,6 +69,26 @@ def test_named_volumes_go_along_though_they_are_not_in_the_vm() -> None:
         assert api.removed == ["data,own"]
 
 
+@pytest.mark.parametrize("uid", ["vm-1", ""])
+def test_a_patch_that_is_answered_without_a_body_is_no_end(uid: str) -> None:
+    api = Watched(a_vm("own"))
+    serve = api.serve
+
+    def without_body(request: Request) -> Reply:
+        reply = serve(request)
+        return Reply(reply.status, b"") if request.method == "PATCH" else reply
+
+    api.serve = without_body  # type: ignore[method-assign]
+    api.run(remove_and_wait(replace(MACHINE, vm_uid=uid)))
+    assert api.removed == ["own"]
+
+
+def test_claims_that_others_named_for_a_vm_without_own_claims_stay() -> None:
+    api = Watched(a_vm("data", **{REMOVED_CLAIMS: "data"}))
+    api.run(remove_and_wait(replace(MACHINE, vm_uid="", claims=())))
+    assert api.removed == [""]
+
+
 # --- proofs --------------------------------------------------------------------------------------------------------
 
 

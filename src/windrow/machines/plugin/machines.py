@@ -68,8 +68,9 @@ class PluginMachines:
 
     `read_kubeconfig` returns the kubeconfig of a Harvester credential, `read_fields` the fields of any other driver's.
     `connect` opens a transport to a Harvester, whose identity and VMs are read from its API, as the harvester adapter does.
-    `state_dir` belongs to this host alone. `env` is the environment of plugins. For each credential at most `max_processes` plugins serve queries, as many run operations, four times as many
-    create machines, and one of our own stays open.
+    `state_dir` belongs to this host alone. `env` is the environment of plugins. For each credential at most
+    `max_processes` plugins serve queries, as many run operations, four times as many create machines, and one of our
+    own stays open.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,14 +73,24 @@ class SecretSanitizer:
     def _sanitize_text(self, text: str) -> str:
         if text == str(self.user_data_path):
             return ""
-        for form, placeholder in self._forms:
-            if form and (text == form or len(form) >= _MIN_SUBSTRING):
+        for form, placeholder in self._document_forms:
+            text = text.replace(form, placeholder)
+        # Before the credential: a value of it that is replaced within packed bootstrap data would hide the rest of it.
+        if self._holds_document(text):
+            return _UNRESTORABLE_DOCUMENT
+        if text in self._credential_base64:
+            return self._credential_base64[text]
+        for form, placeholder in self._credential_forms:
+            if text == form:
+                return placeholder
+            if len(form) >= _MIN_SUBSTRING:
                 text = text.replace(form, placeholder)
-        return _UNRESTORABLE_DOCUMENT if self._holds_document(text) else text
+        text = _BASE64.sub(lambda word: self._credential_base64.get(word[0], word[0]), text)
+        return _UNRESTORABLE_CREDENTIAL if self._holds_credential(text) else text
 
     def _restore_text(self, text: str) -> str:
         if "${windrow:" in text:
-            for form, placeholder in self._forms:
+            for form, placeholder in self._restorable_forms:
                 text = text.replace(placeholder, form)
         return text
 
@@ -98,9 +109,24 @@ class SecretSanitizer:
             return True
         return any(form in joined for form in base64_forms(self._document))
 
+    def _holds_credential(self, text: str) -> bool:
+        """Whether base64 in the text holds a value of the credential within something longer, which cannot be restored."""
+        if not _BASE64.search(text):
+            return False
+        joined = "".join(text.split())
+        values = {value.strip() for value in self.credential.values()}
+        return any(
+            form in joined for value in values if len(value) >= _MIN_SUBSTRING for form in base64_forms(value)
+        )
+
+    @property
+    def _restorable_forms(self) -> Sequence[tuple[str, str]]:
+        encoded = tuple(self._credential_base64.items())
+        return (*self._document_forms, *self._credential_forms, *encoded)
+
     @cached_property
-    def _forms(self) -> Sequence[tuple[str, str]]:
-        """The forms of each secret that can be restored, each with its placeholder; the longest first."""
+    def _document_forms(self) -> Sequence[tuple[str, str]]:
+        """The forms of the document that can be restored."""
         forms = []
         documents = (("trimmed", self._document), ("whole", self.document)) if self._document else ()
         for name, document in documents:
@@ -111,18 +137,38 @@ class SecretSanitizer:
                 (dumps(document).decode()[1:-1], f"document:{name}:json"),
                 (document, f"document:{name}:text"),
             ]
+        return _longest_first(forms)
+
+    @cached_property
+    def _credential_forms(self) -> Sequence[tuple[str, str]]:
+        """The credential's values as they may stand within a text."""
+        forms = []
         for field, value in self.credential.items():
-            forms += [
-                (encode_base64(value), f"credential:base64:{field}"),
-                (value, f"credential:{field}"),
-                (value.strip(), f"credential:trimmed:{field}"),
-            ]
-        named = [(form, f"${{windrow:{name}}}") for form, name in forms]
-        return sorted(named, key=lambda each: len(each[0]), reverse=True)
+            forms += [(value, f"credential:{field}"), (value.strip(), f"credential:trimmed:{field}")]
+        return _longest_first(forms)
+
+    @cached_property
+    def _credential_base64(self) -> Mapping[str, str]:
+        """The base64 of each value with its placeholder: a word of its own, since within a longer word of base64 it is
+        a part of something else, which may be the document."""
+        return {
+            encode_base64(value): f"${{windrow:credential:base64:{field}}}"
+            for field, value in self.credential.items()
+            if value
+        }
+
+
+def _longest_first(forms: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    """Each form with its placeholder."""
+    named = [(form, f"${{windrow:{name}}}") for form, name in forms if form]
+    return sorted(named, key=lambda each: len(each[0]), reverse=True)
 
 
 _UNRESTORABLE_DOCUMENT = "${windrow:document:lost}"
+_UNRESTORABLE_CREDENTIAL = "${windrow:credential:lost}"
 _GZIP_BASE64 = "H4sI"
+# A word of base64, long enough for a secret that may be replaced within a text.
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
 
 
 def _gunzip(text: str) -> bytes:

@@ -107,11 +107,11 @@ class TrackedMachine:
         operation = self.operation
         if operation is None or not operation.is_running:
             return None
-        return (
-            operation
-            if (verb or operation.verb, wanted or operation.wanted) == (operation.verb, operation.wanted)
-            else None
-        )
+        if verb and verb != operation.verb:
+            return None
+        if wanted and wanted != operation.wanted:
+            return None
+        return operation
 
     @property
     def harvester_uid(self) -> str:

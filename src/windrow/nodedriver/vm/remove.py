@@ -37,7 +37,15 @@ from windrow.kubernetes.errors import (
     is_not_found,
     list_items,
 )
-from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, uid_of
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    is_deleting,
+    name_of,
+    nested,
+    resource_version_of,
+    uid_of,
+)
 from windrow.kubernetes.resources import PVC, ObjectRef
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.effects import Call, Effect, Gather, Log, Operation, WaitFor, WaitingOperation
@@ -97,7 +105,9 @@ def remove_and_wait(
         if raw is not None:
             claims = yield from _claims_of_host(configuration, raw)
             if (version := (yield from _request_removal(read_vm(raw), claims))) is not None:
-                yield from wait_for_removal(configuration.ref, uid_of(raw), version or _version(raw))
+                yield from wait_for_removal(
+                    configuration.ref, uid_of(raw), version or resource_version_of(raw)
+                )
         elif wrong_harvester is not None and attempt == 1:
             raise Refused(wrong_harvester)
         else:
@@ -143,17 +153,13 @@ def _request_removal(vm: Vm, claims: frozenset[str]) -> Operation[str | None]:
     if vm.removed_claims != names:
         change = {"metadata": {"uid": vm.uid, "annotations": {REMOVED_CLAIMS: names or None}}}
         patched = yield Call(requests.merge_patch(vm.ref, change), f"claims to delete with it: {names}")
-        version = _version(patched)
+        version = str(nested(patched, "metadata", "resourceVersion", default=""))
     if not vm.is_deleting:
         deletion = requests.delete(vm.ref, propagation="Foreground", uid=vm.uid)
         reply = yield Call(deletion, f"remove VM {vm.ref.name}")
         if reply.get("kind") == "Status":
             return None
     return version
-
-
-def _version(raw: Raw) -> str:
-    return str(raw["metadata"].get("resourceVersion", ""))
 
 
 def _patch_recorded(configuration: Configuration) -> Operation[Any]:
@@ -172,13 +178,14 @@ def _patch_recorded(configuration: Configuration) -> Operation[Any]:
         )
     patch = requests.json_patch(configuration.ref, operations)
     try:
-        return (yield Call(patch, f"claims to delete with it: {claims}"))
+        patched = yield Call(patch, f"claims to delete with it: {claims}")
     except (Conflict, Invalid, BadRequest, UnsupportedMediaType):
         return None
     except NotFound as error:
         if not is_not_found(error, configuration.machine_name):
             raise
         return None
+    return patched if "metadata" in patched else None  # an answer without the object: it has to be read
 
 
 def _claims_of_host(configuration: Configuration, raw: Raw) -> Operation[frozenset[str]]:
