@@ -91,7 +91,7 @@ def denied(message: str, status: int = 500, reason: str = "InternalError") -> Re
     return Refuse(status, reason, text)
 
 
-WRITES = frozenset({"create", "update", "patch", "delete"})
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
 @dataclass(frozen=True, slots=True)

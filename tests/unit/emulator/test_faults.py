@@ -13,6 +13,7 @@ from windrow.emulator.faults import (
     CONFLICT,
     INTERNAL_ERROR,
     TOO_MANY_REQUESTS,
+    WRITES,
     AgentFault,
     Fault,
     Faults,
@@ -50,6 +51,12 @@ VM = kinds.VM.ref("m-1", "ns")
 )
 def test_requests_are_understood(request_, wanted):
     assert wanted == parse_request(request_)
+
+
+def test_a_fault_of_writes_strikes_a_delete_of_a_whole_collection():
+    request = requests.Request("DELETE", "/apis/kubevirt.io/v1/namespaces/ns/virtualmachines")
+
+    assert Faults([Fault(INTERNAL_ERROR, WRITES)]).draw(request, Rng(0)) == [INTERNAL_ERROR]
 
 
 def injections(faults, request_, times=1):

@@ -104,7 +104,8 @@ class StoreController(ABC):
                 await self.reconcile(key)
             except KubeError:
                 self._queue.add_at(key, self._context.clock.now() + RETRY_AFTER)
-            self._queue.done(key)
+            finally:
+                self._queue.done(key)
 
 
 def split_key(key: str) -> tuple[str, str, str, str]:

@@ -50,10 +50,11 @@ class ProcessHealth:
         self._elector: LeaderElector | None = None
         self._pending_caches: Callable[[], str] = lambda: ""
         self._running: frozenset[str] = frozenset()
-        self._checks = HealthChecks("healthz"), HealthChecks("livez"), HealthChecks("readyz")
+        self._readyz = HealthChecks("readyz")
+        self._checks = HealthChecks("healthz"), HealthChecks("livez"), self._readyz
         for health in self._checks:
             health.add("leaderElection", self._lease_problem)
-        self._checks[2].add("caches", lambda: self._pending_caches())
+        self._readyz.add("caches", lambda: self._pending_caches())
 
     def set_elector(self, elector: LeaderElector) -> None:
         """Check the Lease of this elector from now on."""

@@ -21,7 +21,7 @@ from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_cluster.workloads.manager import run_controller_manager
 from windrow.emulator.guest_os.hardware import GuestProgram
-from windrow.emulator.guest_os.notifier import run_until
+from windrow.emulator.guest_os.notifier import result_unless
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.edits import annotate
 from windrow.emulator.kit.scheduling import find_untolerated
@@ -158,7 +158,7 @@ class ControlPlane:
         if not wakes:
             await self.cluster.changed.wait()
             return
-        await run_until(self.cluster.changed.wait(), self.guest.host.clock.sleep_until(min(wakes)))
+        await result_unless(self.cluster.changed.wait(), self.guest.host.clock.sleep_until(min(wakes)))
 
     async def _mark_unknown(self, name: str) -> None:
         def edit(raw: Raw) -> None:

@@ -19,7 +19,7 @@ from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heart
 from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_cluster.service_accounts import pod_access
 from windrow.emulator.guest_os.hardware import Disk, File, GuestProgram, ProgramContext
-from windrow.emulator.guest_os.notifier import run_until
+from windrow.emulator.guest_os.notifier import result_unless
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.edits import annotate
 from windrow.kubernetes.conditions import Condition, find_condition, set_condition
@@ -341,7 +341,7 @@ class Kubelet:
         def is_over() -> bool:
             return server.stopped.is_set() or pod.generation != generation or pod.node != self.name
 
-        return await run_until(
+        return await result_unless(
             self._run_guarded(pod, program_context), self.cluster.changed.wait_for(is_over)
         )
 

@@ -28,7 +28,7 @@ class Notifier:
             await self.wait()
 
 
-async def run_until(
+async def result_unless(
     work: Awaitable[T], stop: Awaitable[Any], on_end: Callable[[], None] = lambda: None
 ) -> T | None:
     """The result of `work`, or None when `stop` is done first. At the end `on_end` is called, then both are cancelled."""

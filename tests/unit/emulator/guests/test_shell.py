@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+
 import pytest
 from tests.support.clock import run_driven
 
@@ -13,6 +16,9 @@ from windrow.emulator.guest_os.shell.parse import BadScript, parse_script
 from windrow.emulator.guest_os.shell.run import Shell
 
 from .testbed import MachineTestbed
+
+GZIPPED = base64.b64encode(gzip.compress(b"hello\n", mtime=0)).decode()
+NOT_GZIP = "gunzip: -: not in gzip format, cut off, or larger than the simulation unpacks"
 
 
 def run(script: str, files: dict[str, str] | None = None, **variables: str) -> tuple[int, list[str], GuestOS]:
@@ -72,6 +78,17 @@ def run(script: str, files: dict[str, str] | None = None, **variables: str) -> t
             "printf 'one\\ntwo\\n' > /f; grep -e one /f; grep -c x /none || echo none",
             ["one", "grep: /none: No such file or directory", "none"],
         ),
+        ("echo a:b:c:d | cut -d: -f2", ["b"]),
+        ("printf 'a b c\\nlone\\n' | cut -d ' ' -f 3,1", ["a c", "lone"]),
+        ("printf 'a:b:c\\nlone\\n' > /f; cut -s -d: -f2- /f", ["b:c"]),
+        ("echo v1.35.1+rke2r1 | cut -c2-5; echo abc | cut -c -2", ["1.35", "ab"]),
+        ("cut -f x; echo $?", ["cut: you must specify a list of bytes, characters, or fields", "1"]),
+        (f"echo {GZIPPED} | base64 -d | gunzip", ["hello"]),
+        (
+            f"echo {GZIPPED} | base64 -d > /f.gz; zcat /f.gz; gunzip /f.gz; cat /f; [ -f /f.gz ] || echo gone",
+            ["hello", "hello", "gone"],
+        ),
+        ("echo plain | gunzip; echo $?", [NOT_GZIP, "1"]),
     ],
 )
 def test_what_a_script_prints(script: str, lines: list[str]):

@@ -21,7 +21,7 @@ async def acquire_lease(guest: GuestOS, cluster: GuestCluster, node: str, lease:
     """Become the holder of a lease, after that of another holder has expired. The caller holds the lease's lock."""
     if cluster.vip_leaders[lease] not in ("", node):
         await guest.sleep(guest.delays.vip_lease)
-        await cluster.wait_usable()
+    await cluster.wait_usable()
     cluster.vip_leaders[lease] = node
     await cluster.renew_lease(*lease, node, guest.delays.vip_lease)
 

@@ -28,7 +28,7 @@ from windrow.emulator.guest_cluster.kube_vip.settings import KubeVipSettings
 from windrow.emulator.guest_cluster.kubelet import node_name
 from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_os.hardware import Nic
-from windrow.emulator.guest_os.notifier import run_until
+from windrow.emulator.guest_os.notifier import result_unless
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.system import has_module
 from windrow.emulator.kit.client import AdminClient
@@ -124,7 +124,7 @@ class KubeVip:
         while True:
             vip = self._settings_of_chart = await self._wait_for_placement()
             changed = self.cluster.vip_changed.wait_for(lambda: self.cluster.vip_settings != vip)  # noqa: B023
-            await run_until(self._run_pod(), changed, self._drop_all)
+            await result_unless(self._run_pod(), changed, self._drop_all)
 
     async def _wait_for_placement(self) -> KubeVipSettings:
         """Return once the chart is installed with kube-vip enabled and this node may run its pod.
@@ -164,7 +164,7 @@ class KubeVip:
     async def _lead(self) -> None:
         """Announce until the lease cannot be renewed."""
         # Addresses go first and at once: a machine without power has none.
-        await run_until(self._announce_all(), self._watch_lease(), self._drop_all)
+        await result_unless(self._announce_all(), self._watch_lease(), self._drop_all)
 
     async def _watch_lease(self) -> None:
         while True:
@@ -191,8 +191,10 @@ class KubeVip:
             group.create_task(self._renew_leases(queue.add))
             while True:
                 key = await queue.get()
-                await self._sync_service(client, key, state)
-                queue.done(key)
+                try:
+                    await self._sync_service(client, key, state)
+                finally:
+                    queue.done(key)
 
     async def _sync_service(self, client: AdminClient, key: Key, state: ServiceState) -> None:
         """Reconcile one Service: withdraw what it no longer requests, announce what it requests."""

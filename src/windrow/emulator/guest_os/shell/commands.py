@@ -8,6 +8,7 @@ import hashlib
 import operator
 import posixpath
 import re
+import zlib
 from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 
@@ -171,6 +172,62 @@ async def _base64(call: Invocation) -> int:
         except binascii.Error:
             call.print_error("invalid input")
             return 1
+    return code
+
+
+_GZIP = 16 + zlib.MAX_WBITS
+_MAX_PLAIN = 64 * 1024 * 1024  # a user's data decides what is unpacked
+
+
+@_command("gunzip", "zcat")
+async def _gunzip(call: Invocation) -> int:
+    """Standard input or one file to standard output; a file is replaced by what it holds without `-c`."""
+    options, operands = parse_options(call.argv[1:])
+    contents, code = _read_inputs(call, operands[:1])
+    for path, content in contents:
+        stream = zlib.decompressobj(wbits=_GZIP)
+        try:
+            plain = stream.decompress(content, _MAX_PLAIN)
+        except zlib.error:
+            plain = b""
+        if not stream.eof:
+            call.print_error(f"{path}: not in gzip format, cut off, or larger than the simulation unpacks")
+            return 1
+        if path == "-" or "c" in options or call.argv[0].endswith("zcat"):
+            call.write(plain)
+        else:
+            call.guest.write(path.removesuffix(".gz"), plain)
+            call.guest.remove(path)
+    return code
+
+
+_CUT_RANGE = r"(\d{1,9}-?|\d{1,9}-\d{1,9}|-\d{1,9})"
+
+
+def _cut_indexes(fields: str, count: int) -> list[int]:
+    """Which of `count` parts a list such as `1,3-` names, in order and once each."""
+    wanted: set[int] = set()
+    for first, dash, last in (part.partition("-") for part in fields.split(",")):
+        start, end = int(first or 1), int(last or count) if dash else int(first or 0)
+        wanted.update(range(max(start, 1), min(end, count) + 1))
+    return [number - 1 for number in sorted(wanted)]
+
+
+@_command("cut")
+async def _cut(call: Invocation) -> int:
+    options, operands = parse_options(call.argv[1:], "dfcb")
+    listed = next((options[letter] for letter in "fcb" if letter in options), "")
+    if not re.fullmatch(rf"{_CUT_RANGE}(,{_CUT_RANGE})*", listed):
+        call.print_error("you must specify a list of bytes, characters, or fields")
+        return 1
+    contents, code = _read_inputs(call, operands)
+    mark = options.get("d", "\t") if "f" in options else ""
+    for line in b"".join(content for _, content in contents).decode("utf-8", "replace").splitlines():
+        parts = line.split(mark) if mark else list(line)
+        if not mark or len(parts) > 1:
+            call.print(mark.join(parts[index] for index in _cut_indexes(listed, len(parts))))
+        elif "s" not in options:  # a line without the delimiter is printed whole
+            call.print(line)
     return code
 
 
