@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +79,38 @@ def test_what_cannot_be_built_is_refused_with_its_reason_and_nothing_is_made(
         async with simulation(seed=2) as sim:
             documents = a_cluster(a_pool("pool1", 1, ALL))
             await stock(sim, documents)
+            change(documents)
+            await refused(sim, documents, words)
+
+    run_driven(story())
+
+
+PILL = "[" * 25_000
+
+
+@pytest.mark.parametrize(
+    ("change", "kubeconfig", "words"),
+    [
+        (config(userData=PILL), "", ["user data is not YAML", "more than 200 levels deep"]),
+        (config(userData=f"#cloud-config\na: {PILL}"), "", ["user data is not YAML", "levels deep"]),
+        (
+            config(userData=base64.b64encode(PILL.encode()).decode()),
+            "",
+            ["user data is not YAML", "levels deep"],
+        ),
+        (config(networkData=PILL), "", ["networkData is not YAML", "levels deep"]),
+        (config(vmAffinity=PILL), "", ["ffinity"]),
+        (config(diskInfo=PILL), "", ["diskInfo"]),
+        (config(), PILL, ["kubeconfig is not YAML", "paste the whole file"]),
+    ],
+)
+def test_text_that_is_nested_too_deep_makes_one_cluster_refused_and_nothing_else(
+    change: Change, kubeconfig: str, words: list[str]
+) -> None:
+    async def story() -> None:
+        async with simulation(seed=2) as sim:
+            documents = a_cluster(a_pool("pool1", 1, ALL))
+            await stock(sim, documents, kubeconfig=kubeconfig)
             change(documents)
             await refused(sim, documents, words)
 

@@ -310,7 +310,10 @@ class ApiServer:
         type = self._type(info)
         form = negotiate(request.accept)
         call = ApiCall(verb, info, user, options, user_agent=header(request, "User-Agent"))
-        self._read_body(request, type, call)
+        if len(request.body or b"") > decoding.IN_PLACE_BYTES:
+            await asyncio.to_thread(self._read_body, request, type, call)
+        else:
+            self._read_body(request, type, call)
         outcome = await self._perform(type, call)
         reply = self._encode(outcome, form, options)
         if call.warnings:

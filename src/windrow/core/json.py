@@ -16,12 +16,32 @@ class NotJson(ValueError):
     """The text is not JSON; the message says where."""
 
 
+# Deeper than any CRD's schema, and far from the depth at which a recursive function fails.
+MAX_DEPTH = 200
+
+
 def loads(text: str | bytes) -> Json:
-    """The value that `text` encodes. Raises NotJson."""
+    """The value that `text` encodes, at most MAX_DEPTH levels deep. Raises NotJson."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NotJson(str(error)) from error
+    check_bounds(value)
+    return value
+
+
+def check_bounds(value: Json, max_values: int | None = None) -> None:
+    """Raise NotJson for a value deeper than MAX_DEPTH, or of more than `max_values` values. Without recursion."""
+    count, level = 1, [value] if isinstance(value, dict | list) else []
+    for _ in range(MAX_DEPTH):
+        count += sum(map(len, level))
+        if max_values is not None and count > max_values:
+            raise NotJson(f"it has more than {max_values} values")
+        children = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [inner for outer in children for inner in outer if isinstance(inner, dict | list)]
+        if not level:
+            return
+    raise NotJson(f"it is nested more than {MAX_DEPTH} levels deep")
 
 
 def loads_or_none(text: str | bytes) -> Json:

@@ -1,6 +1,11 @@
 """YAML 1.1, as Kubernetes tools and cloud-init read it, by PyYAML. The only module that imports it.
 
 The plugin process has PyYAML's pure files only; elsewhere its C loader is used.
+
+Both loaders compose a document by recursion: libyaml's on the C stack, where 25 kB of `[` end the process. Aliases and
+merge keys let a few lines stand for more than all memory. Therefore a text is read twice: first as a stream of events,
+which needs no stack and stops at the first bound that is exceeded (depth, values with each alias counted as what it
+stands for), and only then is anything built.
 """
 
 from __future__ import annotations
@@ -10,7 +15,13 @@ from typing import Any
 
 import yaml
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from windrow.core.json import MAX_DEPTH
+
+# More than any manifest or cloud-config has; PyYAML takes about 20 µs for each.
+MAX_VALUES = 50_000
+# Conversion from base 10 and 60 takes quadratic time, and so does the recognition of the latter.
+_MAX_NUMBER_LENGTH = 1000
+_NUMBER = re.compile(r"[-+]?[0-9.][0-9_.:]*")
 
 
 class NotYaml(ValueError):
@@ -37,51 +48,120 @@ def _represent_str(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
 _Dumper.add_representer(str, _represent_str)
 
 
+_LONG_NUMBER = f"it has a number of more than {_MAX_NUMBER_LENGTH} characters; text belongs in quotes"
+
+
+class _BoundedNumbers:
+    """Mixed into a loader: numbers of more than `_MAX_NUMBER_LENGTH` characters are refused."""
+
+    def construct_number(self, node: yaml.ScalarNode) -> Any:
+        if len(node.value) > _MAX_NUMBER_LENGTH:
+            raise NotYaml(_LONG_NUMBER)
+        is_float = node.tag.endswith(":float")
+        constructor: Any = yaml.SafeLoader
+        return (constructor.construct_yaml_float if is_float else constructor.construct_yaml_int)(self, node)
+
+
+def _bounded(loader: Any) -> Any:
+    """A subclass of the loader with bounded numbers."""
+    made: Any = type(f"Bounded{loader.__name__}", (_BoundedNumbers, loader), {})
+    for name in ("int", "float"):
+        made.add_constructor(f"tag:yaml.org,2002:{name}", made.construct_number)
+    return made
+
+
+_Loader: Any = _bounded(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+# What PyYAML raises for text that it has no value for, besides its own errors: `!!bool maybe`, `!!int ""`, `!!timestamp x`.
+_ERRORS = (
+    yaml.YAMLError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    RecursionError,
+)
+
+
 def load(text: str | bytes) -> Any:
-    """The one document in `text` (None when empty), which does not contain itself. Raises NotYaml."""
+    """The one document in `text` (None when empty), which is finite and bounded. Raises NotYaml."""
     try:
-        return _check_aliases(yaml.load(text, Loader=_Loader), text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        _check_bounds(text)
+        return yaml.load(text, Loader=_Loader)
+    except NotYaml:
+        raise
+    except _ERRORS as error:
         raise _not_yaml(error) from error
 
 
 def load_all(text: str | bytes) -> list[Any]:
-    """Every document in `text` that is not empty. Raises NotYaml."""
+    """Every document in `text` that is not empty; the bounds are those of all together. Raises NotYaml."""
     try:
-        documents = [_check_aliases(document, text) for document in yaml.load_all(text, Loader=_Loader)]
-        return [document for document in documents if document is not None]
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        _check_bounds(text)
+        return [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
+    except NotYaml:
+        raise
+    except _ERRORS as error:
         raise _not_yaml(error) from error
 
 
-# Larger than any manifest; a few lines of aliases to aliases exceed all memory.
-MAX_VALUES = 1_000_000
+class _Sizes:
+    """How many values have begun, each alias counted as what it stands for; and those of each anchor."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.parents: list[tuple[str, int]] = []  # anchor and total before it, of each open list and mapping
+        self.anchors: dict[str, int] = {}
+
+    def add(self, count: int) -> None:
+        self.total += count
+        if self.total > MAX_VALUES:
+            raise NotYaml(
+                f"it has more than {MAX_VALUES} values, with each alias counted as what it stands for"
+            )
+
+    def begin(self, anchor: str | None) -> None:
+        self.parents.append((anchor or "", self.total))
+        self.add(1)
+        if len(self.parents) > MAX_DEPTH:
+            raise NotYaml(f"it is nested more than {MAX_DEPTH} levels deep")
+
+    def end(self) -> None:
+        anchor, before = self.parents.pop()
+        if anchor:
+            self.anchors[anchor] = self.total - before
+
+    def alias(self, anchor: str | None) -> None:
+        if any(name == anchor for name, _ in self.parents):
+            raise NotYaml("an alias is inside the value that it is an alias of")
+        self.add(self.anchors.get(anchor or "", 1))
 
 
-def _check_aliases(document: Any, text: str | bytes) -> Any:
-    """The document, whose aliases expand to a finite and bounded one. Raises NotYaml.
-
-    A walk through a document that contains itself, or grows with every level, would not end.
-    """
-    if (b"*" in text) if isinstance(text, bytes) else ("*" in text):
-        _count_values(document, {}, set())
-    return document
-
-
-def _count_values(value: Any, sizes: dict[int, int], parents: set[int]) -> int:
-    """How many values there are, each alias counted as what it stands for."""
-    if not isinstance(value, dict | list | tuple):
-        return 1
-    if id(value) in parents:
-        raise NotYaml("an alias is inside the value that it is an alias of")
-    if id(value) not in sizes:
-        parents.add(id(value))
-        inner = value.values() if isinstance(value, dict) else value
-        sizes[id(value)] = 1 + sum(_count_values(entry, sizes, parents) for entry in inner)
-        parents.remove(id(value))
-        if sizes[id(value)] > MAX_VALUES:
-            raise NotYaml(f"its aliases make it larger than {MAX_VALUES} values")
-    return sizes[id(value)]
+def _check_bounds(text: str | bytes) -> None:
+    """Raise NotYaml for a text beyond the bounds, in time that the bounds limit; other errors as PyYAML raises them."""
+    sizes = _Sizes()
+    for event in yaml.parse(text, Loader=_Loader):
+        match event:
+            case yaml.ScalarEvent():
+                sizes.add(1)
+                if (
+                    len(event.value) > _MAX_NUMBER_LENGTH
+                    and event.implicit[0]
+                    and _NUMBER.fullmatch(event.value)
+                ):
+                    raise NotYaml(_LONG_NUMBER)
+                if event.anchor:
+                    sizes.anchors[event.anchor] = 1
+            case yaml.CollectionStartEvent():
+                sizes.begin(event.anchor)
+            case yaml.CollectionEndEvent():
+                sizes.end()
+            case yaml.AliasEvent():
+                sizes.alias(event.anchor)
+            case yaml.DocumentStartEvent():
+                sizes.add(1)
+                sizes.anchors.clear()
 
 
 def _not_yaml(error: Exception) -> NotYaml:

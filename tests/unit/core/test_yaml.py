@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import yaml as pyyaml
 from hypothesis import given
@@ -58,6 +61,9 @@ def test_an_error_names_line_and_column_and_never_quotes_the_line(monkeypatch: p
 
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+MERGES = "a0: &a0 {x: 1, y: 2}\n" + "".join(
+    f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)
+)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +72,18 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9
         ("&a [*a]", "inside the value that it is an alias of"),
         ("x: &a\n  y:\n  - z: *a\n", "inside the value that it is an alias of"),
         ("&a !!pairs [b: *a]", "inside the value that it is an alias of"),
-        (BOMB, "larger than 1000000 values"),
+        (BOMB, "more than 50000 values"),
+        ("[" * 200 + "*a" + "]" * 200, "undefined alias"),
+        ("[" * 201 + "]" * 201, "more than 200 levels deep"),
+        ("- " * 201, "more than 200 levels deep"),
+        ("- a\n" * 60_000, "more than 50000 values"),
+        ("---\n" * 60_000, "more than 50000 values"),
+        (MERGES, "more than 50000 values"),
+        ("1" + ":1" * 2000, "a number of more than 1000 characters"),
+        ("!!int '" + "1" * 2000 + "'", "a number of more than 1000 characters"),
     ],
 )
-def test_a_document_without_an_end_is_refused(text: str, why: str) -> None:
+def test_a_document_without_an_end_or_beyond_the_bounds_is_refused(text: str, why: str) -> None:
     for form in (text, text.encode()):
         with pytest.raises(yaml.NotYaml, match=why):
             yaml.load(form)
@@ -83,3 +97,38 @@ def test_aliases_expand_to_their_anchors() -> None:
         "b": {"x": 1},
         "c": [{"x": 1}] * 2,
     }
+
+
+@pytest.mark.parametrize("unit", ["[", "{a: ", "? ", "- ", "[\n"])
+@pytest.mark.parametrize("size", [25_000, 3_000_000])
+@pytest.mark.parametrize("loader", ["CSafeLoader", "SafeLoader"])
+def test_a_deep_document_ends_no_process(unit: str, size: int, loader: str) -> None:
+    """In a process of its own: what is tested against is a fault of the C stack."""
+    code = (
+        "import yaml as y; from windrow.core import yaml\n"
+        f"yaml._Loader = y.{loader}\n"
+        f"for read in yaml.load, yaml.load_all:\n"
+        f"    try: read({unit!r} * {size // len(unit)})\n"
+        f"    except yaml.NotYaml as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("nested more than 200 levels deep") == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["!!bool maybe", "!!int ''", "!!float ''", "!!timestamp x", "1" + ":10" * 300 + ".5"]
+)
+def test_values_for_which_pyyaml_has_no_error_of_its_own_are_refused(text: str) -> None:
+    with pytest.raises(yaml.NotYaml):
+        yaml.load(text)
+
+
+def test_long_text_is_no_number() -> None:
+    assert yaml.load(f"a: {'f' * 5000}\nb: '{'1' * 5000}'\n") == {"a": "f" * 5000, "b": "1" * 5000}
+
+
+def test_depth_and_number_of_values_up_to_the_bounds_are_read() -> None:
+    assert yaml.load("[" * 200 + "]" * 200)
+    assert len(yaml.load("- a\n" * 49_000)) == 49_000

@@ -1,14 +1,19 @@
-"""Decoding of request bodies: JSON, YAML, Kubernetes protobuf (reference/05 §7.4)."""
+"""Decoding of request bodies: JSON, YAML, Kubernetes protobuf (reference/05 §7.4).
+
+A body is bounded in bytes, depth and number of values before anything else sees it, whoever sent it. One of more than
+`IN_PLACE_BYTES` is decoded in a thread, so that other requests go on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from windrow.apiserver import apierrors
 from windrow.apiserver.protobuf import NotProtobuf, decode_object
 from windrow.core import fastjson, yaml
-from windrow.core.json import NotJson
+from windrow.core.json import NotJson, check_bounds
 from windrow.core.yaml import NotYaml
 from windrow.kubernetes.requests import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
@@ -18,15 +23,26 @@ ACCEPTED = (JSON, YAML, PROTOBUF)
 CUSTOM_PATCHES = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
 PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 MAX_BODY_BYTES = 3 * 1024 * 1024
+# Each further value costs validation and field management; real objects have some ten thousand at most.
+MAX_VALUES = 100_000
+IN_PLACE_BYTES = 64 * 1024
 
 
 def media_type_of(content_type: str) -> str:
     return content_type.split(";", 1)[0].strip().lower() or JSON
 
 
+def _load_yaml(body: bytes) -> Any:
+    """YAML, of which JSON is a part: kubectl sends server-side apply as JSON, which is decoded far sooner as such."""
+    if body.startswith(b"{"):
+        with suppress(NotJson):
+            return fastjson.loads(body)
+    return yaml.load(body)
+
+
 _DECODERS: dict[str, tuple[Callable[[bytes], Any], str]] = {
     JSON: (fastjson.loads, "the body of the request is not valid JSON"),
-    YAML: (yaml.load, "error decoding YAML"),
+    YAML: (_load_yaml, "error decoding YAML"),
     PROTOBUF: (decode_object, "the body of the request is not valid protobuf"),
 }
 
@@ -34,7 +50,9 @@ _DECODERS: dict[str, tuple[Callable[[bytes], Any], str]] = {
 def _decode_as(media: str, body: bytes, message: str = "") -> Any:
     decoder, usual = _DECODERS[media]
     try:
-        return decoder(body)
+        value = decoder(body)
+        check_bounds(value, MAX_VALUES)
+        return value
     except (NotJson, NotYaml, NotProtobuf) as error:
         raise apierrors.bad_request(f"{message or usual}: {error}") from error
 
