@@ -59,6 +59,7 @@ BREACHES = [
     ("adapter-aiohttp", "windrow/drivers/store.py", "aiohttp"),
     ("adapter-aiohttp", "windrow/probes/endpoints.py", "aiohttp"),
     ("adapter-msgspec", "windrow/client/client.py", "msgspec"),
+    ("adapter-re2", "windrow/client/client.py", "re2"),
     ("adapter-cryptography", "windrow/bootstrap/spec.py", "cryptography.x509"),
     ("adapter-prometheus", "windrow/cloudprovider/metrics.py", "prometheus_client"),
     ("adapter-yaml", "windrow/kubernetes/resources.py", "yaml"),

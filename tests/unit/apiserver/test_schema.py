@@ -137,3 +137,17 @@ def test_a_default_is_never_shared_between_objects() -> None:
     apply_defaults(schema, second)
 
     assert second == {"list": []}
+
+
+def test_a_text_that_is_too_long_for_its_pattern_is_invalid() -> None:
+    pytest.importorskip("re2")
+    schema = {"type": "string", "pattern": "(?:.{0,100}a){8}b$"}
+
+    (cause,) = validate(schema, "a" * 131_072, "spec.name")
+
+    assert cause.reason == "FieldValueTooLong"
+    assert "131072 characters are too many" in str(cause)
+
+
+def test_a_pattern_that_cannot_be_read_is_not_checked() -> None:
+    assert validate({"type": "string", "pattern": "a("}, "b", "spec.name") == []

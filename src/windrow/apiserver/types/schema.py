@@ -8,15 +8,14 @@ resources bring their own, whole.
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from windrow.apiserver.apierrors import Cause, format_value, required
 from windrow.core.fastjson import dumps as encode
 from windrow.core.fastjson import loads
+from windrow.core.regex import BadPattern, TextTooLong, matches
 
 Schema = Mapping[str, Any]
 
@@ -263,19 +262,20 @@ def _duplicates(keys: Mapping[int, Any], path: str) -> list[Cause]:
     return causes
 
 
-@lru_cache(maxsize=512)
-def _pattern(text: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(text)
-    except re.error:
-        return None  # RE2 has syntax that Python has not; such a pattern is not checked
-
-
 def _is_time(text: str) -> bool:
     try:
         return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
         return False
+
+
+def _validate_pattern(pattern: str, value: str, path: str) -> list[Cause]:
+    try:
+        return [] if matches(pattern, value) else [_invalid(path, value, f"should match '{pattern}'")]
+    except TextTooLong as error:
+        return [Cause(path, "FieldValueTooLong", f"Too long: {error}: '{pattern}'")]
+    except BadPattern:
+        return []  # not checked
 
 
 def _validate_text(schema: Schema, value: str, path: str) -> list[Cause]:
@@ -286,10 +286,8 @@ def _validate_text(schema: Schema, value: str, path: str) -> list[Cause]:
     if most is not None and len(value) > most:
         text = f"Too long: may not be more than {most} bytes"
         causes.append(Cause(path, "FieldValueTooLong", text))
-    pattern = schema.get("pattern")
-    found = _pattern(pattern) if pattern else None
-    if found is not None and not found.search(value):
-        causes.append(_invalid(path, value, f"should match '{pattern}'"))
+    if pattern := schema.get("pattern"):
+        causes += _validate_pattern(pattern, value, path)
     if schema.get("format") == "date-time" and not _is_time(value):
         causes.append(_invalid(path, value, f"must be of type date-time: {format_value(value)}"))
     return causes

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 
+from windrow.core.regex import BadPattern, TextTooLong, matches
 from windrow.emulator.guest_os.shell.run import Command, Invocation, Streams
 
 FILE_AND_TEXT_COMMANDS: dict[str, Command] = {}
@@ -124,16 +125,14 @@ async def _grep(call: Invocation) -> int:
     if not operands:
         return 2
     pattern = re.escape(operands[0]) if "F" in options else operands[0]
-    try:
-        expression = re.compile(
-            f"^(?:{pattern})$" if "x" in options else pattern, re.I if "i" in options else 0
-        )
-    except re.error as error:
-        call.print_error(f"{pattern}: {error}")
-        return 2
+    pattern = ("(?i)" if "i" in options else "") + (f"^(?:{pattern})$" if "x" in options else pattern)
     contents, _ = _read_inputs(call, operands[1:])
     lines = [line for _, content in contents for line in content.decode("utf-8", "replace").splitlines()]
-    found = [line for line in lines if bool(expression.search(line)) != ("v" in options)]
+    try:
+        found = [line for line in lines if matches(pattern, line) != ("v" in options)]
+    except (BadPattern, TextTooLong) as error:
+        call.print_error(f"{pattern}: {error}")
+        return 2
     for line in found if "q" not in options else ():
         call.print(line)
     return 0 if found else 1

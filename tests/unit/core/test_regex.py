@@ -1,0 +1,41 @@
+"""Patterns of other people take time linear in the text."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from windrow.core import regex
+from windrow.core.regex import BadPattern, TextTooLong, matches
+
+if regex.re2 is None:
+    pytest.skip("google-re2 is not installed", allow_module_level=True)
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "^(.*a){12}b$", "(x+x+)+y"])
+def test_a_pattern_that_would_backtrack_is_matched_at_once(pattern: str) -> None:
+    """In a process of its own, since Python's matching cannot be interrupted."""
+    code = f"from windrow.core.regex import matches; print(matches({pattern!r}, 'a' * 5000 + '!'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_a_text_that_is_too_long_for_a_large_pattern_is_refused() -> None:
+    assert not matches("(?:.{0,100}a){8}b$", "a" * 1000)
+    with pytest.raises(TextTooLong, match="131072 characters are too many"):
+        matches("(?:.{0,100}a){8}b$", "a" * 131_072)
+
+
+@pytest.mark.parametrize("pattern", ["a(", "(?=a)", r"a\1", "(((a{100}){100}){100}){10}"])
+def test_what_re2_cannot_read_is_a_bad_pattern(pattern: str) -> None:
+    with pytest.raises(BadPattern):
+        matches(pattern, "a")
+
+
+def test_patterns_are_searched_and_their_end_is_the_end_of_the_text() -> None:
+    assert matches("b", "abc")
+    assert matches("^é$", "é")
+    assert not matches("^a$", "a\n")
