@@ -11,6 +11,11 @@ WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
 UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
 
+# Bytecode lies in .venv, also where the environment asks for none in the tree: without it each of the hundreds of
+# programs that the tests start compiles Windrow anew, and each worker all tests.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
+unexport PYTHONDONTWRITEBYTECODE
+
 # Stamps say which part of the set-up is done; they lie in .venv, so removing it starts afresh.
 RUN := $(VENV)/.windrow-run
 DEV := $(VENV)/.windrow-dev
