@@ -12,7 +12,7 @@ from typing import Any
 
 from windrow.core.errors import UserError
 from windrow.core.text import collapse_whitespace
-from windrow.core.yaml import NotYaml, dump, load
+from windrow.core.yaml import NotYaml, dump, load_first_as_written
 
 HEADER = "#cloud-config"
 JINJA = "## template: jinja"
@@ -37,16 +37,19 @@ class BadUserData(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A cloud-config as data. `jinja`: cloud-init renders it as a template first."""
+    """A cloud-config as data. `jinja`: cloud-init renders it as a template first. `has_more`: other YAML documents
+    followed it, which have no effect."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
     jinja: bool = False
+    has_more: bool = field(default=False, compare=False)
 
 
 def parse(text: str) -> Document:
     """The document in `text`, with or without its `#cloud-config` line; empty text is an empty document.
 
-    Raises BadUserData for anything that is not one YAML map.
+    Of several YAML documents the first counts. Numbers and quoted texts are written back by `emit` as they stand there;
+    `22:22` is a text. Raises BadUserData for anything that is not a YAML map.
     """
     jinja = text.startswith(f"{JINJA}\n")
     start = text.removeprefix(f"{JINJA}\n").lstrip().lower()
@@ -57,14 +60,14 @@ def parse(text: str) -> Document:
                 "write it as #cloud-config; a script goes into a runcmd entry",
             )
     try:
-        data = load(text)
+        data, has_more = load_first_as_written(text)
     except NotYaml as error:
         raise BadUserData(
             f"the user data is not YAML: {collapse_whitespace(error)}",
             "correct the indentation or quoting at that place",
         ) from error
     if data is None:
-        return Document(jinja=jinja)
+        return Document(jinja=jinja, has_more=has_more)
     if isinstance(data, str):
         raise BadUserData(
             "the user data is neither base64 nor cloud-config",
@@ -75,7 +78,7 @@ def parse(text: str) -> Document:
             f"the user data is {_SHAPES.get(type(data), 'a single value')}, not a map of cloud-config keys",
             "start it with #cloud-config and write keys such as packages: or runcmd: (or base64 of that)",
         )
-    return Document(data, jinja)
+    return Document(data, jinja, has_more)
 
 
 def emit(document: Document) -> str:

@@ -186,3 +186,81 @@ def dump(value: Any, *, sort: bool = False) -> str:
 def dump_all(values: list[Any]) -> str:
     """The documents in `values`, separated by `---`."""
     return "---\n".join(dump(value) for value in values)
+
+
+# --- scalars as written
+
+
+class WrittenText(str):
+    """A text with the quotes that it was written in ("" for none)."""
+
+    __slots__ = ("quotes",)
+    quotes: str
+
+
+class WrittenInt(int):
+    """A whole number with the text that it was written as: `0755`, `1_000`."""
+
+    written: str
+
+
+class WrittenFloat(float):
+    """A number with the text that it was written as: `1.10`, `.inf`."""
+
+    written: str
+
+
+class _WrittenLoader(_Loader):  # type: ignore[misc]
+    """Builds scalars that `dump` writes as they were written.
+
+    `22:22` is a number of base 60 in YAML 1.1 only, and nobody who writes it means 1342: it is the text "22:22".
+    """
+
+    def construct_written_text(self, node: yaml.ScalarNode) -> Any:
+        text = WrittenText(self.construct_yaml_str(node))
+        text.quotes = node.style if node.style in ("'", '"') else ""
+        return text
+
+    def construct_written_number(self, node: yaml.ScalarNode) -> Any:
+        if ":" in node.value:
+            text = WrittenText(node.value)
+            text.quotes = "'"
+            return text
+        number = self.construct_number(node)
+        made: WrittenInt | WrittenFloat
+        made = WrittenFloat(number) if isinstance(number, float) else WrittenInt(number)
+        made.written = node.value
+        return made
+
+
+_WrittenLoader.add_constructor("tag:yaml.org,2002:str", _WrittenLoader.construct_written_text)
+for _name in ("int", "float"):
+    _WrittenLoader.add_constructor(f"tag:yaml.org,2002:{_name}", _WrittenLoader.construct_written_number)
+
+
+def load_first_as_written(text: str | bytes) -> tuple[Any, bool]:
+    """The first document in `text` (None when empty), and whether more follow. `dump` writes its numbers and quoted
+    texts as they were written. Raises NotYaml, also for what follows."""
+    try:
+        _check_bounds(text)
+        documents = yaml.load_all(text, Loader=_WrittenLoader)
+        return next(documents, None), any(each is not None for each in documents)
+    except NotYaml:
+        raise
+    except _ERRORS as error:
+        raise _not_yaml(error) from error
+
+
+def _represent_written_text(dumper: yaml.SafeDumper, value: WrittenText) -> yaml.Node:
+    if value.quotes and "\n" not in value and not _UNUSUAL_LINE_BREAKS & set(value):
+        return dumper.represent_scalar("tag:yaml.org,2002:str", str(value), style=value.quotes)
+    return _represent_str(dumper, str(value))
+
+
+_Dumper.add_representer(WrittenText, _represent_written_text)
+_Dumper.add_representer(
+    WrittenInt, lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:int", value.written)
+)
+_Dumper.add_representer(
+    WrittenFloat, lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:float", value.written)
+)

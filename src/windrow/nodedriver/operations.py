@@ -59,16 +59,14 @@ def pre_create_check(configuration: Configuration, bootstrap: str = "") -> Opera
 
     A VM of this machine, from an interrupted creation, is no problem: the next creation continues with it.
     """
-    problems = only_errors(
-        find_problems(configuration, bootstrap, needs_private_key=needs_ssh(configuration))
-    )
-    if problems:
+    stated = find_problems(configuration, bootstrap, needs_private_key=needs_ssh(configuration))
+    if problems := only_errors(stated):
         raise Refused(*problems)
     existing = yield from find_object(configuration.ref, "check that the name is free")
     if existing is not None and (problem := _name_problem(configuration, existing)):
         problems.append(problem)
     references = yield from read_references(all_references(configuration))
-    found = list(dict.fromkeys(check_references(configuration, references)))
+    found = list(dict.fromkeys([*stated, *check_references(configuration, references)]))
     for warning in (problem for problem in found if problem.severity == "warning"):
         yield Log(f"{warning}")
     if problems := problems + only_errors(found):

@@ -78,7 +78,7 @@ def test_a_boolean_is_no_file_mode() -> None:
         ("yes", True),
         ("on", True),
         ("n", "n"),
-        ("1:30", 90),
+        ("1:30", "1:30"),  # 90 in base 60 by YAML 1.1, which nobody means
         ("0755", 0o755),
         ("1e3", "1e3"),
         ("2026-01-01", date(2026, 1, 1)),
@@ -89,6 +89,43 @@ def test_a_boolean_is_no_file_mode() -> None:
 )
 def test_yaml_words_mean_the_same_to_cloud_init_after_a_round_trip(word: str, meaning: Any) -> None:
     assert load(emit(parse(f"a: {word}\n"))) == {"a": meaning}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "1e3",
+        "0o17",
+        "08",
+        "0755",
+        "1.0",
+        "1.10",
+        "1_000",
+        "0x1F",
+        ".inf",
+        "1.0e+3",
+        "2026-01-01",
+        "'010'",
+        '"08"',
+        "'yes'",
+    ],
+)
+def test_scalars_are_written_back_as_they_stood(written: str) -> None:
+    assert emit(parse(f"a: {written}\n")) == f"#cloud-config\na: {written}\n"
+    assert emit(parse(f"a: [{written}]\n")) == f"#cloud-config\na:\n- {written}\n"
+
+
+@pytest.mark.parametrize("written", ["22:22", "10:30", "1:30:00", "-1:30", "1:30.5", "'22:22'"])
+def test_two_numbers_with_a_colon_are_a_text(written: str) -> None:
+    assert load(emit(parse(f"a: {written}\n"))) == {"a": written.strip("'")}
+    assert load(emit(parse(f"{written}: a\n"))) == {written.strip("'"): "a"}
+
+
+def test_of_several_documents_the_first_counts() -> None:
+    first = parse("#cloud-config\n---\nhostname: a\n---\nhostname: b\n")
+    assert first.data == {"hostname": "a"}
+    assert first.has_more
+    assert not parse("---\nhostname: a\n---\n").has_more
 
 
 @given(st.dictionaries(texts.filter(lambda key: key != "write_files"), values, max_size=4))

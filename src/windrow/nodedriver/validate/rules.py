@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from windrow.cloudinit.document import BadUserData
+from windrow.cloudinit.document import BadUserData, parse
 from windrow.core.json import NotJson, loads
 from windrow.harvester.problems import Problem
 from windrow.kubernetes.objects import is_dns_label
@@ -48,7 +48,19 @@ def find_problems(
         render_user_data(configuration, bootstrap, agent=True)
     except BadUserData as bad:
         problems.append(Problem(bad.message, bad.hint, "userData"))
+    else:
+        problems += _several_documents(configuration)
     return [problem for problem in problems if problem.field not in unreadable]
+
+
+def _several_documents(configuration: Configuration) -> Iterator[Problem]:
+    if parse(configuration.user_data).has_more:
+        yield Problem(
+            "userData holds several YAML documents, and only the first has an effect",
+            "put all keys into one document; a line --- begins another",
+            "userData",
+            "warning",
+        )
 
 
 def _names(configuration: Configuration) -> Iterator[Problem]:
