@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import os
 import shutil
@@ -434,6 +435,32 @@ async def test_machines_of_one_driver_are_the_others_after_an_exchange(
         assert {key: after[key] for key in before if key in after} == {
             key: value for key, value in before.items() if key in after
         }
+        assert_succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=credential(site)))
+        await site.nothing_left()
+
+
+# Who creates the machine, who stops and starts it, who removes it.
+ORDERS = [order for order in itertools.product(("go", "ours"), repeat=3) if len(set(order)) > 1]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+async def test_a_machine_lives_on_through_any_order_of_two_drivers(
+    tmp_path: Path, order: tuple[str, str, str]
+) -> None:
+    host = real_program(RANCHER_MACHINE)
+    programs = {name: DRIVERS[name]() for name in ("go", "ours")}
+    async with a_site() as site:
+        desk = MachineHost(tmp_path / "desk", host, programs[order[0]], site)
+        assert_succeeded(await desk.create(NAME, *PLAIN, "--harvester-cluster-name", "c1"))
+
+        desk.exchange(programs[order[1]])
+        assert_succeeded(await desk.run("stop", NAME))
+        assert_succeeded(await desk.run("start", NAME))
+        address = desk.config(NAME)["Driver"]["IPAddress"]
+
+        desk.exchange(programs[order[2]])
+        assert assert_succeeded(await desk.run("status", NAME)).splitlines()[0] == "Running"
+        assert assert_succeeded(await desk.run("ip", NAME)).splitlines()[0] == address
         assert_succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=credential(site)))
         await site.nothing_left()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +20,15 @@ from tests.unit.nodedriver.harvester_rig import NAME, Crash, HarvesterRig, a_mac
 
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
-from windrow.harvester.names import MACHINE_UID, REMOVE_ALL_CLAIMS, REMOVED_CLAIMS
+from windrow.harvester.names import (
+    CLUSTER_UID,
+    CREATOR,
+    GUEST_CLUSTER,
+    MACHINE_UID,
+    REMOVE_ALL_CLAIMS,
+    REMOVED_CLAIMS,
+    VM_NAME,
+)
 from windrow.harvester.resources import IMAGE, VM, VMI
 from windrow.kubernetes.errors import KubeError, OutcomeUnknown, ServerError, Unreachable
 from windrow.kubernetes.objects import annotations_of, uid_of
@@ -449,11 +458,79 @@ def test_a_machine_of_the_go_driver_is_known_by_its_labels_and_removed_with_its_
     assert rig.orphans() == []
 
 
+def by_go(rig: HarvesterRig, made: Configuration, step: str) -> Configuration:
+    """The step by the Go driver, which annotates nothing and saves its own keys only."""
+    if step == "create":
+        rig.patch(REF, {"metadata": {"annotations": {MACHINE_UID: None}}})
+    return go_written(made)
+
+
+@pytest.mark.parametrize("who", list(itertools.product(("go", "ours"), repeat=3)), ids="-".join)
+def test_a_machine_lives_on_whichever_driver_has_it(rig: HarvesterRig, who: tuple[str, ...]) -> None:
+    """Each order of two drivers over a machine's life: who creates it, who stops it, who starts it; ours removes it."""
+    made = created_machine(rig, a_machine(cluster_name="c1"))
+    made = by_go(rig, made, "create") if who[0] == "go" else made
+    rig.run(stop_and_wait(made))
+    assert rig.run(get_state(made)) == STOPPED
+    made = by_go(rig, made, "stop") if who[1] == "go" else made
+    made = rig.run(start_and_wait(made))
+    made = by_go(rig, made, "start") if who[2] == "go" else made
+    assert rig.run(get_ip(made)) == made.ip_address
+    assert rig.run(get_state(made)) == RUNNING
+
+    rig.run(remove_and_wait(made))
+    assert rig.orphans() == []
+
+
 def test_a_record_that_the_go_driver_rewrote_does_not_cost_the_machine(rig: HarvesterRig) -> None:
+    made = go_written(created_machine(rig))
+    assert rig.run(get_state(made)) == RUNNING
+    rig.run(remove_and_wait(made))
+    assert rig.orphans() == []
+
+
+def test_a_volume_that_was_plugged_into_a_machine_survives_a_record_without_uid(rig: HarvesterRig) -> None:
     made = created_machine(rig)
-    text = refusal(rig, remove_and_wait(go_written(made)))
-    assert f'put "WindrowMachineUID": "{made.machine_uid}" into config.json' in text
+    a_claim(rig, "data", "c1")
+    volumes = rig.get(REF)["spec"]["template"]["spec"]["volumes"]
+    rig.patch(
+        REF,
+        {
+            "spec": {
+                "template": {
+                    "spec": {
+                        "volumes": [
+                            *volumes,
+                            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+                        ]
+                    }
+                }
+            }
+        },
+    )
+    rig.run(remove_and_wait(go_written(made)))
+    assert rig.orphans() == ["data"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"annotations": {CLUSTER_UID: "c-1"}},
+        {"labels": {GUEST_CLUSTER: "another"}},
+        {"labels": {VM_NAME: "another"}},
+        {"labels": {CREATOR: None}},
+    ],
+    ids=["a cluster manager's", "another cluster's", "another name", "no label"],
+)
+def test_a_record_without_uid_proves_nothing_about_a_vm_that_differs(
+    rig: HarvesterRig, change: dict[str, Any]
+) -> None:
+    made = created_machine(rig, a_machine(cluster_name="c1"))
+    rig.patch(REF, {"metadata": change})
+    for operation in (remove_and_wait, stop_and_wait, get_state):
+        refusal(rig, operation(go_written(made)))
     assert rig.names(VM) == [NAME]
+    assert REMOVED_CLAIMS not in annotations_of(rig.get(REF))
 
 
 def test_a_vm_that_may_or_may_not_be_the_go_driver_s_is_left_alone_and_named(rig: HarvesterRig) -> None:

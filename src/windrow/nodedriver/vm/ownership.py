@@ -1,16 +1,26 @@
 """The owner of the VM that has a machine's name.
 
-This driver annotates everything it creates with the machine's uid. The Go driver annotates nothing: for a configuration
-that it wrote, the labels it gives every VM must do, and a VM with owner annotations is not touched.
+This driver annotates everything it creates with the machine's uid. The Go driver annotates nothing, and drops the uid
+from each config.json that it saves. For a configuration without any uid the name and namespace must do, with the labels
+that both drivers give every VM; a VM that a cluster manager annotated is not touched, since that has records of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from windrow.harvester.identity import is_owned_by, owner_annotations
-from windrow.harvester.names import CLUSTER_UID, CREATOR, CREATOR_NODE_DRIVER, MACHINE_UID, VM_NAME
+from windrow.harvester.names import (
+    CLUSTER_UID,
+    CREATOR,
+    CREATOR_NODE_DRIVER,
+    GUEST_CLUSTER,
+    MACHINE_UID,
+    VM_NAME,
+    label_value,
+)
 from windrow.harvester.problems import Problem
 from windrow.harvester.vms import read_vm
 from windrow.harvester.volumes import owned_claims, vms_using
@@ -30,11 +40,29 @@ def owner_of(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Owner:
         if is_owned_by(raw_vm, configuration.cluster_uid, configuration.machine_uid):
             return "this machine"
         return "unknown" if uid_of(raw_vm) == configuration.vm_uid else "another"
+    found = _owner_annotations(raw_vm)
+    if CLUSTER_UID in found or not _has_driver_labels(configuration, raw_vm):
+        return "unknown"
+    return "this machine" if not found or _is_in_cluster(configuration, raw_vm) else "unknown"
+
+
+def with_uid_of(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Configuration:
+    """The configuration with the machine uid of its own VM, where the Go driver dropped it from config.json."""
+    if configuration.machine_uid or owner_of(configuration, raw_vm) != "this machine":
+        return configuration
+    return replace(configuration, machine_uid=annotations_of(raw_vm).get(MACHINE_UID, ""))
+
+
+def _has_driver_labels(configuration: Configuration, raw_vm: Mapping[str, Any]) -> bool:
+    """Whether a node driver made the VM for a machine of this name."""
     labels = labels_of(raw_vm)
-    has_driver_labels = (
-        labels.get(CREATOR) == CREATOR_NODE_DRIVER and labels.get(VM_NAME) == configuration.machine_name
-    )
-    return "this machine" if has_driver_labels and not _owner_annotations(raw_vm) else "unknown"
+    return labels.get(CREATOR) == CREATOR_NODE_DRIVER and labels.get(VM_NAME) == configuration.machine_name
+
+
+def _is_in_cluster(configuration: Configuration, raw_vm: Mapping[str, Any]) -> bool:
+    """Whether it is a machine of the cluster that config.json names; every driver keeps that."""
+    cluster = label_value(configuration.cluster_name) if configuration.cluster_name else ""
+    return (labels_of(raw_vm).get(GUEST_CLUSTER) or "") == cluster
 
 
 def require_owner(configuration: Configuration, raw_vm: Mapping[str, Any], *, creating: bool = False) -> None:
@@ -69,7 +97,8 @@ def ownership_unknown(configuration: Configuration, raw_vm: Mapping[str, Any] | 
             f"set {MACHINE_UID} to {configuration.machine_uid} and {CLUSTER_UID} to {configuration.cluster_uid} "
             "on it, or delete it by hand",
         )
-    if found := _owner_annotations(raw_vm or {}):
+    found = _owner_annotations(raw_vm or {})
+    if found and (CLUSTER_UID in found or _has_driver_labels(configuration, raw_vm or {})):
         uid = found.get(MACHINE_UID, "")
         return Problem(
             f"{described} was created for the machine with uid {uid}, and this machine's config.json has no uid",
@@ -117,6 +146,7 @@ def claims_to_delete(configuration: Configuration, raw_vm: Mapping[str, Any]) ->
     The Go driver records none; for its VMs these are all disks but the hot-pluggable ones, as it does itself.
     """
     vm = read_vm(raw_vm)
+    configuration = with_uid_of(configuration, raw_vm)
     if not configuration.machine_uid:
         return frozenset(vm.claims) - vm.hotplugged
     annotated = owned_claims(raw_vm, configuration.cluster_uid, configuration.machine_uid)

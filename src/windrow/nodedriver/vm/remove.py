@@ -57,6 +57,7 @@ from windrow.nodedriver.vm.ownership import (
     claims_to_delete,
     owner_of,
     ownership_unknown,
+    with_uid_of,
 )
 from windrow.nodedriver.vm.plan import planned_claims
 
@@ -191,6 +192,7 @@ def _patch_recorded(configuration: Configuration) -> Operation[Any]:
 def _claims_of_host(configuration: Configuration, raw: Raw) -> Operation[frozenset[str]]:
     """The machine's own claims, those that config.json names, and all of its cluster where the VM has
     removeAllPersistentVolumeClaims."""
+    configuration = with_uid_of(configuration, raw)
     claims = claims_to_delete(configuration, raw) | frozenset(configuration.volumes)
     if annotations_of(raw).get(REMOVE_ALL_CLAIMS) == "true":
         claims |= frozenset(read_vm(raw).claims)
