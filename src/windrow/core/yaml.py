@@ -213,7 +213,7 @@ class WrittenFloat(float):
 class _WrittenLoader(_Loader):  # type: ignore[misc]
     """Builds scalars that `dump` writes as they were written.
 
-    `22:22` is a number of base 60 in YAML 1.1 only, and nobody who writes it means 1342: it is the text "22:22".
+    `22:22` is a number of base 60 in YAML 1.1 only, and meant as one in no cloud-config: it is the text "22:22".
     """
 
     def construct_written_text(self, node: yaml.ScalarNode) -> Any:

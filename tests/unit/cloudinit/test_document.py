@@ -78,7 +78,7 @@ def test_a_boolean_is_no_file_mode() -> None:
         ("yes", True),
         ("on", True),
         ("n", "n"),
-        ("1:30", "1:30"),  # 90 in base 60 by YAML 1.1, which nobody means
+        ("1:30", "1:30"),  # 90 in base 60 by YAML 1.1, which is never meant
         ("0755", 0o755),
         ("1e3", "1e3"),
         ("2026-01-01", date(2026, 1, 1)),
