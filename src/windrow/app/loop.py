@@ -21,6 +21,22 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
+MAX_OPEN_FILES = 65_536
+
+
+def _raise_open_files_limit() -> None:
+    """Open files up to the hard limit, as Go programs do: shells start programs with 1024, one for each connection."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):  # macOS has a further bound
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def run_service(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end and return what it returns.
 
@@ -28,6 +44,7 @@ def run_service(main: Coroutine[Any, Any, T]) -> T:
     removed; then this raises KeyboardInterrupt. A signal that the process ignores when it starts (SIGHUP under nohup,
     SIGINT in the background of a script) stays ignored, as in a shell's own commands.
     """
+    _raise_open_files_limit()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_run_until_signal(main))
 

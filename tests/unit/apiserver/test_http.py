@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ import pytest
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.core import pki
+from windrow.core.connections import ConnectionLimits
 from windrow.core.fastjson import loads
 from windrow.kubernetes.handler import Peer, TlsIdentity
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
@@ -213,3 +215,127 @@ async def test_names_in_paths_may_be_escaped(open_server: ApiServer) -> None:
 
 def test_an_identity_hides_its_key(authority: tuple[str, str]) -> None:
     assert "PRIVATE" not in repr(replace(identity_of(authority)))
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """Whether the server closes the connection within five seconds, without an answer."""
+    try:
+        return await asyncio.wait_for(reader.read(), 5) == b""
+    except ConnectionError:
+        return True
+
+
+async def is_served(listener: Listener) -> bool:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{listener.port}/version") as answer,
+    ):
+        return answer.status == 200
+
+
+CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01"  # the first bytes of a handshake that goes no further
+
+
+@pytest.mark.parametrize("sent", [b"", CLIENT_HELLO])
+async def test_a_handshake_that_is_not_finished_is_ended(
+    a_server: Callable[..., ApiServer], authority: tuple[str, str], sent: bytes
+) -> None:
+    server = a_server(tls=identity_of(authority))
+    async with Listener(server, handshake_timeout_s=0.2) as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(sent)
+
+        assert await ended(reader)
+        writer.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /version HTT", b"GET /version HTTP/1.1\r\nHost: x\r\nA: b"])
+async def test_a_connection_without_a_whole_head_is_ended(open_server: ApiServer, sent: bytes) -> None:
+    async with Listener(open_server, head_timeout_s=0.2) as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(sent)
+
+        assert await ended(reader)
+        writer.close()
+
+
+async def test_a_body_that_does_not_end_is_given_up(open_server: ApiServer) -> None:
+    async with Listener(open_server, head_timeout_s=0.1, body_timeout_s=0.3) as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(f"POST {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{{".encode())
+
+        assert await ended(reader)
+        writer.close()
+
+
+async def test_a_connection_that_is_used_outlives_the_time_for_a_head(open_server: ApiServer) -> None:
+    async with Listener(open_server, head_timeout_s=0.1) as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        for _ in range(2):
+            writer.write(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+            await reader.readuntil(b"}")
+            await asyncio.sleep(0.2)
+        assert head.startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_idle_connections_keep_nobody_away(
+    a_server: Callable[..., ApiServer], authority: tuple[str, str], tmp_path: Any, tls: bool
+) -> None:
+    server = a_server(anonymous=True, **({"tls": identity_of(authority)} if tls else {}))
+    limits = ConnectionLimits(total=20, per_address=20, reserve=0)
+    async with Listener(server, limits=limits) as listener:
+        held = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(50)]
+        url = f"http{'s' if tls else ''}://127.0.0.1:{listener.port}/version"
+        context = client_context(authority, tmp_path) if tls else True
+        async with aiohttp.ClientSession() as session, session.get(url, ssl=context) as answer:
+            assert answer.status == 200
+
+        assert len(limits) <= 20
+        assert await ended(held[0][0])
+        for _, writer in held:
+            writer.close()
+
+
+async def test_watches_stay_while_idle_connections_give_way(open_server: ApiServer) -> None:
+    limits = ConnectionLimits(total=3, per_address=3, reserve=0)
+    async with (
+        Listener(open_server, limits=limits) as listener,
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{listener.port}{MAPS}?watch=1") as watch,
+    ):
+        held = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(10)]
+        assert await is_served(listener)
+        await open_server.local().create(CONFIG_MAP, {"metadata": {"name": "m"}}, "default")
+
+        assert b'"ADDED"' in await asyncio.wait_for(watch.content.readline(), 5)
+        for _, writer in held:
+            writer.close()
+
+
+async def test_ended_connections_are_no_longer_counted(open_server: ApiServer) -> None:
+    limits = ConnectionLimits()
+    async with Listener(open_server, limits=limits) as listener:
+        for _ in range(3):
+            assert await is_served(listener)
+        _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.close()
+        await writer.wait_closed()
+        async with asyncio.timeout(5):
+            while len(limits):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("body", [gzip.compress(b" " * 10_000_000), b"no gzip"])
+async def test_a_body_with_a_content_encoding_is_refused(open_server: ApiServer, body: bytes) -> None:
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    async with (
+        plain(open_server) as (session, _),
+        session.post(MAPS, data=body, headers=headers) as response,
+    ):
+        answer = await response.json()
+
+    assert response.status == 415
+    assert answer["message"] == "the body has the Content-Encoding 'gzip'; send it without one"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import subprocess
 import sys
@@ -67,3 +68,16 @@ def test_these_tests_pass_in_a_process_that_ignores_the_signals():
     done = subprocess.run([sys.executable, "-c", code, __file__], capture_output=True, text=True, timeout=100)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_service_may_open_as_many_files_as_the_hard_limit_allows():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+
+        async def serve() -> int:
+            return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+        assert run_service(serve()) > 256
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
