@@ -10,7 +10,8 @@ import pytest
 
 from windrow.apiserver.request import decoding
 from windrow.apiserver.server import ApiServer
-from windrow.core.fastjson import loads
+from windrow.core.fastjson import dumps, loads
+from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.requests import APPLY_PATCH, JSON, MERGE_PATCH, Request
 
@@ -27,6 +28,7 @@ MANY = b'{"data":{' + b",".join(b'"%d":1' % number for number in range(100_001))
         ("POST", MAPS, JSON, DEEP, "not valid JSON"),
         ("POST", MAPS, JSON, MANY, "more than 100000 values"),
         ("POST", MAPS, decoding.YAML, MANY, "more than 100000 values"),
+        ("POST", MAPS, JSON, b"[" + b"[[]]," * 60_000 + b"1]", "more than 100000 values"),
         ("POST", MAPS, decoding.YAML, b"- a\n" * 700_000, "more than 50000 values"),
         ("PATCH", f"{MAPS}/m", APPLY_PATCH, DEEP, "nested more than 200 levels deep"),
         ("PATCH", f"{MAPS}/m", MERGE_PATCH, b'{"a":' * 300 + b"1" + b"}" * 300, "levels deep"),
@@ -40,6 +42,14 @@ async def test_a_body_beyond_the_bounds_is_a_bad_request(
 
     assert reply.status == 400
     assert words in loads(reply.body)["message"]
+
+
+def test_commas_and_brackets_in_texts_are_no_values() -> None:
+    text = ',[{"\\' * 100_001
+
+    assert decoding.decode(dumps([text]), JSON) == [text]
+    with pytest.raises(KubeError, match="not valid JSON"):
+        decoding.decode(b'["' + b"," * 200_000, JSON)
 
 
 @pytest.mark.parametrize("size", [10, decoding.IN_PLACE_BYTES + 1])
