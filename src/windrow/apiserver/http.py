@@ -1,6 +1,6 @@
 """Listener: serves a Handler on the sockets of one port. The only adapter to aiohttp's server.
 
-Anybody who reaches the port can open connections, so what one can hold is bounded in time: a TLS handshake by
+Any client that reaches the port can open connections, so what one can hold is bounded in time: a TLS handshake by
 `HANDSHAKE_TIMEOUT_S`, the head of the first request by `HEAD_TIMEOUT_S`, a body by `BODY_TIMEOUT_S`, a connection
 between two requests by `IDLE_TIMEOUT_S`, a client that does not read its watch by `WRITE_TIMEOUT_S`. How many there may
 be, and which give way, is in `core.connections`.

@@ -1,4 +1,4 @@
-"""Which connections a server keeps: bounds in all and for each address, so that idle ones keep nobody away.
+"""Which connections a server keeps: bounds in all and for each address, so that idle ones lock no client out.
 
 A connection is idle until its first request is complete and between two requests. Where there is no room for a new
 one, the connection that has been idle longest is closed: of the same address where that address is at its bound, else

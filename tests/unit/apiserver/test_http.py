@@ -281,7 +281,7 @@ async def test_a_connection_that_is_used_outlives_the_time_for_a_head(open_serve
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_idle_connections_keep_nobody_away(
+async def test_idle_connections_lock_no_client_out(
     a_server: Callable[..., ApiServer], authority: tuple[str, str], tmp_path: Any, tls: bool
 ) -> None:
     server = a_server(anonymous=True, **({"tls": identity_of(authority)} if tls else {}))

@@ -1,6 +1,6 @@
 """Decoding of request bodies: JSON, YAML, Kubernetes protobuf (reference/05 §7.4).
 
-A body is bounded in bytes, depth and number of values before anything else sees it, whoever sent it. One of more than
+A body is bounded in bytes, depth and number of values before anything else sees it. One of more than
 `IN_PLACE_BYTES` is decoded in a thread, so that other requests go on.
 """
 
