@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pytest
@@ -371,6 +371,17 @@ def test_a_machine_planned_on_one_harvester_is_not_created_on_another(play: Call
 
         with pytest.raises(InfrastructureUnknown, match="another-harvester"):
             await rig.machines.ensure(a_spec(), planned)
+        assert await rig.vms() == []
+
+    play(story)
+
+
+def test_a_machine_of_a_cluster_on_one_harvester_is_not_planned_on_another(
+    play: Callable[[Story], None],
+) -> None:
+    async def story(rig: Rig) -> None:
+        with pytest.raises(InfrastructureUnknown, match="another-harvester"):
+            await rig.machines.plan(replace(a_spec(), harvester_uid="another-harvester"))
         assert await rig.vms() == []
 
     play(story)

@@ -100,6 +100,9 @@ class MemoryMachines:
     async def plan(self, spec: MachineSpec) -> DriverConfig:
         self._record_call("plan", spec.name, spec.credential)
         self._require_valid(spec)
+        self._compare_identity(
+            {"WindrowHarvesterUID": spec.harvester_uid, "WindrowCredential": spec.credential}
+        )
         return {
             **initial_driver_config(spec),
             "WindrowHarvesterUID": HARVESTER,

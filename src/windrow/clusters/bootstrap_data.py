@@ -16,7 +16,7 @@ from windrow.bootstrap.spec import (
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine, machine_labels
 from windrow.core.version import NotVersion, Version
-from windrow.machines.port import MachineSpec, Problem
+from windrow.machines.port import HARVESTER, MachineSpec, Problem
 
 _EMPTY_PAIR = CertKeyPair("", "")
 # For questions about the configuration, which secrets have no part in.
@@ -55,7 +55,9 @@ def build_bootstrap_spec(
     )
 
 
-def build_machine_spec(cluster: Cluster, machine: Machine, cloud_config: str) -> MachineSpec:
+def build_machine_spec(
+    cluster: Cluster, machine: Machine, cloud_config: str, harvester_uid: str
+) -> MachineSpec:
     return MachineSpec(
         name=machine.name,
         machine_uid=machine.uid,
@@ -65,6 +67,7 @@ def build_machine_spec(cluster: Cluster, machine: Machine, cloud_config: str) ->
         options=machine.options,
         cloud_config=cloud_config,
         driver=machine.driver,
+        harvester_uid=harvester_uid if machine.driver == HARVESTER else "",
     )
 
 

@@ -97,9 +97,8 @@ class Observer:
             secrets=read_secrets(kept, cluster.uid),
             guest_credential=self._guest_credential(cluster, kept),
             config_hashes=_config_hashes(cluster),
-            credential_problems=self._credential_problems(cluster),
         )
-        state = self._with_guest(state)
+        state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
         if cluster.has_finalizer and cluster.deletion_timestamp is not None and not state.machines:
             return replace(state, orphans=await self._find_orphans(cluster))
         if _needs_preflight(state):
@@ -238,11 +237,12 @@ class Observer:
             return GuestCredentialState("ready", made)
         return GuestCredentialState("missing" if cluster.recorded.service_account is None else "pending")
 
-    def _credential_problems(self, cluster: Cluster) -> tuple[CredentialProblem, ...] | None:
-        prober, credentials = self._prober, credentials_of(cluster)
+    def _credential_problems(self, state: ClusterState) -> tuple[CredentialProblem, ...] | None:
+        prober, credentials = self._prober, credentials_of(state.cluster)
         if not all(prober.was_probed(credential) for credential in credentials):
             return None
-        return tuple(problem for credential in credentials if (problem := prober.find_problem(credential)))
+        found = (prober.find_problem(credential, state.harvester_uid) for credential in credentials)
+        return tuple(filter(None, found))
 
     # -- preflight -------------------------------------------------------------------------------------------------
 

@@ -111,11 +111,15 @@ class ActionFailure:
 
 @dataclass(frozen=True, slots=True)
 class CredentialProblem:
-    """Why a credential does not work now. `is_rejected`: the credential is wrong, not only Harvester unreachable."""
+    """Why a credential does not work now. `is_rejected`: the credential is wrong, not only Harvester unreachable.
+
+    `is_for_another_harvester`: it works, and not on the Harvester that the cluster is on.
+    """
 
     message: str
     hint: str
     is_rejected: bool
+    is_for_another_harvester: bool = False
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}"
@@ -212,6 +216,23 @@ class ClusterState:
     @property
     def recorded(self) -> RecordedStatus:
         return self.cluster.recorded
+
+    @cached_property
+    def harvester_uid(self) -> str:
+        """The identity of the Harvester that the cluster is on; "" before the first contact.
+
+        Clusters from before it was recorded have it in the records of what was made there.
+        """
+        account = self.recorded.service_account
+        configs = (m.record.driver_config or {} for m in self.machines if m.record.driver == HARVESTER)
+        made = (str(config.get("WindrowHarvesterUID") or "") for config in configs)
+        known = (self.recorded.harvester_uid, account.harvester if account else "", *made)
+        return next(filter(None, known), "")
+
+    @property
+    def is_on_another_harvester(self) -> bool:
+        """Whether a credential now leads to another Harvester than the one that the cluster is on."""
+        return any(problem.is_for_another_harvester for problem in self.credential_problems or ())
 
     @property
     def has_failed_preflight(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
 from windrow.kubernetes.kubeconfig import ClientConfig
@@ -32,6 +32,18 @@ def ca_fingerprint(access: ClientConfig) -> str:
     kubeconfig has no CA, a digest of the address."""
     source = access.ca.strip() or access.server
     return f"{CA_PREFIX}{hashlib.sha256(source.encode()).hexdigest()[:32]}"
+
+
+def compare_identity(recorded: str, found: str, fingerprint: str) -> Literal["same", "other", "unknown"]:
+    """Whether a credential leads to the recorded Harvester, where one is recorded.
+
+    `fingerprint` is the identity from its CA; `found` is that one too where kube-system may not be read, which tells
+    nothing about a recorded uid. Like is compared with like, also if the credential may read more by now.
+    """
+    by_ca = recorded.startswith(CA_PREFIX)
+    if not recorded or (fingerprint if by_ca else found) == recorded:
+        return "same"
+    return "unknown" if found.startswith(CA_PREFIX) and not by_ca else "other"
 
 
 def provider_id(vm_uid: str) -> str:

@@ -51,6 +51,7 @@ class MachineSpec:
     options: Mapping[str, Any]
     cloud_config: str = field(repr=False)
     driver: str = HARVESTER  # the name of the node driver
+    harvester_uid: str = ""  # identity of the Harvester that the cluster is on, "" before its first machine
 
 
 def initial_driver_config(spec: MachineSpec) -> DriverConfig:
@@ -99,7 +100,8 @@ class Machines(Protocol):
         names of the PersistentVolumeClaims.
 
         Creates nothing. With it, everything that `ensure` creates can be found and removed, on that Harvester alone.
-        Raises MachineRefused, InfrastructureUnknown.
+        Raises MachineRefused, InfrastructureUnknown, the latter also where the credential leads to another Harvester
+        than `spec.harvester_uid`.
         """
         ...
 

@@ -1,8 +1,8 @@
 """What the controller itself recorded in the status of a Cluster, read back.
 
-The recorded fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `version`) have one writer each: the
-action that records them. (`guestUID` has a second one, should it not be known when the cluster starts.) The rest of the
-status is derived anew by each reconcile (`status.py`).
+The recorded fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `harvesterUID`, `version`) are written
+by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
+first contact. The rest of the status is derived anew by each reconcile (`status.py`).
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class RecordedStatus:
     preflight_passed: bool = False
     provisioned: bool = False
     initialized_since: datetime | None = None  # when the guest API server answered for the first time
+    harvester_uid: str = ""  # identity of the Harvester that its machines are on, "" before the first contact
     guest_uid: str = ""  # of the guest's service default/kubernetes, "" where it was not seen
     breakers: Mapping[str, Breaker] = field(default_factory=dict)  # by pool, of those that have ever tripped
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -64,6 +65,7 @@ def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
         preflight_passed=is_true(status.get("conditions"), "PreflightPassed"),
         provisioned=is_true(status.get("conditions"), "Provisioned"),
         initialized_since=initialized.since if initialized else None,
+        harvester_uid=str(status.get("harvesterUID") or ""),
         guest_uid=str(status.get("guestUID") or ""),
         breakers=_read_breakers(status),
         raw=status,

@@ -97,13 +97,19 @@ class ClusterActions:
         self._context.secrets.mutated(made)
 
     async def record_service_account(self, action: do.RecordServiceAccount, state: ClusterState) -> None:
+        planned = GuestServiceAccount(
+            action.namespace, action.service_account, action.credential, state.harvester_uid
+        )
+        client = await self._harvesters.get_verified_client(planned)
+        identity = state.harvester_uid or await _find_harvester_uid(client)
         account = {
             "namespace": action.namespace,
             "serviceAccount": action.service_account,
             "credential": action.credential,
-            "harvester": await _find_harvester_uid(self._harvesters.get_client(action.credential)),
+            "harvester": identity,
         }
-        await self._context.patch_cluster_status(state, {"guestServiceAccount": account})
+        change = {"guestServiceAccount": account} | ({"harvesterUID": identity} if identity else {})
+        await self._context.patch_cluster_status(state, change)
 
     async def create_service_account(self, action: do.CreateServiceAccount, state: ClusterState) -> None:
         cluster = state.cluster

@@ -29,7 +29,7 @@ from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
 from windrow.kubernetes.errors import Conflict, MethodNotAllowed, NotFound, TooManyRequests
 from windrow.kubernetes.resources import NODE, POD, SECRET
-from windrow.machines.port import Machines, Power, ReplaceUserDataUnsupported
+from windrow.machines.port import HARVESTER, Machines, Power, ReplaceUserDataUnsupported
 
 
 class MachineActions:
@@ -42,10 +42,14 @@ class MachineActions:
 
     async def provision_vm(self, action: do.ProvisionVM, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
-        spec = build_machine_spec(state.cluster, machine, await self._render_cloud_config(machine, state))
+        cloud_config = await self._render_cloud_config(machine, state)
+        spec = build_machine_spec(state.cluster, machine, cloud_config, state.harvester_uid)
         recorded = machine.driver_config
         if recorded is None:
             recorded = await self._infrastructure.plan(spec)
+            identity = recorded.get("WindrowHarvesterUID") if machine.driver == HARVESTER else ""
+            if identity and not state.recorded.harvester_uid:
+                await self._context.patch_cluster_status(state, {"harvesterUID": identity})
             await self._context.patch_machine_status(machine, {"driverConfig": dict(recorded)})
         driver_config = await self._infrastructure.ensure(spec, recorded)
         self._context.patch_machine_status_later(machine, {"driverConfig": dict(driver_config)})

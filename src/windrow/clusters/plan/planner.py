@@ -30,7 +30,7 @@ def plan_cluster(state: ClusterState) -> Plan:
     refused = () if state.cluster.deletion_timestamp is not None else find_refusals(state)
     if state.cluster.deletion_timestamp is not None:
         partial = deletion.plan_deletion(state)
-    elif refused:
+    elif refused or state.is_on_another_harvester:
         partial = deletion.plan(state)  # what is being deleted still is; nothing new is begun
     else:
         partial = bootstrap.plan_preparation(state).add(guest_access.plan(state))

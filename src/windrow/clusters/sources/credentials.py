@@ -1,6 +1,6 @@
 """Credentials for Harvester, probed before they are needed: a rejected one is reported while the cluster is Ready.
 
-One read for each credential: at the start, when its Secret changes, when the state of a machine becomes unknown, and
+One read for each credential, of what identifies its Harvester (a 403 proves, too, that Harvester knows the user): at the start, when its Secret changes, when the state of a machine becomes unknown, and
 every RETRY_INTERVAL while it does not work.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from windrow.client.client import Client
@@ -17,16 +18,14 @@ from windrow.clusters.sources.guest_api import Connect
 from windrow.clusters.state import CredentialProblem
 from windrow.core.clock import Clock
 from windrow.core.wait import wait_first
-from windrow.harvester.connection import connection_problem
+from windrow.harvester.connection import connection_problem, describe_credential
+from windrow.harvester.identity import IDENTITY, ca_fingerprint, compare_identity, read_identity
 from windrow.kubernetes.errors import CertificateError, Forbidden, KubeError, Unauthorized
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, uid_of
-from windrow.kubernetes.resources import NAMESPACE, ObjectRef
+from windrow.kubernetes.resources import ObjectRef
 
 RETRY_INTERVAL = timedelta(seconds=10)
-
-# An answer and a 403 both prove that Harvester knows the user.
-_PROBED = NAMESPACE.ref("kube-system")
 
 
 class SecretUsers:
@@ -57,6 +56,43 @@ class SecretUsers:
         return sorted(users, key=str)
 
 
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What one probe has found: why the credential does not work, else which Harvester it leads to."""
+
+    problem: CredentialProblem | None = None
+    server: str = ""
+    identity: str = ""  # of the Harvester
+    fingerprint: str = ""  # the identity from its CA
+
+    def compare(self, credential: str, recorded: str) -> CredentialProblem | None:
+        """Why the credential does not serve a cluster that is on the recorded Harvester."""
+        if self.problem is not None or not recorded:
+            return self.problem
+        about = (
+            f"{describe_credential(credential)} leads to {self.server}, which is Harvester {self.identity}"
+        )
+        match compare_identity(recorded, self.identity, self.fingerprint):
+            case "same":
+                return None
+            case "unknown":
+                message = f"{describe_credential(credential)} may not get Namespace kube-system at {self.server}, which "
+                return CredentialProblem(
+                    f"{message}would show whether it is Harvester {recorded}, on which the cluster is",
+                    "grant its user `get` on Namespace kube-system",
+                    is_rejected=True,
+                    is_for_another_harvester=True,
+                )
+            case "other":
+                return CredentialProblem(
+                    f"{about}; the cluster is on Harvester {recorded}, so nothing is created or deleted",
+                    f"put the kubeconfig of Harvester {recorded} into the Secret; for a cluster on the other Harvester "
+                    "create a new Cluster with a credential Secret of its own",
+                    is_rejected=True,
+                    is_for_another_harvester=True,
+                )
+
+
 class CredentialProber:
     """The result of the last probe of each credential; `on_change` is called with a credential whose result changed."""
 
@@ -68,15 +104,16 @@ class CredentialProber:
         on_change: Callable[[str], None],
     ) -> None:
         self._get_access, self._connect, self._clock, self._on_change = get_access, connect, clock, on_change
-        self._results: dict[str, CredentialProblem | None] = {}
+        self._results: dict[str, ProbeResult] = {}
         self._requests: dict[str, asyncio.Event] = {}
 
     def was_probed(self, credential: str) -> bool:
         return credential in self._results
 
-    def find_problem(self, credential: str) -> CredentialProblem | None:
-        """Why it does not work, as of the last probe; None when Harvester accepts it, or it was not probed yet."""
-        return self._results.get(credential)
+    def find_problem(self, credential: str, harvester_uid: str) -> CredentialProblem | None:
+        """Why it does not work on this Harvester, as of the last probe; None where it does, or was not probed yet."""
+        result = self._results.get(credential)
+        return result.compare(credential, harvester_uid) if result else None
 
     def open(self, group: asyncio.TaskGroup, credential: str) -> None:
         """Probe it from now on. May be repeated."""
@@ -97,27 +134,27 @@ class CredentialProber:
             if credential not in self._results or self._results[credential] != result:
                 self._results[credential] = result
                 self._on_change(credential)
-            if result is None:
+            if result.problem is None:
                 await request.wait()
             else:
                 await wait_first(self._clock, RETRY_INTERVAL, request)
 
-    async def _probe(self, credential: str) -> CredentialProblem | None:
+    async def _probe(self, credential: str) -> ProbeResult:
         try:
             access = self._get_access(credential)
         except CredentialError as missing:
-            return CredentialProblem(missing.message, missing.hint, is_rejected=True)
+            return ProbeResult(CredentialProblem(missing.message, missing.hint, is_rejected=True))
+        fingerprint = ca_fingerprint(access)
         try:
             transport = self._connect(access)
             try:
-                await Client(transport).find(_PROBED)
+                identity = read_identity(await Client(transport).get(IDENTITY))
             finally:
                 await transport.aclose()
         except Forbidden:
-            return None
+            identity = fingerprint
         except KubeError as error:
             certain = isinstance(error, Unauthorized | CertificateError)
-            return CredentialProblem(
-                *connection_problem(error, access.server, credential), is_rejected=certain
-            )
-        return None
+            message, hint = connection_problem(error, access.server, credential)
+            return ProbeResult(CredentialProblem(message, hint, is_rejected=certain))
+        return ProbeResult(None, access.server, identity, fingerprint)

@@ -9,7 +9,13 @@ from windrow.clusters.api.secrets import CredentialError, SecretData, read_crede
 from windrow.clusters.api.status import GuestServiceAccount
 from windrow.clusters.sources.guest_api import Connect
 from windrow.harvester.connection import describe_credential
-from windrow.harvester.identity import IDENTITY, read_identity
+from windrow.harvester.identity import (
+    CA_PREFIX,
+    IDENTITY,
+    ca_fingerprint,
+    compare_identity,
+    read_identity,
+)
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.resources import SECRET
 
@@ -46,7 +52,12 @@ class HarvesterClients:
         What another Harvester has, or has not, proves nothing about the account.
         """
         client = self.get_client(account.credential)
-        if account.harvester and (found := read_identity(await client.get(IDENTITY))) != account.harvester:
+        if not account.harvester:
+            return client
+        fingerprint = ca_fingerprint(self.get_config(account.credential))
+        by_ca = account.harvester.startswith(CA_PREFIX)
+        found = fingerprint if by_ca else read_identity(await client.get(IDENTITY))
+        if compare_identity(account.harvester, found, fingerprint) != "same":
             raise CredentialError(
                 f"the {describe_credential(account.credential)} leads to another Harvester ({found}) than the one with "
                 f"ServiceAccount {account} ({account.harvester})",

@@ -15,7 +15,7 @@ from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.core.logs import with_values
 from windrow.harvester.connection import connection_problem, describe_credential
-from windrow.harvester.identity import CA_PREFIX, IDENTITY, ca_fingerprint, read_identity
+from windrow.harvester.identity import CA_PREFIX, IDENTITY, ca_fingerprint, compare_identity, read_identity
 from windrow.kubernetes.errors import Forbidden, KubeError
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
 from windrow.machines.harvester.runner import run_operation
@@ -60,17 +60,18 @@ class Connection:
         """The identity, which must be the recorded one where one is recorded. Raises InfrastructureUnknown."""
         # Compare like with like, even if the credential may read more by now.
         found = self.fingerprint if recorded.startswith(CA_PREFIX) else await self.identity()
-        if not recorded or found == recorded:
+        match = compare_identity(recorded, found, self.fingerprint)
+        if match == "same":
             return found
-        if found.startswith(CA_PREFIX):
+        if match == "unknown":
             raise InfrastructureUnknown(
                 f"{describe_credential(self.credential)} may not get Namespace kube-system at {self.client_config.server}, "
-                f"which would show whether it is Harvester {recorded}, on which the machine was created",
+                f"which would show whether it is Harvester {recorded}, on which the machines of the cluster are",
                 "grant its user `get` on Namespace kube-system",
             )
         raise InfrastructureUnknown(
             f"{describe_credential(self.credential)} leads to {self.client_config.server}, which is Harvester {found}; "
-            f"the machine was created on Harvester {recorded}",
+            f"the machines of the cluster are on Harvester {recorded}",
             "put the kubeconfig of the right Harvester into the credential Secret",
         )
 

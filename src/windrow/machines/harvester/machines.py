@@ -236,7 +236,7 @@ class HarvesterMachines:
 
     async def plan(self, spec: MachineSpec) -> DriverConfig:
         configuration = _valid_configuration(spec)
-        identity = await (await self._get_connection(spec.credential)).verify_identity("")
+        identity = await (await self._get_connection(spec.credential)).verify_identity(spec.harvester_uid)
         claims = planned_claims(configuration)
         return dump_driver_config(replace(configuration, harvester_uid=identity, claims=claims))
 
@@ -246,7 +246,9 @@ class HarvesterMachines:
             return config
         configuration = _valid_configuration(spec)
         connection = await self._get_connection(spec.credential)
-        identity = await connection.verify_identity(str((config or {}).get("WindrowHarvesterUID") or ""))
+        identity = await connection.verify_identity(
+            str((config or {}).get("WindrowHarvesterUID") or spec.harvester_uid)
+        )
         made = await connection.run(
             ensure_created(replace(configuration, harvester_uid=identity), spec.cloud_config)
         )

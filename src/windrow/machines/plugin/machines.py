@@ -140,7 +140,7 @@ class PluginMachines:
 
     async def plan(self, spec: MachineSpec) -> DriverConfig:
         self._launcher.get_binary(spec.driver)
-        credential = await self._launcher.resolver.resolve(spec.driver, spec.credential)
+        credential = await self._launcher.resolver.resolve(spec.driver, spec.credential, spec.harvester_uid)
         config = dict(initial_driver_config(spec))
         if spec.driver == HARVESTER:
             configuration, _ = read_fields(spec.options)
