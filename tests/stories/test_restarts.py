@@ -209,6 +209,24 @@ def test_what_happened_while_the_manager_was_away_is_made_good(what: str, away_s
     run_driven(story())
 
 
+def test_all_workers_lost_while_the_manager_was_away_are_replaced() -> None:
+    async def story() -> None:
+        async with household(1, 3) as it:
+            await it.send_away()
+            lost = [raw for raw in await it.stage.list_machines() if raw["spec"]["roles"] == ["worker"]]
+            for raw in lost:
+                vm = await it.stage.get_vm(raw)
+                await it.stage.harvester.delete(VM.ref(name_of(vm), namespace_of(vm)), "Foreground")
+            await it.sim.advance(minutes=15)
+            it.call()
+            await it.sim.advance(minutes=1)
+            names = {name_of(raw) for raw in await it.settled()}
+            assert not names & {name_of(raw) for raw in lost}
+            assert await it.find_faults() == []
+
+    run_driven(story())
+
+
 @pytest.mark.parametrize("away_s", [3, 900])
 def test_a_cluster_deleted_while_the_manager_was_away_goes_when_it_is_back(away_s: int) -> None:
     async def story() -> None:

@@ -36,7 +36,7 @@ from windrow.clusters.plan.actions import DeleteMachine, StartVM
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import INITIALIZING, GuestState
-from windrow.clusters.status import derive_machine
+from windrow.clusters.status import derive_cluster, derive_machine
 from windrow.kubernetes.conditions import Condition, set_condition
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -215,9 +215,9 @@ def test_a_paused_pool_is_left_as_it_is():
 # -- breaker
 
 
-def test_forty_percent_may_be_replaced_and_no_more_at_once():
-    two = [missing(machine) for machine in some("w", 2, WORKERS)]
-    three = [missing(machine) for machine in some("w", 3, WORKERS)]
+def test_when_more_than_forty_percent_are_not_ready_none_of_them_is_replaced():
+    two = [unready(machine, LONG_AGO) for machine in some("w", 2, WORKERS)]
+    three = [unready(machine, LONG_AGO) for machine in some("w", 3, WORKERS)]
 
     assert subjects(planned(*workers_with(*two)), DeleteMachine) == ["w1", "w2"]
     plan = planned(*workers_with(*three))
@@ -225,13 +225,49 @@ def test_forty_percent_may_be_replaced_and_no_more_at_once():
     assert held(plan)["w1"].startswith("3 of 5 machines of pool workers are unhealthy, more than the 2")
 
 
-def test_missing_machines_count_in_the_breaker_with_those_that_are_not_ready():
-    sick = [missing(a_machine("w1", WORKERS)), *(unready(a_machine(f"w{n}", WORKERS)) for n in (2, 3))]
+@pytest.mark.parametrize("lost", [3, 5])
+def test_machines_whose_vm_is_gone_are_no_epidemic_and_are_replaced_within_the_budget(lost):
+    gone = [missing(machine) for machine in some("w", lost, WORKERS)]
+    cluster, machines = workers_with(*gone)
+
+    plan = planned(cluster, machines)
+
+    assert subjects(plan, DeleteMachine) == ["w1", "w2"]
+    assert "allows 2 at a time" in held(plan)["w3"]
+    assert "breaker" not in derive_cluster(look(cluster, machines), plan, None)["pools"][1]
+
+
+def test_replacements_that_boot_count_in_the_budget_of_machines_whose_vm_is_gone():
+    gone = [missing(a_machine(f"w{n}", WORKERS)) for n in (1, 2)]
+    booting = [nodeless(a_machine(f"w{n}", WORKERS)) for n in (3, 4)]
+
+    assert not of_kind(planned(*workers_with(*gone, *booting)), DeleteMachine)
+
+
+def test_machines_whose_vm_is_gone_count_in_the_breaker_of_those_that_are_not_ready():
+    sick = [
+        missing(a_machine("w1", WORKERS)),
+        *(unready(a_machine(f"w{n}", WORKERS), LONG_AGO) for n in (2, 3)),
+    ]
 
     plan = planned(*workers_with(*sick))
 
-    assert not of_kind(plan, DeleteMachine)
-    assert "w1" in held(plan)
+    assert subjects(plan, DeleteMachine) == ["w1"]
+    assert set(held(plan)) == {"w2", "w3"}
+
+
+@pytest.mark.parametrize("how", [missing, stopped, unready, lambda machine: unready(machine, LONG_AGO)])
+def test_the_annotation_replaces_a_machine_that_the_breaker_holds(how):
+    sick = [how(machine) for machine in some("w", 5, WORKERS)]
+    sick[3] = record_of(sick[3], replace_now=True)
+
+    assert "w4" in subjects(planned(*workers_with(*sick)), DeleteMachine)
+
+
+def test_the_annotation_replaces_no_machine_whose_vm_is_unknown():
+    asked = record_of(unknown(unready(W1, LONG_AGO)), replace_now=True)
+
+    assert planned(*workers_with(asked)).actions == ()
 
 
 def test_when_the_breaker_lets_go_the_rest_are_given_new_time():
@@ -267,6 +303,12 @@ def test_the_user_may_set_the_breaker_wider():
     sick = [missing(a_machine(f"w{n}", pool)) for n in range(1, 6)]
 
     assert len(subjects(planned(*workers_with(*sick, pool=pool)), DeleteMachine)) == 5
+
+
+def test_a_pool_that_allows_no_replacement_has_none():
+    pool = a_pool("workers", 5, max_unhealthy=IntOrPercent(None, 0))
+
+    assert not of_kind(planned(*workers_with(missing(a_machine("w1", pool)), pool=pool)), DeleteMachine)
 
 
 # -- etcd

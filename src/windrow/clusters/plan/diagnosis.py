@@ -21,6 +21,7 @@ from enum import IntEnum
 from typing import Literal
 
 from windrow.clusters.api.cluster import Pool
+from windrow.clusters.api.names import REPLACE_NOW
 from windrow.clusters.plan.actions import first_clause
 from windrow.clusters.state import (
     INITIALIZING,
@@ -86,6 +87,11 @@ def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
     else:
         rule = find_rule(_node_readiness(machine, state), _vm_condition(machine), _host_condition(machine))
         found = rule.diagnose(machine, pool, state)
+        if machine.record.replace_now and found.health != "unhealthy" and _may_be_replaced(machine, state):
+            because = f"annotation {REPLACE_NOW} asks for a replacement"
+            found = replace(
+                found, health="unhealthy", because=because, next="the machine is replaced", until=None
+            )
         if found.health in ("stopped", "unhealthy") and (disabled := _remediation_disabled(pool, state)):
             found = replace(
                 found,
@@ -95,6 +101,11 @@ def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
                 until=None,
             )
     return replace(found, progress=_find_progress(machine, state))
+
+
+def _may_be_replaced(machine: MachineState, state: ClusterState) -> bool:
+    """Whether enough is known to replace a machine on request: its VM's state, and that of a cluster that has started."""
+    return machine.presence != "unknown" and (state.guest.is_reachable or not state.recorded.initialized)
 
 
 def _remediation_disabled(pool: Pool, state: ClusterState) -> str:
@@ -174,8 +185,6 @@ def _healthy(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosi
         if machine.node is not None and state.lacks_cloud_provider(machine.node):
             what = f"the cloud provider to initialize Node {machine.node_name}"
         found = replace(_waiting(INITIALIZING, what, "it takes workloads"), health="healthy")
-    if machine.record.replace_now:
-        return replace(found, health="unhealthy", because="its annotation asks for a replacement")
     return found
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from windrow.clusters.api.cluster import Pool
+from windrow.clusters.api.names import REPLACE_NOW
 from windrow.clusters.plan.actions import Disruption, HeldDisruption
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
@@ -150,23 +151,47 @@ def _one_control_plane_at_a_time(
 def _breaker(
     disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
 ) -> Reason:
-    """When much of a pool is unhealthy at once, the cause is elsewhere, and replacing makes it worse."""
+    """When much of a pool is unhealthy at once, the cause is elsewhere, and replacing makes it worse.
+
+    Two exceptions. Where Harvester itself says that a VM is gone there is nothing left that could recover: how many such
+    machines there are never holds them, only how many are being replaced. And an annotation on one Machine is a decision about it.
+    """
     pool = state.cluster.find_pool(machine.pool)
     if disruption.kind != "replace" or pool is None or not state.recorded.initialized:
         return ""
+    if machine.record.replace_now:
+        return ""
     most = pool.max_unhealthy.resolve(pool.quantity)
+    if count_unhealthy(pool, state) < pool.max_unhealthy.minimum:
+        return f"unhealthyRange begins at {pool.max_unhealthy.minimum}"
+    if machine.presence == "missing":
+        return _budget_of_missing(pool, most, state, admitted)
     if is_tripped(pool, state):
         return (
             f"{count_unhealthy(pool, state)} of {pool.quantity} machines of pool {pool.name} are unhealthy, more than "
-            f"the {most} that maxUnhealthy {pool.max_unhealthy} allows; look for a common cause"
+            f"the {most} that maxUnhealthy {pool.max_unhealthy} allows; look for a common cause, or annotate the Machine "
+            f"with {REPLACE_NOW}"
         )
-    if count_unhealthy(pool, state) < pool.max_unhealthy.minimum:
-        return f"unhealthyRange begins at {pool.max_unhealthy.minimum}"
     under_way = sum(1 for m in state.deleting if m.pool == pool.name and not m.is_ready)
     under_way += sum(1 for d in admitted if d.kind == "replace" and d.machine in _names(pool, state))
     if under_way >= most:
         return f"{under_way} of pool {pool.name} are being replaced already, and maxUnhealthy allows {most}"
     return _cooling_down(pool, state)
+
+
+def _budget_of_missing(pool: Pool, most: int, state: ClusterState, admitted: Sequence[Disruption]) -> str:
+    """As many as maxUnhealthy allows are replaced at a time, those that boot included: where VMs vanish as fast as they
+    are created, no more than that are."""
+    names = _names(pool, state)
+    under_way = sum(1 for m in state.deleting if m.pool == pool.name)
+    under_way += sum(1 for d in admitted if d.kind == "replace" and d.machine in names)
+    under_way += sum(1 for m in state.of_pool(pool) if not m.record.was_ready and m.presence != "missing")
+    if under_way < most:
+        return ""
+    return (
+        f"{under_way} machines of pool {pool.name} are being replaced or boot, and maxUnhealthy {pool.max_unhealthy} "
+        f"allows {most} at a time"
+    )
 
 
 def _cooling_down(pool: Pool, state: ClusterState) -> Reason:
@@ -184,8 +209,10 @@ def _cooling_down(pool: Pool, state: ClusterState) -> Reason:
 
 
 def is_tripped(pool: Pool, state: ClusterState) -> bool:
-    """Whether more machines of the pool are unhealthy than may be replaced."""
-    return count_unhealthy(pool, state) > pool.max_unhealthy.resolve(pool.quantity)
+    """Whether more machines of the pool are unhealthy than may be replaced, and not all of them are gone."""
+    unhealthy = [m for m in state.machines if m.pool == pool.name and is_unhealthy(m, state)]
+    some_exist = any(machine.presence != "missing" for machine in unhealthy)
+    return some_exist and len(unhealthy) > pool.max_unhealthy.resolve(pool.quantity)
 
 
 def _names(pool: Pool, state: ClusterState) -> set[str]:
