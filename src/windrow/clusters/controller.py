@@ -232,12 +232,16 @@ class ClusterController:
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)
         self._remember_preflight(state)
+        if state.has_failed_preflight or (state.orphans and state.orphans.unknown):
+            self._probe_credentials(state)
         # Ready is withdrawn before work that may take long; the next reconcile executes the plan.
         withdrawn = self._claims_too_much(state, plan)
         if withdrawn:
             failures = self._failures.get(state.cluster.uid, {})
         else:
             failures = self._failures[state.cluster.uid] = await self._executor.execute(plan, state)
+            if failures:
+                self._probe_credentials(state)
             if plan.actions and not failures and not _only_waits_for_token(plan):
                 await self._write_learned(state)
                 return Changed(
@@ -256,6 +260,11 @@ class ClusterController:
         if withdrawn:
             return Changed("status Ready withdrawn")
         return _outcome(state, plan, failures, wait, [due, connection.grace_deadline if connection else None])
+
+    def _probe_credentials(self, state: ClusterState) -> None:
+        """A request has failed: whether it is the credential shows at once, not when a watch ends."""
+        for credential in credentials_of(state.cluster):
+            self._prober.probe_again(credential)
 
     def _remember_preflight(self, state: ClusterState) -> None:
         if state.preflight is not None and not state.has_failed_preflight:

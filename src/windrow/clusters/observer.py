@@ -34,11 +34,15 @@ from windrow.clusters.bootstrap_data import (
 )
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.orphans import (
+    OrphanLoadBalancer,
     Orphans,
     belongs_to_same_name_cluster,
+    find_terminating_claim,
     guest_account_of,
     load_balancer_selector,
+    location_of,
     read_orphan_load_balancer,
+    read_orphan_vm,
     same_name_selectors,
 )
 from windrow.clusters.registries import check_registries
@@ -58,7 +62,7 @@ from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
-from windrow.kubernetes.resources import POD, SECRET, ApiResource, ObjectRef
+from windrow.kubernetes.resources import POD, PVC, SECRET, ApiResource, ObjectRef
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, Machines, MachineStatus, Problem
 
 # How long after an attempt the uid of a guest that did not report it is read again.
@@ -136,7 +140,7 @@ class Observer:
 
     async def _find_orphans(self, cluster: Cluster) -> Orphans | None:
         """One list, as long as nothing is left; what is not certain is unknown, and then nothing is deleted."""
-        account = guest_account_of(cluster)
+        account = location_of(cluster)
         if account is None:
             return None
         try:
@@ -144,7 +148,7 @@ class Observer:
         except CredentialError as error:
             return Orphans(unknown=f"{error.message}; {error.hint}")
         except Forbidden as error:
-            what = "list and delete load balancers, and list virtual machines"
+            what = "list and delete load balancers, and list virtual machines and persistent volume claims"
             return Orphans(
                 unknown=f"{error}; let {account.credential} {what} in namespace {account.namespace}"
             )
@@ -152,15 +156,14 @@ class Observer:
             return Orphans(unknown=str(error))
 
     async def _list_orphans(self, account: GuestServiceAccount, cluster: Cluster) -> Orphans:
-        client = self._harvesters.get_client(account.credential)
-        labelled = await _list_if_served(
-            client, LOAD_BALANCER, account.namespace, load_balancer_selector(cluster.name)
-        )
-        read = (read_orphan_load_balancer(raw, cluster.name, account.namespace) for raw in labelled)
-        balancers = tuple(sorted(filter(None, read), key=lambda one: one.name))
-        if not balancers:
-            return Orphans()  # whether it is the right Harvester is asked before the account goes
-        await self._harvesters.get_verified_client(account)
+        client = await self._harvesters.get_verified_client(account)
+        balancers: tuple[OrphanLoadBalancer, ...] = ()
+        if guest_account_of(cluster) is not None:
+            labelled = await _list_if_served(
+                client, LOAD_BALANCER, account.namespace, load_balancer_selector(cluster.name)
+            )
+            read = (read_orphan_load_balancer(raw, cluster.name, account.namespace) for raw in labelled)
+            balancers = tuple(sorted(filter(None, read), key=lambda one: one.name))
         vms = [
             vm
             for labels in same_name_selectors(cluster.name)
@@ -169,7 +172,15 @@ class Observer:
         namesakes = sorted(
             f"{namespace_of(vm)}/{name_of(vm)}" for vm in vms if belongs_to_same_name_cluster(vm, cluster)
         )
-        return Orphans(balancers, tuple(namesakes))
+        unrecorded = filter(None, (read_orphan_vm(vm, cluster) for vm in vms))
+        listed = await client.list(PVC, account.namespace)
+        claims = filter(None, (find_terminating_claim(raw, cluster) for raw in listed))
+        return Orphans(
+            balancers,
+            tuple(namesakes) if balancers else (),
+            tuple(sorted(unrecorded, key=str)),
+            tuple(sorted(claims)),
+        )
 
     # -- guest -----------------------------------------------------------------------------------------------------
 

@@ -1,13 +1,16 @@
-"""Orphans on Harvester: LoadBalancers that the guest's cloud provider had created for services.
+"""Orphans on Harvester: what may be left of a deleted cluster when its last Machine is gone.
 
-A guest that is deleted as a whole deletes no Service, so Harvester keeps their addresses. These LoadBalancers carry the
-cluster's name as a label, in the namespace of the guest's ServiceAccount.
+* LoadBalancers that the guest's cloud provider had created for services: a guest that is deleted as a whole deletes no
+  Service, so Harvester keeps their addresses. They carry the cluster's name as a label, in the namespace of the guest's
+  ServiceAccount.
+* VirtualMachines with the cluster's uid that no Machine records: the management API was restored to an earlier state.
+* PersistentVolumeClaims with the cluster's uid that still terminate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +23,7 @@ from windrow.harvester.names import (
     GUEST_CLUSTER,
     GUEST_UID,
     LB_OF_CLUSTER,
+    MACHINE_UID,
     is_label_value,
     label_value,
 )
@@ -27,6 +31,7 @@ from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.objects import (
     annotations_of,
     finalizers_of,
+    is_deleting,
     labels_of,
     name_of,
     namespace_of,
@@ -59,11 +64,30 @@ class OrphanLoadBalancer:
 
 
 @dataclass(frozen=True, slots=True)
+class OrphanVm:
+    """A VirtualMachine with the cluster's uid. `machine_uid` is that of the Machine that it was made for."""
+
+    namespace: str
+    name: str
+    uid: str
+    machine_uid: str
+    is_deleting: bool = False
+
+    def __str__(self) -> str:
+        return f"VirtualMachine {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Orphans:
-    """What was listed, or in `unknown` why it could not be. `same_name_vms` are VMs of other clusters of the same name."""
+    """What was listed, or in `unknown` why it could not be. `same_name_vms` are VMs of other clusters of the same name.
+
+    `claims` are the PersistentVolumeClaims that terminate, with what holds them.
+    """
 
     load_balancers: tuple[OrphanLoadBalancer, ...] = ()
     same_name_vms: tuple[str, ...] = ()
+    vms: tuple[OrphanVm, ...] = ()
+    claims: tuple[str, ...] = ()
     unknown: str = ""
 
 
@@ -81,6 +105,39 @@ def guest_account_of(cluster: Cluster) -> GuestServiceAccount | None:
     if not cluster.cloud_config_secret or not any(pool.is_on_harvester for pool in cluster.pools):
         return None
     return GuestServiceAccount(cluster.vm_namespace, cluster.name, cluster.credential)
+
+
+def location_of(cluster: Cluster) -> GuestServiceAccount | None:
+    """Where its VMs are, also without a ServiceAccount there; None where none was ever created, or that is unknown."""
+    account = guest_account_of(cluster)
+    if account is None:
+        recorded = cluster.recorded
+        begun = bool(recorded.init_server_uid or recorded.initialized)
+        if (
+            not begun
+            or not any(pool.is_on_harvester for pool in cluster.pools)
+            or ":" not in cluster.credential
+        ):
+            return None
+        account = GuestServiceAccount(cluster.vm_namespace, cluster.name, cluster.credential)
+    return replace(account, harvester=account.harvester or cluster.recorded.harvester_uid)
+
+
+def read_orphan_vm(raw: Mapping[str, Any], cluster: Cluster) -> OrphanVm | None:
+    """The reading; None for a VM that does not carry the uid of this cluster and of a machine."""
+    annotations = annotations_of(raw)
+    machine_uid = annotations.get(MACHINE_UID, "")
+    if annotations.get(CLUSTER_UID, "") != cluster.uid or not machine_uid:
+        return None
+    return OrphanVm(namespace_of(raw), name_of(raw), uid_of(raw), machine_uid, is_deleting(raw))
+
+
+def find_terminating_claim(raw: Mapping[str, Any], cluster: Cluster) -> str:
+    """The claim and what holds it, where it is one of this cluster's that terminates; else ""."""
+    if annotations_of(raw).get(CLUSTER_UID, "") != cluster.uid or not is_deleting(raw):
+        return ""
+    held = f" (finalizers: {', '.join(finalizers_of(raw))})" if finalizers_of(raw) else ""
+    return f"PersistentVolumeClaim {namespace_of(raw)}/{name_of(raw)}{held}"
 
 
 def load_balancer_selector(cluster: str) -> str:

@@ -119,6 +119,8 @@ class Executor:
                 await self._on_cluster.delete_load_balancers(action, state)
             case do.KeepLoadBalancers():
                 pass  # its event is all
+            case do.DeleteUnrecordedVMs():
+                await self._on_machine.delete_unrecorded_vms(action, state)
             case do.DeleteSecrets():
                 await self._on_cluster.delete_secrets(action, state)
             case do.RemoveFinalizer():

@@ -20,6 +20,7 @@ from windrow.clusters.context import (
     get_connection,
     get_machine,
 )
+from windrow.clusters.orphans import location_of
 from windrow.clusters.plan import actions as do
 from windrow.clusters.registries import resolve_registries
 from windrow.clusters.sources.guest_api import GuestClusterCache
@@ -140,6 +141,22 @@ class MachineActions:
         self._infrastructure.track(machine.driver_config)
         await self._infrastructure.remove(machine.driver_config, frozenset())
         self._context.process_state.deletion_requested[machine.uid] = self._context.clock.now()
+
+    async def delete_unrecorded_vms(self, action: do.DeleteUnrecordedVMs, state: ClusterState) -> None:
+        location = location_of(state.cluster)
+        if location is None:
+            raise StalePlan
+        for vm in action.vms:
+            config = {
+                "MachineName": vm.name,
+                "VMNamespace": vm.namespace,
+                "ClusterName": state.cluster.name,
+                "WindrowMachineUID": vm.machine_uid,
+                "WindrowClusterUID": state.cluster.uid,
+                "WindrowCredential": location.credential,
+                "WindrowHarvesterUID": location.harvester,
+            }
+            await self._infrastructure.remove(config, frozenset())
 
     async def delete_node(self, action: do.DeleteNode, state: ClusterState) -> None:
         client = get_connection(self._guests, state).client

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 from windrow.client.events import EventType
 from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.orphans import OrphanVm
 from windrow.clusters.state import MachineState
 from windrow.kubernetes.resources import ObjectRef
 
@@ -150,6 +151,15 @@ class KeepLoadBalancers(
 
 
 @dataclass(frozen=True)
+class DeleteUnrecordedVMs(
+    _Action, reason="DeleteUnrecordedVMs", done="Deleted unrecorded VMs of {cluster}", event="Warning"
+):
+    """Delete VMs on Harvester that carry the uid of the deleted Cluster and that no Machine records."""
+
+    vms: tuple[OrphanVm, ...]
+
+
+@dataclass(frozen=True)
 class DeleteSecrets(_Action, reason="DeleteSecrets", done="Deleted Secrets of {cluster}"):
     """Delete the Secrets of the cluster."""
 
@@ -252,6 +262,7 @@ ClusterAction = (
     | DeleteServiceAccount
     | DeleteLoadBalancers
     | KeepLoadBalancers
+    | DeleteUnrecordedVMs
     | DeleteSecrets
     | RemoveFinalizer
 )

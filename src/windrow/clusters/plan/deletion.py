@@ -15,6 +15,7 @@ from windrow.clusters.plan.actions import (
     DeleteMachine,
     DeleteNode,
     DeleteSecrets,
+    DeleteUnrecordedVMs,
     DeleteVM,
     EvictPods,
     PartialPlan,
@@ -30,6 +31,8 @@ from windrow.clusters.state import ClusterState, MachineState, unreachable_reaso
 
 EVICTION_RETRY = timedelta(seconds=5)
 DELETE_RETRY = timedelta(minutes=2)
+REMAINS_RECHECK = timedelta(seconds=5)
+REMAINS_NEXT = "the ServiceAccount on Harvester and the Secrets are deleted"
 
 
 def plan(state: ClusterState) -> PartialPlan:
@@ -164,10 +167,34 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     balancers = plan_balancers_end(state)
     if balancers.waits:
         return partial.add(balancers)
+    remains = _plan_remains(state)
+    if remains.waits:
+        return partial.add(remains)
     partial.actions += plan_account_end(state)
     partial.actions += plan_kept(state)  # not before Harvester took the rest, or each attempt would tell it
     partial.actions.append(DeleteSecrets("the Cluster is deleted"))
     partial.actions.append(RemoveFinalizer("nothing of it is left on Harvester"))
+    return partial
+
+
+def _plan_remains(state: ClusterState) -> PartialPlan:
+    """Delete VMs with the Cluster's uid that no Machine records, and wait until their disks are gone too.
+
+    The uid is on them because this Cluster had them made; the Cluster is deleted, so they are.
+    """
+    partial, orphans = PartialPlan(), state.orphans
+    if orphans is None:
+        return partial
+    until = state.now + REMAINS_RECHECK
+    if orphans.vms:
+        named = f"{orphans.vms[0]}" + (f" and {len(orphans.vms) - 1} more" if len(orphans.vms) > 1 else "")
+        if to_delete := tuple(vm for vm in orphans.vms if not vm.is_deleting):
+            why = f"{named} carries the uid of the deleted Cluster, and no Machine records it"
+            partial.actions.append(DeleteUnrecordedVMs(why, to_delete))
+        partial.wait(f"{named} to be deleted (not recorded by any Machine)", REMAINS_NEXT, until=until)
+    elif orphans.claims:
+        more = f" (and {len(orphans.claims) - 1} more)" if len(orphans.claims) > 1 else ""
+        partial.wait(f"{orphans.claims[0]} to be deleted{more}", REMAINS_NEXT, until=until)
     return partial
 
 

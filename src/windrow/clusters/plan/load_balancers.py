@@ -37,7 +37,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     if orphans is None:
         return partial
     if orphans.unknown:
-        what = f"Harvester to list the LoadBalancers of the cluster ({orphans.unknown})"
+        what = f"Harvester to list what is left of the cluster ({orphans.unknown})"
         partial.wait(what, "they are deleted", until=state.now + RECHECK_LATER)
         return partial
     going = [one for one in orphans.load_balancers if not reason_to_keep(one, state)]

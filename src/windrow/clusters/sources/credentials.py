@@ -1,7 +1,8 @@
 """Credentials for Harvester, probed before they are needed: a rejected one is reported while the cluster is Ready.
 
-One read for each credential, of what identifies its Harvester (a 403 proves, too, that Harvester knows the user): at the start, when its Secret changes, when the state of a machine becomes unknown, and
-every RETRY_INTERVAL while it does not work.
+One read for each credential, of what identifies its Harvester (a 403 proves, too, that Harvester knows the user): at the
+start, when its Secret changes, when the state of a machine becomes unknown, when an action has failed, and every
+VERIFY_INTERVAL, or RETRY_INTERVAL while it does not work.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from windrow.kubernetes.objects import Raw, uid_of
 from windrow.kubernetes.resources import ObjectRef
 
 RETRY_INTERVAL = timedelta(seconds=10)
+# A watch that is open stays open with a credential that is revoked; only a request shows it.
+VERIFY_INTERVAL = timedelta(minutes=1)
 
 
 class SecretUsers:
@@ -134,10 +137,7 @@ class CredentialProber:
             if credential not in self._results or self._results[credential] != result:
                 self._results[credential] = result
                 self._on_change(credential)
-            if result.problem is None:
-                await request.wait()
-            else:
-                await wait_first(self._clock, RETRY_INTERVAL, request)
+            await wait_first(self._clock, RETRY_INTERVAL if result.problem else VERIFY_INTERVAL, request)
 
     async def _probe(self, credential: str) -> ProbeResult:
         try:
