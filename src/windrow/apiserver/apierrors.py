@@ -30,6 +30,7 @@ REASONS = {
     503: "ServiceUnavailable",
     504: "Timeout",
 }
+UNKNOWN = "Unknown"  # as a reason: the Status has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Cause:
 
 def status_error(code: int, message: str, *, reason: str = "", details: Raw | None = None) -> KubeError:
     """The KubeError for any code; the class follows from the code as it would at a client."""
-    status: Raw = {"code": code, "message": message, "reason": reason or REASONS.get(code, "Unknown")}
+    status: Raw = {"code": code, "message": message, "reason": reason or REASONS.get(code, UNKNOWN)}
     if details:
         status["details"] = details
     return error_from_status(status)
@@ -154,6 +155,11 @@ def internal(why: str) -> KubeError:
     return status_error(500, f"Internal error occurred: {why}")
 
 
+def request_too_large() -> KubeError:
+    """etcd's refusal of an object above --max-request-bytes; kube-apiserver passes it on without a reason."""
+    return status_error(500, "etcdserver: request is too large", reason=UNKNOWN)
+
+
 def resource_version_too_large(asked: int, current: int) -> KubeError:
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     return status_error(
@@ -193,8 +199,10 @@ def status_of(error: KubeError) -> Raw:
         "metadata": {},
         "status": "Failure",
         "message": error.message,
-        "reason": error.reason or REASONS.get(code, "Unknown"),
+        "reason": error.reason or REASONS.get(code, UNKNOWN),
     }
+    if status["reason"] == UNKNOWN:
+        del status["reason"]
     details = dict(error.details)
     if "continue" in details:  # the fresh continue token of an expired list goes into metadata
         status["metadata"] = {"continue": details.pop("continue")}

@@ -5,10 +5,9 @@ Both write a kubeconfig into the state directory before they serve, so that a sc
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from windrow.app.machines import MachineBackend, PluginSettings, direct_backend,
 from windrow.app.network import Connect, CountingTransport
 from windrow.app.pki import load_or_create_ca
 from windrow.app.preload import Preload, names_of
+from windrow.app.state_directory import CA_FILE, HARVESTER_FILE, MANAGER_FILE, STORE_FILE, lock_state_dir
 from windrow.bootstrap.pki import USER
 from windrow.client.client import Client
 from windrow.client.middleware.rate_limit import RateLimitedTransport
@@ -35,7 +35,6 @@ from windrow.clusters.api import kinds
 from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.controller import ClusterController
 from windrow.core.clock import Clock
-from windrow.core.errors import UserError
 from windrow.core.files import write_private
 from windrow.core.rng import Rng
 from windrow.core.text import decode_base64
@@ -51,49 +50,8 @@ from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import CRD, NAMESPACE, SECRET, STORAGE_CLASS
 from windrow.nodedriver.schema import harvester_config_crd
 
-try:
-    import fcntl
-except ImportError:  # Windows has none; there is no lock there
-    fcntl = None  # type: ignore[assignment]
-
-HARVESTER_FILE = "harvester.yaml"
-MANAGER_FILE = "manager.yaml"
-STORE_FILE = "manager.db"
 # Rancher's namespaces for clusters and cloud credentials, which its manifests name.
 RANCHER_NAMESPACES = ("fleet-default", "cattle-global-data")
-
-
-# -- state directory ---------------------------------------------------------------------------------------------
-
-
-class DirectoryInUse(UserError):
-    """Another process uses the state directory."""
-
-
-@contextmanager
-def lock_state_dir(state_dir: Path, role: str, program: str) -> Iterator[None]:
-    """Hold `state_dir` in this role while the block runs; `program` is the name of such a process. Raises DirectoryInUse.
-
-    The file stays: removing it would allow two processes to lock two files of one name.
-    """
-    if fcntl is None:
-        yield
-        return
-    path = state_dir / f"{role}.lock"
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip()
-            raise DirectoryInUse(
-                f"{state_dir} is in use by another {program}{f' (process {holder})' if holder else ''}",
-                "Stop that process, or name another directory with --state-dir.",
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
 
 
 # -- Harvester ---------------------------------------------------------------------------------------------------
@@ -265,7 +223,7 @@ async def embedded_manager(
         closing(SqliteStore(state_dir / STORE_FILE)) if persistent else nullcontext(MemoryStore()) as store,
     ):
         api = management_api(store, clock, rng)
-        ca = load_or_create_ca(state_dir / "manager-ca.json", "windrow", clock)
+        ca = load_or_create_ca(state_dir / CA_FILE, "windrow", clock)
         api.tls = ca.server_identity(clock, ("localhost",), ("127.0.0.1",))
         api.root_ca = ca.certificate
         request_counts: Counter[str] = Counter()

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 
 from windrow.app.clock import SystemClock
-from windrow.app.embedded import MANAGER_FILE, embedded_harvester
+from windrow.app.embedded import embedded_harvester
 from windrow.app.guest_programs import GuestProcess
 from windrow.app.options import EmulateOptions, Output
 from windrow.app.preload import credential_secrets, describe_preload, read_preload
+from windrow.app.state_directory import CREDENTIALS_FILE, MANAGER_FILE, open_state_directory
 from windrow.core.files import write_private
 from windrow.core.rng import Rng
 from windrow.core.yaml import dump_all
 from windrow.kubernetes.objects import Raw
 
-CREDENTIALS_FILE = "credentials.yaml"
-
 
 async def run(options: EmulateOptions, out: Output) -> int:
     """Serve until cancelled. Writes `harvester.yaml`, and `credentials.yaml` where manifests name credentials."""
     preload = read_preload(options.preload)
-    options.state_dir.mkdir(parents=True, exist_ok=True)
+    for line in open_state_directory(options.state_dir):
+        out.print_line(line)
     cloud_provider = None
     if options.cloud_provider is not None:
         cloud_provider = GuestProcess(options.cloud_provider, options.env)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from windrow.app.state_directory import DRIVERS_DIRECTORY, MACHINES_DIRECTORY
 from windrow.client.client import Client
 from windrow.client.downloads import Downloader
 from windrow.clusters.api.cluster import ResolveDriver, harvester_only
@@ -128,7 +129,7 @@ def full_backend(
         drivers.find_binary,
         credentials,
         partial(read_credential_fields, api),
-        settings.state_dir / "machines",
+        settings.state_dir / MACHINES_DIRECTORY,
         clock,
         rng,
         env=settings.plugin_env,
@@ -156,7 +157,7 @@ def _make_driver_controller(
 ) -> NodeDriverController:
     return NodeDriverController(
         api,
-        DriverStore(settings.state_dir / "drivers", Platform(sys.platform, platform.machine())),
+        DriverStore(settings.state_dir / DRIVERS_DIRECTORY, Platform(sys.platform, platform.machine())),
         Downloader(proxy=lambda url: find_proxy(url, "", settings.env)).fetch,
         lambda path: read_create_flags(path, path.name.removeprefix("docker-machine-driver-"), settings.env),
         clock,

@@ -11,6 +11,7 @@ from windrow.app.embedded import embedded_manager, install_crds, make_manager
 from windrow.app.machines import PluginSettings, require_harvester_driver
 from windrow.app.network import HttpConnector
 from windrow.app.options import Output, ServeOptions
+from windrow.app.state_directory import open_state_directory
 from windrow.client.client import Client
 from windrow.client.leader_election import LeaderElector
 from windrow.core.errors import UserError
@@ -62,9 +63,10 @@ async def run(options: ServeOptions, out: Output) -> int:
     """Serve until cancelled. Raises BadDriver where `driver` is not a docker-machine driver for Harvester."""
     if options.driver is not None:
         await require_harvester_driver(options.driver, options.env, SystemClock())
+    for line in open_state_directory(options.state_dir):
+        out.print_line(line)
     if options.kubeconfig is not None:
         return await _serve_external(options, out)
-    options.state_dir.mkdir(parents=True, exist_ok=True)
     clock = SystemClock()
     async with (
         HttpConnector(clock, options.env) as sockets,

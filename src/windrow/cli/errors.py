@@ -111,7 +111,10 @@ def _from_port_error(error: OSError) -> CliError:
 # The exit codes of other UserErrors, by class; UNREACHABLE for those that are not here.
 _EXIT_CODES = {
     "StoreInUse": exit_codes.FAILED,  # apiserver.storage.sqlite
-    "DirectoryInUse": exit_codes.FAILED,  # app.embedded
+    "StoreUnusable": exit_codes.FAILED,
+    "StoreDamaged": exit_codes.FAILED,
+    "DirectoryInUse": exit_codes.FAILED,  # app.state_directory
+    "DirectoryUnusable": exit_codes.FAILED,
     "BadDriver": exit_codes.USAGE,  # app.machines
 }
 

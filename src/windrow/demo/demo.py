@@ -21,6 +21,7 @@ from windrow.app.embedded import EmbeddedHarvester, EmbeddedManager, embedded_ha
 from windrow.app.machines import PluginSettings, require_harvester_driver, running
 from windrow.app.network import HttpConnector
 from windrow.app.preload import Preload, credential_secrets, describe_preload, read_preload
+from windrow.app.state_directory import open_state_directory
 from windrow.client.client import Client
 from windrow.client.informer import make_watcher, watching
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
@@ -79,7 +80,8 @@ async def run(options: DemoOptions, output: DemoOutput) -> int:
         await require_harvester_driver(options.driver, options.env, SystemClock())
     with tempfile.TemporaryDirectory(prefix="windrow-") as scratch:
         state_dir = options.state_dir or Path(scratch)
-        state_dir.mkdir(parents=True, exist_ok=True)
+        for line in open_state_directory(state_dir):
+            output.print_line(line)
         return await _run(options, output, documents, state_dir)
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from windrow.core.files import sync_directory, write_private
+from windrow.core.files import make_private_directory, sync_directory, write_private
 from windrow.core.json import NotJson, dumps, loads
 from windrow.drivers.api import Fault
 from windrow.drivers.archive import LIMITS, PREFIX, Limits, Platform, extract
@@ -90,7 +90,7 @@ class DriverStore:
         """Make the directories, and remove what a crash left incomplete. Raises Fault."""
         with _disk_faults():
             for place in (self._downloads, self._installed):
-                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private_directory(place)
                 for leftover in place.glob(f"*{PARTIAL_SUFFIX}"):
                     _remove(leftover)
             for download in self._downloads.iterdir():

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
-from windrow.apiserver.storage import SqliteStore, StoreInUse
+from windrow.apiserver.storage import SqliteStore, StoreDamaged, StoreInUse, StoreUnusable
+from windrow.apiserver.storage.high_water import mark_path
 from windrow.apiserver.storage.port import Compacted
+from windrow.apiserver.storage.sqlite import SCHEMA
+from windrow.core.fastjson import dumps
+from windrow.kubernetes.errors import ServerError
 
 KEY = "group/things/ns/a"
+SECRET = "/secrets/ns/a"
 
 
 def thing(**rest: str) -> dict[str, object]:
@@ -64,3 +71,228 @@ async def test_pruned_history_loses_no_object_and_no_revision(tmp_path: Path) ->
     with pytest.raises(Compacted):
         again.changes("group/things/", 5)
     again.close()
+
+
+# --- Secrets ------------------------------------------------------------------------------------------------------------
+
+
+def files_with(text: bytes, directory: Path) -> list[str]:
+    return [path.name for path in directory.rglob("*") if path.is_file() and text in path.read_bytes()]
+
+
+def modes(directory: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
+
+
+def copy_store(db: Path, directory: Path) -> Path:
+    directory.mkdir()
+    for path in db.parent.glob(f"{db.name}*"):
+        shutil.copy(path, directory)
+    return directory / db.name
+
+
+async def test_a_deleted_secret_is_in_no_file_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "db")
+    value = "hold-" * 4_000  # several pages
+    first = await store.commit(SECRET, thing(x=f"first-{value}"), None)
+    second = await store.commit(SECRET, thing(x=f"second-{value}"), first.rev)
+    assert files_with(b"first-hold-", tmp_path) == []
+    await store.commit(SECRET, None, second.rev)
+
+    assert files_with(b"hold-hold-", tmp_path) == []
+    store.close()
+    SqliteStore(tmp_path / "db").close()
+    assert files_with(b"hold-hold-", tmp_path) == []
+
+
+async def test_after_a_restart_no_watch_misses_the_end_of_a_secret(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "db")
+    made = await store.commit(SECRET, thing(), None)
+    await store.commit(SECRET, None, made.rev)
+    kept = await store.commit("/secrets/ns/b", thing(), None)
+    feed = store.changes("/secrets/", made.rev)
+    change = await feed.next()
+    assert change is not None  # this process still has the whole history
+    assert change.after is None
+    store.close()
+
+    again = SqliteStore(tmp_path / "db")
+
+    with pytest.raises(Compacted):
+        again.changes("/secrets/", made.rev)
+    assert [entry.rev for entry in (await again.range("/secrets/")).entries] == [kept.rev]
+    again.close()
+
+
+async def test_former_secrets_leave_the_file_of_an_earlier_version_when_it_is_opened(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "db") as old:
+        old.execute("PRAGMA secure_delete = OFF")
+        old.executescript(SCHEMA)
+        raw = {"metadata": {"name": "a", "resourceVersion": "1"}}
+        rows = [(1, SECRET, dumps({**raw, "x": "hold-" * 2000})), (2, SECRET, None), (3, KEY, dumps(raw))]
+        old.executemany("INSERT INTO changes VALUES (?, ?, ?)", rows)
+        old.execute("INSERT INTO changes VALUES (0, 'group/things/ns/b', ?)", (b"gone-" * 2000,))
+        old.execute("DELETE FROM changes WHERE rev = 0")
+    old.close()
+    assert files_with(b"hold-hold-", tmp_path) == files_with(b"gone-gone-", tmp_path) == ["db"]
+
+    store = SqliteStore(tmp_path / "db")
+
+    assert files_with(b"hold-hold-", tmp_path) == files_with(b"gone-gone-", tmp_path) == []
+    assert [entry.key for entry in (await store.range("group/things/")).entries] == [KEY]
+    store.close()
+
+
+async def test_the_files_are_their_owner_s_alone(tmp_path: Path) -> None:
+    (tmp_path / "db").touch(mode=0o644)
+    store = SqliteStore(tmp_path / "db")
+    await store.commit(KEY, thing(), None)
+
+    assert modes(tmp_path) == {
+        "db": 0o600,
+        "db-wal": 0o600,
+        "db.revision": 0o600,
+    }
+    store.close()
+
+
+# --- damage -------------------------------------------------------------------------------------------------------------
+
+
+async def crashed(tmp_path: Path, *, objects: int = 300) -> Path:
+    """The files of a store as a power failure leaves them: the last changes are in the WAL."""
+    store = SqliteStore(tmp_path / "db")
+    for number in range(objects):
+        await store.commit(f"group/things/ns/{number}", thing(x="x" * 2000), None)
+    db = copy_store(tmp_path / "db", tmp_path / "copy")
+    store.close()
+    return db
+
+
+async def test_a_commit_is_on_the_disk_before_it_is_answered(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "db")
+
+    assert store._file.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+    store.close()
+
+
+async def test_all_objects_are_there_after_a_crash(tmp_path: Path) -> None:
+    store = SqliteStore(await crashed(tmp_path))
+
+    assert len((await store.range("group/things/")).entries) == 300
+    store.close()
+
+
+async def test_a_store_whose_wal_is_lost_is_refused_with_the_way_to_restore_it(tmp_path: Path) -> None:
+    db = await crashed(tmp_path)
+    db.with_name("db-wal").unlink()
+
+    with pytest.raises(StoreDamaged, match=r"ends at revision .*, and revision 300 was written") as refused:
+        SqliteStore(db)
+
+    assert "windrow restore FILE --state-dir" in refused.value.hint
+    assert f"delete {mark_path(db)}" in refused.value.hint
+    mark_path(db).unlink()
+    SqliteStore(db).close()
+
+
+async def test_a_store_whose_wal_is_cut_is_refused(tmp_path: Path) -> None:
+    db = await crashed(tmp_path)
+    wal = db.with_name("db-wal")
+    with wal.open("r+b") as file:  # the newest frames are in front where the WAL began again
+        file.truncate(3 * 4096)
+
+    with pytest.raises(StoreDamaged, match="lacks changes that it had acknowledged"):
+        SqliteStore(db)
+
+
+async def test_a_store_with_a_changed_byte_in_its_wal_is_refused(tmp_path: Path) -> None:
+    db = await crashed(tmp_path)
+    wal = db.with_name("db-wal")
+    data = bytearray(wal.read_bytes())
+    data[3 * 4096] ^= 0xFF
+    wal.write_bytes(data)
+
+    with pytest.raises(StoreDamaged, match="lacks changes"):
+        SqliteStore(db)
+
+
+async def test_a_store_that_is_lost_as_a_whole_is_refused(tmp_path: Path) -> None:
+    db = await crashed(tmp_path, objects=3)
+    for name in ("db", "db-wal"):
+        db.with_name(name).unlink()
+
+    with pytest.raises(StoreDamaged, match="ends at revision 0, and revision 3 was written"):
+        SqliteStore(db)
+
+
+async def test_an_older_copy_in_its_place_is_refused(tmp_path: Path) -> None:
+    db = tmp_path / "db"
+    store = SqliteStore(db)
+    await store.commit(KEY, thing(), None)
+    store.close()
+    shutil.copy(db, tmp_path / "older")
+    store = SqliteStore(db)
+    await store.commit("group/things/ns/b", thing(), None)
+    store.close()
+    shutil.copy(tmp_path / "older", db)
+
+    with pytest.raises(StoreDamaged, match="an older copy"):
+        SqliteStore(db)
+
+
+@pytest.mark.parametrize("place", [0, 4096, 8192])
+async def test_a_corrupt_page_is_refused_with_the_way_to_restore_it(tmp_path: Path, place: int) -> None:
+    db = tmp_path / "db"
+    store = SqliteStore(db)
+    for number in range(300):
+        await store.commit(f"group/things/ns/{number}", thing(x="x" * 2000), None)
+    store.close()
+    with db.open("r+b") as file:
+        file.seek(place)
+        file.write(b"\x5a" * 2000)
+
+    with pytest.raises(StoreDamaged, match="is corrupt") as refused:
+        SqliteStore(db)
+
+    assert "windrow restore FILE" in refused.value.hint
+
+
+async def test_an_object_that_is_not_json_any_more_is_refused(tmp_path: Path) -> None:
+    db = tmp_path / "db"
+    store = SqliteStore(db)
+    await store.commit(KEY, thing(x="quite-unmistakable"), None)
+    store.close()
+    db.write_bytes(db.read_bytes().replace(b"unmistakable", b'un"istakable'))
+
+    with pytest.raises(StoreDamaged, match="is corrupt"):
+        SqliteStore(db)
+
+
+async def test_a_store_of_a_later_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "db").close()
+    with sqlite3.connect(tmp_path / "db") as later:
+        later.execute("PRAGMA user_version = 99")
+    later.close()
+
+    with pytest.raises(StoreDamaged, match="schema 99"):
+        SqliteStore(tmp_path / "db")
+
+
+async def test_a_full_disk_refuses_the_write_and_nothing_else(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "db")
+    made = await store.commit(KEY, thing(), None)
+    store._file.execute("PRAGMA max_page_count = 6")
+
+    with pytest.raises(ServerError, match="the store cannot be written: database or disk is full"):
+        await store.commit("group/things/ns/b", thing(x="x" * 100_000), None)
+
+    assert store.rev == made.rev
+    store._file.execute("PRAGMA max_page_count = 1000000")
+    assert (await store.commit("group/things/ns/b", thing(x="x" * 100_000), None)).rev == made.rev + 1
+    store.close()
+
+
+def test_a_place_that_cannot_hold_a_store_is_told_as_that(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnusable, match="cannot be opened: No such file or directory"):
+        SqliteStore(tmp_path / "absent" / "db")

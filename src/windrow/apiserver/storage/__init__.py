@@ -1,6 +1,6 @@
 """The stores: in memory, and in an SQLite file."""
 
 from windrow.apiserver.storage.memory import MemoryStore
-from windrow.apiserver.storage.sqlite import SqliteStore, StoreInUse
+from windrow.apiserver.storage.sqlite import SqliteStore, StoreDamaged, StoreInUse, StoreUnusable
 
-__all__ = ["MemoryStore", "SqliteStore", "StoreInUse"]
+__all__ = ["MemoryStore", "SqliteStore", "StoreDamaged", "StoreInUse", "StoreUnusable"]

@@ -1,4 +1,4 @@
-"""A store in memory: dicts, one sorted key list per resource, and a bounded ring of changes."""
+"""A store in memory: dicts, one sorted key list per resource, and a ring of changes, bounded in number and in bytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import AsyncIterator
 
+from windrow.apiserver.apierrors import request_too_large
 from windrow.apiserver.storage.port import (
     Change,
     Compacted,
@@ -19,7 +20,9 @@ from windrow.apiserver.storage.port import (
 )
 
 HISTORY = 10_000
+HISTORY_BYTES = 32 * 1024 * 1024  # encoded; the parsed forms take a small multiple of it
 BACKLOG = 10_000
+MAX_OBJECT_BYTES = 1536 * 1024  # etcd's --max-request-bytes
 
 
 def resource_prefix(key: str) -> str:
@@ -36,13 +39,14 @@ def with_resource_version(raw: Raw, rev: Rev) -> Raw:
 
 
 class MemoryWatchStream:
-    """A bounded queue of changes for one reader; a reader that falls behind gets Overflow."""
+    """A queue of changes for one reader, bounded in number and in bytes; a reader that falls behind gets Overflow."""
 
-    def __init__(self, owner: MemoryStore, prefix: str, backlog: int) -> None:
+    def __init__(self, owner: MemoryStore, prefix: str, backlog: int, backlog_bytes: int) -> None:
         self.prefix = prefix
         self._store = owner
         self._queue: deque[Change | None] = deque()
-        self._backlog = backlog
+        self._queued_bytes = 0
+        self._backlog, self._backlog_bytes = backlog, backlog_bytes
         self._waiter: asyncio.Future[None] | None = None
         self._ended: type[Exception] | None = None
 
@@ -67,12 +71,15 @@ class MemoryWatchStream:
                 await self._waiter
             finally:
                 self._waiter = None
-        return self._queue.popleft()
+        change = self._queue.popleft()
+        self._queued_bytes -= change.size if change is not None else 0
+        return change
 
     def push(self, change: Change | None) -> None:
         if self._ended is not None:
             return
-        if len(self._queue) >= self._backlog:
+        self._queued_bytes += change.size if change is not None else 0
+        if self._queue and (len(self._queue) >= self._backlog or self._queued_bytes > self._backlog_bytes):
             self._queue.clear()
             self._end(Overflow)
             return
@@ -82,7 +89,10 @@ class MemoryWatchStream:
     def replay(self, changes: list[Change]) -> None:
         """Queue changes of the history; they do not count against the backlog."""
         self._queue.extend(changes)
+        replayed_bytes = sum(change.size for change in changes)
+        self._queued_bytes += replayed_bytes
         self._backlog += len(changes)
+        self._backlog_bytes += replayed_bytes
 
     def wake(self) -> None:
         self.push(None)
@@ -102,13 +112,18 @@ class MemoryWatchStream:
 
 
 class MemoryStore:
-    """Keeps the last `history` changes; a watch stream with `backlog` unread changes ends with Overflow."""
+    """Keeps the last `history` changes, of at most `history_bytes`; a watch stream with more than `backlog` unread changes,
+    or with more than `history_bytes` of them, ends with Overflow. An object has at most MAX_OBJECT_BYTES.
+    """
 
-    def __init__(self, *, history: int = HISTORY, backlog: int = BACKLOG) -> None:
+    def __init__(
+        self, *, history: int = HISTORY, history_bytes: int = HISTORY_BYTES, backlog: int = BACKLOG
+    ) -> None:
         self._entries: dict[str, Entry] = {}
         self._keys: dict[str, list[str]] = {}
         self._ring: deque[Change] = deque()
-        self._history, self._backlog = history, backlog
+        self._ring_bytes = 0
+        self._history, self._history_bytes, self._backlog = history, history_bytes, backlog
         self._streams: dict[str, list[MemoryWatchStream]] = {}
         self._rev: Rev = 0
         self._oldest: Rev = 0  # changes after this revision are all in the ring
@@ -170,6 +185,8 @@ class MemoryStore:
             assert before is not None
             return Change(rev, key, before, None, Entry(key, rev, with_resource_version(before.raw, rev)))
         after = Entry(key, rev, with_resource_version(new, rev))
+        if len(after.data) > MAX_OBJECT_BYTES:
+            raise request_too_large()
         return Change(rev, key, before, after, after)
 
     def _persist(self, change: Change) -> None:
@@ -186,16 +203,22 @@ class MemoryStore:
                 insort(keys, change.key)
             self._entries[change.key] = change.after
         self._ring.append(change)
-        if len(self._ring) > self._history:
-            self._oldest = self._ring.popleft().rev
+        self._ring_bytes += change.size
+        while len(self._ring) > self._history or self._ring_bytes > self._history_bytes:
+            self._oldest = self._forget_oldest()
         for feed in (*self._streams.get(resource_prefix(change.key), ()), *self._streams.get("", ())):
             if change.key.startswith(feed.prefix):
                 feed.push(change)
 
+    def _forget_oldest(self) -> Rev:
+        oldest = self._ring.popleft()
+        self._ring_bytes -= oldest.size
+        return oldest.rev
+
     def changes(self, prefix: str, after: Rev) -> MemoryWatchStream:
         if after < self._oldest:
             raise Compacted(after, self._oldest)
-        feed = MemoryWatchStream(self, prefix, self._backlog)
+        feed = MemoryWatchStream(self, prefix, self._backlog, self._history_bytes)
         missed: list[Change] = []
         for change in reversed(self._ring):
             if change.rev <= after:
@@ -214,7 +237,7 @@ class MemoryStore:
     def compact(self, rev: Rev) -> None:
         """Forget history up to `rev`, as etcd does every few minutes; for faults and tests."""
         while self._ring and self._ring[0].rev <= rev:
-            self._ring.popleft()
+            self._forget_oldest()
         self._oldest = max(self._oldest, min(rev, self._rev))
 
     def close(self) -> None:

@@ -49,6 +49,12 @@ class Change:
     after: Entry | None
     last: Entry
 
+    @property
+    def size(self) -> int:
+        """The bytes of the encoded object; of a removal, those of the object before."""
+        entry = self.after or self.before
+        return len(entry.data) if entry is not None else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -117,8 +123,9 @@ class Store(Protocol):
         ...
 
     async def commit(self, key: str, new: Raw | None, was: Rev | None) -> Entry:
-        """Write `new` (None removes) if the key is at revision `was` (None: absent). Raises RevisionMismatch.
+        """Write `new` (None removes) if the key is at revision `was` (None: absent).
 
+        Raises RevisionMismatch, and the API error for an object that is too large or a disk that cannot be written.
         Returns the entry written; for a removal the last state, with the revision of the removal.
         """
         ...

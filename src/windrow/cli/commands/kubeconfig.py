@@ -16,6 +16,7 @@ from windrow.cli.errors import CliError
 from windrow.cli.output.tree import format_wait
 from windrow.cli.output.views import read_cluster
 from windrow.clusters.api.names import KUBECONFIG_KEY, kubeconfig_name
+from windrow.core.files import write_private
 from windrow.core.text import decode_base64
 from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.resources import SECRET
@@ -43,8 +44,10 @@ async def _print(args: argparse.Namespace, context: CliContext, manager: Connect
         raise _not_ready_error(cluster, context)
     if args.file:
         path = context.cwd / args.file
-        path.touch(mode=0o600)
-        path.write_text(text)
+        if path.exists() and not path.is_file():  # a pipe or a terminal
+            path.write_text(text)
+        else:
+            write_private(path.resolve(), text)  # a link stays, and leads to the new file
         context.print_note(f"Written. Try: kubectl --kubeconfig {args.file} get nodes")
     else:
         context.print(text.rstrip("\n"))

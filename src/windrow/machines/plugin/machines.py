@@ -17,6 +17,7 @@ from typing import TypeVar
 from windrow.client.informer import Cache
 from windrow.cloudinit.guest_agent import add_guest_agent
 from windrow.core.clock import Clock
+from windrow.core.files import make_private_directory
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.machines.harvester.connections import Connect, ReadKubeconfig
@@ -108,7 +109,7 @@ class PluginMachines:
 
     async def run(self) -> None:
         """Run operations and keep the statuses current, until cancelled; then no plugin process is left."""
-        self._state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_directory(self._state_dir)
         clean_state_dir(self._state_dir)
         reap_previous_host(self._state_dir, self._host_id)
         try:

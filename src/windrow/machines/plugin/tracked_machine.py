@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from windrow.core.files import sync_directory, write_private
+from windrow.core.files import make_private_directory, sync_directory, write_private
 from windrow.core.json import NotJson, dumps, loads
 from windrow.core.logs import with_values
 from windrow.machines.plugin.process.client import Plugin
@@ -132,7 +132,7 @@ class TrackedMachine:
 
     def make_folder(self) -> None:
         """Make the directory, with the one where docker-machine's drivers put their keys."""
-        (self.folder / "machines" / self.name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_directory(self.folder / "machines" / self.name)
         self.folder.chmod(0o700)
         sync_directory(self.folder.parent)
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from windrow.core.files import write_private
+
 HOST_ID_ENV = "WINDROW_PLUGIN_OF"
 _HOST_ID_FILE = "host"
 
@@ -26,7 +28,7 @@ def reap_previous_host(state_dir: Path, host_id: str) -> None:
     with suppress(FileNotFoundError):
         if previous := path.read_text().strip():
             kill_orphans(previous)
-    path.write_text(f"{host_id}\n")
+    write_private(path, f"{host_id}\n")
 
 
 def kill_orphans(host_id: str) -> int:

@@ -1,0 +1,115 @@
+"""What bounds the memory of a server: the size of objects, and the bytes of the watch history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.storage import MemoryStore, SqliteStore
+from windrow.apiserver.storage.port import Compacted, Overflow
+
+KEY = "group/things/ns/a"
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def thing(kib: int, name: str = "a") -> dict[str, object]:
+    return {"metadata": {"name": name}, "data": "x" * (kib * 1024)}
+
+
+def config_map(kib: int, name: str = "big") -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name},
+        "data": {"x": "x" * (kib * 1024)},
+    }
+
+
+async def test_the_history_is_bounded_by_bytes():
+    store = MemoryStore(history_bytes=1024 * 1024)
+    rev = None
+    for _ in range(50):
+        rev = (await store.commit(KEY, thing(100), rev)).rev
+
+    assert store.changes("group/things/", 45)
+    with pytest.raises(Compacted):
+        store.changes("group/things/", 10)
+
+
+async def test_deletions_of_large_objects_count_too():
+    store = MemoryStore(history_bytes=1024 * 1024)
+    for number in range(20):
+        made = await store.commit(f"{KEY}{number}", thing(100), None)
+        await store.commit(f"{KEY}{number}", None, made.rev)
+
+    with pytest.raises(Compacted):
+        store.changes("group/things/", 20)
+
+
+async def test_a_watch_that_is_not_read_ends_before_it_holds_more_than_the_history():
+    store = MemoryStore(history_bytes=1024 * 1024)
+    feed = store.changes("group/things/", 0)
+    rev = None
+    for _ in range(50):
+        rev = (await store.commit(KEY, thing(100), rev)).rev
+
+    with pytest.raises(Overflow):
+        await feed.next()
+
+
+async def test_a_watch_that_is_read_goes_on_however_much_has_passed():
+    store = MemoryStore(history_bytes=1024 * 1024)
+    feed = store.changes("group/things/", 0)
+    rev = None
+    for number in range(1, 50):
+        rev = (await store.commit(KEY, thing(100), rev)).rev
+        change = await feed.next()
+        assert change is not None
+        assert change.rev == number
+
+
+async def test_history_of_a_file_is_bounded_by_bytes_at_a_restart_too(tmp_path: Path):
+    store = SqliteStore(tmp_path / "db")
+    rev = None
+    for _ in range(50):
+        rev = (await store.commit(KEY, thing(100), rev)).rev
+    store.close()
+
+    again = SqliteStore(tmp_path / "db", history_bytes=1024 * 1024)
+
+    with pytest.raises(Compacted):
+        again.changes("group/things/", 10)
+    again.close()
+
+
+async def test_an_object_above_etcd_s_limit_is_refused_in_its_words(server: ApiServer, api: Any):
+    status, answer = await api.json("POST", MAPS, config_map(1600))
+
+    assert (status, answer["message"]) == (500, "etcdserver: request is too large")
+    assert "reason" not in answer  # so kubectl prints: Error from server: etcdserver: request is too large
+    assert (await api("GET", f"{MAPS}/big")).status == 404
+    assert (await api("POST", MAPS, config_map(1500))).status == 201
+
+
+async def test_an_object_does_not_grow_above_the_limit_by_patches(api: Any):
+    await api("POST", MAPS, config_map(1000))
+
+    status, answer = await api.json(
+        "PATCH", f"{MAPS}/big", {"data": {"y": "y" * 1024 * 1024}}, media="application/merge-patch+json"
+    )
+
+    assert (status, answer["message"]) == (500, "etcdserver: request is too large")
+    assert "y" not in (await api.json("GET", f"{MAPS}/big"))[1]["data"]
+
+
+async def test_a_body_above_three_mebibytes_is_refused_before_it_is_parsed(
+    a_server: Callable[..., ApiServer], api: Any
+):
+    status, answer = await api.json("POST", MAPS, config_map(3073))
+
+    assert (status, answer["reason"]) == (413, "RequestEntityTooLarge")
+    assert answer["message"] == "Request entity too large: limit is 3145728"
