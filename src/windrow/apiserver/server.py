@@ -13,6 +13,7 @@ from windrow.apiserver.admission import AdmissionHook, AdmissionRequest
 from windrow.apiserver.context import Authorize, ListResult, ObjectResult, Result, ServerContext
 from windrow.apiserver.controllers.claims import PvcProtectionController
 from windrow.apiserver.controllers.definitions import CrdFinalizer
+from windrow.apiserver.controllers.events import EventExpiry
 from windrow.apiserver.controllers.gc import GarbageCollector
 from windrow.apiserver.controllers.namespaces import NamespaceController
 from windrow.apiserver.controllers.tokens import TokenSecretController
@@ -193,6 +194,7 @@ class ApiServer:
             group.create_task(namespaces.run())
             group.create_task(secrets.run())
             group.create_task(CrdFinalizer(self.context).run())
+            group.create_task(EventExpiry(self.context).run())
             if self._protects_claims:
                 group.create_task(PvcProtectionController(self.context).run())
 
