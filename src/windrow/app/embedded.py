@@ -19,6 +19,7 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.apiserver.storage.port import Store
 from windrow.apiserver.storage.sqlite import SqliteStore
+from windrow.app.backup import serve_backups
 from windrow.app.cluster_roles import install_cluster_roles
 from windrow.app.guest_programs import GuestProcess, guest_programs
 from windrow.app.machines import MachineBackend, PluginSettings, direct_backend, full_backend, running
@@ -226,6 +227,8 @@ async def embedded_manager(
         ca = load_or_create_ca(state_dir / CA_FILE, "windrow", clock)
         api.tls = ca.server_identity(clock, ("localhost",), ("127.0.0.1",))
         api.root_ca = ca.certificate
+        if isinstance(store, SqliteStore):
+            serve_backups(api, store, state_dir)
         request_counts: Counter[str] = Counter()
         async with running(api.run), Listener(api, port=port) as listener:
             await install_crds(Client(api.local()))

@@ -96,8 +96,8 @@ def _make_private(path: Path) -> list[str]:
             "Name a directory on a local file system with --state-dir.",
         )
     return [
-        f"Repaired: {path} was open to other users (mode {before:04o}), now 0700. Whoever could log in to this "
-        "computer may have read its credentials; renew them if that matters."
+        f"Repaired: {path} was open to other users (mode {before:04o}), now 0700. Other users of this "
+        "computer could read its credentials: renew these if such users exist."
     ]
 
 

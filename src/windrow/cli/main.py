@@ -33,6 +33,8 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "Run it": (
         Command("emulate", "emulate", "run an emulated Harvester on this computer", long_running=True),
         Command("serve", "serve", "run the management API and the cluster manager", long_running=True),
+        Command("backup", "backup", "write the manager's database and CA to a file"),
+        Command("restore", "restore", "put a backup in the place of a stopped manager's database"),
     ),
     "Clusters": (
         Command("check", "check", "report what is wrong with a manifest; change nothing"),

@@ -16,7 +16,7 @@ def read_text(path: str) -> str:
 def write_private(path: Path, content: str | bytes) -> None:
     """Write the whole file or nothing, durably; only its owner may read it (0600). Raises OSError.
 
-    The mode holds from creation on, whatever the umask is, and whoever left a file or link of the temporary name there.
+    The mode holds from creation on, whatever the umask is, and also where a file or link of the temporary name exists.
     """
     temporary = path.with_name(f"{path.name}.new")
     temporary.unlink(missing_ok=True)

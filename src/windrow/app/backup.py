@@ -1,0 +1,163 @@
+"""Backup and restore of a manager's own state: its database and its CA, in one file (0600).
+
+A running manager holds its database alone, so it makes the copy itself: `GET /windrow/backup` on the management API,
+for users whom RBAC allows that path (`system:masters`, cluster-admin). A stopped one's is read from the state directory.
+Restoring is for a stopped manager; the former files are kept aside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from windrow.apiserver.apierrors import error_reply, method_not_allowed
+from windrow.apiserver.request.info import UserInfo
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.storage.backup import NotBackup, make_backup, read_backup, render_store
+from windrow.apiserver.storage.high_water import HighWaterMark, mark_path
+from windrow.apiserver.storage.sqlite import SqliteStore
+from windrow.app.state_directory import (
+    CA_FILE,
+    STORE_FILE,
+    DirectoryUnusable,
+    cannot_keep_state,
+    lock_state_dir,
+    open_state_directory,
+)
+from windrow.client.http_transport import HttpTransport
+from windrow.core.clock import Clock
+from windrow.core.errors import UserError
+from windrow.core.files import make_private_directory, sync_directory, write_private
+from windrow.kubernetes.errors import NotFound, error_for
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.requests import Reply, Request
+
+BACKUP_PATH = "/windrow/backup"
+SQLITE = "application/vnd.sqlite3"
+
+
+class NoOwnStore(UserError):
+    """There is nothing to back up."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSummary:
+    """What a backup holds."""
+
+    rev: int
+    objects: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """`rev` is the revision that the store continues from; `former` is where the replaced files are, if there were any."""
+
+    rev: int
+    objects: int
+    former: Path | None
+
+
+def serve_backups(api: ApiServer, store: SqliteStore, state_dir: Path) -> None:
+    """Answer BACKUP_PATH on the management API."""
+
+    async def answer(request: Request, caller: UserInfo) -> Reply:
+        if request.method != "GET":
+            return error_reply(method_not_allowed())
+        return Reply(200, _copy(store, state_dir), SQLITE)
+
+    api.routes[BACKUP_PATH] = answer
+
+
+def _copy(store: SqliteStore, state_dir: Path) -> bytes:
+    return make_backup(store, {CA_FILE: (state_dir / CA_FILE).read_bytes()})
+
+
+async def backup_running(access: ClientConfig, clock: Clock, env: Mapping[str, str]) -> bytes:
+    """A backup made by the manager behind `access`. Raises NoOwnStore where it keeps its objects elsewhere."""
+    async with HttpTransport(access, clock, env=env, user_agent="windrow-cli") as transport:
+        reply = await transport.send(Request("GET", BACKUP_PATH, accept=SQLITE))
+    error = error_for(reply)
+    if isinstance(error, NotFound):
+        raise NoOwnStore(
+            f"the API server {access.server} is not a manager with a database of its own",
+            "Objects that are kept in a Kubernetes cluster are in the backups of its etcd.",
+        )
+    if error is not None:
+        raise error
+    return reply.body
+
+
+def backup_stopped(state_dir: Path) -> bytes:
+    """A backup of the state directory. Raises DirectoryInUse while a manager runs there, and NoOwnStore."""
+    path = state_dir / STORE_FILE
+    if not path.exists():
+        raise NoOwnStore(
+            f"there is no database of a manager in {state_dir}",
+            "Name the directory of windrow serve with --state-dir.",
+        )
+    open_state_directory(state_dir)
+    with lock_state_dir(state_dir, "manager", "manager"), closing(SqliteStore(path)) as store:
+        return _copy(store, state_dir)
+
+
+def write_backup(path: Path, data: bytes) -> BackupSummary:
+    """Check a backup and write it to a file that does not exist. Raises NotBackup, FileExistsError and OSError."""
+    backup = read_backup(data)
+    if path.exists():
+        raise FileExistsError(17, "the file exists", str(path))
+    write_private(path, data)
+    return BackupSummary(backup.rev, len(backup.objects))
+
+
+def restore(state_dir: Path, file: Path, clock: Clock) -> Restored:
+    """Put a backup in the place of the state directory's database and CA.
+
+    Raises DirectoryInUse while a manager runs there, NotBackup, and DirectoryUnusable. The former files are moved to a
+    directory of their own. After a crash in between, the manager refuses to start and the command may be repeated.
+    """
+    backup = read_backup(file.read_bytes())
+    if CA_FILE not in backup.files:
+        raise NotBackup(f"it has no {CA_FILE}")
+    open_state_directory(state_dir)
+    path = state_dir / STORE_FILE
+    with lock_state_dir(state_dir, "manager", "manager"):
+        try:
+            mark = HighWaterMark(mark_path(path))
+            data, rev = render_store(backup, mark.read())
+            prepared = path.with_name(f"{STORE_FILE}.restored")
+            write_private(prepared, data)
+            # From here to the end the mark is above what a database here would have: the manager refuses it.
+            mark.record(rev)
+            former = _move_aside(state_dir, f"before-restore-{clock.now():%Y%m%dT%H%M%SZ}")
+            write_private(state_dir / CA_FILE, backup.files[CA_FILE])
+            os.replace(prepared, path)
+            sync_directory(state_dir)
+            mark.close()
+        except OSError as error:
+            raise cannot_keep_state(state_dir, error) from error
+    return Restored(rev, len(backup.objects), former)
+
+
+def _move_aside(state_dir: Path, name: str) -> Path | None:
+    """Move the database and copy the CA to a new directory; None where there is no database."""
+    files = [path for path in state_dir.glob(f"{STORE_FILE}*") if path.name in _DATABASE]
+    if not files:
+        return None
+    former = state_dir / name
+    if former.exists():
+        raise DirectoryUnusable(f"{former} exists already", "Try again in a second.")
+    make_private_directory(former)
+    ca = state_dir / CA_FILE
+    if ca.exists():
+        write_private(former / CA_FILE, ca.read_bytes())
+    for path in sorted(files, reverse=True):  # the WAL before its database
+        os.replace(path, former / path.name)
+    sync_directory(former)
+    sync_directory(state_dir)
+    return former
+
+
+_DATABASE = frozenset(f"{STORE_FILE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal"))

@@ -1,0 +1,190 @@
+"""Backup and restore of a manager's state, with the manager running and stopped."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.app.test_state_directory import open_to_others, served
+
+from windrow.apiserver.storage import SqliteStore, StoreDamaged
+from windrow.apiserver.storage.backup import REVISION_GAP, NotBackup
+from windrow.app.backup import NoOwnStore, backup_running, backup_stopped, restore, write_backup
+from windrow.app.clock import SystemClock
+from windrow.app.state_directory import DirectoryInUse
+from windrow.client.client import Client
+from windrow.client.http_transport import HttpTransport
+from windrow.core.fastjson import dumps
+from windrow.kubernetes.errors import Forbidden
+from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.requests import Request, watch
+from windrow.kubernetes.resources import SECRET, SERVICE_ACCOUNT
+
+TOKEN = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+CLOCK: Any = SimpleNamespace(now=lambda: datetime(2026, 7, 1, 12, 0, tzinfo=UTC))
+
+
+def access_to(state_dir: Path) -> ClientConfig:
+    return parse_kubeconfig((state_dir / "manager.yaml").read_text())
+
+
+def remove_database(state_dir: Path) -> None:
+    for path in state_dir.glob("manager.db*"):
+        if not path.name.endswith(".revision"):
+            path.unlink()
+
+
+async def secrets(access: ClientConfig) -> set[str]:
+    async with HttpTransport(access, SystemClock()) as transport:
+        return {raw["metadata"]["name"] for raw in await Client(transport).list(SECRET, "default")}
+
+
+async def create_secret(access: ClientConfig, name: str) -> None:
+    async with HttpTransport(access, SystemClock()) as transport:
+        await Client(transport).create(SECRET, new_object(SECRET, name, "default"))
+
+
+async def test_a_backup_of_a_running_manager_brings_everything_back(tmp_path: Path):
+    state, file = tmp_path / "state", tmp_path / "a.backup"
+    async with served(state):
+        access = access_to(state)
+        await create_secret(access, "before")
+        made = write_backup(file, await backup_running(access, SystemClock(), {}))
+        await create_secret(access, "after")
+    assert open_to_others(file) == []
+
+    done = restore(state, file, CLOCK)
+
+    assert (done.objects, done.rev) == (made.objects, revision_of(state))
+    assert done.former == state / "before-restore-20260701T120000Z"
+    async with served(state):
+        # The kubeconfig of before the restore works: the CA is the same.
+        assert await secrets(parse_kubeconfig((state / "manager.yaml").read_text())) == {"before"}
+        assert open_to_others(state) == []
+
+
+def revision_of(state: Path) -> int:
+    store = SqliteStore(state / "manager.db")
+    try:
+        return store.rev
+    finally:
+        store.close()
+
+
+async def test_a_lost_state_directory_is_restored_with_its_ca(tmp_path: Path):
+    state, file = tmp_path / "state", tmp_path / "a.backup"
+    async with served(state):
+        await create_secret(access_to(state), "kept")
+        authority = access_to(state).ca
+    write_backup(file, backup_stopped(state))
+    shutil.rmtree(state)
+
+    done = restore(state, file, CLOCK)
+
+    assert done.former is None
+    async with served(state):
+        assert access_to(state).ca == authority
+        assert await secrets(access_to(state)) == {"kept"}
+
+
+async def test_a_damaged_store_is_refused_until_it_is_restored(tmp_path: Path):
+    state, file = tmp_path / "state", tmp_path / "a.backup"
+    async with served(state):
+        await create_secret(access_to(state), "kept")
+        write_backup(file, await backup_running(access_to(state), SystemClock(), {}))
+    remove_database(state)
+    with pytest.raises(StoreDamaged, match="lacks changes"):
+        async with served(state):
+            pass
+
+    restore(state, file, CLOCK)
+
+    async with served(state):
+        assert await secrets(access_to(state)) == {"kept"}
+
+
+async def test_clients_of_the_former_store_list_again_after_a_restore(tmp_path: Path):
+    state, file = tmp_path / "state", tmp_path / "a.backup"
+    async with served(state):
+        write_backup(file, await backup_running(access_to(state), SystemClock(), {}))
+        await create_secret(access_to(state), "lost")
+        async with HttpTransport(access_to(state), SystemClock()) as transport:
+            page = await Client(transport).list_with_version(SECRET, "default")
+    seen = int(page.resource_version)
+    done = restore(state, file, CLOCK)
+    assert done.rev >= seen + REVISION_GAP - 1
+
+    async with served(state), HttpTransport(access_to(state), SystemClock()) as transport:
+        async with transport.stream(watch(SECRET, "default", version=str(seen))) as events:
+            first = await anext(aiter(events))
+        assert (first.type, first.object["code"]) == ("ERROR", 410)
+
+
+async def test_a_restore_while_a_manager_runs_is_refused_and_changes_nothing(tmp_path: Path):
+    state, file = tmp_path / "state", tmp_path / "a.backup"
+    async with served(state):
+        write_backup(file, await backup_running(access_to(state), SystemClock(), {}))
+        with pytest.raises(DirectoryInUse, match="in use by another manager"):
+            restore(state, file, CLOCK)
+        with pytest.raises(DirectoryInUse):
+            backup_stopped(state)
+        await create_secret(access_to(state), "still")
+    assert not list(state.glob("before-restore-*"))
+
+
+async def test_only_administrators_may_take_a_backup(tmp_path: Path):
+    async with served(tmp_path):
+        access = access_to(tmp_path)
+        async with HttpTransport(access, SystemClock()) as transport:
+            api = Client(transport)
+            await api.create(SERVICE_ACCOUNT, new_object(SERVICE_ACCOUNT, "reader", "default"))
+            made = await api.call(
+                Request("POST", "/api/v1/namespaces/default/serviceaccounts/reader/token", body=dumps(TOKEN))
+            )
+            token = made["status"]["token"]
+        limited = ClientConfig(access.server, ca=access.ca, token=token)
+
+        with pytest.raises(Forbidden, match="/windrow/backup"):
+            await backup_running(limited, SystemClock(), {})
+
+
+def test_a_directory_without_a_database_has_nothing_to_back_up(tmp_path: Path):
+    with pytest.raises(NoOwnStore, match="no database of a manager"):
+        backup_stopped(tmp_path)
+
+
+def an_sqlite_file(path: Path) -> Path:
+    with sqlite3.connect(path) as made:
+        made.execute("CREATE TABLE changes (rev, key, value)")
+    made.close()
+    return path
+
+
+async def test_what_is_no_sound_backup_is_refused_before_anything_is_touched(tmp_path: Path):
+    state, file = tmp_path / "state", tmp_path / "a.backup"
+    async with served(state):
+        pass
+    good = backup_stopped(state)
+    other = an_sqlite_file(tmp_path / "other.db").read_bytes()
+    for data in (b"", b"apiVersion: v1\n", other, good[:-5000], good[:60]):
+        file.write_bytes(data)
+        with pytest.raises(NotBackup, match="not a sound backup"):
+            restore(state, file, CLOCK)
+    assert not list(state.glob("before-restore-*"))
+    async with served(state):
+        pass
+
+
+def test_a_backup_replaces_no_file(tmp_path: Path):
+    SqliteStore(tmp_path / "manager.db").close()
+    (tmp_path / "manager-ca.json").write_text("{}")
+    data = backup_stopped(tmp_path)
+
+    with pytest.raises(FileExistsError):
+        write_backup(tmp_path / "manager.db", data)
