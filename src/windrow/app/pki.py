@@ -8,12 +8,17 @@ from pathlib import Path
 
 from windrow.core import json, pki
 from windrow.core.clock import Clock
+from windrow.core.errors import UserError
 from windrow.core.files import write_private
 from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.kubeconfig import ClientConfig
 
 CA_LIFETIME_DAYS = 3650
 CERTIFICATE_LIFETIME = timedelta(days=365)
+
+
+class BadCa(UserError):
+    """The file of a CA is cut, or not one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +66,22 @@ def new_ca(name: str, clock: Clock) -> ApiServerCa:
 
 
 def load_or_create_ca(path: Path, name: str, clock: Clock) -> ApiServerCa:
-    """The CA in `path`, created there (0600) if the file does not exist: kubeconfigs outlive a restart."""
+    """The CA in `path`, created there (0600) if the file does not exist: kubeconfigs outlive a restart.
+
+    Raises BadCa.
+    """
     if path.exists():
-        raw = json.loads(path.read_text())
-        return ApiServerCa(name, raw["certificate"], raw["key"])
+        try:
+            raw = json.loads(path.read_text())
+            if not pki.matches_key(raw["certificate"], raw["key"]):
+                raise ValueError("the key is of another certificate")
+            return ApiServerCa(name, raw["certificate"], raw["key"])
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BadCa(
+                f"{path} is not a CA: {error}",
+                f"Restore a backup: windrow restore FILE --state-dir {path.parent}. Or remove the file; kubeconfigs "
+                "and ServiceAccount tokens of the management API are then void.",
+            ) from error
     ca = new_ca(name, clock)
     write_private(path, json.pretty({"certificate": ca.certificate, "key": ca.key}))
     return ca

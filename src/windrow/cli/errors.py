@@ -113,6 +113,7 @@ _EXIT_CODES = {
     "StoreInUse": exit_codes.FAILED,  # apiserver.storage.sqlite
     "StoreUnusable": exit_codes.FAILED,
     "StoreDamaged": exit_codes.FAILED,
+    "BadCa": exit_codes.FAILED,  # app.pki
     "NotBackup": exit_codes.REFUSED,  # apiserver.storage.backup
     "NoOwnStore": exit_codes.NOT_FOUND,  # app.backup
     "DirectoryInUse": exit_codes.FAILED,  # app.state_directory
