@@ -25,7 +25,14 @@ class LoopClock:
         self._zero = asyncio.get_running_loop().time()
 
     def now(self) -> datetime:
-        return self._start + timedelta(seconds=asyncio.get_running_loop().time() - self._zero)
+        return self._start + self.monotonic()
+
+    def monotonic(self) -> timedelta:
+        return timedelta(seconds=asyncio.get_running_loop().time() - self._zero)
+
+    def set_wall(self, by: timedelta) -> None:
+        """Set the wall clock forward, or back, while the monotonic one goes on."""
+        self._start += by
 
     async def sleep_until(self, instant: datetime) -> None:
         left = (instant - self.now()).total_seconds()

@@ -62,12 +62,12 @@ class TokenFileCredential:
         self._clock = clock
         self._read_file = read_file
         self._credentials: RequestCredentials | None = None
-        self._read_at = clock.now()
+        self._read_at = clock.monotonic()
 
     async def get(self) -> RequestCredentials:
-        if self._credentials is None or self._clock.now() - self._read_at > TOKEN_FILE_MAX_AGE:
+        if self._credentials is None or self._clock.monotonic() - self._read_at > TOKEN_FILE_MAX_AGE:
             self._credentials = self._read()
-            self._read_at = self._clock.now()
+            self._read_at = self._clock.monotonic()
         return self._credentials
 
     def invalidate(self, used: RequestCredentials) -> None:

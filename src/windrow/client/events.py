@@ -16,7 +16,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Literal
 
 from windrow.client.client import Client
@@ -67,13 +67,13 @@ class _Similar:
     """The messages of one object, type and reason, and when the last of them came."""
 
     messages: set[str] = field(default_factory=set)
-    last: datetime | None = None
+    last: timedelta | None = None
 
 
 @dataclass(slots=True)
 class _TokenBucket:
     tokens: float
-    refilled_at: datetime
+    refilled_at: timedelta
 
 
 class EventRecorder:
@@ -132,7 +132,7 @@ class EventRecorder:
     def _aggregate(self, note: EventNote) -> tuple[EventNote, str]:
         """What identifies the Event to count on, and the message to write."""
         key = (note.involved_object, note.uid, note.reason, note.type)
-        now = self._clock.now()
+        now = self._clock.monotonic()
         similar = self._similar.setdefault(key, _Similar())
         if similar.last is None or now - similar.last > SIMILAR_INTERVAL:
             similar.messages.clear()
@@ -145,7 +145,7 @@ class EventRecorder:
         return replace(note, message=COMBINED), f"{COMBINED}{note.message}"
 
     def _is_allowed(self, involved_object: ObjectRef) -> bool:
-        now = self._clock.now()
+        now = self._clock.monotonic()
         bucket = self._buckets.setdefault(involved_object, _TokenBucket(self._burst, now))
         bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.refilled_at) / self._refill)
         bucket.refilled_at = now

@@ -178,10 +178,10 @@ class Informer(Store[V]):
     async def _watch_from_version(self) -> None:
         """Watch from the last resource version on, again and again. Raises Expired when only a list helps."""
         while True:
-            started = self._clock.now()
+            started = self._clock.monotonic()
             try:
                 count = await self._watch()
-                if not count and self._clock.now() - started < MIN_WATCH:
+                if not count and self._clock.monotonic() - started < MIN_WATCH:
                     raise ServerError(f"the server ended a watch of {self._scope} at once")
                 self._failures = 0
             except Expired:

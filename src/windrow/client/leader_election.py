@@ -1,8 +1,9 @@
 """Leader election on `coordination.k8s.io/v1` Leases, in step with client-go: both may compete for one Lease.
 
 The holder of a Lease renews it every two seconds. Another candidate acquires it when the record has not changed for its
-leaseDurationSeconds (15 s) by the candidate's own clock: clocks of different machines are never compared. A holder that
-cannot renew it for ten seconds stops its work, five seconds before another may begin.
+leaseDurationSeconds (15 s) by the candidate's own monotonic clock: clocks of different machines are never compared, and
+a wall clock that is set changes nothing. A holder that cannot renew it for ten seconds stops its work, five seconds
+before another may begin.
 
 That holds however slow the answers are: a holder counts from before its write was sent, the others from after the
 answer that showed it to them.
@@ -14,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from windrow.client.client import Client
@@ -69,9 +70,9 @@ class LeaderElector:
         self._rng = rng
         self._config = config or LeaderElectionConfig()
         self._record: dict[str, Any] = {}
-        self._record_since: datetime | None = None
-        # When the last renewal that succeeded was sent, by this process's clock.
-        self.last_renewed: datetime | None = None
+        self._record_since: timedelta | None = None
+        # When the last renewal that succeeded was sent, by this process's monotonic clock.
+        self.last_renewed: timedelta | None = None
 
     @property
     def holder(self) -> str:
@@ -92,7 +93,9 @@ class LeaderElector:
             await self._release()
 
     async def _acquire(self) -> None:
-        while not await self._try_acquire_or_renew_until(self._clock.now() + self._config.renew_deadline):
+        while not await self._try_acquire_or_renew_until(
+            self._clock.monotonic() + self._config.renew_deadline
+        ):
             # client-go's jitter: up to 120 % more.
             await sleep(self._clock, self._config.retry_period * self._rng.uniform(1.0, 2.2))
 
@@ -104,24 +107,30 @@ class LeaderElector:
     async def _renew(self) -> None:
         """Return when the Lease is lost."""
         while self.is_leader and self._is_held():
-            await self._clock.sleep_until(
-                min(self._clock.now() + self._config.retry_period, self._held_until())
+            await sleep(
+                self._clock, min(self._config.retry_period, self._held_until() - self._clock.monotonic())
             )
             await self._try_acquire_or_renew_until(self._held_until())
         self.is_leader = self._is_claiming = False
 
-    def _held_until(self) -> datetime:
+    def _held_until(self) -> timedelta:
         """Until when the work may go on."""
-        return self.last_renewed + self._config.renew_deadline if self.last_renewed else self._clock.now()
+        renewed = self.last_renewed
+        return self._clock.monotonic() if renewed is None else renewed + self._config.renew_deadline
+
+    @property
+    def may_write(self) -> bool:
+        """Whether this process leads at this instant. While this is True no other leader begins."""
+        return self.is_leader and self._is_held()
 
     def _is_held(self) -> bool:
-        return self._clock.now() < self._held_until()
+        return self._clock.monotonic() < self._held_until()
 
-    async def _try_acquire_or_renew_until(self, end: datetime) -> bool:
+    async def _try_acquire_or_renew_until(self, end: timedelta) -> bool:
         """One attempt, which is given up at `end`."""
         try:
             # Not wait_for: in Python 3.11 it loses a cancellation that comes with the result.
-            async with asyncio.timeout((end - self._clock.now()).total_seconds()):
+            async with asyncio.timeout((end - self._clock.monotonic()).total_seconds()):
                 return await self._try_acquire_or_renew()
         except TimeoutError:
             return False
@@ -140,9 +149,9 @@ class LeaderElector:
 
     async def _acquire_or_renew(self) -> bool:
         raw = await self._client.find(self.ref)
-        now = self._clock.now()
+        now = self._clock.monotonic()
         if raw is None:
-            made = new_object(LEASE, self.ref.name, self.ref.namespace, spec=self._new_record({}, now))
+            made = new_object(LEASE, self.ref.name, self.ref.namespace, spec=self._new_record({}))
             self._is_claiming = True
             return self._granted(await self._client.create(LEASE, made), now)
         self._observe(raw, now)
@@ -151,11 +160,11 @@ class LeaderElector:
             self.is_leader = False
             if not self._is_expired(now):
                 return False
-        raw = {**raw, "spec": {**(raw.get("spec") or {}), **self._new_record(self._record, now)}}
+        raw = {**raw, "spec": {**(raw.get("spec") or {}), **self._new_record(self._record)}}
         self._is_claiming = True
         return self._granted(await self._client.update(LEASE, raw), now)
 
-    def _granted(self, raw: Raw, sent: datetime) -> bool:
+    def _granted(self, raw: Raw, sent: timedelta) -> bool:
         """Whether this process leads now: an answer may come after the lease that it grants has ended."""
         self._observe(raw, sent)
         self.last_renewed = sent
@@ -163,26 +172,25 @@ class LeaderElector:
         self._is_claiming = not self.is_leader
         return self.is_leader
 
-    def _observe(self, raw: Raw, now: datetime) -> None:
+    def _observe(self, raw: Raw, now: timedelta) -> None:
         record = raw.get("spec") or {}
         if record != self._record or self._record_since is None:
             self._record = record
             self._record_since = now
 
-    def _is_expired(self, now: datetime) -> bool:
+    def _is_expired(self, now: timedelta) -> bool:
         lasts = timedelta(seconds=int(self._record.get("leaseDurationSeconds") or 0))
         return self._record_since is not None and self._record_since + lasts <= now
 
-    def _new_record(self, previous: dict[str, Any], now: datetime) -> dict[str, Any]:
+    def _new_record(self, previous: dict[str, Any]) -> dict[str, Any]:
+        now = format_micro_time(self._clock.now())
         is_ours = previous.get("holderIdentity") == self.identity
         transitions = int(previous.get("leaseTransitions") or 0)
         return {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": int(self._config.lease_duration.total_seconds()),
-            "acquireTime": previous["acquireTime"]
-            if is_ours and previous.get("acquireTime")
-            else format_micro_time(now),
-            "renewTime": format_micro_time(now),
+            "acquireTime": previous["acquireTime"] if is_ours and previous.get("acquireTime") else now,
+            "renewTime": now,
             "leaseTransitions": transitions if is_ours or not previous else transitions + 1,
         }
 

@@ -39,7 +39,7 @@ TTL = timedelta(minutes=10)
 class _Mutation(Generic[V]):
     resource_version: int
     value: V | None  # None: deleted
-    expires: datetime
+    expires: timedelta
 
 
 class MutationCache(Generic[V]):
@@ -71,7 +71,9 @@ class MutationCache(Generic[V]):
     def _overlay(self, ref: ObjectRef, resource_version: str, value: V | None) -> None:
         for other in list(self._mutations):
             self._current(other)
-        self._mutations[ref] = _Mutation(_as_number(resource_version), value, self._clock.now() + self._ttl)
+        self._mutations[ref] = _Mutation(
+            _as_number(resource_version), value, self._clock.monotonic() + self._ttl
+        )
 
     def get(self, ref: ObjectRef) -> V | None:
         cached, mutation = self.informer.get(ref), self._current(ref)
@@ -86,7 +88,7 @@ class MutationCache(Generic[V]):
     def expires(self, ref: ObjectRef) -> datetime | None:
         """Until when the overlay of the object lasts at most; None where there is none."""
         mutation = self._current(ref)
-        return None if mutation is None else mutation.expires
+        return None if mutation is None else self._clock.now() + (mutation.expires - self._clock.monotonic())
 
     async def refresh(self, client: Client, namespace: str, labels: str) -> None:
         """Overlay the objects as they are on the server now: for a write whose answer was lost."""
@@ -97,7 +99,7 @@ class MutationCache(Generic[V]):
         """The overlay of the object, which is dropped once it is superseded or has expired."""
         mutation = self._mutations.get(ref)
         if mutation is not None and (
-            self._clock.now() >= mutation.expires or self._is_superseded(ref, mutation)
+            self._clock.monotonic() >= mutation.expires or self._is_superseded(ref, mutation)
         ):
             del self._mutations[ref]
             return None

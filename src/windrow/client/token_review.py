@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from windrow.client.client import Client
@@ -40,13 +40,13 @@ class TokenReviewer:
         self._unknown_client = unknown_client or client
         self._clock = clock
         self._pending = 0
-        self._denied: OrderedDict[_CacheKey, tuple[datetime, AuthorizationDecision]] = OrderedDict()
+        self._denied: OrderedDict[_CacheKey, tuple[timedelta, AuthorizationDecision]] = OrderedDict()
         # A cache of its own, so that many unknown tokens do not evict them.
-        self._authorized: OrderedDict[_CacheKey, datetime] = OrderedDict()
+        self._authorized: OrderedDict[_CacheKey, timedelta] = OrderedDict()
 
     async def authorize(self, token: str, verb: str, path: str) -> AuthorizationDecision:
         """(200, ""), or 401, 403 or 429 with the reason, for the bearer of `token` ("": anonymous)."""
-        now = self._clock.now()
+        now = self._clock.monotonic()
         key = (hashlib.sha256(token.encode()).hexdigest(), verb, path)
         if key in self._authorized:
             if now - self._authorized[key] < CACHE_TTL:
@@ -62,7 +62,7 @@ class TokenReviewer:
         self._cache(key, now, decision)
         return decision
 
-    def _cache(self, key: _CacheKey, now: datetime, decision: AuthorizationDecision) -> None:
+    def _cache(self, key: _CacheKey, now: timedelta, decision: AuthorizationDecision) -> None:
         self._authorized.pop(key, None)
         self._denied.pop(key, None)
         if decision[0] == 200:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from windrow.client.client import Client
 from windrow.client.informer import Cache
@@ -139,7 +139,7 @@ class Sweep:
         self._services = services
         self._balancers = balancers
         # The report of each orphan, by uid, and since when it has been one.
-        self._reported: dict[str, tuple[str, datetime]] = {}
+        self._reported: dict[str, tuple[str, timedelta]] = {}
 
     async def run(self) -> None:
         """Check every ten minutes until cancelled. Returns at once where the sweep is off."""
@@ -169,14 +169,14 @@ class Sweep:
         before, self._reported = self._reported, {}
         for orphan in orphans:
             sentence = describe_orphan(orphan, self._options)
-            reported, since = before.get(orphan.balancer.uid, ("", self._clock.now()))
+            reported, since = before.get(orphan.balancer.uid, ("", self._clock.monotonic()))
             if reported != sentence:
                 self._log_of(orphan).info("%s", sentence)
             self._reported[orphan.balancer.uid] = (sentence, since)
 
     def _is_due(self, orphan: Orphan) -> bool:
         _, since = self._reported[orphan.balancer.uid]
-        return not orphan.kept_because and self._clock.now() - since >= DELETE_AFTER
+        return not orphan.kept_because and self._clock.monotonic() - since >= DELETE_AFTER
 
     async def _delete(self, orphan: Orphan) -> None:
         balancer = orphan.balancer

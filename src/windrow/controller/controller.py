@@ -65,7 +65,6 @@ class Controller(Generic[K]):
         self._log = with_values(_log, controller=name)
         self.queue: WorkQueue[K] = WorkQueue(clock, on_added)
         self._reconcile = reconcile
-        self._clock = clock
         self._rng = rng
         self._workers = workers
         self._backoff = backoff or Backoff()
@@ -117,12 +116,9 @@ class Controller(Generic[K]):
                 if count <= MAX_IMMEDIATE_REQUEUES:
                     self.queue.add(key)
                 else:
-                    self._add_after(key, self._backoff.delay(count - MAX_IMMEDIATE_REQUEUES, self._rng))
+                    self.queue.add_after(key, self._backoff.delay(count - MAX_IMMEDIATE_REQUEUES, self._rng))
             case Failed(error=error):
                 count = self._failures[key] = self._failures.get(key, 0) + 1
                 retry_after_s = error.retry_after_s if isinstance(error, KubeError) else None
                 wait = max(self._backoff.delay(count, self._rng), timedelta(seconds=retry_after_s or 0))
-                self._add_after(key, wait)
-
-    def _add_after(self, key: K, wait: timedelta) -> None:
-        self.queue.add_at(key, self._clock.now() + wait)
+                self.queue.add_after(key, wait)

@@ -1,5 +1,8 @@
 """The port `Clock`, through which all of Windrow reads the time and sleeps, and Kubernetes' formats of time.
 
+Durations, leases and timers are measured by `monotonic()`, which no administrator and no NTP sets. `now()` is the wall
+clock, for stamps on objects and for what others date: certificates and tokens. It may jump at any moment.
+
 `app.clock` has the system's clock; `testing.clock` has one whose time jumps to the next timer when no task can run.
 """
 
@@ -11,11 +14,15 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The present instant, always with time zone UTC."""
+        """The present instant of the wall clock, always with time zone UTC."""
+        ...
+
+    def monotonic(self) -> timedelta:
+        """The time since an instant that is never named, never less than before. Two of them make a duration."""
         ...
 
     async def sleep_until(self, instant: datetime) -> None:
-        """Return at `instant`, or at once when it has passed. May be cancelled."""
+        """Return after the time from now to `instant`, however the wall clock is set meanwhile. May be cancelled."""
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Hashable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 from windrow.core.clock import Clock
@@ -26,8 +26,8 @@ class WorkQueue(Generic[K]):
         self._ready: dict[K, None] = {}
         self._processing: set[K] = set()
         self._dirty: set[K] = set()
-        self._scheduled: dict[K, datetime] = {}
-        self._timers: list[tuple[datetime, int, K]] = []
+        self._scheduled: dict[K, timedelta] = {}
+        self._timers: list[tuple[timedelta, int, K]] = []
         self._sequence = 0
         self._wake = asyncio.Event()
 
@@ -51,15 +51,20 @@ class WorkQueue(Generic[K]):
         self._wake.set()
 
     def add_at(self, key: K, instant: datetime) -> None:
-        """Queue `key` at `instant`; of several instants the earliest wins."""
-        if instant <= self._clock.now():
+        """Queue `key` at `instant` of the wall clock as it goes now; see `add_after`."""
+        self.add_after(key, instant - self._clock.now())
+
+    def add_after(self, key: K, span: timedelta) -> None:
+        """Queue `key` when `span` has passed, however the wall clock is set meanwhile; of several the earliest wins."""
+        if span <= timedelta():
             self.add(key)
             return
-        if key in self._ready or (key in self._scheduled and self._scheduled[key] <= instant):
+        due = self._clock.monotonic() + span
+        if key in self._ready or (key in self._scheduled and self._scheduled[key] <= due):
             return
-        self._scheduled[key] = instant
+        self._scheduled[key] = due
         self._sequence += 1
-        heapq.heappush(self._timers, (instant, self._sequence, key))
+        heapq.heappush(self._timers, (due, self._sequence, key))
         self._wake.set()
 
     async def get(self) -> K:
@@ -83,11 +88,11 @@ class WorkQueue(Generic[K]):
             self._enqueue(key)
 
     def _promote_due(self) -> None:
-        now = self._clock.now()
+        now = self._clock.monotonic()
         while self._timers:
-            instant, _, key = self._timers[0]
-            stale = self._scheduled.get(key) != instant
-            if not stale and instant > now:
+            due, _, key = self._timers[0]
+            stale = self._scheduled.get(key) != due
+            if not stale and due > now:
                 return
             heapq.heappop(self._timers)
             if not stale:
@@ -98,4 +103,4 @@ class WorkQueue(Generic[K]):
         if not self._timers:
             await self._wake.wait()
             return
-        await wait_first(self._clock, self._timers[0][0] - self._clock.now(), self._wake)
+        await wait_first(self._clock, self._timers[0][0] - self._clock.monotonic(), self._wake)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -28,6 +28,9 @@ class FrozenClock:
 
     def now(self) -> datetime:
         return self.instant
+
+    def monotonic(self) -> timedelta:
+        return self.instant - datetime(2026, 1, 1, tzinfo=UTC)
 
     async def sleep_until(self, instant: datetime) -> None:
         if instant > self.instant:

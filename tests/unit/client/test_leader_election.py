@@ -65,12 +65,12 @@ class Program:
         self.spans = []
         self.candidate = LeaderElector(Client(self.seat), "kube-system", "program", name, clock, Rng(name))
         self._clock = clock
-        self.started_at = clock.now()
+        self.started_at = clock.monotonic()
         self.task = asyncio.create_task(self.candidate.run(self.work))
 
     @property
     def elapsed(self):
-        return (self._clock.now() - self.started_at).total_seconds()
+        return (self._clock.monotonic() - self.started_at).total_seconds()
 
     async def work(self):
         span = [self.elapsed, None]
@@ -338,3 +338,39 @@ def test_a_server_that_hangs_does_not_keep_the_candidate_from_the_next_try():
         return leads
 
     assert run_driven(story())
+
+
+@pytest.mark.parametrize("of_the_leader", [True, False])
+@pytest.mark.parametrize("jump", [timedelta(minutes=-5), timedelta(hours=-1), timedelta(hours=1)])
+def test_a_wall_clock_that_is_set_changes_no_leader(jump, of_the_leader):
+    async def story():
+        leases, clocks = Leases(), (LoopClock(), LoopClock())
+        one, two = (Program(leases, name, clock) for name, clock in zip(("one", "two"), clocks, strict=True))
+        await asyncio.sleep(30)
+        clocks[0 if of_the_leader else 1].set_wall(jump)
+        await asyncio.sleep(120)
+        spans = one.spans, two.spans
+        result = [list(map(tuple, each)) for each in spans]
+        await one.stop()
+        await two.stop()
+        return result
+
+    assert run_driven(story()) == [[(0, None)], []]
+
+
+@pytest.mark.parametrize("jump", [timedelta(minutes=-5), timedelta(hours=-1), timedelta(hours=1)])
+def test_a_leader_that_is_cut_off_while_its_clock_is_set_stops_before_another_begins(jump):
+    async def story():
+        leases, clocks = Leases(), (LoopClock(), LoopClock())
+        one, two = (Program(leases, name, clock) for name, clock in zip(("one", "two"), clocks, strict=True))
+        await asyncio.sleep(31)
+        one.seat.cut_off = True
+        clocks[0].set_wall(jump)
+        await asyncio.sleep(60)
+        await two.stop()
+        return one, two
+
+    one, two = run_driven(story())
+
+    assert one.spans[0][1] + 4.9 <= two.spans[0][0] < 31 + 15 + 5
+    assert isinstance(one.task.exception(), LeadershipLost)

@@ -1,4 +1,5 @@
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 
@@ -112,13 +113,9 @@ class Ticking:
     """A clock that moves by two seconds each time it is looked at."""
 
     def __init__(self):
-        from tests.support.clock import NOON
+        self.at = timedelta()
 
-        self.at = NOON
-
-    def now(self):
-        from datetime import timedelta
-
+    def monotonic(self):
         self.at += timedelta(seconds=2)
         return self.at
 

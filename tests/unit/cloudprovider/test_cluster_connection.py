@@ -1,4 +1,5 @@
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,9 @@ PEM = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"
 class Clock:
     def now(self):
         return NOON
+
+    def monotonic(self):
+        return timedelta()
 
 
 class Server:

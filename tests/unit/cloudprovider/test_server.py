@@ -1,7 +1,7 @@
 import asyncio
 from datetime import timedelta
 
-from tests.support.clock import NOON, LoopClock, run_driven
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.cloudprovider.cmd.server import ProcessHealth
 from windrow.cloudprovider.metrics import Metrics
@@ -14,9 +14,9 @@ from windrow.probes.endpoints import ProbeRequest
 
 class Clock:
     def __init__(self):
-        self.at = NOON
+        self.at = timedelta()
 
-    def now(self):
+    def monotonic(self):
         return self.at
 
 
@@ -24,7 +24,7 @@ class FakeElector:
     ref = LEASE.ref("cloud-controller-manager", "kube-system")
 
     def __init__(self, is_leader):
-        self.is_leader, self.last_renewed = is_leader, NOON
+        self.is_leader, self.last_renewed = is_leader, timedelta()
 
 
 class Process:

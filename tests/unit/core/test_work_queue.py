@@ -1,6 +1,7 @@
 import asyncio
 from datetime import timedelta
 
+import pytest
 from tests.support.clock import LoopClock, run_driven
 
 from windrow.core.work_queue import WorkQueue
@@ -63,6 +64,23 @@ def test_a_key_given_out_is_not_scheduled_any_more():
         return await queue.get()
 
     assert run_driven(story()) == "b"
+
+
+@pytest.mark.parametrize("jump_s", [-3600, -300, 3600])
+def test_a_key_comes_at_its_time_though_the_wall_clock_is_set(jump_s):
+    async def story():
+        clock = LoopClock()
+        start = clock.monotonic()
+        queue = WorkQueue(clock)
+        queue.add_at("a", clock.now() + 60 * SECOND)
+        queue.add_after("b", 90 * SECOND)
+        waiting = asyncio.create_task(queue.get())
+        await asyncio.sleep(10)
+        clock.set_wall(jump_s * SECOND)
+        first = await waiting, clock.monotonic() - start
+        return first, (await queue.get(), clock.monotonic() - start)
+
+    assert run_driven(story()) == (("a", 60 * SECOND), ("b", 90 * SECOND))
 
 
 def test_adding_a_key_ends_a_timed_wait():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.support.fake_machines import ImpossibleState, MemoryMachines
@@ -16,6 +16,9 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 class StillClock:
     def now(self) -> datetime:
         return NOON
+
+    def monotonic(self) -> timedelta:
+        return timedelta()
 
     async def sleep_until(self, instant: datetime) -> None:
         raise AssertionError("nothing waits here")

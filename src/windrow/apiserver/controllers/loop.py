@@ -103,7 +103,7 @@ class StoreController(ABC):
             try:
                 await self.reconcile(key)
             except KubeError:
-                self._queue.add_at(key, self._context.clock.now() + RETRY_AFTER)
+                self._queue.add_after(key, RETRY_AFTER)
             finally:
                 self._queue.done(key)
 

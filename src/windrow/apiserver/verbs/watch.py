@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from windrow.apiserver import apierrors
@@ -16,6 +16,7 @@ from windrow.apiserver.request.selection import Selection, read_selection
 from windrow.apiserver.storage.port import Change, Compacted, Entry, Overflow, WatchStream
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.list import read_version
+from windrow.core.clock import sleep
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.requests import WatchEvent
 
@@ -159,20 +160,21 @@ class _WatchTimer:
         span = float(asked) if asked.isdigit() and int(asked) else context.rng.uniform(1800, 3600)
         self._context, self._feed = context, feed
         self.bookmarks = is_truthy(call.options, "allowWatchBookmarks")
-        self.end: datetime = context.clock.now() + timedelta(seconds=span)
+        self._end = context.clock.monotonic() + timedelta(seconds=span)
         self.revs: deque[int] = (
             deque()
         )  # the store's revision at each wake: all changes before it are in the stream
 
     @property
     def is_over(self) -> bool:
-        return self._context.clock.now() >= self.end
+        return self._context.clock.monotonic() >= self._end
 
     async def run(self) -> None:
         clock = self._context.clock
         every = timedelta(seconds=self._context.bookmark_every_s)
         while not self.is_over:
-            await clock.sleep_until(min(clock.now() + every, self.end) if self.bookmarks else self.end)
+            left = self._end - clock.monotonic()
+            await sleep(clock, min(every, left) if self.bookmarks else left)
             self.revs.append(self._context.store.rev)
             self._feed.wake()
 

@@ -24,7 +24,7 @@ class InstrumentedTransport(TransportMiddleware):
         self._on_request = on_request
 
     async def send(self, request: Request) -> Reply:
-        begun = self._clock.now()
+        begun = self._clock.monotonic()
         code = NO_STATUS
         try:
             reply = await self._inner.send(request)
@@ -33,12 +33,12 @@ class InstrumentedTransport(TransportMiddleware):
             code = str(error.status or NO_STATUS)
             raise
         finally:
-            self._on_request(request, code, (self._clock.now() - begun).total_seconds())
+            self._on_request(request, code, (self._clock.monotonic() - begun).total_seconds())
         return reply
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        begun = self._clock.now()
+        begun = self._clock.monotonic()
         code = NO_STATUS
         async with AsyncExitStack() as stack:
             try:
@@ -48,5 +48,5 @@ class InstrumentedTransport(TransportMiddleware):
                 code = str(error.status or NO_STATUS)
                 raise
             finally:
-                self._on_request(request, code, (self._clock.now() - begun).total_seconds())
+                self._on_request(request, code, (self._clock.monotonic() - begun).total_seconds())
             yield events

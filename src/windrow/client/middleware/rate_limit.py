@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from windrow.client.transport import Transport, TransportMiddleware
-from windrow.core.clock import Clock
+from windrow.core.clock import Clock, sleep
 from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import EVENT
 
@@ -22,15 +22,15 @@ class RateLimitedTransport(TransportMiddleware):
         self._clock = clock
         self._interval = timedelta(seconds=1 / per_second)
         self._burst_allowance = self._interval * (burst - 1)
-        self._next_free = clock.now()  # when the burst would be whole again without further requests
+        self._next_free = clock.monotonic()  # when the burst would be whole again without further requests
         self._lock = asyncio.Lock()
 
     async def send(self, request: Request) -> Reply:
         async with self._lock:
             # Only the first in the queue waits for the rate, and only requests that are sent count.
-            now = self._clock.now()
-            if self._next_free - self._burst_allowance > now:
-                await self._clock.sleep_until(self._next_free - self._burst_allowance)
+            now = self._clock.monotonic()
+            if (wait := self._next_free - self._burst_allowance - now) > timedelta():
+                await sleep(self._clock, wait)
             self._next_free = max(self._next_free, now) + self._interval
         return await self._inner.send(request)
 

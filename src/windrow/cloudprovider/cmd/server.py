@@ -95,7 +95,7 @@ class ProcessHealth:
         elector = self._elector
         if elector is None or not elector.is_leader or elector.last_renewed is None:
             return ""
-        if self._clock.now() - elector.last_renewed > self._options.lease_duration + LEASE_TOLERANCE:
+        if self._clock.monotonic() - elector.last_renewed > self._options.lease_duration + LEASE_TOLERANCE:
             return f"failed election to renew leadership on lease {elector.ref.name}"
         return ""
 

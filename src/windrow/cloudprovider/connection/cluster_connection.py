@@ -89,7 +89,7 @@ class ClusterConnection:
         self._texts: dict[str, str] = {}
         self._problem = ""
         self._last_texts: Mapping[str, str] | None = None
-        self._rejected: tuple[Mapping[str, str], datetime] | None = None
+        self._rejected: tuple[Mapping[str, str], timedelta] | None = None
         self._unauthorized_since: datetime | None = None
         self._expiry: Expiry | None = None
         self._warned_at: datetime | None = None
@@ -154,12 +154,12 @@ class ClusterConnection:
         return fresh.server != self.config.server or (self.side == "host" and namespace != self.namespace)
 
     async def _is_validated(self, new: _NewConfig) -> bool:
-        texts, until = self._rejected or ({}, self._clock.now())
-        if texts == new.texts and self._clock.now() < until:
+        texts, until = self._rejected or ({}, self._clock.monotonic())
+        if texts == new.texts and self._clock.monotonic() < until:
             return False
         problem = await self.validate(new.transport, new.config.namespace or DEFAULT_NAMESPACE)
         if problem:
-            self._rejected = new.texts, self._clock.now() + VALIDATION_RETRY
+            self._rejected = new.texts, self._clock.monotonic() + VALIDATION_RETRY
             self._reject(f"{self._source.title} names {new.config.server}: {problem}")
             return False
         return not self._files_differ(new.texts)  # they may have changed meanwhile

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import assert_never
 
 from windrow.client.client import Client
@@ -95,11 +95,11 @@ class NodeController:
         # The name of the VM that each node runs in; "" while it is not known: a change of any VM may concern it.
         self._vm_of: dict[str, str] = {}
         # What each node waits for, and since when; the log has it once.
-        self._waiting: dict[str, tuple[str, datetime]] = {}
+        self._waiting: dict[str, tuple[str, timedelta]] = {}
         # Uninitialised nodes that were reconciled once.
         self._synced_once: set[str] = set()
         # The instance that each node runs in, and since when we know it.
-        self._instance_since: dict[str, tuple[str, datetime]] = {}
+        self._instance_since: dict[str, tuple[str, timedelta]] = {}
 
     async def run(self) -> None:
         caches = (self.nodes, self.vms, self.instances)
@@ -204,8 +204,9 @@ class NodeController:
                 self._metrics.taint_removal_delay.observe((self._clock.now() - node.created).total_seconds())
 
     def _retry_after(self, state: NodeState, plan: Plan) -> timedelta | None:
-        _, since = self._waiting.get(state.node.name, ("", self._clock.now()))
-        waited = self._clock.now() - since
+        now = self._clock.monotonic()
+        _, since = self._waiting.get(state.node.name, ("", now))
+        waited = now - since
         match state.identity:
             case VmUnknown() if needs_initialisation(state.node):
                 return min(max(HOSTNAME_RETRY, waited / 2), MAX_RETRY)
@@ -218,7 +219,7 @@ class NodeController:
         self, name: str, waits_for: str, retry_after: timedelta | None, *, log: bool = True
     ) -> Outcome:
         """Remember what the node waits for, and since when; log it once."""
-        now = self._clock.now()
+        now, elapsed = self._clock.now(), self._clock.monotonic()
         if not waits_for:
             self._waiting.pop(name, None)
             return (
@@ -226,13 +227,14 @@ class NodeController:
                 if retry_after is None
                 else Waiting("its VM", now, "reconcile again", now + retry_after)
             )
-        sentence, since = self._waiting.get(name, ("", now))
+        sentence, since = self._waiting.get(name, ("", elapsed))
         if sentence != waits_for:
-            since = now
+            since = elapsed
             if log:
                 with_values(self._log, node=name).info("waiting: %s", waits_for)
         self._waiting[name] = (waits_for, since)
-        return Waiting(waits_for, since, "reconcile again", now + retry_after if retry_after else None)
+        until = now + retry_after if retry_after else None
+        return Waiting(waits_for, now - (elapsed - since), "reconcile again", until)
 
     def _host_is_synced(self) -> bool:
         return self.vms.is_watching and self.instances.is_watching
@@ -245,7 +247,7 @@ class NodeController:
                 instance = self._find_instance(vm)
                 known, _ = self._instance_since.get(node.name, ("", None))
                 if instance is not None and instance.uid != known:
-                    self._instance_since[node.name] = (instance.uid, self._clock.now())
+                    self._instance_since[node.name] = (instance.uid, self._clock.monotonic())
             case VmMissing() | VmUnknown():
                 self._vm_of[node.name] = ""
             case OtherCloud():
@@ -256,7 +258,7 @@ class NodeController:
     async def _observe(self, node: GuestNode, identity: VmMatch) -> NodeState:
         if not isinstance(identity, VmFound):
             return NodeState(node, identity, is_gone=await self._is_gone(node, identity))
-        now = self._clock.now()
+        now = self._clock.monotonic()
         _, since = self._instance_since.get(node.name, ("", now))
         instance = self._find_instance(identity.vm)
         return NodeState(node, identity, instance, known_for=now - since, virtual=self._virtual.all)

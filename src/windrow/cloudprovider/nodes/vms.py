@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from windrow.client.client import Client
 from windrow.cloudprovider.nodes.readings import Instance
@@ -36,7 +36,7 @@ class VmInventory:
         self._namespace = namespace
         self._clock = clock
         self._lock = asyncio.Lock()
-        self._listed_at: datetime | None = None
+        self._listed_at: timedelta | None = None
         self._uids: frozenset[str] = frozenset()
 
     async def is_missing(self, vm_uid: str, ours: Iterable[str]) -> bool:
@@ -46,7 +46,7 @@ class VmInventory:
         missing. Raises the KubeError of a list that fails.
         """
         async with self._lock:
-            listed_at, oldest = self._clock.now(), self._clock.now() - MAX_AGE
+            listed_at, oldest = self._clock.monotonic(), self._clock.monotonic() - MAX_AGE
             if vm_uid in self._uids or self._listed_at is None or self._listed_at < oldest:
                 pages = self._host.pages(VM, self._namespace, limit=PAGE)
                 self._uids = frozenset([uid_of(raw) async for page in pages for raw in page.items])
@@ -63,18 +63,18 @@ class GuestHostnames:
         self._clock = clock
         self._lock = asyncio.Lock()
         # Instance uid -> its host name, and when it was asked.
-        self._answers: dict[str, tuple[str, datetime]] = {}
+        self._answers: dict[str, tuple[str, timedelta]] = {}
 
     async def fetch(self, instances: Iterable[Instance]) -> dict[str, str]:
         """Host name by VM name, of those whose agent can answer; "" where it did not. Raises no KubeError."""
         async with self._lock:
-            oldest = self._clock.now() - MAX_AGE
+            oldest = self._clock.monotonic() - MAX_AGE
             self._answers = {uid: one for uid, one in self._answers.items() if one[1] >= oldest}
             return {one.name: await self._cached_hostname(one) for one in instances if _can_answer(one)}
 
     async def _cached_hostname(self, instance: Instance) -> str:
         if instance.uid not in self._answers:
-            self._answers[instance.uid] = (await self._hostname(instance.name), self._clock.now())
+            self._answers[instance.uid] = (await self._hostname(instance.name), self._clock.monotonic())
         return self._answers[instance.uid][0]
 
     async def _hostname(self, vm_name: str) -> str:

@@ -204,11 +204,11 @@ class ServiceController:
 
     def _report_problem(self, record: ServiceRecord, state: ServiceState, problem: str) -> datetime:
         """Emit the problem as an event, unless that was done not long ago; when it is to be emitted again."""
-        now = self._clock.now()
+        now = self._clock.monotonic()
         key = (state.service.uid, problem)
         last = record.reported.get(key)
         if last is not None and now - last < EVENT_PERIOD:
-            return last + EVENT_PERIOD
+            return self._clock.now() + (last + EVENT_PERIOD - now)
         record.reported[key] = now
         while len(record.reported) > MAX_PROBLEMS:
             del record.reported[next(iter(record.reported))]
@@ -216,7 +216,7 @@ class ServiceController:
         self._metrics.service_failures.labels(FAILED).inc()
         event = EmitEvent(FAILED, f"Error syncing load balancer: {problem}", "Warning")
         self._executor.emit_event(state.service, event)
-        return now + EVENT_PERIOD
+        return self._clock.now() + EVENT_PERIOD
 
     def _set_state(self, record: ServiceRecord, name: str) -> None:
         if name == record.state:

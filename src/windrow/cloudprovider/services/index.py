@@ -64,8 +64,8 @@ class ServiceRecord:
     # Annotations without effect and requests for an address that it had at its last reconcile.
     removed_keys: tuple[str, ...] | None = None
     requested: tuple[str, str] | None = None
-    # Problems that were reported, by uid and text, and when; the last event (with the uid) that tells its state.
-    reported: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    # Problems that were reported, by uid and text, and when (monotonic); the last event (with the uid) that tells its state.
+    reported: dict[tuple[str, str], timedelta] = field(default_factory=dict)
     last_event: tuple[str, str] = ("", "")
     # `ready`, `waiting` or `refused`; plans in a row that were stale; an update that Harvester ignored.
     state: str = ""
