@@ -13,7 +13,7 @@ from windrow.app.network import HttpConnector
 from windrow.app.options import Output, ServeOptions
 from windrow.app.state_directory import open_state_directory
 from windrow.client.client import Client
-from windrow.client.leader_election import LeaderElector
+from windrow.client.leader_election import LeaderElector, LeaderTransport
 from windrow.core.errors import UserError
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import NotFound
@@ -105,11 +105,16 @@ async def _serve_external(options: ServeOptions, out: Output) -> int:
         await refuse_if_rancher_present(Client(transport))
         await install_crds(Client(transport))
         await install_cluster_roles(Client(transport))
-        manager, backend = make_manager(
-            transport, sockets.connect, clock, rng, proxy=options.proxy, plugins=_plugin_settings(options)
-        )
         elector = LeaderElector(
             Client(transport), *LEASE_NAME, f"{socket.gethostname()}_{rng.uid()}", clock, rng
+        )
+        manager, backend = make_manager(
+            LeaderTransport(transport, elector),
+            lambda access: LeaderTransport(sockets.connect(access), elector),
+            clock,
+            rng,
+            proxy=options.proxy,
+            plugins=_plugin_settings(options),
         )
         out.print_line(
             f"The cluster manager keeps its objects at {access.server}; waiting for Lease {'/'.join(LEASE_NAME)}."

@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import Any
 
 from windrow.client.client import Client
+from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import Clock, format_micro_time, sleep
 from windrow.core.duration import render_duration
 from windrow.core.logs import with_values
@@ -26,6 +27,7 @@ from windrow.core.rng import Rng
 from windrow.core.wait import run_until
 from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, OutcomeUnknown
 from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import LEASE, ObjectRef
 
 _log = logging.getLogger(__name__)
@@ -35,6 +37,30 @@ RELEASE_TIMEOUT_S = 5.0
 
 class LeadershipLost(Exception):
     """The Lease could not be renewed in time; another process may lead now. The program should end and be restarted."""
+
+
+class NotLeader(KubeError):
+    """Never sent: this process does not lead any more. Its work is cancelled at once."""
+
+
+class LeaderTransport(TransportMiddleware):
+    """Sends writes only while `elector` leads, by its clock at that instant; innermost, so that no wait comes after.
+
+    A process that was stopped past its Lease (SIGSTOP, a suspended host) resumes in the middle of its work, before any
+    timer of it runs. Without this its next write would reach the server after another process has begun.
+    """
+
+    def __init__(self, inner: Transport, elector: LeaderElector) -> None:
+        super().__init__(inner)
+        self._elector = elector
+
+    async def send(self, request: Request) -> Reply:
+        if not request.is_read and not self._elector.may_write:
+            ref = self._elector.ref
+            raise NotLeader(
+                f"{request.method} {request.path} not sent: this process does not hold {ref} any more; the next leader continues"
+            )
+        return await self._inner.send(request)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,17 @@
 import asyncio
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
 from tests.support.clock import LoopClock, run_driven
 
 from windrow.client.client import Client
-from windrow.client.leader_election import LeaderElector, LeadershipLost
+from windrow.client.leader_election import LeaderElector, LeadershipLost, LeaderTransport, NotLeader
 from windrow.core.clock import parse_time
 from windrow.core.json import dumps, loads
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import Unreachable
-from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.requests import Reply, Request
 
 
 class Leases:
@@ -374,3 +375,70 @@ def test_a_leader_that_is_cut_off_while_its_clock_is_set_stops_before_another_be
 
     assert one.spans[0][1] + 4.9 <= two.spans[0][0] < 31 + 15 + 5
     assert isinstance(one.task.exception(), LeadershipLost)
+
+
+class StoppedClock(LoopClock):
+    """The clock of a process that SIGSTOP held for `stopped`: time has passed, and no timer of it has run yet."""
+
+    stopped = timedelta()
+
+    def monotonic(self):
+        return super().monotonic() + self.stopped
+
+
+class AnyServer:
+    def __init__(self):
+        self.requests = []
+
+    async def send(self, request):
+        self.requests.append(request.method)
+        return Reply(200, b"{}")
+
+
+@pytest.mark.parametrize(("stopped_s", "sent"), [(0, True), (7, True), (11, False), (3600, False)])
+def test_a_leader_that_was_stopped_past_its_lease_sends_no_write(stopped_s, sent):
+    async def story():
+        leases, clock, server = Leases(), StoppedClock(), AnyServer()
+        one = Program(leases, "one", clock)
+        transport = LeaderTransport(server, one.candidate)
+        await asyncio.sleep(30)
+        clock.stopped = timedelta(seconds=stopped_s)
+        await transport.send(Request("GET", "/api/v1/nodes"))
+        with nullcontext() if sent else pytest.raises(NotLeader, match="POST /api/v1/nodes not sent"):
+            await transport.send(Request("POST", "/api/v1/nodes"))
+        await one.stop()
+        return server.requests
+
+    assert run_driven(story()) == (["GET", "POST"] if sent else ["GET"])
+
+
+def test_a_candidate_that_does_not_lead_sends_no_write():
+    async def story():
+        leases, clock, server = Leases(), LoopClock(), AnyServer()
+        one, two = Program(leases, "one", clock), Program(leases, "two", clock)
+        await asyncio.sleep(30)
+        with pytest.raises(NotLeader):
+            await LeaderTransport(server, two.candidate).send(Request("DELETE", "/api/v1/nodes/n"))
+        await one.stop()
+        await two.stop()
+        return server.requests
+
+    assert run_driven(story()) == []
+
+
+def test_a_leader_that_was_stopped_ends_and_the_other_begins():
+    async def story():
+        leases, clock = Leases(), StoppedClock()
+        one, two = Program(leases, "one", clock), Program(leases, "two", LoopClock())
+        await asyncio.sleep(30)
+        one.seat.cut_off, before = True, asyncio.get_running_loop().time()
+        await asyncio.sleep(1)
+        clock.stopped = timedelta(minutes=1)
+        await asyncio.sleep(3)
+        ended = one.spans[0][1] is not None, asyncio.get_running_loop().time() - before
+        one.seat.cut_off = False
+        await asyncio.sleep(60)
+        await two.stop()
+        return ended, isinstance(one.task.exception(), LeadershipLost), len(two.spans)
+
+    assert run_driven(story()) == ((True, 4.0), True, 1)

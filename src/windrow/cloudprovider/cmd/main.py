@@ -17,7 +17,12 @@ from urllib.parse import urlsplit
 
 from windrow.client.client import Client
 from windrow.client.events import EventNote, EventRecorder
-from windrow.client.leader_election import LeaderElectionConfig, LeaderElector, LeadershipLost
+from windrow.client.leader_election import (
+    LeaderElectionConfig,
+    LeaderElector,
+    LeadershipLost,
+    LeaderTransport,
+)
 from windrow.client.middleware.metrics import InstrumentedTransport
 from windrow.client.middleware.rate_limit import RateLimitedTransport, SeparateEventBudget
 from windrow.client.middleware.retry import RetryingTransport
@@ -243,9 +248,10 @@ class Program:
 
     def _rate_limited(self, connection: ClusterConnection, per_second: float, burst: int) -> Transport:
         def limited() -> Transport:
-            return RateLimitedTransport(
-                self._instrumented(connection), self._clock, per_second=per_second, burst=burst
-            )
+            inner = self._instrumented(connection)
+            if self._elector is not None:
+                inner = LeaderTransport(inner, self._elector)
+            return RateLimitedTransport(inner, self._clock, per_second=per_second, burst=burst)
 
         return RetryingTransport(SeparateEventBudget(limited(), limited()), self._clock, self._rng)
 
