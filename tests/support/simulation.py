@@ -87,12 +87,19 @@ class Simulation:
     # -- the manager's process ---------------------------------------------------------------------------------------
 
     def start_manager(
-        self, transport: Transport | None = None, connect: Connect | None = None
+        self,
+        transport: Transport | None = None,
+        connect: Connect | None = None,
+        clock: LoopClock | None = None,
     ) -> asyncio.Task[None]:
-        """Start the manager, as a new process would; `transport` and `connect` may be wrapped by a test."""
+        """Start the manager, as a new process would; a test may wrap `transport` and `connect`, or set its `clock`."""
         assert self._manager_task is None or self._manager_task.done(), "one manager at a time"
         manager, backend = make_manager(
-            transport or self.api.local(), connect or self.connect, self.clock, self.rng, self.request_counts
+            transport or self.api.local(),
+            connect or self.connect,
+            clock or self.clock,
+            self.rng,
+            self.request_counts,
         )
 
         async def process() -> None:

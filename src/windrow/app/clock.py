@@ -12,7 +12,7 @@ from windrow.core.duration import render_duration
 
 _log = logging.getLogger(__name__)
 
-# NTP corrects less than this by slewing. More is a clock that somebody has set.
+# NTP corrects less than this by slewing. More is a clock that was set.
 JUMP = timedelta(seconds=5)
 
 

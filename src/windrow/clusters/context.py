@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.client.client import Client
 from windrow.client.mutation_cache import MutationCache
+from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine, with_status
 from windrow.clusters.api.secrets import SecretData
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
-from windrow.core.clock import Clock
+from windrow.core.clock import Clock, format_time, parse_time
 from windrow.core.rng import Rng
+from windrow.core.stamps import ObservedStamps
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.objects import Raw, finalizers_of, resource_version_of, uid_of
 from windrow.kubernetes.resources import ObjectRef
@@ -32,8 +34,9 @@ class ProcessState:
 
     # By the cluster's uid: the generation that passed the preflight, and the warnings found.
     preflight_passed: dict[str, tuple[int, tuple[Problem, ...]]] = field(default_factory=dict)
-    guest_uid_requested: dict[str, datetime] = field(default_factory=dict)  # by the cluster's uid
-    deletion_requested: dict[str, datetime] = field(default_factory=dict)  # by the machine's uid
+    # By the cluster's uid, and by the machine's, by the monotonic clock.
+    guest_uid_requested: dict[str, timedelta] = field(default_factory=dict)
+    deletion_requested: dict[str, timedelta] = field(default_factory=dict)
     machine_statuses: dict[str, dict[str, Any]] = field(default_factory=dict)  # to be written, by machine uid
 
 
@@ -47,6 +50,7 @@ class ReconcileContext:
     secrets: MutationCache[SecretData]
     clock: Clock
     rng: Rng
+    stamps: ObservedStamps
     process_state: ProcessState = field(default_factory=ProcessState)
 
     async def patch_cluster_status(self, state: ClusterState, change: Mapping[str, object]) -> None:
@@ -75,9 +79,40 @@ class ReconcileContext:
         self.process_state.machine_statuses.setdefault(machine.uid, {}).update(change)
 
     def with_unwritten_status(self, machine: Machine) -> Machine:
-        """The reading of a Machine with what is yet to be written."""
+        """The reading of a Machine with what is yet to be written, its stamps by the wall clock of now."""
         unwritten = self.process_state.machine_statuses.get(machine.uid)
-        return with_status(machine, {**machine.status, **unwritten}) if unwritten else machine
+        if unwritten:
+            machine = with_status(machine, {**machine.status, **unwritten})
+        uid, read = machine.uid, self.stamps.read
+        return replace(
+            machine,
+            created=read(uid, "created", machine.created) or machine.created,
+            deletion_timestamp=read(uid, "deletionTimestamp", machine.deletion_timestamp),
+            last_restart=read(uid, "lastRestartTime", machine.last_restart),
+            conditions=tuple(self._read_condition(uid, raw) for raw in machine.conditions),
+        )
+
+    def _read_condition(self, uid: str, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        written = raw.get("lastTransitionTime")
+        if not written:
+            return raw
+        stamp = parse_time(written)
+        read = self.stamps.read(uid, f"condition {raw.get('type')}", stamp)
+        return raw if read is None or read == stamp else {**raw, "lastTransitionTime": format_time(read)}
+
+    def read_recorded(self, cluster: Cluster) -> Cluster:
+        """The reading of a Cluster, the stamps in its status by the wall clock of now."""
+        recorded, read = cluster.recorded, self.stamps.read
+        breakers = {
+            pool: replace(one, released=read(cluster.uid, f"breaker {pool}", one.released))
+            for pool, one in recorded.breakers.items()
+        }
+        since = read(cluster.uid, "initialized", recorded.initialized_since)
+        return replace(cluster, recorded=replace(recorded, initialized_since=since, breakers=breakers))
+
+    def by_wall_clock(self, instant: timedelta | None) -> datetime | None:
+        """An instant of the monotonic clock by the wall clock of now."""
+        return None if instant is None else self.clock.now() - (self.clock.monotonic() - instant)
 
     def refreshed(self, state: ClusterState) -> ClusterState:
         """The state with the Machines as they are after actions were executed."""

@@ -43,9 +43,10 @@ from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Changed, Failed, Outcome, Waiting
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
+from windrow.core.stamps import ObservedStamps
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.kubernetes.objects import Raw, name_of, namespace_of, resource_version_of
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, resource_version_of, uid_of
 from windrow.kubernetes.patches import make_merge_patch
 from windrow.kubernetes.resources import SECRET, ApiResource, ObjectRef
 from windrow.machines.port import Machines
@@ -81,11 +82,11 @@ class ClusterController:
         self._infrastructure = machines
         self._rng = rng
         self._failures: dict[str, dict[str, ActionFailure]] = {}  # by cluster uid, then by subject
-        self._boot_changes: dict[str, datetime] = {}  # machine uid -> since when a change is not written
+        self._boot_changes: dict[str, timedelta] = {}  # machine uid -> since when a change is not written
         self._tracked: set[str] = set()
         self._cluster_of: dict[str, ObjectRef] = {}  # machine uid -> its Cluster
         self._group: asyncio.TaskGroup | None = None
-        self._started_at = clock.now()
+        self._started_at = clock.monotonic()
 
         def new_informer(kind: ApiResource, read: Callable[[Raw], V | None]) -> Informer[V]:
             return Informer(api.transport, kind, "", read, clock, rng)
@@ -117,6 +118,7 @@ class ClusterController:
             secrets=self._secrets,
             clock=clock,
             rng=rng,
+            stamps=ObservedStamps(clock),
         )
         guests = self._guest_clusters
         self._observer = Observer(
@@ -157,6 +159,8 @@ class ClusterController:
                 continue
             ref = CLUSTER.ref(name_of(raw), namespace_of(raw))
             self._secret_users.update(ref, after)
+            if after is None:
+                self._context.stamps.forget(uid_of(raw))
             self.controller.queue.add(ref)
 
     async def _on_machines(self) -> None:
@@ -172,6 +176,7 @@ class ClusterController:
                 self._tracked.discard(machine.uid)
                 self._boot_changes.pop(machine.uid, None)
                 self._context.process_state.machine_statuses.pop(machine.uid, None)
+                self._context.stamps.forget(machine.uid)
             self.controller.queue.add(CLUSTER.ref(machine.cluster, machine.namespace))
 
     async def _on_configs(self, configs: Informer[Raw]) -> None:
@@ -277,14 +282,14 @@ class ClusterController:
         What it does not know yet is in the status. Were that overwritten with "unknown", each restart would withdraw
         Ready from healthy clusters, and start all timeouts that count from its date anew.
         """
-        deadline = self._started_at + STARTUP_GRACE
-        if state.now >= deadline or state.cluster.deletion_timestamp is not None:
+        left = self._started_at + STARTUP_GRACE - self._clock.monotonic()
+        if left <= timedelta() or state.cluster.deletion_timestamp is not None:
             return None
         unknown = state.recorded.initialized and not state.guest.is_reachable
         unknown |= any(
             machine.record.was_created and machine.presence == "unknown" for machine in state.machines
         )
-        return deadline if unknown else None
+        return state.now + left if unknown else None
 
     def _connect_guest(self, key: ObjectRef, state: ClusterState) -> GuestConnection | None:
         """Keep the connection to the guest cluster open, and pointing to its servers."""
@@ -343,10 +348,11 @@ class ClusterController:
         change = _status_patch(stored, wanted)
         may_wait = change and machine.name not in failures and is_boot_step(machine, stored, wanted)
         if may_wait and not is_learned(change):
-            write_at = self._boot_changes.setdefault(uid, state.now) + BOOT_STATUS_INTERVAL
-            if state.now < write_at:
+            elapsed = self._clock.monotonic()
+            left = self._boot_changes.setdefault(uid, elapsed) + BOOT_STATUS_INTERVAL - elapsed
+            if left > timedelta():
                 unwritten[uid] = wanted
-                return write_at
+                return state.now + left
         await self._context.patch_machine_status(machine.record, change)
         unwritten.pop(uid, None)
         self._boot_changes.pop(uid, None)

@@ -91,7 +91,7 @@ class Observer:
             return None
         configs = await self._configs.list_all(key.namespace, read_machine_config_kinds(raw))
         reading = read_cluster(raw, configs, self._configs.resolve_driver)
-        cluster = reading.cluster
+        cluster = self._context.read_recorded(reading.cluster)
         kept = self._context.secrets.get(SECRET.ref(names.secrets_name(cluster.name), cluster.namespace))
         state = ClusterState(
             now=self._context.clock.now(),
@@ -133,7 +133,9 @@ class Observer:
         return MachineState(
             self._context.with_unwritten_status(record),
             vm,
-            deletion_requested=self._context.process_state.deletion_requested.get(record.uid),
+            deletion_requested=self._context.by_wall_clock(
+                self._context.process_state.deletion_requested.get(record.uid)
+            ),
         )
 
     # -- what the guest had made -----------------------------------------------------------------------------------
@@ -213,7 +215,7 @@ class Observer:
         if not state.recorded.initialized or state.recorded.guest_uid:
             return False
         asked = self._context.process_state.guest_uid_requested.get(state.cluster.uid)
-        return asked is None or state.now >= asked + GUEST_UID_RETRY
+        return asked is None or self._context.clock.monotonic() >= asked + GUEST_UID_RETRY
 
     def _published_server(self, cluster: Cluster) -> str:
         secret = self._context.secrets.get(SECRET.ref(names.kubeconfig_name(cluster.name), cluster.namespace))

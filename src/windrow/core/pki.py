@@ -43,7 +43,7 @@ def new_ca(common_name: str, now: datetime, days: int) -> tuple[str, str]:
     """A fresh self-signed authority: its certificate and key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(common_name, ())
-    builder = _builder(name, name, key.public_key(), now, timedelta(days=days))
+    builder = _builder(name, name, key.public_key(), now - BACKDATE, now + timedelta(days=days))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     builder = builder.add_extension(_key_usage(authority=True), critical=True)
     certificate = builder.sign(key, hashes.SHA256())
@@ -69,8 +69,9 @@ def issue_certificate(
     if not isinstance(authority_key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise NotCertificate("wanted an EC or RSA key for the authority; found another kind")
     key = ec.generate_private_key(ec.SECP256R1())
-    lifetime = min(lifetime, authority.not_valid_after_utc - now)
-    builder = _builder(_name(common_name, organizations), authority.subject, key.public_key(), now, lifetime)
+    # As in kubeadm it begins with its authority, so that a clock that was set forward meanwhile does not matter.
+    begins, ends = authority.not_valid_before_utc, min(now + lifetime, authority.not_valid_after_utc)
+    builder = _builder(_name(common_name, organizations), authority.subject, key.public_key(), begins, ends)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(_key_usage(authority=False), critical=True)
     builder = builder.add_extension(
@@ -153,7 +154,7 @@ def public_key_of(key_pem: str) -> str:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: PublicKeyTypes, now: datetime, lifetime: timedelta
+    subject: x509.Name, issuer: x509.Name, key: PublicKeyTypes, begins: datetime, ends: datetime
 ) -> x509.CertificateBuilder:
     assert isinstance(key, ec.EllipticCurvePublicKey)
     return (
@@ -162,8 +163,8 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATE)
-        .not_valid_after(now + lifetime)
+        .not_valid_before(begins)
+        .not_valid_after(ends)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 

@@ -208,7 +208,7 @@ class ClusterActions:
 
     async def record_guest_uid(self, action: do.RecordGuestUID, state: ClusterState) -> None:
         # Also where it fails: it is requested again, but seldom.
-        self._context.process_state.guest_uid_requested[state.cluster.uid] = self._context.clock.now()
+        self._context.process_state.guest_uid_requested[state.cluster.uid] = self._context.clock.monotonic()
         if uid := await self._find_guest_uid(state):
             await self._context.patch_cluster_status(state, {"guestUID": uid})
 

@@ -140,7 +140,7 @@ class MachineActions:
             return
         self._infrastructure.track(machine.driver_config)
         await self._infrastructure.remove(machine.driver_config, frozenset())
-        self._context.process_state.deletion_requested[machine.uid] = self._context.clock.now()
+        self._context.process_state.deletion_requested[machine.uid] = self._context.clock.monotonic()
 
     async def delete_unrecorded_vms(self, action: do.DeleteUnrecordedVMs, state: ClusterState) -> None:
         location = location_of(state.cluster)

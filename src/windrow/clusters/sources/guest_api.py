@@ -54,7 +54,7 @@ class FailoverTransport:
         self._client_config = client_config
         self._connect = connect
         self._clock = clock
-        self._transports: dict[str, tuple[datetime, Transport]] = {}
+        self._transports: dict[str, tuple[timedelta, Transport]] = {}
 
     def set_endpoints(self, urls: Sequence[str]) -> None:
         self.urls = tuple(urls)
@@ -64,7 +64,7 @@ class FailoverTransport:
         return sorted(self.urls, key=lambda url: url != self.last_used)
 
     def _transport_for(self, url: str) -> Transport:
-        now = self._clock.now()
+        now = self._clock.monotonic()
         since, transport = self._transports.get(url, (now, None))
         if transport is None or now - since > CERTIFICATE_RENEWAL:
             transport = self._connect(self._client_config(url))
@@ -154,9 +154,9 @@ class GuestConnection:
         self._transport = FailoverTransport(self._client_config, connect, clock)
         self._reason = "it has not been asked yet"
         # None while it is reachable. The grace is for guests that were reachable, never for one that has yet to start.
-        self._unreachable_since: datetime | None = clock.now() - UNREACHABLE_GRACE
+        self._unreachable_since: timedelta | None = clock.monotonic() - UNREACHABLE_GRACE
         self._probed = False
-        self._opened_at = clock.now()
+        self._opened_at = clock.monotonic()
         self._probe_now = asyncio.Event()
         self._disconnected = False
         self._informer: Informer[Node] = Informer(self._transport, NODE, "", read_node, clock, rng)
@@ -187,9 +187,12 @@ class GuestConnection:
         if not self._probed:
             return GuestState("unknown", self._reason)
         since = self._unreachable_since
-        if since is not None and self._clock.now() - since >= UNREACHABLE_GRACE:
+        if since is not None and self._clock.monotonic() - since >= UNREACHABLE_GRACE:
             return GuestState(
-                "unreachable", self._reason, tuple(self.nodes.values()), probed_since=self._opened_at
+                "unreachable",
+                self._reason,
+                tuple(self.nodes.values()),
+                probed_since=self._by_wall_clock(self._opened_at),
             )
         return GuestState("reachable", "", tuple(self.nodes.values()))
 
@@ -197,9 +200,12 @@ class GuestConnection:
     def grace_deadline(self) -> datetime | None:
         """When the guest counts as unreachable if it stays so."""
         since = self._unreachable_since
-        if since is None or not self._probed or self._clock.now() >= since + UNREACHABLE_GRACE:
+        if since is None or not self._probed or self._clock.monotonic() >= since + UNREACHABLE_GRACE:
             return None
-        return since + UNREACHABLE_GRACE
+        return self._by_wall_clock(since + UNREACHABLE_GRACE)
+
+    def _by_wall_clock(self, instant: timedelta) -> datetime:
+        return self._clock.now() + (instant - self._clock.monotonic())
 
     async def patch_node(self, name: str, change: Mapping[str, object]) -> None:
         self.nodes.mutated(await self.client.patch(NODE.ref(name), change))
@@ -219,14 +225,14 @@ class GuestConnection:
             self._changed()
 
     async def _probe_until_ready(self) -> None:
-        started_at = self._clock.now()
+        started_at = self._clock.monotonic()
         while True:
             self._probe_now.clear()
             problem = await self._probe()
             if problem is None:
                 return
             self._mark_unreachable(problem)
-            if self._clock.now() - started_at < FAST_PROBE_PERIOD:
+            if self._clock.monotonic() - started_at < FAST_PROBE_PERIOD:
                 await sleep(self._clock, PROBE_INTERVAL)
                 continue
             await self._wait_slowly()
@@ -255,7 +261,7 @@ class GuestConnection:
     def _mark_unreachable(self, problem: str) -> None:
         before = self._reason, self._unreachable_since, self._probed
         self._reason = problem
-        self._unreachable_since = self._unreachable_since or self._clock.now()
+        self._unreachable_since = self._unreachable_since or self._clock.monotonic()
         self._probed = self._probed or bool(self._transport.urls)
         if before != (self._reason, self._unreachable_since, self._probed):
             self._changed()

@@ -1,0 +1,38 @@
+"""Stamps on objects, aged by the monotonic clock (client-go's lease and the node lifecycle controller do the same).
+
+A stamp is compared with the wall clock once, when it is first observed; from then on its age grows by the monotonic
+clock. So a wall clock that is set while the process runs makes nothing due, and delays nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from windrow.core.clock import Clock
+
+# Within this a stamp is left as it was written: stamps have whole seconds, and NTP slews.
+TOLERANCE = timedelta(seconds=5)
+
+
+class ObservedStamps:
+    """The stamps of objects, by uid and field. `forget` an object that is gone."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # By uid, then by field: the stamp, and the instant of the monotonic clock that it stands for.
+        self._observed: dict[str, dict[str, tuple[datetime, timedelta]]] = {}
+
+    def read(self, uid: str, field: str, stamp: datetime | None) -> datetime | None:
+        """`stamp` as the wall clock of now would have written it; one from the future counts from its first observation."""
+        if stamp is None:
+            return None
+        now, elapsed = self._clock.now(), self._clock.monotonic()
+        fields = self._observed.setdefault(uid, {})
+        known = fields.get(field)
+        if known is None or known[0] != stamp:
+            known = fields[field] = stamp, elapsed - max(now - stamp, timedelta())
+        current = now - (elapsed - known[1])
+        return stamp if abs(current - stamp) < TOLERANCE else current
+
+    def forget(self, uid: str) -> None:
+        self._observed.pop(uid, None)
