@@ -55,6 +55,6 @@ class SystemClock:
 
     async def sleep_until(self, instant: datetime) -> None:
         end = self._monotonic() + (instant - self.now())
-        # The event loop's clock stands still while the computer is suspended, so the rest is computed again.
+        # The event loop's clock stops while the computer is suspended, so the rest is computed again.
         while (left := (end - self._monotonic()).total_seconds()) > 0:  # noqa: ASYNC110 - no event tells the time
             await asyncio.sleep(min(left, 60))
