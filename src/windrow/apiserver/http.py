@@ -147,9 +147,11 @@ class Listener:
             try:
                 accepted, peer = await loop.sock_accept(listening)
             except OSError as error:  # no file descriptor is left, or the client has gone away already
-                _log.warning("a connection to port %d could not be accepted: %s", self.port, error)
-                self._limits.close_idle()
-                await asyncio.sleep(ACCEPT_RETRY_S)
+                if self._limits.close_idle():
+                    await asyncio.sleep(0)  # the loop closes its descriptor
+                else:
+                    _log.warning("a connection to port %d could not be accepted: %s", self.port, error)
+                    await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
             self._start(self._open(accepted, str(peer[0]), server))
 
@@ -165,7 +167,11 @@ class Listener:
         handler: Any = None
         try:
             _, handler = await loop.connect_accepted_socket(
-                server, accepted, ssl=tls, ssl_handshake_timeout=self._handshake_timeout_s if tls else None
+                server,
+                accepted,
+                ssl=tls,
+                ssl_handshake_timeout=self._handshake_timeout_s if tls else None,
+                ssl_shutdown_timeout=CLOSE_WITHIN_S if tls else None,
             )
         except OSError:  # of TLS, a time-out, or the client has gone away
             pass
@@ -173,7 +179,7 @@ class Listener:
             if handler is None or handler.transport is None:
                 self._limits.remove(connection)
         if handler is not None and handler.transport is not None:
-            connection.close = handler.force_close
+            connection.close = handler.transport.abort  # at once: a close of TLS waits for the client's
             self._connections[handler] = connection
             loop.call_later(self._head_timeout_s, self._close_unused, handler)
 

@@ -339,3 +339,42 @@ async def test_a_body_with_a_content_encoding_is_refused(open_server: ApiServer,
 
     assert response.status == 415
     assert answer["message"] == "the body has the Content-Encoding 'gzip'; send it without one"
+
+
+async def test_without_file_descriptors_an_idle_connection_gives_way(
+    open_server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = ConnectionLimits()
+    async with Listener(open_server, limits=limits) as listener:
+        held = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(3)]
+        loop = asyncio.get_running_loop()
+        accept = loop.sock_accept
+
+        async def accept_or_fail(listening: Any) -> Any:
+            if len(limits) > 1:
+                raise OSError(24, "Too many open files")
+            return await accept(listening)
+
+        monkeypatch.setattr(loop, "sock_accept", accept_or_fail)
+        for _ in range(2):
+            assert await is_served(listener)
+
+        assert len(limits) <= 1
+        for _, writer in held:
+            writer.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_connection_that_gives_way_is_closed_at_once(
+    a_server: Callable[..., ApiServer], authority: tuple[str, str], tmp_path: Any, tls: bool
+) -> None:
+    server = a_server(anonymous=True, **({"tls": identity_of(authority)} if tls else {}))
+    limits = ConnectionLimits(total=1, per_address=1, reserve=0)
+    context = client_context(authority, tmp_path) if tls else None
+    async with Listener(server, limits=limits) as listener:
+        first, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=context)
+        _, other = await asyncio.open_connection("127.0.0.1", listener.port, ssl=context)
+
+        assert await ended(first)
+        writer.close()
+        other.close()
