@@ -4,7 +4,7 @@ The life of an `Informer`, which its owner runs as a task:
 
     list, page by page ── complete ──> watch from the list's version
          ^                                │  the server ends it: watch on from the last version seen
-         │                                │  it breaks: back off, watch on from the last version seen
+         │                                │  it breaks: back off (`shared_backoff`), watch on from the last version seen
          └── 410, version too old ────────┘
 
 * An object that was deleted while no watch was open is found by the next list, and is a change like any other.
@@ -24,6 +24,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from windrow.client.client import PAGE_SIZE, Client
+from windrow.client.shared_backoff import SharedBackoff, backoff_s
 from windrow.client.store import Store
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock, sleep
@@ -40,7 +41,6 @@ V_co = TypeVar("V_co", covariant=True)
 
 _log = logging.getLogger(__name__)
 
-INITIAL_BACKOFF_S = 0.8
 MAX_BACKOFF_S = 30.0
 # The timeoutSeconds of a watch. Random, so that watches that began together do not end together.
 WATCH_TIMEOUT_S = (240, 360)
@@ -107,6 +107,7 @@ class Informer(Store[V]):
         self.error_since: datetime | None = None
         self._transport = transport
         self._client = Client(transport)
+        self._backoff = SharedBackoff.of(transport)
         self.read = read
         self._clock = clock
         self._rng = rng
@@ -144,7 +145,11 @@ class Informer(Store[V]):
                 except Expired:
                     self._set_state(False, self.error)
                     self._log.info("watch expired (410 Gone); listing again")
-                    await self._wait_backoff()
+                    # Nothing after one expiry; else longer with each failure in a row.
+                    await sleep(
+                        self._clock,
+                        timedelta(seconds=backoff_s(self._failures, self._max_backoff_s, self._rng)),
+                    )
                     self._failures += 1
                 except KubeError as error:
                     await self._handle_error(error)
@@ -168,6 +173,7 @@ class Informer(Store[V]):
         version = ""
         pages = self._client.pages(self.kind, self.namespace, self._labels, self._fields, limit=limit)
         async for page in pages:
+            self._backoff.on_answer()
             version = page.resource_version
             for raw in page.items:
                 ref = ref_of(self.kind, raw)
@@ -202,6 +208,7 @@ class Informer(Store[V]):
         )
         count = 0
         async with self._transport.stream(request) as events:
+            self._backoff.on_answer()
             self._clear_error()
             async for event in events:
                 self._on_event(event)
@@ -241,15 +248,9 @@ class Informer(Store[V]):
             self._log.warning("list or watch failed: %s; trying again", error)
             if self._on_error is not None:
                 self._on_error(error)
-        self._failures += 1
-        await self._wait_backoff(error.retry_after_s or 0.0)
-
-    async def _wait_backoff(self, retry_after_s: float = 0.0) -> None:
-        """Nothing after one expiry; else longer with each failure in a row."""
-        doubled = INITIAL_BACKOFF_S * 2 ** min(self._failures - 1, 16)
-        delay_s = min(doubled, self._max_backoff_s) if self._failures else 0.0
-        wait = max(delay_s, retry_after_s) * self._rng.uniform(1.0, 2.0)
-        await sleep(self._clock, timedelta(seconds=wait))
+        shared, failures = self._backoff, self._failures + 1
+        took_turn = await shared.wait(error, failures, self._max_backoff_s, self._clock, self._rng)
+        self._failures = 0 if took_turn else failures
 
     def _set_state(self, watching: bool, error: KubeError | None) -> None:
         before = self.is_watching, str(self.error)
@@ -258,6 +259,7 @@ class Informer(Store[V]):
         elif self.error is None:
             self.error_since = self._clock.now()
         self.is_watching, self.error = watching, error
+        self._backoff.set_watching(self, watching)
         if before != (watching, str(error)):
             self._on_state()
 

@@ -48,6 +48,7 @@ class ControllerContext:
         fields: str = "",
         page_size: int = PAGE_SIZE,
         on_error: Callable[[KubeError | None], None] = lambda problem: None,
+        on_state: Callable[[], None] = lambda: None,
     ) -> Informer[V]:
         """An informer whose errors are logged, and then passed to `on_error`."""
 
@@ -68,6 +69,7 @@ class ControllerContext:
             fields=fields,
             on_error=log_error,
             page_size=page_size,
+            on_state=on_state,
         )
 
     def controller(

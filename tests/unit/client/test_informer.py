@@ -11,7 +11,7 @@ from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import Expired, Forbidden, OutcomeUnknown, ServerError, Unreachable
 from windrow.kubernetes.requests import Reply, WatchEvent
-from windrow.kubernetes.resources import CONFIG_MAP
+from windrow.kubernetes.resources import CONFIG_MAP, SECRET
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ def test_while_the_server_is_away_the_last_objects_are_kept_and_it_is_not_watchi
         tries = len(server.requests)
         server.down = None
         await asyncio.sleep(61)
-        return away, tries < 40, informer.is_watching, informer.error
+        return away, tries < 700, informer.is_watching, informer.error
 
     assert run_with(story) == ((False, Value("a", "1"), "connection refused"), True, True, None)
 
@@ -404,6 +404,109 @@ def test_each_change_of_its_state_is_reported_with_the_state_it_now_has():
     assert (True, "") in states[1:]
     # No call without a change.
     assert all(before != after for before, after in pairwise(states))
+
+
+def during_an_outage(outage, *, informers=5, away_s=600, within_s=2.0):
+    """Informers of one server, while `outage(server)` lasts: (requests then, the most in a second, all watching)."""
+
+    async def whole():
+        server, clock = Server(), LoopClock()
+        server.put("a", "1")
+        members = [Informer(server, CONFIG_MAP, "default", read, clock, Rng(n)) for n in range(informers)]
+        running = [asyncio.create_task(one.run()) for one in members]
+        await asyncio.sleep(10)
+        assert all(one.is_watching for one in members)
+        outage(server)
+        await asyncio.sleep(away_s / 2)
+        steady = len(server.requests)
+        await asyncio.sleep(away_s / 2)
+        sent = len(server.requests) - steady
+        server.down = server.answer = None
+        await asyncio.sleep(within_s)
+        back = [one.is_watching for one in members]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        return sent / (away_s / 2), back
+
+    return run_driven(whole())
+
+
+GATEWAY = ServerError("bad gateway", status=502)
+
+
+@pytest.mark.parametrize("away_s", [10, 120, 3600])
+@pytest.mark.parametrize("error", [Unreachable("connection refused"), OutcomeUnknown("reset"), GATEWAY])
+@pytest.mark.parametrize("informers", [1, 5])
+def test_after_an_outage_all_informers_of_a_server_watch_again_within_two_seconds(error, away_s, informers):
+    per_second, back = during_an_outage(
+        lambda server: server.go_down(error), away_s=away_s, informers=informers
+    )
+
+    assert back == [True] * informers
+    # All together try once a second.
+    assert per_second < 1.5
+
+
+def test_a_server_that_is_away_for_a_day_is_asked_more_rarely():
+    per_second, back = during_an_outage(lambda server: server.go_down(), away_s=86400, within_s=21.0)
+
+    assert back == [True] * 5
+    assert per_second < 0.1
+
+
+def test_the_first_list_of_informers_that_started_in_an_outage_comes_within_two_seconds():
+    async def whole():
+        server, clock = Server(), LoopClock()
+        server.go_down()
+        members = [Informer(server, CONFIG_MAP, "default", read, clock, Rng(n)) for n in range(5)]
+        running = [asyncio.create_task(one.run()) for one in members]
+        await asyncio.sleep(300)
+        server.down = None
+        await asyncio.sleep(2)
+        synced = [one.has_synced for one in members]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        return synced
+
+    assert run_driven(whole()) == [True] * 5
+
+
+def test_a_server_that_answers_with_errors_is_asked_more_and_more_rarely():
+    per_second, _ = during_an_outage(lambda server: server.go_down(Forbidden("no", status=403)))
+
+    assert per_second < 5 / 30
+
+
+def test_an_informer_whose_kind_alone_is_not_answered_backs_off_alone():
+    async def whole():
+        server, broken, clock = Server(), Server(), LoopClock()
+        broken.put("a", "1")
+
+        class Both:
+            """One server: the second informer's kind is served by a program that is down."""
+
+            def stream(self, request):
+                return (broken if "secrets" in request.path else server).stream(request)
+
+            async def send(self, request):
+                return await (broken if "secrets" in request.path else server).send(request)
+
+        both = Both()
+        members = [Informer(both, kind, "default", read, clock, Rng(1)) for kind in (CONFIG_MAP, SECRET)]
+        running = [asyncio.create_task(one.run()) for one in members]
+        await asyncio.sleep(10)
+        broken.go_down(ServerError("unavailable", status=503))
+        await asyncio.sleep(300)
+        before = len(broken.requests)
+        await asyncio.sleep(300)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        return len(broken.requests) - before
+
+    assert run_driven(whole()) <= 11
 
 
 def wait_for_value(value, prepare, raise_refusals=False):

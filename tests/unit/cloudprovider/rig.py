@@ -84,6 +84,8 @@ class Rig:
             "/guest": render_kubeconfig(self.access("10.0.0.2", "guest-token"), "guest"),
         }
         self.programs = []
+        # What stands between the program and a server.
+        self.wrap = lambda transport: transport
         # Files of which a mount shows what was there before.
         self.replaced = set()
 
@@ -107,7 +109,7 @@ class Rig:
     def start(self, *more, write=None, metrics=None):
         argv = ["--cloud-config=/cloud-config", "--cluster-name=demo", *more]
         env = {"KUBECONFIG": "/guest", "HOSTNAME": f"pod-{len(self.programs)}"}
-        dial = lambda access: InProcessTransport(access, self.find, self.clock)  # noqa: E731
+        dial = lambda access: self.wrap(InProcessTransport(access, self.find, self.clock))  # noqa: E731
         rng = Rng(len(self.programs))
         program = run(
             argv,

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,7 +17,8 @@ from windrow.kubernetes.kubeconfig import render_kubeconfig
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import CONFIG_MAP, EVENT, LEASE, NAMESPACE, NODE, SERVICE
 
-from .rig import LEASE_REF, SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, Slipped, run_story, settled
+from .rig import BALANCER, LEASE_REF, SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, Slipped, run_story, settled
+from .services.rig import FaultyTransport
 
 
 def test_a_node_is_initialised_once_its_address_is_confirmed():
@@ -125,6 +127,38 @@ def test_a_change_of_a_vm_reaches_both_of_two_nodes_that_run_in_it():
         return before, [(await world.labels(name))[ZONE] for name in ("w1", "w1-again")]
 
     assert run_story(story) == (["z1", "z1"], ["z2", "z2"])
+
+
+@pytest.mark.parametrize("away_s", [20, 600])
+def test_two_seconds_after_harvester_is_back_nodes_and_services_are_as_they_should_be(away_s):
+    async def story(world):
+        cables = []
+
+        def wrap(transport):
+            cable = FaultyTransport(transport, "harvester", Counter())
+            if transport.config.server.startswith("https://10.0.0.1"):
+                cables.append(cable)
+            return cable
+
+        world.wrap = wrap
+        await settled(world, "w1")
+        for cable in cables:
+            cable.cut()
+        await world.make_vm("w2", "192.168.1.7")
+        await world.join("w2", "192.168.1.7")
+        spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+        await world.cluster.create(SERVICE, new_object(SERVICE, "web", "default", spec=spec))
+        await asyncio.sleep(away_s)
+        before = await world.taints("w2"), await world.harvester.list(BALANCER)
+        for cable in cables:
+            cable.mend()
+        await asyncio.sleep(2)
+        return before, await world.taints("w2"), len(await world.harvester.list(BALANCER))
+
+    before, taints, balancers = run_story(story)
+
+    assert before == ([UNINITIALISED], [])
+    assert (taints, balancers) == ([], 1)
 
 
 def test_a_node_whose_vm_is_gone_is_deleted_once_it_is_not_ready():

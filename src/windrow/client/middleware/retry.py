@@ -13,7 +13,8 @@ from windrow.kubernetes.retry import is_retryable, is_retryable_reply, retry_aft
 
 ATTEMPTS = 5
 INITIAL_BACKOFF_S = 0.25
-MAX_BACKOFF_S = 10.0
+# A server that comes back is met soon; longer waits are the caller's.
+MAX_BACKOFF_S = 1.0
 
 
 class RetryingTransport(TransportMiddleware):

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import assert_never
 
 from windrow.client.client import Client
@@ -84,8 +85,10 @@ class NodeController:
         self._virtual = virtual
         host, namespace = context.host, context.namespace
         self.nodes = context.informer(context.guest, NODE, "", read_node, page_size=PAGE)
-        self.vms = context.informer(host, VM, namespace, read_vm, page_size=PAGE)
-        self.instances = context.informer(host, VMI, namespace, read_instance, page_size=PAGE)
+        host_informer = partial(context.informer, host, page_size=PAGE, on_state=self._on_host_state)
+        self.vms: Informer[GuestVm] = host_informer(VM, namespace, read_vm)
+        self.instances: Informer[Instance] = host_informer(VMI, namespace, read_instance)
+        self._was_synced = False
         self._recorders = {
             source: context.recorder(source) for source in (names.NODE_CONTROLLER, names.LIFECYCLE_CONTROLLER)
         }
@@ -149,6 +152,13 @@ class NodeController:
         for node, vm in sorted(self._vm_of.items()):
             if vm in ("", vm_name):
                 self._enqueue(node)
+
+    def _on_host_state(self) -> None:
+        """Nodes that came or waited while Harvester was not watched are not named by the changes of any VM."""
+        is_synced = self._host_is_synced()
+        if is_synced and not self._was_synced:
+            self.enqueue_all()
+        self._was_synced = is_synced
 
     def _enqueue(self, node_name: str) -> None:
         self._controller.queue.add(node_name)

@@ -146,6 +146,25 @@ def test_while_harvester_is_down_a_deleted_service_stays_and_says_so_once():
     assert afterwards == {}
 
 
+@pytest.mark.parametrize("away_s", [20, 600])
+def test_two_seconds_after_harvester_is_back_services_that_came_and_went_are_served(away_s):
+    async def story(world):
+        await world.pool(last=20)
+        world.start()
+        await world.serve("old")
+        await world.settle()
+        world.host_cable.cut()
+        for number in range(5):
+            await world.serve(f"web-{number}")
+        await world.delete("old")
+        await world.settle(away_s)
+        world.host_cable.mend()
+        await world.settle(2)
+        return [bool(await world.address(f"web-{number}")) for number in range(5)], await world.is_gone("old")
+
+    assert run_story(story) == ([True] * 5, True)
+
+
 def test_the_finalizer_stays_as_long_as_the_load_balancer_does():
     async def story(world):
         await world.pool()
