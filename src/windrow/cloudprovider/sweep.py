@@ -6,8 +6,9 @@ each once; with `--orphan-sweep=delete` it deletes them, an hour after the repor
 Harvester loadbalancers get, delete; both only where it deletes.
 
 An orphan has our cluster's name, a namespace and a service in its labels, and the name of the load balancer of exactly
-this service; and the service is gone or has another uid. Clusters without a name of their own (`kubernetes`, or none)
-have no orphans, because their labels prove nothing.
+this service; and the service is gone or has another uid. Labels with no name of their own (`kubernetes`, or none) prove
+nothing. One that was created for this guest, by uid, under another cluster name is an orphan where no service shows its
+address; it is reported and kept, because a copy of the cluster may have it.
 
 Labels alone prove little: two clusters of one name may share a namespace, a credential may be the wrong one, a guest may
 answer with an empty list while it is being restored. So an orphan is deleted only if, beyond that,
@@ -70,14 +71,42 @@ def plan_sweep(
     """
     known = {(one.namespace, one.name): one for one in services}
     guest = known.get((GUEST_SERVICE.namespace, GUEST_SERVICE.name))
-    if guest is None or not options.has_cluster_name:
+    if guest is None:
         return ()
     users = _users(known.values())
-    return tuple(
-        Orphan(one, because, _reason_to_keep(one, guest.uid, users))
-        for one in sorted(balancers, key=lambda one: one.name)
-        if is_managed(one, options) and (because := _find_loss(one, known))
+    found = []
+    for one in sorted(balancers, key=lambda one: one.name):
+        if options.has_cluster_name and is_managed(one, options):
+            if because := _find_loss(one, known):
+                found.append(Orphan(one, because, _reason_to_keep(one, guest.uid, users)))
+        elif _has_former_name(one, options, guest.uid) and (because := _find_former_loss(one, known)):
+            why = (
+                f"it was created under the cluster name {one.owner.cluster!r}, and this cloud provider runs with "
+                f"{options.cluster_name!r}: a cluster of that name may use it"
+            )
+            found.append(Orphan(one, because, why))
+    return tuple(found)
+
+
+def _has_former_name(balancer: LoadBalancer, options: Options, guest_uid: str) -> bool:
+    """Whether it was created for this guest, by uid, under another cluster name."""
+    owner = balancer.owner
+    return (
+        owner.cluster not in ("", options.cluster_name)
+        and not balancer.is_deleting
+        and balancer.annotations.get(harvester_names.GUEST_UID) == guest_uid
+        and is_load_balancer_name(balancer.name, owner.cluster, owner.namespace, owner.service)
     )
+
+
+def _find_former_loss(balancer: LoadBalancer, known: Mapping[tuple[str, str], Service]) -> str:
+    """Why no service uses it, "" when one shows its address."""
+    if loss := _find_loss(balancer, known):
+        return loss
+    service = known[(balancer.owner.namespace, balancer.owner.service)]
+    if service.shown & set(balancer.reserved):
+        return ""
+    return f"service {service.title} does not show its address"
 
 
 def is_managed(balancer: LoadBalancer, options: Options) -> bool:
@@ -143,7 +172,7 @@ class Sweep:
 
     async def run(self) -> None:
         """Check every ten minutes until cancelled. Returns at once where the sweep is off."""
-        if self._options.orphan_sweep == "off" or not self._options.has_cluster_name:
+        if self._options.orphan_sweep == "off":
             return
         await self._services.wait_for_sync()
         await self._balancers.wait_for_sync()

@@ -66,6 +66,28 @@ WEB = Service("default", "web", "web-uid", is_load_balancer=True)
 # --- the plan -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("cluster", ["", "kubernetes", "other"])
+@pytest.mark.parametrize(
+    ("services", "words"),
+    [
+        ([KUBERNETES], "service default/web does not exist"),
+        ([KUBERNETES, WEB], "service default/web was recreated"),
+        ([KUBERNETES, replace(WEB, uid="old-uid")], "service default/web does not show its address"),
+    ],
+)
+def test_an_orphan_of_this_guest_under_a_former_cluster_name_is_found_and_kept(services, words, cluster):
+    (orphan,) = plan_sweep(services, [a_balancer()], Options(cluster_name=cluster))
+
+    assert words in orphan.because
+    assert "created under the cluster name 'demo'" in orphan.kept_because
+
+
+def test_a_load_balancer_under_a_former_cluster_name_whose_address_is_shown_is_no_orphan():
+    web = replace(WEB, uid="old-uid", addresses="10.0.0.50")
+
+    assert plan_sweep([KUBERNETES, web], [a_balancer()], Options(cluster_name="other")) == ()
+
+
 @pytest.mark.parametrize(
     ("services", "words"),
     [
@@ -92,9 +114,9 @@ def test_a_load_balancer_whose_service_is_gone_or_another_is_an_orphan(services,
             DEMO,
         ),
         ("the guest does not show its own service", [], a_balancer(), DEMO),
-        ("the cluster has no name", [KUBERNETES], a_balancer(), Options()),
-        ("the cluster's name is empty", [KUBERNETES], a_balancer(), Options(cluster_name="")),
-        ("another cluster's", [KUBERNETES], a_balancer(), Options(cluster_name="other")),
+        ("the cluster has no name", [KUBERNETES], a_balancer(mark=""), Options()),
+        ("the cluster's name is empty", [KUBERNETES], a_balancer(mark=""), Options(cluster_name="")),
+        ("another cluster's", [KUBERNETES], a_balancer(mark=""), Options(cluster_name="other")),
         ("no service in its labels", [KUBERNETES], a_balancer(labels={f"{GROUP}/serviceName": ""}), DEMO),
         (
             "no namespace in its labels",

@@ -24,6 +24,7 @@ from windrow.cloudprovider.services.readings import (
     LoadBalancer,
     Owner,
     Service,
+    is_of_service,
     load_balancer_reader,
     read_interfaces,
     read_service,
@@ -132,6 +133,8 @@ class ServiceIndex:
         # Services by the address that they share, or want to; load balancers by the service that their labels name.
         self._sharing: Index[Service] = Index(sharing_groups)
         self._owned: Index[LoadBalancer] = Index(self._owners)
+        # Load balancers of other cluster names, by the service that their labels name.
+        self._foreign: Index[LoadBalancer] = Index(self._foreign_owners)
         # The service that a load balancer name is derived from.
         self._service_of: dict[ObjectRef, ObjectRef] = {}
 
@@ -187,16 +190,24 @@ class ServiceIndex:
                 continue
             if balancer.ref in self._service_of:
                 yield self._service_of[balancer.ref]
+            yield from (one for one in self._foreign_owners(balancer) if one in self.records)
             for owner in self._owners(balancer):
                 yield owner
                 yield from self._sharing.get(sharing_label(owner.namespace, owner.name))
         self._owned.update(before, after)
+        self._foreign.update(before, after)
 
     def _owners(self, balancer: LoadBalancer) -> list[ObjectRef]:
         """The service of our cluster that its labels name, if they name one."""
         owner = balancer.owner
         is_ours = owner.cluster == self.settings.cluster
         return [SERVICE.ref(owner.service, owner.namespace)] if is_ours else []
+
+    def _foreign_owners(self, balancer: LoadBalancer) -> list[ObjectRef]:
+        """The service that its labels name, under another cluster name than ours."""
+        owner = balancer.owner
+        is_foreign = owner.cluster != self.settings.cluster and bool(owner.cluster and owner.service)
+        return [SERVICE.ref(owner.service, owner.namespace)] if is_foreign else []
 
     def relevant_services(self) -> Iterator[ObjectRef]:
         """All services that have, want or had a load balancer."""
@@ -215,7 +226,7 @@ class ServiceIndex:
         if service is None:
             return None
         own = self._load_balancer_ref(service)
-        sharing = find_sharing(service, self._find, self._find_same_name)
+        sharing = find_sharing(service, self._find, partial(self._find_same_name, service.namespace))
         primary = sharing.primary if isinstance(sharing, SharedAddress) else None
         holder = self._holder_of(service, primary)
         balancer = self.load_balancers.get(own)
@@ -229,6 +240,7 @@ class ServiceIndex:
             settings=self.settings,
             load_balancer=balancer,
             orphans=orphans,
+            other_name=self._find_other_name(service),
             sharing=sharing,
             sharers=self._sharers_of(primary) if primary is not None else (),
             users=users_of(service, self._sharers_of(service), reserved),
@@ -275,9 +287,10 @@ class ServiceIndex:
     def _find(self, namespace: str, name: str) -> Service | None:
         return self.services.get(SERVICE.ref(name, namespace))
 
-    def _find_same_name(self, name: str) -> list[str]:
-        services = self._services.values()
-        return sorted(one.title for one in services if one.name == name and one.wants_load_balancer)
+    def _find_same_name(self, namespace: str, name: str) -> list[str]:
+        """In the service's own namespace only: its owner may not be allowed to know of services in others."""
+        one = self._find(namespace, name)
+        return [one.title] if one is not None and one.wants_load_balancer else []
 
     def _find_orphans(
         self, former: Mapping[ObjectRef, None], ref: ObjectRef, own: ObjectRef
@@ -296,6 +309,17 @@ class ServiceIndex:
             for one in candidates
             if one is not None and one.owner == owner and (one.ref in former or self._is_marked_orphan(one))
         )
+
+    def _find_other_name(self, service: Service) -> LoadBalancer | None:
+        """The load balancer that was created for this very service, by uid, under another cluster name. Of several
+        the one with an address that the service shows."""
+        found = [
+            one
+            for ref in self._foreign.get(service.ref)
+            if (one := self.load_balancers.get(ref)) is not None and is_of_service(one, service)
+        ]
+        shown = service.shown - names.DHCP_PLACEHOLDERS
+        return min(found, key=lambda one: (not shown & set(one.reserved), one.name), default=None)
 
     def _is_marked_orphan(self, balancer: LoadBalancer) -> bool:
         owner, mark = balancer.owner, balancer.annotations.get(harvester_names.GUEST_UID)

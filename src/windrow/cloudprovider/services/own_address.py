@@ -13,6 +13,7 @@ from windrow.cloudprovider.services.actions import (
     WAIT_TIMEOUT,
     Action,
     CreateLoadBalancer,
+    DeleteLoadBalancer,
     EmitEvent,
     PatchService,
     Plan,
@@ -63,6 +64,8 @@ REFUSAL_RECHECK = "a reallocation"
 
 def plan_own_address(state: ServiceState) -> Plan:
     """The finalizer, the LoadBalancer on Harvester, and its address on the service, each as soon as it can be."""
+    if (replacement := _plan_replacement(state)) is not None:
+        return replacement
     if fault := problems.find_problem(state):
         return refused(fault, plan_withdrawal(state))
     if state.host is not None and state.load_balancer is None:
@@ -79,6 +82,21 @@ def plan_own_address(state: ServiceState) -> Plan:
     plan = _plan_update(state, state.load_balancer)
     # Orphans last: the service must not wait for their deletion.
     return plan if plan.problem else replace(plan, actions=(*plan.actions, *delete_orphans(state)))
+
+
+def _plan_replacement(state: ServiceState) -> Plan | None:
+    """Delete a LoadBalancer without an address, where the service asks for what it cannot be changed to."""
+    service, balancer = state.service, state.load_balancer
+    if balancer is None or not state.owns_load_balancer or state.host is not None:
+        return None
+    has_address = bool({*balancer.reserved, *service.shown} - names.DHCP_PLACEHOLDERS)
+    if has_address or not problems.find_immutable_change(service, balancer):
+        return None
+    if problems.find_problem(replace(state, load_balancer=None)):
+        return None
+    because = "the service asks for another IPAM mode or network, and it has no address yet"
+    actions = (*withdraw(service, because), DeleteLoadBalancer(balancer, because))
+    return waiting(state, "removal", problems.deletion_timeout(balancer), actions)
 
 
 def _plan_creation(state: ServiceState) -> Plan:

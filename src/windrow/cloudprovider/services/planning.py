@@ -8,6 +8,9 @@ A plan holds what can be done now; the next one is made after a change. What the
 is a `problem`: then neither the service nor its objects on Harvester are changed, except that an address which is not
 reserved any more is removed (`plan_withdrawal`).
 
+A service whose address is held by its LoadBalancer under another cluster name is left as it is, also when it is deleted:
+`--cluster-name` was lost or changed.
+
 A LoadBalancer that exists is never created again: one without an address is waited for. Harvester tries to allocate an
 address again by itself, at least every two minutes, so a pool that is widened needs no request from us (and we have no
 right to read pools).
@@ -20,6 +23,7 @@ from dataclasses import replace
 
 from windrow.cloudprovider import names
 from windrow.cloudprovider.names import sharing_label
+from windrow.cloudprovider.services import problems
 from windrow.cloudprovider.services.actions import (
     ENSURED,
     ENSURING,
@@ -44,6 +48,8 @@ from windrow.cloudprovider.services.state import ServiceState, Unavailable
 
 def plan_service(state: ServiceState) -> Plan:
     """The plan for the service now."""
+    if state.held_under_other_name and not state.is_gone:
+        return Plan(problem=problems.held_under_other_name(state), waits_for=OTHER_NAME)
     if needs_removal(state):
         return plan_removal(state)
     service = state.service
@@ -95,6 +101,7 @@ def needs_removal(state: ServiceState) -> bool:
     return bool(service.load_balancer_class) and (has_any or bool(service.primary_label))
 
 
+OTHER_NAME = "the cluster name to be right"
 NAMESPACE = "the namespace to be verified"
 
 

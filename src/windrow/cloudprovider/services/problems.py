@@ -32,7 +32,7 @@ def find_problem(state: ServiceState) -> str:
         )
     return (
         _find_other_owner(state)
-        or _find_immutable_change(service, state.load_balancer)
+        or find_immutable_change(service, state.load_balancer)
         or _find_missing_interface(state)
     )
 
@@ -48,13 +48,13 @@ def _find_other_owner(state: ServiceState) -> str:
     )
 
 
-def _find_immutable_change(service: Service, balancer: LoadBalancer | None) -> str:
-    """A change that an existing LoadBalancer does not allow."""
+def find_immutable_change(service: Service, balancer: LoadBalancer | None) -> str:
+    """A change that an existing LoadBalancer does not allow; one without an address is replaced instead."""
     if balancer is None or balancer.is_deleting:
         return ""
     if balancer.mode != service.mode:
         return (
-            f"the IPAM mode cannot be changed from {balancer.mode} to {service.mode} while the load balancer exists; "
+            f"the IPAM mode cannot be changed from {balancer.mode} to {service.mode} while the load balancer has an address; "
             f"set the annotation {names.IPAM} back to {balancer.mode!r}, or delete the service and create it with "
             f"{service.mode!r}"
         )
@@ -66,7 +66,7 @@ def _find_immutable_change(service: Service, balancer: LoadBalancer | None) -> s
             back = f"remove the annotation {names.NETWORK}"
         return (
             f"network annotation of service {service.title} ({service.network or 'none'}) is not same as the load "
-            f"balancer's ({made_for or 'none'}), and cannot be changed while that exists; {back}, or delete the service "
+            f"balancer's ({made_for or 'none'}), and cannot be changed while that has an address; {back}, or delete the service "
             "and create it again"
         )
     return ""
@@ -106,7 +106,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
     (
         r"no matched IPPool",
         "no IP pool on Harvester is for this network, project, namespace and guest cluster; widen the scope of a pool "
-        f"or create one, name a pool in the annotation {names.IP_POOL}, or use DHCP from the start",
+        f"or create one, name a pool in the annotation {names.IP_POOL}, or set the annotation {names.IPAM} to 'dhcp'",
     ),
     (
         r"fail to get allocator",
@@ -157,6 +157,19 @@ def explain_error(error: KubeError, namespace: str) -> str:
             return f"Harvester does not accept the load balancer: {error.message}"
         case _:
             return f"Harvester cannot be reached: {error.message}; retrying"
+
+
+def held_under_other_name(state: ServiceState) -> str:
+    """Why nothing is done for a service whose LoadBalancer was created under another cluster name."""
+    other = state.other_name
+    assert other is not None
+    return (
+        f"it is left as it is: LoadBalancer {other.namespace}/{other.name} on Harvester holds its address "
+        f"{', '.join(sorted(state.held_under_other_name))} under the cluster name {other.owner.cluster!r}, and this "
+        f"cloud provider runs with {state.settings.cluster!r}; set --cluster-name (chart value "
+        f"global.cattle.clusterName) back to {other.owner.cluster!r}; or, to leave that load balancer where it is and "
+        f"go on without its address, remove the annotation {names.VIP_ADDRESSES} from the service"
+    )
 
 
 def allocation_timeout(service: Service) -> str:

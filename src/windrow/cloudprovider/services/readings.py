@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.cloudprovider import names
+from windrow.cloudprovider.names import load_balancer_name
 from windrow.core.json import loads_or_none
 from windrow.harvester import names as harvester_names
 from windrow.harvester.resources import LOAD_BALANCER
@@ -265,12 +266,26 @@ def load_balancer_reader(cluster: str) -> Callable[[Raw], LoadBalancer]:
             allocated_pool=nested(raw, "status", "allocatedAddress", "ipPool", default=""),
             allocated=tuple(one.strip() for one in allocated.split(",") if one.strip()),
             address=nested(raw, "status", "address", default=""),
-            annotations=annotations_of(raw) if is_ours else {},
+            annotations=annotations_of(raw) if is_ours else _guest_mark(raw),
             refusal=ready.message if ready is not None and ready.status == "False" else "",
             raw=_without_managed_fields(raw) if is_ours else {},
         )
 
     return read
+
+
+def is_of_service(balancer: LoadBalancer, service: Service) -> bool:
+    """Whether labels and name are those for this service, by uid, under whatever cluster name."""
+    owner = balancer.owner
+    return (owner.namespace, owner.service) == (service.namespace, service.name) and (
+        balancer.name == load_balancer_name(owner.cluster, service.namespace, service.name, service.uid)
+    )
+
+
+def _guest_mark(raw: Raw) -> Mapping[str, str]:
+    """The annotation that says which guest it was created for, under whatever cluster name."""
+    mark = annotations_of(raw).get(harvester_names.GUEST_UID)
+    return {harvester_names.GUEST_UID: mark} if mark else {}
 
 
 def _without_managed_fields(raw: Raw) -> Raw:

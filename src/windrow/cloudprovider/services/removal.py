@@ -19,6 +19,7 @@ from windrow.cloudprovider.services.actions import (
     ClearStatus,
     ConfirmDeleted,
     DeleteLoadBalancer,
+    EmitEvent,
     Entries,
     PatchService,
     Plan,
@@ -148,8 +149,27 @@ def plan_removal(state: ServiceState) -> Plan:
         actions.append(ClearStatus("it is no load balancer any more"))
     # For a secondary, too: it may have had a LoadBalancer before, and its label proves nothing.
     name = state.settings.name_for(service)
-    because = "nothing is left of it on Harvester"
-    return Plan((*actions, RemoveFinalizer(because, annotations, labels, load_balancer=name), DELETED))
+    because, left = "nothing is left of it on Harvester", _report_left(state)
+    if left:
+        because = "no load balancer of this cluster name is left on Harvester"
+    return Plan((*actions, RemoveFinalizer(because, annotations, labels, load_balancer=name), *left, DELETED))
+
+
+def _report_left(state: ServiceState) -> tuple[EmitEvent, ...]:
+    """The warning about a LoadBalancer under another cluster name, which stays: it may be that of a copy."""
+    other = state.other_name
+    if other is None:
+        return ()
+    return (
+        EmitEvent(
+            "LoadBalancerLeft",
+            f"LoadBalancer {other.namespace}/{other.name} on Harvester was created for this service under the cluster "
+            f"name {other.owner.cluster!r} and stays, with {', '.join(other.allocated) or 'no address'}; if no cluster of that "
+            f"name uses it, on Harvester: kubectl -n {other.namespace} delete "
+            f"loadbalancers.loadbalancer.harvesterhci.io {other.name}",
+            "Warning",
+        ),
+    )
 
 
 def _has_other_finalizer(service: Service) -> bool:

@@ -104,9 +104,16 @@ def find_port_conflict(service: Service, primary: Service, sharers: Iterable[Ser
         taken = sorted(set(service.ports) & set(other.ports))
         if taken:
             protocol, number = taken[0]
+            # The owner of this service may not be allowed to know of services in other namespaces.
+            is_known = other is primary or other.namespace == service.namespace
+            user = (
+                f"service {other.title}"
+                if is_known
+                else "a service of another namespace that shares the address"
+            )
             return (
                 f"check port overlap failed, primary service: {primary.title}, secondary service: {service.title}, "
-                f"error: port {number} ({protocol}) has been used in service {other.title}; give one of them another "
+                f"error: port {number} ({protocol}) has been used in {user}; give one of them another "
                 f"port, or remove the annotation {names.PRIMARY_SERVICE} to get an address of its own"
             )
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from windrow.cloudprovider import names
 from windrow.cloudprovider.names import load_balancer_name
 from windrow.cloudprovider.services.readings import Interfaces, LoadBalancer, Owner, Service
 from windrow.cloudprovider.services.sharing import Sharing
@@ -50,6 +51,7 @@ class ServiceState:
     settings: ClusterSettings
     load_balancer: LoadBalancer | None = None  # the one with the name for this service
     orphans: tuple[LoadBalancer, ...] = ()  # of earlier services of its name
+    other_name: LoadBalancer | None = None  # created for it under another cluster name
     sharing: Sharing | None = None
     sharers: tuple[Service, ...] = ()  # of its primary's address
     users: tuple[Service, ...] = ()  # of its own address
@@ -62,6 +64,18 @@ class ServiceState:
     is_gone: bool = False  # the service is deleted
     new_removed_keys: tuple[str, ...] = ()  # annotations without effect that were added
     has_new_request: bool = False  # it requests another address or pool than at its last reconcile
+
+    @property
+    def held_under_other_name(self) -> frozenset[str]:
+        """The addresses that the service shows and that LoadBalancer `other_name` holds; none where it has one of its
+        own with an address, unless the cluster has no name of its own."""
+        other, own = self.other_name, self.load_balancer
+        has_own = (
+            own is not None and bool(own.allocated) and self.settings.cluster != names.DEFAULT_CLUSTER_NAME
+        )
+        if other is None or has_own or self.service.addresses is None:
+            return frozenset()
+        return self.service.shown & frozenset(other.reserved) - names.DHCP_PLACEHOLDERS
 
     @property
     def owns_load_balancer(self) -> bool:
