@@ -213,3 +213,11 @@ def test_an_unchanged_vm_still_passes_on_update():
     mutate_vm(vm, None, listers_of(), Rng(1))
 
     assert check_vm(copy.deepcopy(vm), vm, listers_of(vm)) is None
+
+
+def test_a_vm_may_have_dots_in_its_name_and_not_in_its_hostname():
+    assert check_vm(a_vm("web.example"), None, listers_of()) is None
+    text, _ = refused(a_vm(hostname="web.example"))
+    assert text.startswith(
+        "spec.template.spec.hostname does not conform to the kubernetes DNS_LABEL rules : "
+    )

@@ -16,6 +16,7 @@ from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.flags import read_flags
 from windrow.nodedriver.go_errors import error_text
 from windrow.nodedriver.options import OPTIONS
+from windrow.nodedriver.ssh.access import with_ssh_defaults
 
 NEW = replace(UNSET, machine_name=NAME, store_path="/store")
 
@@ -163,7 +164,7 @@ def test_what_the_go_driver_would_only_notice_later_is_told_now(flags: dict[str,
     assert message in said(**flags)
 
 
-@pytest.mark.parametrize("name", ["Upper", "with.dot", "x" * 64])
+@pytest.mark.parametrize("name", ["Upper", "with..dots", "x" * 64])
 def test_a_machine_name_that_no_vm_can_have_is_told_now(name: str) -> None:
     with pytest.raises(Refused, match="the machine name"):
         read_flags(FLAGS, replace(NEW, machine_name=name))
@@ -254,3 +255,13 @@ def test_any_values_are_taken_or_refused_in_words(values: Any) -> None:
         text = error_text(refused, "SetConfigFromFlags")
     assert text
     assert "not found" not in text
+
+
+def test_a_port_of_0_is_22() -> None:
+    configuration = read(ssh_port=0)
+    assert with_ssh_defaults(configuration).ssh_port == 22
+
+
+@pytest.mark.parametrize("text", ["", "null", "{}", '{"vGPURequests":null}', '{"vGPURequests":[]}'])
+def test_no_vgpu_in_any_spelling_is_none(text: str) -> None:
+    assert not read(vgpu_info=text).vgpu_info

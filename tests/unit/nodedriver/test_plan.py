@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from windrow.harvester.vms import HostDevice, Nic
+from windrow.nodedriver.affinity import find_unknown_keys
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.devices import DeviceSpec, DiskSpec, NicSpec
 from windrow.nodedriver.vm.plan import plan_vm, planned_claims
@@ -94,6 +95,29 @@ def test_key_pair_affinity_and_memory_are_passed_on() -> None:
     assert plan.ssh_names == ("k",)
     assert plan.affinity == {"nodeAffinity": {}}
     assert (plan.memory, plan.reserved_memory) == ("8Gi", "256Mi")
+
+
+def test_an_affinity_has_kubernetes_keys_in_any_case_and_no_others() -> None:
+    """As Go's JSON reads it, at every level."""
+    written = """{"PodAntiAffinity": {"preferredduringschedulingignoredduringexecution": [{"Weight": 5, "other": 1,
+      "podaffinityterm": {"TopologyKey": "zone", "labelselector": {"MatchLabels": {"App": "x"}, "matchexpressions": [
+      {"Key": "a", "operator": "Exists"}]}}}]}, "nodeAfinity": {"x": 1}, "podAffinity": null}"""
+    affinity = plan_vm(replace(BASE, vm_affinity=written), CLASSES).affinity
+    selector = {"matchLabels": {"App": "x"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}
+    term = {"topologyKey": "zone", "labelSelector": selector}
+    preferred = [{"weight": 5, "podAffinityTerm": term}]
+    assert affinity == {
+        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred},
+        "podAffinity": None,
+    }
+
+
+def test_keys_of_an_affinity_that_kubernetes_does_not_know_are_named() -> None:
+    text = '{"nodeAfinity":{},"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topology":"x"}]}}'
+    assert find_unknown_keys(replace(BASE, vm_affinity=text)) == [
+        "nodeAfinity",
+        "podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topology",
+    ]
 
 
 @pytest.mark.parametrize("written", ["", "null", " null\n"])

@@ -111,7 +111,7 @@ def test_a_sound_machine_of_the_older_form_has_none_either() -> None:
         ({"diskInfo": disks({"imageName": "/i", "size": 1})}, "diskInfo", "diskInfo has the name"),
         ({"keyPairName": "a/b/c"}, "keyPairName", "keyPairName has the name"),
         ({"vgpuInfo": {"vGPURequests": [{"name": "a"}]}}, "vgpuInfo", "has no deviceName"),
-        ({"vmAffinity": {"nodeAfinity": {}}}, "vmAffinity", "not an affinity object"),
+        ({"vmAffinity": {"nodeAfinity": {}}}, "vmAffinity", "have no effect: nodeAfinity"),
         ({"vmAffinity": "[1]"}, "vmAffinity", "not an affinity object"),
         ({"vmAffinity": {"nodeAffinity": []}}, "vmAffinity", "is not an object"),
         ({"networkData": "config: []"}, "networkData", "missing section: version"),
@@ -129,9 +129,16 @@ def test_each_fault_is_told_with_field_and_cure(fields: dict[str, Any], field: s
     assert found[0].hint
 
 
-@pytest.mark.parametrize("name", ["", "A", "a.b", "-a", "a-", "a_b", "x" * 64])
+@pytest.mark.parametrize("name", ["", "A", "a..b", ".a", "-a", "a-", "a_b", "x" * 64])
 def test_a_name_that_fits_no_host_is_refused(name: str) -> None:
     assert {problem.field for problem in problems_of(name)} == {"name"}
+
+
+def test_a_name_with_dots_is_warned_about() -> None:
+    """KubeVirt v1.7.0 admits it (its rule is about spec.hostname), and names the guest after the first part."""
+    (problem,) = problems_of("web.example")
+    assert (problem.field, problem.severity) == ("name", "warning")
+    assert "host name web," in problem.message
 
 
 @pytest.mark.parametrize("name", ["a", "51", "51-pool1-wfw6m-x2x2x", "x" * 63])

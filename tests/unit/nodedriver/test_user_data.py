@@ -78,3 +78,9 @@ def test_a_template_stays_a_template() -> None:
 def test_what_cannot_be_merged_is_refused() -> None:
     with pytest.raises(BadUserData, match="a script"):
         render_user_data(Configuration(user_data="#!/bin/sh\n"), BOOTSTRAP, agent=True)
+
+
+@pytest.mark.parametrize("password", ["a: b' \" #x", "12345", ".inf", "22:22", "no", "- x", "{a", "%", "~"])
+def test_any_text_can_be_the_password(password: str) -> None:
+    text = render_user_data(Configuration(ssh_user="u", ssh_password=password), "", agent=False)
+    assert load(text)["password"] == password

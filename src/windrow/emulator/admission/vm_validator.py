@@ -6,6 +6,7 @@ denial. The first denial in the order below is the result.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -110,8 +111,20 @@ def _name_fits(vm: Raw, old: Raw | None, listers: Listers) -> None:
         raise _kubevirt(f"metadata.name '{name}' must be no more than 63 characters", "metadata.name")
 
 
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def _hostname_is_a_label(vm: Raw, old: Raw | None, listers: Listers) -> None:
+    """The name of a VM may have dots: without a hostname the guest is named after the part before the first."""
+    hostname = str(_spec(vm).get("hostname") or "")
+    if hostname and not _DNS_LABEL.fullmatch(hostname):
+        field = "spec.template.spec.hostname"
+        raise _kubevirt(f"{field} does not conform to the kubernetes DNS_LABEL rules : {hostname}", field)
+
+
 KUBEVIRT_RULES: tuple[Rule, ...] = (
     _name_fits,
+    _hostname_is_a_label,
     _run_strategy,
     _disks_have_volumes,
     _interfaces_have_networks,

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
 
 from windrow.cloudinit.document import BadUserData, parse
-from windrow.core.json import NotJson, loads
 from windrow.harvester.problems import Problem
-from windrow.kubernetes.objects import is_dns_label
+from windrow.kubernetes.objects import is_dns_label, is_dns_subdomain
+from windrow.nodedriver.affinity import AFFINITIES, find_unknown_keys, read_affinity
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.user_data import render_user_data
 from windrow.nodedriver.validate.network_data import find_network_problems
@@ -25,7 +24,6 @@ _CDROM_BUSES = ("sata", "scsi", "usb")
 _DISK_TYPES = ("", "disk", "cd-rom")
 _NIC_MODELS = ("", "virtio", "e1000", "e1000e", "ne2k_pci", "pcnet", "rtl8139")
 _NIC_TYPES = ("", "bridge", "masquerade")
-_AFFINITIES = frozenset({"nodeAffinity", "podAffinity", "podAntiAffinity"})
 
 Rule = Callable[[Configuration], Iterator[Problem]]
 
@@ -71,11 +69,19 @@ def _names(configuration: Configuration) -> Iterator[Problem]:
             "shorten the cluster or pool name",
             "name",
         )
-    if not is_dns_label(name, max_length=None):
+    if not is_dns_subdomain(name):
         yield Problem(
             f"the machine name {name!r} is not a DNS name",
             "use small letters, digits and dashes, with a letter or digit at both ends",
             "name",
+        )
+    elif "." in name:
+        host = name.partition(".")[0]
+        yield Problem(
+            f"the guest of machine {name} has the host name {host}, as KubeVirt takes the part before the first dot",
+            f"name no other machine of its cluster {host}.…, since nodes are named after their hosts",
+            "name",
+            "warning",
         )
     if not is_dns_label(configuration.vm_namespace, max_length=None):
         yield Problem(
@@ -228,13 +234,21 @@ def _affinity(configuration: Configuration) -> Iterator[Problem]:
     affinity = read_affinity(configuration)
     if affinity is None:
         return
-    if not isinstance(affinity, dict) or not affinity.keys() <= _AFFINITIES:
+    if not isinstance(affinity, dict):
         yield Problem(
             "vmAffinity is not an affinity object",
-            f"write an object with {', '.join(sorted(_AFFINITIES))}",
+            f"write an object with {', '.join(AFFINITIES)}",
             "vmAffinity",
         )
-    elif not all(value is None or isinstance(value, dict) for value in affinity.values()):
+        return
+    if unknown := find_unknown_keys(configuration):
+        yield Problem(
+            f"vmAffinity has keys that Kubernetes does not know, and that have no effect: {', '.join(unknown)}",
+            "correct their spelling, or leave them out",
+            "vmAffinity",
+            "warning",
+        )
+    if not all(value is None or isinstance(value, dict) for value in affinity.values()):
         yield Problem("a term of vmAffinity is not an object", "write each term as {...}", "vmAffinity")
 
 
@@ -279,14 +293,6 @@ RULES: tuple[Rule, ...] = (
     _references,
     _network_data,
 )
-
-
-def read_affinity(configuration: Configuration) -> Any:
-    """The affinity the user gave; None where there is none (also for the JSON word `null`)."""
-    try:
-        return loads(configuration.vm_affinity) if configuration.vm_affinity else None
-    except NotJson:
-        return configuration.vm_affinity
 
 
 def _one_of(value: str, allowed: tuple[str, ...], what: str, field: str) -> Iterator[Problem]:

@@ -8,9 +8,9 @@ from windrow.harvester.cloud_init_secret import INLINE_LIMIT
 from windrow.harvester.identity import owner_annotations
 from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmSpec
 from windrow.harvester.volumes import LONGHORN, ClaimModes, Disk, claim_name
+from windrow.nodedriver.affinity import read_affinity
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.devices import NicSpec
-from windrow.nodedriver.validate.rules import read_affinity
 
 
 def planned_claims(configuration: Configuration) -> tuple[str, ...]:

@@ -33,11 +33,13 @@ class CloudInitRun:
         self.guest = guest
         self.systemd = systemd
         hardware = guest.hardware
+        # KubeVirt's metadata names the guest after the part before the VM's first dot.
+        self.metadata_hostname = hardware.name.partition(".")[0]
         variables = {
-            "v1.local_hostname": hardware.name,
+            "v1.local_hostname": self.metadata_hostname,
             "v1.instance_id": hardware.vm_uid,
             "v1.cloud_name": "nocloud",
-            "ds.meta_data.local_hostname": hardware.name,
+            "ds.meta_data.local_hostname": self.metadata_hostname,
             "ds.meta_data.instance_id": hardware.vm_uid,
         }
         self.data: UserData = read_user_data(hardware.user_data, variables)
@@ -73,7 +75,7 @@ class CloudInitRun:
             self.warn(warning)
         wanted = read_hostname(self.data.config)
         if self.is_first_boot or wanted:
-            self.guest.write("/etc/hostname", f"{wanted or self.guest.hardware.name}\n".encode())
+            self.guest.write("/etc/hostname", f"{wanted or self.metadata_hostname}\n".encode())
 
     async def network(self) -> None:
         """Configure the interfaces by the network data; without any, DHCP on the first."""

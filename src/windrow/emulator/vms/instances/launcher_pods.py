@@ -37,7 +37,7 @@ def render_pod(vmi: Raw, name: str) -> Raw:
         owners=[owner_reference(kinds.VMI, vmi, controller=True, block=True)],
         spec={
             "restartPolicy": "Never",
-            "hostname": name_of(vmi),
+            "hostname": str(nested(vmi, "spec", "hostname", default="")) or name_of(vmi).partition(".")[0],
             "containers": [
                 {"name": "compute", "image": LAUNCHER_IMAGE, "resources": {"requests": dict(requests)}}
             ],
