@@ -20,6 +20,7 @@ from windrow.protocols.netrpc import BadRpc, Call, Server
 # More than any host opens or asks at once.
 MAX_CONNECTIONS = 32
 MAX_CALLS = 64
+IDLE_END_S = 1.0  # a closed connection's thread ends at once
 READ_SIZE = 2**16
 ACCEPT_RETRY_DELAY_S = 0.1
 
@@ -43,6 +44,8 @@ class RpcServer:
     def __init__(self, handle: Handle, watchdog: Watchdog, sleep: Callable[[float], object]) -> None:
         self._handle, self._watchdog, self._sleep = handle, watchdog, sleep
         self._slots = BoundedSemaphore(MAX_CONNECTIONS)
+        self._sessions: dict[_RpcSession, None] = {}  # the oldest first
+        self._sessions_lock = Lock()
 
     def accept(self, listener: socket.socket) -> None:
         """Serve until the listener breaks, each connection in a thread."""
@@ -54,21 +57,35 @@ class RpcServer:
                     return
                 self._sleep(ACCEPT_RETRY_DELAY_S)  # out of descriptors, most likely; some connection will end
                 continue
-            if not self._slots.acquire(blocking=False):
+            if not self._slots.acquire(blocking=False) and not self._take_slot_of_idle():
                 connection.close()
                 continue
             if not _in_thread(self._serve, connection):
                 connection.close()
                 self._slots.release()
 
+    def _take_slot_of_idle(self) -> bool:
+        """Close the oldest connection that has made no call, so that idle ones shut out no host; False for none."""
+        with self._sessions_lock:
+            idle = next((session for session in self._sessions if not session.is_host), None)
+            if idle is None:
+                return False
+            del self._sessions[idle]
+        idle.close()
+        return self._slots.acquire(timeout=IDLE_END_S)
+
     def _serve(self, connection: socket.socket) -> None:
         session = _RpcSession(connection, self._handle, self._watchdog)
+        with self._sessions_lock:
+            self._sessions[session] = None
         try:
             with connection, suppress(OSError, BadGob, BadRpc):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 session.run()
         finally:
             session.end()
+            with self._sessions_lock:
+                self._sessions.pop(session, None)
             self._slots.release()
 
 
@@ -80,7 +97,7 @@ class _RpcSession:
         self._send_lock = Lock()
         self._call_slots = BoundedSemaphore(MAX_CALLS)
         # A connection without a call is no host's, and must not count as a host that has left.
-        self._is_host = False
+        self.is_host = False
 
     def run(self) -> None:
         """Until the host closes the connection. Raises OSError, BadGob, BadRpc."""
@@ -88,17 +105,22 @@ class _RpcSession:
             with self._state_lock:
                 calls = self._server.feed(block)
             self._flush()
-            if calls and not self._is_host:
-                self._is_host = True
+            if calls and not self.is_host:
+                self.is_host = True
                 self._watchdog.connected()
             for call in calls:
                 self._start_call(call)
             if self._server.closing:
                 return
 
+    def close(self) -> None:
+        """End `run`, from another thread."""
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
     def end(self) -> None:
         """The connection is closed."""
-        if self._is_host:
+        if self.is_host:
             self._watchdog.disconnected()
 
     def _start_call(self, call: Call) -> None:

@@ -143,11 +143,27 @@ def test_no_more_connections_are_served_than_any_host_opens(dial: Dial, monkeypa
     monkeypatch.setattr(rpc_server, "MAX_CONNECTIONS", 1)
     line = dial(lambda method, argument: (wire.EMPTY, {}))
     port = line.socket.getpeername()[1]
+    line.ask("GetVersion")
+    assert line.answers()
 
     with pytest.raises((EOFError, ConnectionError)):
         Line(port)
     line.ask("GetVersion")
     assert line.answers()
+
+
+def test_connections_without_a_call_shut_out_no_host(dial: Dial):
+    line = dial(lambda method, argument: (wire.EMPTY, {}))
+    line.ask("GetVersion")
+    assert line.answers()
+    address = line.socket.getpeername()
+    idle = [socket.create_connection(address, timeout=5) for _ in range(200)]
+
+    for host in (Line(address[1]), Line(address[1]), line):
+        host.ask("GetVersion")
+        assert host.answers()
+    for each in idle:
+        each.close()
 
 
 @pytest.mark.parametrize("noise", [b"\xff" * 64, b"\x00" * 64, b"\x01\x02\x03"])
