@@ -34,13 +34,12 @@ class PatchedStatuses:
 
 
 def test_a_direct_write_replaces_what_is_yet_to_be_written_of_the_same_field() -> None:
+    unused: Any = None
+    parts = dict.fromkeys(("clusters", "secrets", "clock", "rng", "stamps"), unused)
     context: Any = ReconcileContext(
-        PatchedStatuses(),
-        None,
-        SimpleNamespace(mutated=lambda raw: None),
-        None,
-        None,
-        None,  # type: ignore[arg-type]
+        api=PatchedStatuses(),  # type: ignore[arg-type]
+        machines=SimpleNamespace(mutated=lambda raw: None),  # type: ignore[arg-type]
+        **parts,
     )
     machine = record_of(a_machine("s1", SERVERS), restart_count=0).record
     context.patch_machine_status_later(machine, {"restartCount": 0, "phase": "Initializing"})
