@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from windrow.app.clock import SystemClock
 from windrow.app.machines import driver_for_kind as judge_by
 from windrow.app.network import HttpConnector
+from windrow.app.unknown_fields import find_unknown_fields
 from windrow.client.client import Client
 from windrow.clusters.api.cluster import Cluster, Pool, ResolveDriver, kind_of, read_cluster, read_options
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, machine_config
@@ -28,7 +28,6 @@ from windrow.kubernetes.objects import Raw, name_of, namespace_of
 from windrow.kubernetes.resources import SECRET
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
 from windrow.nodedriver.config import read_fields
-from windrow.nodedriver.options import BY_FIELD
 from windrow.nodedriver.validate.rules import find_problems
 
 CREDENTIAL_FIELD = "cloudCredentialSecretName"
@@ -39,7 +38,7 @@ ReadFields = Callable[[str, str], Awaitable[Mapping[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The problems of one Cluster, or of a HarvesterConfig that no Cluster of the manifest names.
+    """The problems of one Cluster, of a HarvesterConfig that no Cluster of the manifest names, or of another object.
 
     `harvester_asked`: whether all of it was checked on Harvester; `not_asked` says why not, where no problem does.
     `unchecked_kinds` are the kinds of other drivers, with the pools that name them.
@@ -154,7 +153,7 @@ async def check(
         reading = read_cluster(raw, list(known.values()), driver_for_kind)
         cluster = reading.cluster
         named |= {(pool.kind, cluster.namespace, pool.config_name) for pool in cluster.pools}
-        problems = [*reading.problems, *check_bootstrap(cluster, reading.problems)]
+        problems = [*find_unknown_fields(raw), *reading.problems, *check_bootstrap(cluster, reading.problems)]
         has_credential = single_credential or not any(
             one.field.endswith(CREDENTIAL_FIELD) for one in reading.problems if one.severity == "error"
         )
@@ -175,12 +174,16 @@ async def check(
         )
     for key, raw in reversed(own.items()):
         if kind_of(raw) == HARVESTER_CONFIG.kind and key not in named:
-            problems = [*_unknown_fields(raw), *_check_options(read_options(raw), "machine")]
+            problems = [*find_unknown_fields(raw), *_check_options(read_options(raw), "machine")]
             labelled = _labelled(problems, f"HarvesterConfig {name_of(raw)} (no pool names it)")
             results.append(
                 CheckResult(namespace_of(raw), name_of(raw), tuple(labelled), kind="HarvesterConfig")
             )
-    return results
+    return results + [
+        CheckResult(namespace_of(raw), name_of(raw), tuple(found), kind=str(raw["kind"]))
+        for raw in documents
+        if raw.get("kind") not in ("Cluster", HARVESTER_CONFIG.kind) and (found := find_unknown_fields(raw))
+    ]
 
 
 def _key(config: Raw) -> tuple[str, str, str]:
@@ -199,7 +202,7 @@ async def _check_machines(
     asked = machines is not None
     for spec, pools in plan_specs(cluster):
         raw = configs[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config_name]
-        found = [*_unknown_fields(raw), *_check_options(spec.options, spec.name)]
+        found = [*find_unknown_fields(raw), *_check_options(spec.options, spec.name)]
         try:
             on_harvester = await machines.check([spec]) if machines is not None else []
         except InfrastructureUnknown as error:
@@ -259,17 +262,6 @@ def _check_options(options: Mapping[str, Any], name: str) -> list[Problem]:
         for one in [*unread, *find_problems(configuration, unreadable=fields)]
         if one.field != "name"
     ]
-
-
-def _unknown_fields(raw: Raw) -> list[Problem]:
-    """A warning for each field that the node driver does not have; the field is kept."""
-    problems = []
-    for field in read_options(raw):
-        if field not in BY_FIELD:
-            near = get_close_matches(field, BY_FIELD, 1)
-            hint = f"did you mean {near[0]}?" if near else "check its spelling; the field is kept"
-            problems.append(Problem(f"{field} is not a field of HarvesterConfig", hint, field, "warning"))
-    return problems
 
 
 def plan_specs(cluster: Cluster) -> list[tuple[MachineSpec, list[Pool]]]:

@@ -126,9 +126,16 @@ class Client:
         return await self.call(requests.strategic_patch(ref, change, subresource))
 
     async def apply(
-        self, ref: ObjectRef, raw: Mapping[str, Any], manager: str, *, force: bool = False
+        self,
+        ref: ObjectRef,
+        raw: Mapping[str, Any],
+        manager: str,
+        *,
+        force: bool = False,
+        strict: bool = False,
     ) -> Raw:
-        return await self.call(requests.apply(ref, raw, manager, force=force))
+        """Server-side apply; with `strict`, unknown fields are an error instead of a warning."""
+        return await self.call(requests.apply(ref, raw, manager, force=force, strict=strict))
 
     async def delete(self, ref: ObjectRef, propagation: Propagation | None = None, uid: str = "") -> Raw:
         """Order the deletion. With `uid`, only of that very object (Conflict otherwise). Raises NotFound."""

@@ -23,13 +23,16 @@ from windrow.protocols.dockermachine import Flag, config_field_of
 DRIVER_LABEL = "io.cattle.node_driver.name"
 SOURCE_ANNOTATION = "windrow.io/made-from"
 REVISION_ANNOTATION = "windrow.io/schema-revision"
-REVISION = "1"
+REVISION = "2"
 
 MAX_FLAGS = 1000
 _FLAG = re.compile(r"[^-]*(-[^-]+)+")
 _FIELD = re.compile(r"[A-Za-z0-9_.]{1,200}")
 # Fields of every Kubernetes object.
 _RESERVED_FIELDS = frozenset({"apiVersion", "kind", "metadata", "status"})
+_OPEN = {"type": "object", "nullable": True, "x-kubernetes-preserve-unknown-fields": True}
+# Set by Rancher, beside the driver's create flags; without effect here.
+_RANCHERS = {"common": _OPEN, "providerID": {"type": "string", "nullable": True}, "status": _OPEN}
 _SECRET_NAMES = frozenset({"sshKeyContents", "sshKey", "privateKeyFile"})
 
 
@@ -121,8 +124,7 @@ def render_crd(driver: str, fields: Sequence[Field], source: str) -> Raw:
     schema = {
         "type": "object",
         "description": f"Configuration of the machines of a pool for the node driver {driver}.",
-        "x-kubernetes-preserve-unknown-fields": True,
-        "properties": {field.name: render_field(field) for field in fields},
+        "properties": {**_RANCHERS, **{field.name: render_field(field) for field in fields}},
     }
     return new_crd(
         machine_config_kind(driver),

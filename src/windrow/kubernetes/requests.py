@@ -145,8 +145,12 @@ def strategic_patch(ref: ObjectRef, change: Mapping[str, Any], subresource: str 
     return _write("PATCH", ref, change, subresource, STRATEGIC_PATCH)
 
 
-def apply(ref: ObjectRef, raw: Mapping[str, Any], manager: str, *, force: bool = False) -> Request:
-    query = (("fieldManager", manager), ("force", "true" if force else "false"))
+def apply(
+    ref: ObjectRef, raw: Mapping[str, Any], manager: str, *, force: bool = False, strict: bool = False
+) -> Request:
+    """Server-side apply; with `strict`, unknown fields are an error (400) instead of a warning."""
+    query: tuple[tuple[str, str], ...] = (("fieldManager", manager), ("force", "true" if force else "false"))
+    query += (("fieldValidation", "Strict"),) if strict else ()
     return Request("PATCH", ref.path, query, dumps(raw), APPLY_PATCH)
 
 

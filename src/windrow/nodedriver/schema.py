@@ -1,7 +1,7 @@
 """HarvesterConfig (rke-machine-config.cattle.io/v1) as a CRD, from the option table.
 
-Fields stand at the top level, as in Rancher; values are strings as Rancher writes them, or structured YAML. Unknown
-fields are kept. Defaults are applied when the object is read, never stored, so that they can change without
+Fields stand at the top level, as in Rancher; values are strings as Rancher writes them, or structured YAML. The fields
+that Rancher sets beside the options are known, too; any other is an unknown field. Defaults are applied when the object is read, never stored, so that they can change without
 touching what users wrote.
 """
 
@@ -20,14 +20,16 @@ _COLUMNS = (
     ("VM namespace", "string", ".vmNamespace"),
     ("Age", "date", ".metadata.creationTimestamp"),
 )
+_OPEN = {"type": "object", "nullable": True, "x-kubernetes-preserve-unknown-fields": True}
+# Set by Rancher, beside the driver's options; without effect here.
+_RANCHERS = {"common": _OPEN, "providerID": {"type": "string", "nullable": True}, "status": _OPEN}
 
 
 def harvester_config_crd() -> Raw:
     """The CustomResourceDefinition."""
     schema = {
         "type": "object",
-        "x-kubernetes-preserve-unknown-fields": True,
-        "properties": {option.field: field_schema(option) for option in OPTIONS},
+        "properties": {**_RANCHERS, **{option.field: field_schema(option) for option in OPTIONS}},
     }
     return new_crd(HARVESTER_CONFIG, schema, _COLUMNS)
 

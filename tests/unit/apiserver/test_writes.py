@@ -13,6 +13,7 @@ from windrow.apiserver.server import ApiServer
 from windrow.kubernetes.requests import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 MAPS = "/api/v1/namespaces/default/configmaps"
+SECRETS = "/api/v1/namespaces/default/secrets"
 WIDGETS = "/apis/example.io/v1/namespaces/default/widgets"
 Api = Any
 
@@ -189,6 +190,25 @@ async def test_without_the_subresource_status_is_plain_data(
     assert made["status"] == {"phase": "sent"}
     assert after["metadata"]["generation"] == 2
     assert missing == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "raw", "unknown"),
+    [
+        (MAPS, {"metadata": {"name": "a", "lables": {"b": "c"}}}, "metadata.lables"),
+        (MAPS, {"metadata": {"name": "a"}, "Data": {"b": "c"}}, "Data"),
+        (SECRETS, {"metadata": {"name": "a"}, "stringDate": {"b": "c"}}, "stringDate"),
+    ],
+)
+async def test_strict_validation_refuses_unknown_fields_of_built_in_kinds_and_of_metadata(
+    api: Api, path: str, raw: dict[str, Any], unknown: str
+) -> None:
+    status, answer = await api.json("POST", f"{path}?fieldValidation=Strict", raw)
+
+    assert (status, answer["message"].partition(": ")[2]) == (
+        400,
+        f'strict decoding error: unknown field "{unknown}"',
+    )
 
 
 async def test_unknown_fields_warn_are_dropped_or_refused(api: Api) -> None:

@@ -89,12 +89,90 @@ async def test_a_cluster_of_the_wrong_shape_is_told_and_its_configs_still_judged
     assert told == ["HarvesterConfig nc-w (no pool names it): cpuCount is 0"]
 
 
-async def test_an_unknown_field_of_a_config_is_warned_about_with_the_nearest_that_is_known():
-    (problem,) = (await result_of(cluster(), config(cpuCuont=4))).problems
+async def test_an_unknown_field_of_a_config_is_refused_with_the_nearest_that_is_known():
+    (problem,) = (await result_of(cluster(), config(cpuCuont=4))).errors
 
-    assert problem.severity == "warning"
-    assert "cpuCuont" in problem.message
-    assert "cpuCount" in problem.hint
+    assert problem.message == "HarvesterConfig nc-w (pool w): cpuCuont is not a field of HarvesterConfig"
+    assert problem.hint == "did you mean cpuCount?"
+
+
+def a_pool(**fields: Any) -> dict[str, Any]:
+    return {
+        "name": "w",
+        "etcdRole": True,
+        "controlPlaneRole": True,
+        "machineConfigRef": {"name": "nc-w"},
+        **fields,
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "near"),
+    [
+        ({"kubernetsVersion": "x"}, "spec.kubernetsVersion", "kubernetesVersion"),
+        (
+            {"rkeConfig": {"machinePools": [a_pool(quantitty=2)]}},
+            "spec.rkeConfig.machinePools[0].quantitty",
+            "quantity",
+        ),
+        (
+            {"rkeConfig": {"machinePools": [a_pool(taints=[{"key": "a", "efect": "NoExecute"}])]}},
+            "spec.rkeConfig.machinePools[0].taints[0].efect",
+            "effect",
+        ),
+        (
+            {
+                "rkeConfig": {
+                    "machinePools": [a_pool()],
+                    "registries": {"configs": {"r": {"authSecretName": "s"}}},
+                }
+            },
+            "spec.rkeConfig.registries.configs.r.authSecretName",
+            "authConfigSecretName",
+        ),
+    ],
+)
+async def test_an_unknown_field_of_a_cluster_is_refused_at_every_level(
+    spec: dict[str, Any], path: str, near: str
+):
+    errors = (await result_of(cluster(**spec), config())).errors
+
+    assert [(one.message, one.hint) for one in errors] == [
+        (f"{path} is not a field of Cluster", f"did you mean {near}?")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        (
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringDate": {"a": "b"}},
+            "stringDate",
+        ),
+        ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "s", "label": {}}}, "metadata.label"),
+        (
+            {
+                "apiVersion": "management.cattle.io/v3",
+                "kind": "NodeDriver",
+                "metadata": {"name": "d"},
+                "spec": {"active": True, "url": "https://x", "cheksum": "0"},
+            },
+            "spec.cheksum",
+        ),
+    ],
+)
+async def test_an_unknown_field_of_another_object_is_refused(document: dict[str, Any], path: str):
+    _, result = await check([cluster(), config(), document])
+
+    assert facts(result) == [f"{path} is not a field of {document['kind']}"]
+
+
+async def test_a_field_of_ranchers_that_has_no_effect_is_a_warning():
+    result = await result_of(cluster(enableNetworkPolicy=True), config(common={"labels": {"a": "b"}}))
+
+    assert [(one.severity, one.message) for one in result.problems] == [
+        ("warning", "spec.enableNetworkPolicy has no effect: projects are Rancher's")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -139,18 +139,6 @@ def test_a_name_that_begins_with_a_digit_is_warned_about_only():
     assert "does not begin with a letter" in warnings(read(a_raw_cluster(name="51")))
 
 
-def test_unknown_fields_are_warned_about_wherever_they_stand():
-    raw = a_raw_cluster(
-        a_raw_pool(quantitty=3), rke={"machineGlobalConfg": {"cni": "none"}}, kubernetsVersion="x"
-    )
-
-    found = warnings(read(raw))
-
-    assert "spec.kubernetsVersion is not a field we know" in found
-    assert "spec.rkeConfig.machineGlobalConfg" in found
-    assert "spec.rkeConfig.machinePools[0].quantitty" in found
-
-
 def test_fields_without_an_effect_say_why():
     found = warnings(
         read(a_raw_cluster(rke={"rotateCertificates": {"generation": 1}}, agentEnvVars=[{"name": "A"}]))

@@ -28,13 +28,41 @@ def test_both_have_a_status_of_their_own_and_say_what_they_wait_for():
         assert "Waiting for" in [column["name"] for column in version["additionalPrinterColumns"]]
 
 
+OPEN = "x-kubernetes-preserve-unknown-fields"
+
+
 def fields(schema: dict[str, Any], path: str = "") -> set[str]:
     found = set()
     for name, inner in (schema.get("properties") or {}).items():
         found.add(f"{path}.{name}")
         found |= fields(inner, f"{path}.{name}")
         found |= fields(inner.get("items") or {}, f"{path}.{name}[]")
+        found |= fields(inner.get("additionalProperties") or {}, f"{path}.{name}.*")
     return found
+
+
+def open_paths(schema: dict[str, Any], path: str = "") -> set[str]:
+    """Where fields are kept that the schema does not have."""
+    found = {path} if schema.get(OPEN) else set()
+    for name, inner in (schema.get("properties") or {}).items():
+        found |= open_paths(inner, f"{path}.{name}") | open_paths(
+            inner.get("items") or {}, f"{path}.{name}[]"
+        )
+    return found
+
+
+def test_only_what_is_not_a_matter_of_ours_takes_any_field():
+    """Elsewhere a misspelt field is an unknown one: strict validation refuses it."""
+    pool = ".rkeConfig.machinePools[]"
+    assert open_paths(schema_of(crds()[0])["properties"]["spec"]) == {
+        *(f".{name}AgentDeploymentCustomization" for name in ("cluster", "fleet")),
+        ".webhookDeploymentCustomization",
+        *(
+            f".rkeConfig.{name}"
+            for name in ("chartValues", "machineGlobalConfig", "machineSelectorConfig[].config")
+        ),
+        *(f"{pool}.{name}" for name in ("labels", "machineDeploymentLabels", "machineDeploymentAnnotations")),
+    }
 
 
 @pytest.mark.skipif(not RANCHERS.exists(), reason="the real definitions are not here")
@@ -43,3 +71,12 @@ def test_every_field_that_we_describe_is_one_of_ranchers():
     ours = fields(schema_of(crds()[0])["properties"]["spec"])
 
     assert ours - ranchers == set()
+
+
+@pytest.mark.skipif(not RANCHERS.exists(), reason="the real definitions are not here")
+def test_every_field_of_ranchers_is_one_of_ours():
+    ranchers = fields(schema_of(load(RANCHERS.read_text()))["properties"]["spec"])
+    spec = schema_of(crds()[0])["properties"]["spec"]
+    elsewhere = tuple(open_paths(spec))
+
+    assert {path for path in ranchers - fields(spec) if not path.startswith(elsewhere)} == set()

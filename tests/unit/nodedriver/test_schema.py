@@ -4,11 +4,14 @@ from windrow.nodedriver.options import OPTIONS
 from windrow.nodedriver.schema import harvester_config_crd
 
 
-def test_every_option_is_a_field_at_the_top_and_unknown_ones_are_kept() -> None:
+def test_every_option_is_a_field_at_the_top_and_no_unknown_one_is() -> None:
     [version] = harvester_config_crd()["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]
-    assert list(schema["properties"]) == [option.field for option in OPTIONS]
-    assert schema["x-kubernetes-preserve-unknown-fields"] is True
+    assert list(schema["properties"]) == [
+        *("common", "providerID", "status"),  # set by Rancher
+        *(option.field for option in OPTIONS),
+    ]
+    assert "x-kubernetes-preserve-unknown-fields" not in schema
 
 
 def test_each_field_is_structural_and_says_its_default() -> None:

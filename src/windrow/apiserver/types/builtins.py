@@ -72,6 +72,11 @@ def object_schema(**fields: Any) -> Raw:
     return open_object(metadata=METADATA, **fields)
 
 
+def closed_object_schema(**fields: Any) -> Raw:
+    """The schema of a built-in object without any further field."""
+    return {name: value for name, value in object_schema(**fields).items() if name != PRESERVE}
+
+
 def with_default(schema: Raw, value: Any) -> Raw:
     return {**schema, "default": value}
 
@@ -305,7 +310,7 @@ BUILTINS: tuple[ResourceType, ...] = (
     _type(
         resources.SECRET,
         validate=validation.validate_secret,
-        schema=object_schema(
+        schema=closed_object_schema(
             type=with_default(STRING, "Opaque"), data=STRING_MAP, stringData=STRING_MAP, immutable=BOOLEAN
         ),
         selectable_fields=fields("type"),
@@ -315,7 +320,7 @@ BUILTINS: tuple[ResourceType, ...] = (
         resources.CONFIG_MAP,
         "cm",
         validate=validation.validate_config_map,
-        schema=object_schema(data=STRING_MAP, binaryData=STRING_MAP, immutable=BOOLEAN),
+        schema=closed_object_schema(data=STRING_MAP, binaryData=STRING_MAP, immutable=BOOLEAN),
     ),
     _type(
         resources.SERVICE,

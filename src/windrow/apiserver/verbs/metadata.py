@@ -63,6 +63,16 @@ def with_type_meta(raw: Any, type: ResourceType) -> Raw:
     return {"apiVersion": type.kind.api_version, "kind": type.kind.kind, "metadata": clean, **rest}
 
 
+def unknown_metadata(raw: Raw) -> list[str]:
+    """The paths of metadata fields that no object has."""
+    metadata = raw.get("metadata")
+    return (
+        [f"metadata.{name}" for name in metadata if name not in METADATA_FIELDS]
+        if isinstance(metadata, dict)
+        else []
+    )
+
+
 def _type_mismatch(type: ResourceType, version: str, kind: str) -> KubeError:
     """400 for an object of another version or kind."""
     if kind == type.kind.kind or type.custom:

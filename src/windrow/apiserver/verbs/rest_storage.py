@@ -30,6 +30,7 @@ MAX_ATTEMPTS = 16  # how often an unconditional write meets a newer version befo
 
 def prune_and_default(type: ResourceType, raw: Raw, call: ApiCall, *, defaults: bool = True) -> Raw:
     """`raw` pruned and defaulted by its schema; unknown fields are treated by `fieldValidation`."""
+    unknown = metadata.unknown_metadata(raw) if isinstance(raw, dict) else []
     raw = metadata.with_type_meta(raw, type)
     if type.kind == SECRET:
         fold_string_data(raw)
@@ -38,7 +39,7 @@ def prune_and_default(type: ResourceType, raw: Raw, call: ApiCall, *, defaults: 
             raise apierrors.bad_request(f'Secret in version "v1" cannot be handled as a Secret: {bad}')
     if not type.custom:
         schema.drop_nulls(raw)
-    unknown = schema.prune(type.schema, raw)
+    unknown += schema.prune(type.schema, raw)
     mode = call.options.get("fieldValidation") or "Warn"
     if mode not in _MODES:
         cause = apierrors.not_supported("fieldValidation", mode, ("", *_MODES))

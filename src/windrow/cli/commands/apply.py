@@ -2,7 +2,8 @@
 
 The manifest may be one written for Rancher, also as `kubectl get -o yaml` prints it (see `windrow import`). The
 objects are applied to the management API in the order in which they refer to each other; the cluster manager then
-creates the machines. Where `windrow check` finds an error in the manifest, it is printed and nothing is applied.
+creates the machines. Where `windrow check` finds an error in the manifest, it is printed and nothing is applied; a
+field that a kind does not have is such an error, at every level.
 
 Examples:
   windrow apply -f cluster.yaml
@@ -58,7 +59,7 @@ async def _ensure(manager: Connection, ref: ObjectRef, raw: Raw) -> str:
             raise
         existing = None
     # Forced: the fields of the manifest are taken over from other managers (kubectl, a GitOps tool).
-    applied = await manager.client.apply(ref, raw, FIELD_MANAGER, force=True)
+    applied = await manager.client.apply(ref, raw, FIELD_MANAGER, force=True, strict=True)
     if existing is None:
         return "created"
     return "unchanged" if _content(existing) == _content(applied) else "changed"

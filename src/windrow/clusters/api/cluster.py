@@ -177,7 +177,6 @@ def harvester_only(kind: str) -> str | Problem:
 _RANCHER_ONLY = "it is for Rancher's own agents"
 _NOT_YET = "this release does not act on it yet"
 
-_SPEC = frozenset({"cloudCredentialSecretName", "kubernetesVersion", "rkeConfig"})
 _SPEC_IGNORED = {
     "localClusterAuthEndpoint": "it is about Rancher's authentication",
     "agentEnvVars": _RANCHER_ONLY,
@@ -190,17 +189,6 @@ _SPEC_IGNORED = {
     "enableNetworkPolicy": "projects are Rancher's",
     "defaultPodSecurityAdmissionConfigurationTemplateName": _NOT_YET,
 }
-_RKE = frozenset(
-    {
-        "additionalManifest",
-        "chartValues",
-        "dataDirectories",
-        "etcd",
-        "machineGlobalConfig",
-        "machineSelectorConfig",
-    }
-    | {"machinePools", "machinePoolDefaults", "networking", "registries", "upgradeStrategy"}
-)
 _RKE_IGNORED = {
     "machineSelectorFiles": _NOT_YET,
     "etcdSnapshotCreate": _NOT_YET,
@@ -210,27 +198,6 @@ _RKE_IGNORED = {
     "provisionGeneration": _NOT_YET,
     "infrastructureRef": "machines come from Harvester only",
 }
-_POOL = frozenset(
-    {
-        "name",
-        "displayName",
-        "quantity",
-        "etcdRole",
-        "controlPlaneRole",
-        "workerRole",
-        "machineConfigRef",
-        "paused",
-    }
-    | {
-        "cloudCredentialSecretName",
-        "labels",
-        "taints",
-        "machineDeploymentLabels",
-        "machineDeploymentAnnotations",
-    }
-    | {"machineOS", "rollingUpdate", "drainBeforeDelete", "drainBeforeDeleteTimeout", "nodeStartupTimeout"}
-    | {"unhealthyNodeTimeout", "maxUnhealthy", "unhealthyRange", "dynamicSchemaSpec"}
-)
 _POOL_IGNORED = {
     "autoscalingMinSize": _NOT_YET,
     "autoscalingMaxSize": _NOT_YET,
@@ -252,9 +219,9 @@ def read_cluster(
         if namespace_of(config) == namespace_of(raw)
     }
     spec = Fields(raw, "", problems).child("spec")
-    spec.warn_unknown(_SPEC, _SPEC_IGNORED)
+    spec.warn_ignored(_SPEC_IGNORED)
     rke = spec.child("rkeConfig")
-    rke.warn_unknown(_RKE, _RKE_IGNORED)
+    rke.warn_ignored(_RKE_IGNORED)
     if not rke.raw:
         spec.refuse("rkeConfig", "is absent, so there is nothing to build", "describe machinePools in it")
     credential = spec.text("cloudCredentialSecretName")
@@ -370,7 +337,7 @@ def _read_pool(
     configs: Mapping[tuple[str, str], Mapping[str, Any]],
     resolve_driver: ResolveDriver,
 ) -> Pool:
-    fields.warn_unknown(_POOL, _POOL_IGNORED)
+    fields.warn_ignored(_POOL_IGNORED)
     config = fields.child("machineConfigRef").text("name")
     kind = fields.child("machineConfigRef").text("kind") or HARVESTER_CONFIG.kind
     driver = resolve_driver(kind)

@@ -105,12 +105,9 @@ class Fields:
         """A mapping from text to text, as labels are."""
         return {str(name): "" if value is None else str(value) for name, value in self.mapping(key).items()}
 
-    def warn_unknown(self, known: frozenset[str], ignored: Mapping[str, str]) -> None:
-        """Warn of set fields that are not `known`; `ignored` says why a field that has a meaning has none here."""
-        for key, value in self.raw.items():
-            if key in known or value in (None, "", 0, False, {}, []):
-                continue
-            fault, hint = "is not a field we know", "check its spelling; it is kept as it is"
-            if key in ignored:
-                fault, hint = f"has no effect: {ignored[key]}", "leave it or remove it"
-            self.problems.add(self.at(key), f"{self.at(key)} {fault}", hint, "warning")
+    def warn_ignored(self, ignored: Mapping[str, str]) -> None:
+        """Warn of set fields that have no effect here; `ignored` says why. Unknown fields are the API server's to find."""
+        for key, why in ignored.items():
+            if self.raw.get(key) not in (None, "", 0, False, {}, []):
+                fault, hint = f"has no effect: {why}", "leave it or remove it"
+                self.problems.add(self.at(key), f"{self.at(key)} {fault}", hint, "warning")
