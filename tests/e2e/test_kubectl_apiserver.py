@@ -314,3 +314,30 @@ async def test_custom_resources_are_explained_and_deployments_scaled(kubectl: Ku
 
     assert "0/3" in await kubectl.ok("get", "deployment", "d")
     assert "size\t<integer> -required-" in await kubectl.ok("explain", "widgets.spec")
+
+
+INGRESS = """
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: i}
+spec: {}
+"""
+
+
+async def test_a_kind_that_is_not_served_is_told_as_that(kubectl: Kubectl) -> None:
+    done = await kubectl("apply", "-f", "-", stdin=INGRESS)
+
+    assert done.code != 0
+    assert 'no matches for kind "Ingress" in version "networking.k8s.io/v1"' in done.out
+    assert "validate=false" not in done.out
+
+
+async def test_what_leads_into_a_container_is_told_as_not_implemented(kubectl: Kubectl) -> None:
+    await kubectl.ok("run", "p", "--image=one")
+    running = '{"status": {"phase": "Running"}}'
+    await kubectl.ok("patch", "pod", "p", "--subresource=status", "--type=merge", "-p", running)
+
+    for words in (("exec", "p", "--", "true"), ("logs", "p"), ("port-forward", "p", "8080")):
+        done = await kubectl(*words)
+        assert done.code != 0
+        assert "is not implemented: the pods of this API are records" in done.out

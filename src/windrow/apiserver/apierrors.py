@@ -89,6 +89,12 @@ def method_not_allowed() -> KubeError:
     return status_error(405, "the server does not allow this method on the requested resource")
 
 
+def no_containers(subresource: str) -> KubeError:
+    """The 501 for what leads into a container of a Pod."""
+    message = f"pods/{subresource} is not implemented: the pods of this API are records, no container runs behind them"
+    return status_error(501, message, reason="NotImplemented")
+
+
 def already_exists(kind: ApiResource, name: str, *, deleting: bool = False) -> KubeError:
     start = "object is being deleted: " if deleting else ""
     return status_error(

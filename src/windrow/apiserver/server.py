@@ -10,7 +10,7 @@ from typing import Any
 
 from windrow.apiserver import apierrors
 from windrow.apiserver.admission import AdmissionHook, AdmissionRequest
-from windrow.apiserver.context import Authorize, ListResult, ObjectResult, Result, ServerContext
+from windrow.apiserver.context import Authorize, ListResult, ObjectResult, Result, ServerContext, get_entry
 from windrow.apiserver.controllers.claims import PvcProtectionController
 from windrow.apiserver.controllers.definitions import CrdFinalizer
 from windrow.apiserver.controllers.events import EventExpiry
@@ -64,7 +64,7 @@ from windrow.kubernetes.errors import KubeError, NotFound
 from windrow.kubernetes.handler import Peer, TlsIdentity
 from windrow.kubernetes.objects import name_of, namespace_of
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
-from windrow.kubernetes.resources import CRD, NAMESPACE, SERVICE, ApiResource, ObjectRef
+from windrow.kubernetes.resources import CRD, NAMESPACE, POD, SERVICE, ApiResource, ObjectRef
 
 Raw = dict[str, Any]
 SubresourceHandler = Callable[[Request, ObjectRef, UserInfo], Awaitable[Reply]]
@@ -80,6 +80,8 @@ VERB_TABLE: dict[str, Callable[[ServerContext, ResourceType, ApiCall], Awaitable
     "delete": delete,
     "deletecollection": delete_collection,
 }
+# Subresources of Pods that lead into a container.
+CONTAINER_STREAMS = ("attach", "exec", "log", "portforward", "proxy")
 NAMED_VERBS = ("get", "update", "patch", "delete")
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
@@ -130,7 +132,11 @@ class ApiServer:
         self.subresource_versions: dict[str, tuple[str, ...]] = {}
         self.routes: dict[str, RouteHandler] = {}
         self._nonresource = NonResourceHandler(
-            self.registry, lambda: self.version, self.subresource_handlers, self.subresource_versions
+            self.registry,
+            lambda: self.version,
+            self.subresource_handlers,
+            self.subresource_versions,
+            store.check_writable,
         )
         self.authenticator = Authenticator(clock, anonymous=anonymous)
         if authenticate is not None:
@@ -312,6 +318,9 @@ class ApiServer:
         type = self._type(info)
         form = negotiate(request.accept)
         call = ApiCall(verb, info, user, options, user_agent=header(request, "User-Agent"))
+        if type.kind == POD and info.subresource in CONTAINER_STREAMS:
+            await get_entry(self.context, type, info)
+            raise apierrors.no_containers(info.subresource)
         if len(request.body or b"") > decoding.IN_PLACE_BYTES:
             await asyncio.to_thread(self._read_body, request, type, call)
         else:

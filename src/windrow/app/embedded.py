@@ -19,6 +19,8 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.apiserver.storage.port import Store
 from windrow.apiserver.storage.sqlite import SqliteStore
+from windrow.apiserver.types.builtins import BUILTINS
+from windrow.apiserver.types.registry import ResourceType
 from windrow.app.backup import serve_backups
 from windrow.app.cluster_roles import install_cluster_roles
 from windrow.app.guest_programs import GuestProcess, guest_programs
@@ -127,9 +129,34 @@ def management_crds() -> list[dict[str, Any]]:
     return [*kinds.crds(), harvester_config_crd(), *node_drivers.crds()]
 
 
+# Beside its own kinds the management API has what clients, controllers and RBAC need; no nodes and no workloads, so that a
+# kubeconfig of the wrong cluster is noticed: `no matches for kind "Deployment"`.
+_MANAGEMENT_GROUPS = frozenset(
+    {
+        "apiextensions.k8s.io",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "coordination.k8s.io",
+        "events.k8s.io",
+        "rbac.authorization.k8s.io",
+    }
+)
+_MANAGEMENT_CORE = frozenset({"namespaces", "secrets", "configmaps", "serviceaccounts", "events"})
+
+
+def management_types() -> tuple[ResourceType, ...]:
+    """The built-in types of the management API."""
+    return tuple(
+        type
+        for type in BUILTINS
+        if type.kind.group in _MANAGEMENT_GROUPS
+        or (not type.kind.group and type.kind.plural in _MANAGEMENT_CORE)
+    )
+
+
 def management_api(store: Store, clock: Clock, rng: Rng) -> ApiServer:
     """The management API over `store`, with its CustomResourceDefinitions."""
-    api = ApiServer(store, clock, rng, name="windrow", authorize="rbac")
+    api = ApiServer(store, clock, rng, name="windrow", types=management_types(), authorize="rbac")
     for crd in management_crds():
         api.install_crd(crd)
     return api

@@ -10,7 +10,7 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.core.fastjson import loads
-from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.requests import Reply, Request
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -190,3 +190,50 @@ async def test_the_version_document_has_the_configured_version(
     _, answer = await api_as(a_server(version="v1.33.7+k3s1")).json("GET", "/version")
 
     assert (answer["major"], answer["minor"], answer["gitVersion"]) == ("1", "33", "v1.33.7+k3s1")
+
+
+async def test_openapi_v2_is_served_to_kubectl_which_finds_no_unknown_kind_in_it(api: Api) -> None:
+    """As gnostic's protobuf: swagger 2.0, info, no path."""
+    reply = await api(
+        "GET", "/openapi/v2", accept="application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+    )
+    status, document = await api.json("GET", "/openapi/v2")
+
+    assert reply.content_type == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    assert reply.body.startswith(b"\x0a\x032.0\x12\x1c\x0a\x0aKubernetes\x12\x0e")
+    assert reply.body.endswith(b"\x42\x00")
+    assert (status, document["swagger"], document["paths"]) == (200, "2.0", {})
+
+
+@pytest.mark.parametrize(
+    ("method", "subresource"), [("POST", "exec"), ("GET", "log"), ("POST", "portforward")]
+)
+async def test_what_leads_into_a_container_is_said_not_to_be_implemented(
+    api: Api, method: str, subresource: str
+) -> None:
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+    missing, _ = await api.json(method, f"/api/v1/namespaces/default/pods/p/{subresource}")
+    await api("POST", "/api/v1/namespaces/default/pods", pod)
+
+    status, answer = await api.json(method, f"/api/v1/namespaces/default/pods/p/{subresource}")
+
+    assert (missing, status, answer["reason"]) == (404, 501, "NotImplemented")
+    assert answer["message"].startswith(f"pods/{subresource} is not implemented: ")
+
+
+async def test_a_server_that_cannot_store_is_alive_and_not_ready(api: Api, server: ApiServer) -> None:
+    def fail() -> None:
+        raise OSError("database or disk is full")
+
+    server.store.check_writable = fail  # type: ignore[method-assign]
+    full = ApiServer(server.store, server.context.clock, server.context.rng)
+    answers = {
+        path: await full.local().send(Request("GET", path)) for path in ("/livez", "/readyz", "/healthz")
+    }
+
+    assert {path: reply.status for path, reply in answers.items()} == {
+        "/livez": 200,
+        "/readyz": 500,
+        "/healthz": 500,
+    }
+    assert b"storage failed: database or disk is full" in answers["/readyz"].body

@@ -296,3 +296,15 @@ async def test_a_full_disk_refuses_the_write_and_nothing_else(tmp_path: Path) ->
 def test_a_place_that_cannot_hold_a_store_is_told_as_that(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable, match="cannot be opened: No such file or directory"):
         SqliteStore(tmp_path / "absent" / "db")
+
+
+def test_a_file_that_takes_no_write_is_noticed_before_an_object_is_written(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "db")
+    store.check_writable()
+    store._file.execute(
+        "PRAGMA query_only = ON"
+    )  # as a read-only file system; a full disk is an OperationalError, too
+
+    with pytest.raises(OSError, match="readonly"):
+        store.check_writable()
+    store.close()

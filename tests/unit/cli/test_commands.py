@@ -198,13 +198,27 @@ def test_a_refusal_after_something_was_done_does_not_say_that_nothing_was(windro
 
 def test_apply_goes_on_past_warnings(windrow: Windrow, manager: Manager, tmp_path: Path):
     text = (tmp_path / "cluster.yaml").read_text()
-    (tmp_path / "odd.yaml").write_text(text.replace("cpuCount", "cpuCuont: x\ncpuCount"))
+    (tmp_path / "odd.yaml").write_text(
+        text.replace("  kubernetesVersion", "  enableNetworkPolicy: true\n  kubernetesVersion")
+    )
 
     answer = windrow("apply", "-f", "odd.yaml")
 
     assert answer.code == exit_codes.OK
-    assert "cpuCuont is not a field of HarvesterConfig" in " ".join(answer.err.split())
+    assert "spec.enableNetworkPolicy has no effect" in " ".join(answer.err.split())
     assert "Cluster fleet-default/orchard created" in answer.out
+
+
+def test_apply_refuses_unknown_fields(windrow: Windrow, manager: Manager, tmp_path: Path):
+    text = (tmp_path / "cluster.yaml").read_text()
+    (tmp_path / "odd.yaml").write_text(text.replace("quantity: 2", "quantitty: 2"))
+
+    answer = windrow("apply", "-f", "odd.yaml")
+
+    assert answer.code == exit_codes.REFUSED
+    assert "machinePools[1].quantitty is not a field of Cluster" in " ".join(answer.err.split())
+    assert "did you mean quantity?" in answer.err
+    assert "created" not in answer.out
 
 
 def test_apply_knows_the_configs_that_are_there_already(windrow: Windrow, orchard: Manager, tmp_path: Path):

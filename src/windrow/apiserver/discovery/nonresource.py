@@ -16,7 +16,7 @@ from windrow.kubernetes.requests import Reply, Request
 
 Raw = dict[str, Any]
 
-ROOTS = ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+ROOTS = ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
 HEALTHY = Reply(200, b"ok", "text/plain; charset=utf-8")
 
 
@@ -29,8 +29,9 @@ class NonResourceHandler:
         version: Callable[[], str],
         actions: Mapping[tuple[str, str], Any],
         action_versions: Mapping[str, tuple[str, ...]],
+        check_writable: Callable[[], None],
     ) -> None:
-        self._registry, self._version = registry, version
+        self._registry, self._version, self._check_writable = registry, version, check_writable
         self._actions, self._action_versions = actions, action_versions
         self._documents: dict[tuple[str, ...], bytes | None] = {}
         self._revision: tuple[int, int] = (-1, -1)
@@ -39,7 +40,9 @@ class NonResourceHandler:
         """Raises 404 and 405 as kube-apiserver does."""
         path = tuple(part for part in request.path.split("/") if part)
         if path[:1] and path[0] in ("healthz", "livez", "readyz"):
-            return HEALTHY
+            return HEALTHY if path[0] == "livez" else self._readiness(path[0])
+        if path == ("openapi", "v2") and any(media in request.accept for media in openapi.V2_ACCEPTED):
+            return Reply(200, openapi.protobuf_document_v2(self._version()), openapi.V2_MEDIA)
         state = (self._registry.revision, len(self._actions))
         if state != self._revision:
             self._documents.clear()
@@ -56,6 +59,15 @@ class NonResourceHandler:
         if request.method not in ("GET", "HEAD"):
             raise apierrors.method_not_allowed()
         return Reply(200, body)
+
+    def _readiness(self, check: str) -> Reply:
+        """Ready is what can store: with a full disk every write fails."""
+        try:
+            self._check_writable()
+        except OSError as error:
+            text = f"[+]ping ok\n[-]storage failed: {error}\n{check} check failed\n"
+            return Reply(500, text.encode(), HEALTHY.content_type)
+        return HEALTHY
 
     def _aggregated(self, request: Request, root: str, version: str) -> Reply:
         key = (root, version, DISCOVERY)
@@ -92,6 +104,8 @@ class NonResourceHandler:
                 return resources.resource_list(self._resources(), "", version)
             case ("apis", group, version):
                 return resources.resource_list(self._resources(), group, version)
+            case ("openapi", "v2"):
+                return openapi.document_v2(self._version())
             case ("openapi", "v3"):
                 return openapi.index(self._registry)
             case ("openapi", "v3", "api", version):

@@ -1,4 +1,8 @@
-"""OpenAPI v3 documents: what kubectl needs for validation, apply and explain (reference/05 §7.3)."""
+"""OpenAPI documents: what kubectl needs for validation, apply and explain (reference/05 §7.3).
+
+The v3 documents have the fields. The v2 document is without definitions: kubectl reads it only for a kind that v3 does not
+have, and finds there that the kind is unknown, instead of a 404 that makes it advise to switch validation off.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,31 @@ from windrow.apiserver.types.registry import Registry, ResourceType
 from windrow.core.fastjson import dumps
 
 Raw = dict[str, Any]
+
+
+V2_MEDIA = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+V2_ACCEPTED = (
+    "com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    "com.github.proto-openapi.spec.v2@v1.0+protobuf",
+)
+_TITLE = "Kubernetes"
+
+
+def document_v2(version: str) -> Raw:
+    """`/openapi/v2` as JSON."""
+    return {"swagger": "2.0", "info": {"title": _TITLE, "version": version}, "paths": {}, "definitions": {}}
+
+
+def protobuf_document_v2(version: str) -> bytes:
+    """`/openapi/v2` as gnostic's protobuf message openapi.v2.Document: swagger = 1, info (title = 1, version = 2) = 2,
+    paths = 8."""
+    info = _bytes_field(1, _TITLE.encode()) + _bytes_field(2, version.encode())
+    return _bytes_field(1, b"2.0") + _bytes_field(2, info) + _bytes_field(8, b"")
+
+
+def _bytes_field(number: int, value: bytes) -> bytes:
+    assert len(value) < 128, "one byte of length"
+    return bytes([number << 3 | 2, len(value)]) + value
 
 
 def _root(group: str, version: str) -> str:
@@ -56,7 +85,7 @@ def group_document(registry: Registry, group: str, version: str) -> Raw | None:
             schemas[_schema_name(one)] = _published(one)
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": version},
+        "info": {"title": _TITLE, "version": version},
         "paths": paths,
         "components": {"schemas": schemas},
     }

@@ -240,6 +240,9 @@ class MemoryStore:
             self._forget_oldest()
         self._oldest = max(self._oldest, min(rev, self._rev))
 
+    def check_writable(self) -> None:
+        pass  # memory has no disk that could be full
+
     def close(self) -> None:
         for feeds in list(self._streams.values()):
             for feed in tuple(feeds):

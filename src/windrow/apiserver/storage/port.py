@@ -134,6 +134,10 @@ class Store(Protocol):
         """Raises Compacted when `after` is too old. The stream starts with this call. Prefix "" is every key."""
         ...
 
+    def check_writable(self) -> None:
+        """Raises OSError, with the reason, where a commit would fail now: the disk is full or read-only."""
+        ...
+
     def close(self) -> None:
         """Ends every watch stream."""
         ...

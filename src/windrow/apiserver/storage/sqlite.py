@@ -229,6 +229,12 @@ class SqliteStore(MemoryStore):
             self._file.backup(copied)
             return copied.serialize()
 
+    def check_writable(self) -> None:
+        try:
+            self._file.execute("INSERT OR REPLACE INTO marks VALUES ('writable', ?)", (self._rev,))
+        except sqlite3.OperationalError as error:
+            raise OSError(str(error)) from error
+
     def close(self) -> None:
         super().close()
         self._file.close()
