@@ -28,6 +28,7 @@ from windrow.kubernetes.objects import Raw, name_of, namespace_of
 from windrow.kubernetes.resources import SECRET
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
 from windrow.nodedriver.config import read_fields
+from windrow.nodedriver.validate.network_data import list_static_addresses
 from windrow.nodedriver.validate.rules import find_problems
 
 CREDENTIAL_FIELD = "cloudCredentialSecretName"
@@ -153,7 +154,11 @@ async def check(
         reading = read_cluster(raw, list(known.values()), driver_for_kind)
         cluster = reading.cluster
         named |= {(pool.kind, cluster.namespace, pool.config_name) for pool in cluster.pools}
-        problems = [*find_unknown_fields(raw), *reading.problems, *check_bootstrap(cluster, reading.problems)]
+        problems = [
+            *find_unknown_fields(raw),
+            *reading.problems,
+            *check_bootstrap(cluster, reading.problems, strict=True),
+        ]
         has_credential = single_credential or not any(
             one.field.endswith(CREDENTIAL_FIELD) for one in reading.problems if one.severity == "error"
         )
@@ -203,6 +208,7 @@ async def _check_machines(
     for spec, pools in plan_specs(cluster):
         raw = configs[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config_name]
         found = [*find_unknown_fields(raw), *_check_options(spec.options, spec.name)]
+        found += _check_addresses(spec.options, sum(pool.quantity for pool in pools))
         try:
             on_harvester = await machines.check([spec]) if machines is not None else []
         except InfrastructureUnknown as error:
@@ -262,6 +268,17 @@ def _check_options(options: Mapping[str, Any], name: str) -> list[Problem]:
         for one in [*unread, *find_problems(configuration, unreadable=fields)]
         if one.field != "name"
     ]
+
+
+def _check_addresses(options: Mapping[str, Any], machines: int) -> list[Problem]:
+    """An error where several machines would have one static address."""
+    configuration, _ = read_fields(options)
+    addresses = list_static_addresses(configuration.network_data)
+    if machines < 2 or not addresses:
+        return []
+    message = f"networkData gives each of {machines} machines the address {', '.join(addresses)}"
+    hint = "use DHCP, or a pool of one machine with a HarvesterConfig of its own for each address"
+    return [Problem(message, hint, "networkData")]
 
 
 def plan_specs(cluster: Cluster) -> list[tuple[MachineSpec, list[Pool]]]:

@@ -5,13 +5,16 @@ Both write a kubeconfig into the state directory before they serve, so that a sc
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from windrow.apiserver.http import Listener
 from windrow.apiserver.request.info import UserInfo
@@ -38,6 +41,7 @@ from windrow.clusters.api import kinds
 from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.controller import ClusterController
 from windrow.core.clock import Clock
+from windrow.core.errors import UserError
 from windrow.core.files import write_private
 from windrow.core.rng import Rng
 from windrow.core.text import decode_base64
@@ -53,6 +57,7 @@ from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import CRD, NAMESPACE, SECRET, STORAGE_CLASS
 from windrow.nodedriver.schema import harvester_config_crd
 
+LOOPBACK = "127.0.0.1"
 # Rancher's namespaces for clusters and cloud credentials, which its manifests name.
 RANCHER_NAMESPACES = ("fleet-default", "cattle-global-data")
 
@@ -239,12 +244,15 @@ async def embedded_manager(
     *,
     persistent: bool = False,
     port: int = 0,
+    bind: str = LOOPBACK,
     proxy: str = "",
     plugins: PluginSettings | None = None,
 ) -> AsyncIterator[EmbeddedManager]:
     """A cluster manager with its kubeconfig in `state_dir`. Raises DirectoryInUse.
 
-    Its objects are in memory, or where `persistent` in a database in `state_dir`.
+    Its objects are in memory, or where `persistent` in a database in `state_dir`. It listens on the address `bind`. Port 0
+    is a free one; where `persistent`, that of the kubeconfig which the last manager wrote there, so that copies of it stay
+    valid.
     """
     with (
         lock_state_dir(state_dir, "manager", "manager"),
@@ -252,20 +260,43 @@ async def embedded_manager(
     ):
         api = management_api(store, clock, rng)
         ca = load_or_create_ca(state_dir / CA_FILE, "windrow", clock)
-        api.tls = ca.server_identity(clock, ("localhost",), ("127.0.0.1",))
+        api.tls = ca.server_identity(clock, *_serving_names(bind))
         api.root_ca = ca.certificate
         if isinstance(store, SqliteStore):
             serve_backups(api, store, state_dir)
         request_counts: Counter[str] = Counter()
-        async with running(api.run), Listener(api, port=port) as listener:
+        path = state_dir / MANAGER_FILE
+        port = port or (find_last_port(path) if persistent else 0)
+        async with running(api.run), Listener(api, bind, port) as listener:
             await install_crds(Client(api.local()))
             await install_cluster_roles(Client(api.local()))
             manager, backend = make_manager(api.local(), connect, clock, rng, request_counts, proxy, plugins)
             async with backend.running(), running(manager.run):
-                access = ca.admin_config(clock, f"https://127.0.0.1:{listener.port}")
-                path = state_dir / MANAGER_FILE
+                access = ca.admin_config(clock, _url(bind, listener.port))
                 write_private(path, render_kubeconfig(access, "windrow"))
                 yield EmbeddedManager(access, path, request_counts)
+
+
+def find_last_port(path: Path) -> int:
+    """The port of the server in the kubeconfig at `path`; 0 where there is none."""
+    try:
+        return urlsplit(parse_kubeconfig(path.read_text()).server).port or 0
+    except (OSError, ValueError, UserError):
+        return 0
+
+
+def _serving_names(bind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """DNS names and addresses for the serving certificate of a server that listens on `bind`."""
+    names = ("localhost", *((socket.gethostname(),) if bind != LOOPBACK else ()))
+    return names, tuple(dict.fromkeys((LOOPBACK, bind)))
+
+
+def _url(bind: str, port: int) -> str:
+    """Where clients on this computer reach a server that listens on `bind`."""
+    address = ip_address(bind)
+    if address.is_unspecified:
+        return f"https://{LOOPBACK}:{port}"
+    return f"https://[{bind}]:{port}" if address.version == 6 else f"https://{bind}:{port}"
 
 
 PREFIX = "/windrow/console/"

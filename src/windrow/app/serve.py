@@ -77,6 +77,7 @@ async def run(options: ServeOptions, out: Output) -> int:
             sockets.connect,
             persistent=True,
             port=options.port,
+            bind=options.bind,
             proxy=options.proxy,
             plugins=_plugin_settings(options),
         ) as managed,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
@@ -50,6 +51,9 @@ class CliContext:
 
 def process_context() -> CliContext:
     """The context of this process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a locale without → or ├ must not end a command
+            stream.reconfigure(errors="replace")
     terminal = sys.stdout.isatty() and os.environ.get("TERM", "") != "dumb"
     return CliContext(
         env=os.environ,

@@ -148,8 +148,8 @@ def _run_command(command: Command, arguments: Sequence[str], context: CliContext
 
 
 def _configure_logs(command: Command, context: CliContext, verbose: bool) -> None:
-    """Logs go to standard error, a line each. `serve` and `emulate` print warnings; the other commands report their own
-    errors, so they log with `--verbose` only."""
+    """Logs go to standard error, a line each. `serve` and `emulate` print warnings, and `serve` what it does: its Events;
+    the other commands report their own errors, so they log with `--verbose` only."""
     import logging
 
     from windrow.core.logs import LineFormatter
@@ -158,6 +158,8 @@ def _configure_logs(command: Command, context: CliContext, verbose: bool) -> Non
     handler = logging.StreamHandler(context.err) if printed else logging.NullHandler()
     handler.setFormatter(LineFormatter(tracebacks=verbose))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], force=True)
+    if command.name == "serve":
+        logging.getLogger("windrow.client.events").setLevel(logging.INFO)
 
 
 def _report_error(error: Exception, context: CliContext, verbose: bool) -> int:

@@ -76,7 +76,7 @@ def _read_file(name: str, context: CliContext) -> list[Raw]:
 
     shown = "standard input" if name == "-" else name
     try:
-        text = context.stdin.read() if name == "-" else (context.cwd / Path(name)).read_text()
+        text = context.stdin.read() if name == "-" else (context.cwd / Path(name)).read_text("utf-8")
         found = load_all(text)
     except UnicodeDecodeError as error:
         raise not_utf8(shown) from error

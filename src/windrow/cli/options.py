@@ -88,9 +88,28 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def add_port(parser: argparse.ArgumentParser) -> None:
+def add_port(parser: argparse.ArgumentParser, default: str = "a free one") -> None:
     parser.add_argument(
-        "--port", type=_port, default=0, metavar="PORT", help="port of the API (default: a free one)"
+        "--port", type=_port, default=0, metavar="PORT", help=f"port of the API (default: {default})"
+    )
+
+
+def _address(text: str) -> str:
+    from ipaddress import ip_address
+
+    try:
+        return str(ip_address(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an IP address, such as 0.0.0.0") from error
+
+
+def add_bind(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--bind",
+        type=_address,
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address of this computer that the API listens on (default: 127.0.0.1); others reach it there",
     )
 
 

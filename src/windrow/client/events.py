@@ -124,6 +124,7 @@ class EventRecorder:
         key, message = self._aggregate(note)
         if not self._is_allowed(note.involved_object):
             return
+        log.info("%s: %s", note.reason, message, object=note.involved_object)
         try:
             await self._create_or_count(key, message)
         except KubeError as error:

@@ -167,6 +167,80 @@ async def test_an_unknown_field_of_another_object_is_refused(document: dict[str,
     assert facts(result) == [f"{path} is not a field of {document['kind']}"]
 
 
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"cnii": "calico"}, "'cnii' is no key of RKE2, which will not start with it"),
+        ({"flannel-backend": "none"}, "'flannel-backend' is a key of K3s, RKE2 will not start with it"),
+        ({"cluster-cidr": "10.42.0.0/99"}, "cluster-cidr is '10.42.0.0/99', which is not a network"),
+        ({"service-cidr": "10.42.128.0/17"}, "cluster-cidr and service-cidr have addresses in common"),
+        ({"cluster-dns": "10.44.0.10"}, "cluster-dns 10.44.0.10 is not in service-cidr"),
+    ],
+)
+async def test_what_the_distribution_would_not_start_with_is_refused(keys: dict[str, str], told: str):
+    pools = cluster()["spec"]["rkeConfig"]["machinePools"]
+    result = await result_of(
+        cluster(rkeConfig={"machinePools": pools, "machineGlobalConfig": keys}), config()
+    )
+
+    assert [one.message for one in result.errors] == [told]
+
+
+async def test_networks_of_both_families_are_no_problem():
+    keys = {"cluster-cidr": "10.42.0.0/16,fd00:42::/56", "service-cidr": ["10.43.0.0/16", "fd00:43::/112"]}
+    result = await result_of(
+        cluster(rkeConfig={"machinePools": [a_pool()], "machineGlobalConfig": keys}), config()
+    )
+
+    assert result.errors == ()
+
+
+@pytest.mark.parametrize(
+    ("taint", "told"),
+    [
+        ({"key": "no key", "effect": "NoSchedule"}, "key is 'no key', which no taint may have"),
+        ({"key": "a", "value": "b c", "effect": "NoSchedule"}, "value is 'b c', which no taint may have"),
+        ({"key": "a", "effect": "NoRun"}, "effect is 'NoRun', which is no effect"),
+    ],
+)
+async def test_a_taint_that_no_node_may_have_is_refused(taint: dict[str, str], told: str):
+    result = await result_of(cluster(rkeConfig={"machinePools": [a_pool(taints=[taint])]}), config())
+
+    assert [one.message for one in result.errors] == [f"spec.rkeConfig.machinePools[0].taints[0].{told}"]
+
+
+STATIC_V1 = """
+version: 1
+config:
+- type: physical
+  name: eth0
+  subnets: [{type: static, address: 10.0.0.5/24, gateway: 10.0.0.1, dns_nameservers: [10.0.0.2]}]
+"""
+STATIC_V2 = """
+version: 2
+ethernets: {eth0: {addresses: [10.0.0.5/24], nameservers: {addresses: [10.0.0.2]}}}
+"""
+
+
+@pytest.mark.parametrize("data", [STATIC_V1, STATIC_V2], ids=["version 1", "version 2"])
+@pytest.mark.parametrize(("quantity", "refused"), [(1, False), (3, True)])
+async def test_one_static_address_is_for_one_machine(data: str, quantity: int, refused: bool):
+    result = await result_of(
+        cluster(rkeConfig={"machinePools": [a_pool(quantity=quantity)]}), config(networkData=data)
+    )
+
+    message = "HarvesterConfig nc-w (pool w): networkData gives each of 3 machines the address 10.0.0.5/24"
+    assert [one.message for one in result.errors] == [message] * refused
+
+
+async def test_disks_without_any_image_have_nothing_to_boot_from():
+    result = await result_of(cluster(), config(diskInfo={"disks": [{"storageClassName": "a", "size": 40}]}))
+
+    assert [one.message for one in result.problems] == [
+        "HarvesterConfig nc-w (pool w): no disk in diskInfo has an image, so there is nothing to boot from"
+    ]
+
+
 async def test_a_field_of_ranchers_that_has_no_effect_is_a_warning():
     result = await result_of(cluster(enableNetworkPolicy=True), config(common={"labels": {"a": "b"}}))
 
@@ -278,9 +352,9 @@ async def test_the_kind_of_another_driver_is_assumed_to_exist_without_a_manageme
 
 async def test_warnings_of_the_distribution_are_those_of_the_manager():
     documents = [cluster(), config()]
-    documents[0]["spec"]["rkeConfig"]["machineGlobalConfig"] = {"cluster-init": True}
+    documents[0]["spec"]["rkeConfig"]["machineGlobalConfig"] = {"profile": "cis"}
 
     (problem,) = (await result_of(*documents)).problems
 
     assert problem.severity == "warning"
-    assert "'cluster-init' is a key of K3s" in problem.message
+    assert "profile 'cis' needs a user 'etcd'" in problem.message

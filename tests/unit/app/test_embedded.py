@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.support.clock import LoopClock
 
 from windrow.apiserver.storage.memory import MemoryStore
-from windrow.app.embedded import management_api
+from windrow.app.clock import SystemClock
+from windrow.app.embedded import embedded_manager, management_api
+from windrow.app.network import HttpConnector
 from windrow.client.client import Client
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.core.rng import Rng
@@ -41,3 +45,29 @@ async def test_the_management_api_takes_no_workloads(kind: ApiResource):
 )
 async def test_the_management_api_has_its_own_kinds_and_what_its_clients_need(kind: ApiResource):
     assert isinstance(await client().list(kind), list)
+
+
+async def test_a_manager_serves_where_its_kubeconfig_says_after_a_restart_too(tmp_path: Path):
+    servers = []
+    for _ in range(2):
+        async with (
+            HttpConnector(SystemClock()) as sockets,
+            embedded_manager(tmp_path, SystemClock(), Rng(1), sockets.connect, persistent=True) as managed,
+        ):
+            servers.append(managed.access.server)
+
+    assert servers[0] == servers[1]
+
+
+@pytest.mark.parametrize(
+    ("bind", "server"), [("0.0.0.0", "https://127.0.0.1:"), ("127.0.0.2", "https://127.0.0.2:")]
+)
+async def test_a_manager_listens_where_it_is_told(bind: str, server: str, tmp_path: Path):
+    async with (
+        HttpConnector(SystemClock()) as sockets,
+        embedded_manager(tmp_path, SystemClock(), Rng(1), sockets.connect, bind=bind) as managed,
+    ):
+        found = await Client(sockets.connect(managed.access)).list(CLUSTER)
+
+    assert managed.access.server.startswith(server)
+    assert found == []

@@ -25,7 +25,11 @@ def test_what_ranchers_form_writes_raises_no_doubt() -> None:
 @pytest.mark.parametrize(
     ("config", "version", "words"),
     [
-        ({"cnii": "calico"}, "v1.35.1+rke2r1", "'cnii' is no key of RKE2"),
+        (
+            {"cnii": "calico"},
+            "v1.35.1+rke2r1",
+            "'cnii' is no key of RKE2, which will not start with it; did you mean 'cni'?",
+        ),
         ({"cluster-init": True}, "v1.35.1+rke2r1", "is a key of K3s"),
         ({"brand-new": True}, "v1.39.0+rke2r1", "check that v1.39.0+rke2r1 supports it"),
         ({"token": "x"}, "v1.35.1+rke2r1", "is set by Windrow"),

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -167,6 +170,7 @@ def test_a_fact_that_begins_with_a_name_keeps_its_spelling():
         (["serve", "--port", "99999"], exit_codes.USAGE, "99999"),
         (["emulate", "--port", "99999999"], exit_codes.USAGE, "99999999"),
         (["serve", "--port", "²"], exit_codes.USAGE, "not a port"),
+        (["serve", "--bind", "banana"], exit_codes.USAGE, "'banana' is not an IP address"),
         (["serve", "--proxy", "banana"], exit_codes.USAGE, "banana"),
         (["serve", "--proxy", "http://host:x"], exit_codes.USAGE, "http://HOST:PORT"),
         (["serve", "--kubeconfig", "x.bin"], exit_codes.REFUSED, "x.bin is not text"),
@@ -193,3 +197,14 @@ def test_what_cannot_work_is_told_in_two_lines_before_anything_starts(
     assert answer.out == ""
     assert named in answer.err
     assert len(answer.err.splitlines()) == 2
+
+
+def test_a_locale_without_our_signs_ends_no_command():
+    env = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+
+    done = subprocess.run([sys.executable, "-m", "windrow", "frob"], env=env, capture_output=True, timeout=60)
+
+    assert done.returncode == exit_codes.USAGE
+    unknown, hint = done.stderr.decode("ascii").splitlines()
+    assert unknown == "windrow: unknown command 'frob'"
+    assert hint.startswith("? See the commands: ")

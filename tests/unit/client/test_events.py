@@ -1,5 +1,6 @@
 import asyncio
 
+import pytest
 from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
@@ -24,6 +25,13 @@ def events_after(story):
         return await local.list(EVENT)
 
     return run_driven(whole())
+
+
+def test_an_event_is_logged_with_its_object(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level("INFO", "windrow.client.events"):
+        events_after(lambda recorder: recorder.write(SYNCED))
+
+    assert caplog.messages == [f"Synced: {SYNCED.message}"]
 
 
 def test_an_event_names_its_object_and_its_source():

@@ -7,6 +7,7 @@ list. From RKE2's own command-line definitions.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG, CLOUD_PROVIDER_NAME
@@ -183,7 +184,7 @@ _K3S = frozenset(
 
 def check_config(config: Mapping[str, Any], version: Version) -> list[str]:
     """Warnings about the user's keys for RKE2 `version`, each with a hint."""
-    warnings = [_unknown(key, version) for key in config if key not in COMMON | SERVER_ONLY]
+    warnings = [*find_unknown_keys(config, version)]
     warnings += [
         f"{key!r} is set by Windrow, the value given is not used; remove it"
         for key in config
@@ -203,6 +204,11 @@ def check_config(config: Mapping[str, Any], version: Version) -> list[str]:
     return warnings
 
 
+def find_unknown_keys(config: Mapping[str, Any], version: Version) -> list[str]:
+    """What is wrong with each key that RKE2 `version` does not have, with a hint."""
+    return [_unknown(key, version) for key in config if key not in COMMON | SERVER_ONLY]
+
+
 def _unknown(key: str, version: Version) -> str:
     if key in _K3S:
         return f"{key!r} is a key of K3s, RKE2 will not start with it; remove it"
@@ -210,4 +216,6 @@ def _unknown(key: str, version: Version) -> str:
         return (
             f"{key!r} was no key of RKE2 {'.'.join(map(str, NEWEST_LINE))}; check that {version} supports it"
         )
-    return f"{key!r} is no key of RKE2, which will not start with it; remove it or correct its spelling"
+    near = get_close_matches(key, COMMON | SERVER_ONLY, 1)
+    cure = f"did you mean {near[0]!r}?" if near else "remove it or correct its spelling"
+    return f"{key!r} is no key of RKE2, which will not start with it; {cure}"

@@ -1,6 +1,6 @@
 """Run the management API and the cluster manager, until Ctrl-C.
 
-The API keeps its state in DIR and writes its kubeconfig to DIR/manager.yaml, for kubectl and the other commands. With
+The API keeps its state and its port in DIR and writes its kubeconfig to DIR/manager.yaml, for kubectl and the other commands. With
 --kubeconfig the objects are kept in a Kubernetes cluster of yours instead.
 
 Examples:
@@ -20,7 +20,8 @@ from windrow.cli.paths import find_driver_program, require_writable_directory
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_state_dir(parser)
-    options.add_port(parser)
+    options.add_port(parser, default="that of the last start with this DIR, else a free one")
+    options.add_bind(parser)
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="keep the objects in this Kubernetes cluster instead"
     )
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     wanted = ServeOptions(
         state_dir=context.cwd / args.state_dir,
         port=args.port,
+        bind=args.bind,
         kubeconfig=Path(context.cwd / args.kubeconfig) if args.kubeconfig else None,
         proxy=args.proxy,
         env=context.env,

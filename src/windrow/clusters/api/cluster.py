@@ -18,6 +18,7 @@ from windrow.clusters.api import names
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
+from windrow.core.cidr import NotAddress, Range, is_address, parse_address
 from windrow.core.version import NotVersion, Version
 from windrow.drivers.api import no_driver_fault
 from windrow.harvester.names import is_label_value
@@ -256,7 +257,14 @@ def read_cluster(
         recorded=read_recorded_status(raw.get("status") or {}),
         raw=raw,
     )
-    for check in (_check_names, _check_credentials, _check_version, _check_roles, _check_namespaces):
+    for check in (
+        _check_names,
+        _check_credentials,
+        _check_version,
+        _check_roles,
+        _check_namespaces,
+        _check_networks,
+    ):
         check(cluster, problems)
     return ClusterReading(cluster, tuple(problems.found))
 
@@ -384,10 +392,27 @@ def _read_labels(fields: Fields) -> dict[str, str]:
     return {key: value for key, value in labels.items() if is_label_key(key) and is_label_value(value)}
 
 
+_TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
 def _taint(fields: Fields) -> str:
     key, value, effect = fields.text("key"), fields.text("value"), fields.text("effect") or "NoSchedule"
     if not key:
         fields.problems.add(fields.path, f"{fields.path} has no key", "write the taint's key")
+    elif not is_label_key(key):
+        fields.refuse(
+            "key",
+            f"is {key!r}, which no taint may have",
+            "write [prefix/]name of letters, digits and inner - _ .",
+        )
+    if not is_label_value(value):
+        fields.refuse(
+            "value",
+            f"is {value!r}, which no taint may have",
+            "write up to 63 letters, digits and inner - _ .",
+        )
+    if effect not in _TAINT_EFFECTS:
+        fields.refuse("effect", f"is {effect!r}, which is no effect", f"write {', '.join(_TAINT_EFFECTS)}")
     return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
 
 
@@ -505,14 +530,19 @@ def _check_roles(cluster: Cluster, problems: ProblemCollector) -> None:
     elif etcd % 2 == 0:
         problems.add(
             where,
-            f"{etcd} machines have the etcd role; an even number survives no more losses than {etcd - 1}",
-            f"use {etcd - 1} or {etcd + 1}",
+            f"{etcd} machines have the etcd role: etcd goes on after the loss of {_survived(etcd)}, no more than with {etcd - 1}",
+            f"use {etcd - 1} or {etcd + 1}; {etcd + 1} go on after the loss of {_survived(etcd + 1)}",
             "warning",
         )
     if _count_machines(cluster, Role.CONTROL_PLANE) == 0:
         problems.add(
             where, "no machine has the control plane role", "set controlPlaneRole on a pool with machines"
         )
+
+
+def _survived(members: int) -> str:
+    """How many of so many etcd members may be lost: a majority must remain."""
+    return str((members - 1) // 2 or "none")
 
 
 def _count_machines(cluster: Cluster, role: Role) -> int:
@@ -528,3 +558,51 @@ def _check_namespaces(cluster: Cluster, problems: ProblemCollector) -> None:
             f"the machine configs name different VM namespaces: {listed}",
             "use one vmNamespace for all pools; the cloud provider looks in one only",
         )
+
+
+# The keys of the distribution that are networks, with the networks that they have unless set.
+_NETWORKS = {"cluster-cidr": "10.42.0.0/16", "service-cidr": "10.43.0.0/16"}
+
+
+def _check_networks(cluster: Cluster, problems: ProblemCollector) -> None:
+    """Networks that the distribution refuses at its start, or with which no service would be reached."""
+    where = "spec.rkeConfig.machineGlobalConfig"
+    merged = _merge_cluster_wide(cluster.global_config, cluster.selector_config)
+    networks: dict[str, list[Range]] = {}
+    for key, default in _NETWORKS.items():
+        networks[key] = []
+        for text in _texts(merged.get(key) or default):
+            try:
+                if "/" not in text:
+                    raise NotAddress("it has no prefix length")
+                networks[key].append(Range.parse(text))
+            except NotAddress:
+                problems.add(
+                    f"{where}.{key}", f"{key} is {text!r}, which is not a network", f"write it as {default}"
+                )
+    pods, services = networks.values()
+    if any(one.overlaps(other) for one in pods for other in services):
+        problems.add(
+            f"{where}.service-cidr",
+            "cluster-cidr and service-cidr have addresses in common",
+            "give pods and services networks of their own",
+        )
+    for text in _texts(merged.get("cluster-dns") or []):
+        if not is_address(text):
+            problems.add(
+                f"{where}.cluster-dns",
+                f"cluster-dns is {text!r}, which is not an IP address",
+                "write one of service-cidr",
+            )
+        elif services and not any(parse_address(text) in one for one in services):
+            problems.add(
+                f"{where}.cluster-dns",
+                f"cluster-dns {text} is not in service-cidr",
+                "write an address of service-cidr",
+            )
+
+
+def _texts(value: Any) -> list[str]:
+    """The items of a list, or of a text with commas, as the distribution takes both."""
+    items = value if isinstance(value, list) else str(value).split(",")
+    return [str(item).strip() for item in items]

@@ -6,6 +6,7 @@ does not support (dhcp4, bonds, name servers inside a subnet), are read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,34 @@ def find_network_problems(text: str) -> list[Problem]:
     offers = _Offers()
     problems = [problem for entry in document["config"] for problem in _check_entry(entry, offers)]
     return problems or _check_offers(offers)
+
+
+def list_static_addresses(text: str) -> list[str]:
+    """The addresses that network data, of version 1 or 2, gives to the machine; none for text that cannot be read."""
+    try:
+        document = load(text) if text.strip() else None
+    except NotYaml:
+        return []
+    if isinstance(document, dict) and isinstance(document.get("network"), dict):
+        document = document["network"]
+    return list(_walk_addresses(document))
+
+
+def _walk_addresses(value: Any) -> Iterator[str]:
+    """`address` of a static subnet (version 1), `addresses` of a device (version 2, where name servers have them, too)."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _walk_addresses(item)
+    elif isinstance(value, dict):
+        if value.get("type") in _STATIC and value.get("address"):
+            yield str(value["address"])
+        for key, inner in value.items():
+            if key == "addresses":
+                yield from (
+                    str(next(iter(one), "") if isinstance(one, dict) else one) for one in _as_list(inner)
+                )
+            elif key not in ("nameservers", "routes"):
+                yield from _walk_addresses(inner)
 
 
 def _check_entry(entry: Any, offers: _Offers) -> list[Problem]:

@@ -166,6 +166,14 @@ def _disks(configuration: Configuration) -> Iterator[Problem]:
         yield from _one_of(disk.type, _DISK_TYPES, f"the type of {name}", "diskInfo")
         buses = _CDROM_BUSES if disk.is_cdrom else _DISK_BUSES
         yield from _one_of(disk.bus, ("", *buses), f"the bus of {name}", "diskInfo")
+    blank = [disk for disk in configuration.disk_info if disk.storage_class and not disk.image]
+    if blank and len(blank) == len(configuration.disk_info):
+        yield Problem(
+            "no disk in diskInfo has an image, so there is nothing to boot from",
+            "give the disk with bootOrder 1 an imageName",
+            "diskInfo",
+            "warning",  # the Go driver makes such a machine, and it may boot from the network
+        )
     orders = Counter(disk.boot_order for disk in configuration.disk_info if disk.boot_order)
     for order, count in orders.items():
         if count > 1:
