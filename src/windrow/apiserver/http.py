@@ -20,7 +20,7 @@ from typing import Any
 
 from aiohttp import web
 
-from windrow.apiserver.apierrors import bad_request, error_reply, internal, status_error
+from windrow.apiserver.apierrors import error_reply, internal, status_error
 from windrow.apiserver.request.info import parse_request_info, query_options, request_verb
 from windrow.apiserver.verbs.watch import EntryEvent
 from windrow.core.connections import Connection, ConnectionLimits
@@ -311,17 +311,11 @@ async def _read(http: web.BaseRequest) -> Request:
         raise status_error(415, text)
     if http.can_read_body:
         chunks, size = [], 0
-        try:
-            async for chunk in http.content.iter_any():
-                size += len(chunk)
-                if size > MAX_BODY_BYTES:
-                    raise status_error(413, f"Request entity too large: limit is {MAX_BODY_BYTES}")
-                chunks.append(chunk)
-        except web.RequestPayloadError as error:
-            coding = http.headers.get("Content-Encoding", "identity")
-            raise bad_request(
-                f"the body of the request cannot be read (Content-Encoding: {coding}): {error}"
-            ) from error
+        async for chunk in http.content.iter_any():
+            size += len(chunk)
+            if size > MAX_BODY_BYTES:
+                raise status_error(413, f"Request entity too large: limit is {MAX_BODY_BYTES}")
+            chunks.append(chunk)
         body = b"".join(chunks)
     skipped = ("accept", "content-type")
     return Request(
