@@ -153,7 +153,7 @@ ON_CLUSTER = frozenset(kind.reason for kind in get_args(Action) if kind.on_clust
 # -- what the manager writes -------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(eq=False)
 class Transcript:
     """A transport that writes down what the manager says through it, and passes everything on."""
 

@@ -9,7 +9,7 @@
 |                                                                | two hours, one every twenty seconds                |
 
 The first answer ends the outage and wakes every informer. So they watch again a second or two after the server is
-back from any outage that somebody waits for, and a server that starts is not met by all of them at once before it answers one.
+back from an outage of up to two hours, and a server that starts is not met by all of them at once before it answers one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from windrow.kubernetes.errors import CertificateError, KubeError, OutcomeUnknow
 INITIAL_BACKOFF_S = 0.8
 # In an outage, between the attempts of all informers together.
 TURN_S = (0.8, 1.2)
-# After a long outage, between the same: nobody waits for the second that a server is back after a night.
+# After a long outage, between the same: a second matters no longer when a server comes back after a night.
 LONG_OUTAGE = timedelta(hours=2)
 LONG_TURN_S = (15.0, 20.0)
 # Those who are woken do not all send at the same instant.
