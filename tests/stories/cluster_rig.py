@@ -91,7 +91,7 @@ async def stock(sim: Simulation, documents: Sequence[Raw], *, kubeconfig: str = 
     """Everything that `documents` need: images and networks at Harvester, credentials in the management API."""
     preload = read_preload(documents)
     await preload_objects(sim.harvester, preload)
-    for raw in credential_secrets(preload, kubeconfig or sim.harvester.admin_kubeconfig(VIP)):
+    for raw in credential_secrets(documents, kubeconfig or sim.harvester.admin_kubeconfig(VIP)):
         if await sim.management_client.find(SECRET.ref(name_of(raw), namespace_of(raw))) is None:
             await sim.management_client.create(SECRET, raw)
 

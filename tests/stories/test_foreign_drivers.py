@@ -45,7 +45,7 @@ def a_crd() -> Raw:
 def noop_cluster() -> list[Raw]:
     """A cluster of one pool whose machines driver `noop` makes."""
     pool = a_pool("pool1", 1, ALL, machineConfigRef={"kind": "NoopConfig", "name": "nc-pool1"})
-    documents = a_cluster(pool, cloudCredentialSecretName="cattle-global-data:cc-noop")
+    documents = a_cluster(pool, cloudCredentialSecretName="fleet-default:cc-noop")
     documents[0] = {
         "apiVersion": NOOP_CONFIG.api_version,
         "kind": "NoopConfig",

@@ -79,7 +79,7 @@ class Simulation:
         """Preload Harvester for `documents`, create the credentials that they name, then the documents."""
         preload = read_preload(documents)
         await preload_objects(self.harvester, preload)
-        secrets = credential_secrets(preload, kubeconfig or self.harvester.admin_kubeconfig(VIP))
+        secrets = credential_secrets(documents, kubeconfig or self.harvester.admin_kubeconfig(VIP))
         for raw in [*secrets, *documents]:
             if raw["kind"] in _KINDS:
                 await self.management_client.create(_KINDS[raw["kind"]], raw)

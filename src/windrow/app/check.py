@@ -16,16 +16,25 @@ from windrow.app.machines import driver_for_kind as judge_by
 from windrow.app.network import HttpConnector
 from windrow.app.unknown_fields import find_unknown_fields
 from windrow.client.client import Client
-from windrow.clusters.api.cluster import Cluster, Pool, ResolveDriver, kind_of, read_cluster, read_options
+from windrow.clusters.api.cluster import (
+    Cluster,
+    Pool,
+    ResolveDriver,
+    kind_of,
+    list_grants,
+    read_cluster,
+    read_options,
+)
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, machine_config
+from windrow.clusters.api.references import ALL_NAMESPACES, allow_command, read_allowed_namespaces
 from windrow.clusters.bootstrap_data import check_bootstrap, sample_machine_spec
 from windrow.core.rng import Rng
 from windrow.drivers.api import NODE_DRIVER, read_driver, read_machine_config_kinds
 from windrow.harvester.connection import describe_credential
-from windrow.kubernetes.errors import KubeError, NotFound, Unreachable
+from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, name_of, namespace_of
-from windrow.kubernetes.resources import SECRET
+from windrow.kubernetes.resources import SECRET, ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
 from windrow.nodedriver.config import read_fields
 from windrow.nodedriver.validate.network_data import list_static_addresses
@@ -35,6 +44,7 @@ CREDENTIAL_FIELD = "cloudCredentialSecretName"
 
 # From a driver and the `namespace:name` of a credential to its fields, read from the management API.
 ReadFields = Callable[[str, str], Awaitable[Mapping[str, str]]]
+FindSecret = Callable[[ObjectRef], Awaitable[Raw | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,7 @@ async def run(
             single_credential=bool(harvester),
             driver_for_kind=driver_for_kind,
             fields_of=partial(read_credential_fields, api) if api is not None else None,
+            find_secret=partial(_find_readable, api) if api is not None else None,
         )
 
 
@@ -142,10 +153,12 @@ async def check(
     single_credential: bool = False,
     driver_for_kind: ResolveDriver = assume_driver,
     fields_of: ReadFields | None = None,
+    find_secret: FindSecret | None = None,
 ) -> list[CheckResult]:
     """A result for each Cluster in `documents`. `configs` are existing machine configs; those in the documents come first.
     Without `machines`, nothing is checked on Harvester; `single_credential`: it is used for every pool. Configs of other
-    kinds than HarvesterConfig are not checked; of these the credential is read with `fields_of`, unless it is a document."""
+    kinds than HarvesterConfig are not checked; of these the credential is read with `fields_of`, unless it is a document.
+    Secrets of other namespaces are documents, or are read with `find_secret`: they must allow the Cluster's."""
     own = {_key(raw): raw for raw in reversed(documents) if _is_config(raw)}
     known = {_key(raw): raw for raw in reversed(configs)} | own
     secrets = {_credential_of(raw) for raw in documents if raw.get("kind") == SECRET.kind}
@@ -165,6 +178,7 @@ async def check(
         asked = machines if has_credential else None
         found, was_asked = await _check_machines(cluster, known, asked)
         of_credentials, unchecked = await _check_credentials(cluster, secrets, fields_of)
+        of_credentials += await _check_consent(raw, documents, find_secret)
         only_others = all(pool.kind != HARVESTER_CONFIG.kind for pool in cluster.pools) and bool(unchecked)
         results.append(
             CheckResult(
@@ -189,6 +203,29 @@ async def check(
         for raw in documents
         if raw.get("kind") not in ("Cluster", HARVESTER_CONFIG.kind) and (found := find_unknown_fields(raw))
     ]
+
+
+async def _find_readable(api: Client, ref: ObjectRef) -> Raw | None:
+    """The Secret; None where there is none, or this account may not read it."""
+    try:
+        return await api.find(ref)
+    except Forbidden:
+        return None
+
+
+async def _check_consent(raw: Raw, documents: Sequence[Raw], find_secret: FindSecret | None) -> list[Problem]:
+    """Problems of the Secrets of other namespaces that the Cluster names."""
+    problems: list[Problem] = []
+    namespace = namespace_of(raw) or "default"
+    given = {_credential_of(one): one for one in documents if one.get("kind") == SECRET.kind}
+    for ref in list_grants([raw]):
+        secret = given.get(f"{ref.namespace}:{ref.name}")
+        if secret is None and find_secret is not None:
+            secret = await find_secret(ref)
+        if secret is not None and not {namespace, ALL_NAMESPACES} & read_allowed_namespaces(secret):
+            message = f"Secret {ref.namespace}/{ref.name} does not allow its use from namespace {namespace}"
+            problems.append(Problem(message, allow_command(ref, namespace), CREDENTIAL_FIELD))
+    return problems
 
 
 def _key(config: Raw) -> tuple[str, str, str]:

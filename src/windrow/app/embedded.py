@@ -39,6 +39,7 @@ from windrow.client.middleware.retry import RetryingTransport
 from windrow.client.transport import Transport
 from windrow.clusters.api import kinds
 from windrow.clusters.api.names import CREDENTIAL_KEY
+from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.controller import ClusterController
 from windrow.core.clock import Clock
 from windrow.core.errors import UserError
@@ -54,7 +55,7 @@ from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig, render_kubeconfig
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.requests import Reply, Request
-from windrow.kubernetes.resources import CRD, NAMESPACE, SECRET, STORAGE_CLASS
+from windrow.kubernetes.resources import CRD, NAMESPACE, STORAGE_CLASS
 from windrow.nodedriver.schema import harvester_config_crd
 
 LOOPBACK = "127.0.0.1"
@@ -226,12 +227,13 @@ def make_manager(
 
 async def read_credential(api: Client, name: str) -> str:
     """The kubeconfig in the credential Secret `namespace:name`. Raises NotFound."""
-    namespace, _, short = name.rpartition(":")
-    ref = SECRET.ref(short, namespace or "default")
+    ref = parse_secret_reference(name)
+    if ref is None:
+        raise NotFound(f"{name!r} names no Secret; write namespace:name", status=404)
     secret = await api.get(ref)
     encoded = nested(secret, "data", CREDENTIAL_KEY)
     if not encoded:
-        raise NotFound(f"Secret {namespace}/{short} has no key {CREDENTIAL_KEY}", status=404)
+        raise NotFound(f"{ref} has no key {CREDENTIAL_KEY}", status=404)
     return decode_base64(encoded)
 
 

@@ -42,7 +42,7 @@ async def run(options: EmulateOptions, out: Output) -> int:
             out.print_line(
                 f"Guests run {options.cloud_provider} as their cloud provider, each in a process of its own."
             )
-        if secrets := credential_secrets(preload, emulated.kubeconfig):
+        if secrets := credential_secrets(options.preload, emulated.kubeconfig):
             _write_credentials(options, secrets, out)
         out.print_line(f"Try: kubectl --kubeconfig {emulated.kubeconfig_path} get vms -A")
         await asyncio.Event().wait()

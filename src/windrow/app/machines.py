@@ -16,6 +16,7 @@ from windrow.app.state_directory import DRIVERS_DIRECTORY, MACHINES_DIRECTORY
 from windrow.client.client import Client
 from windrow.client.downloads import Downloader
 from windrow.clusters.api.cluster import ResolveDriver, harvester_only
+from windrow.clusters.api.references import parse_secret_reference
 from windrow.core.clock import Clock
 from windrow.core.errors import UserError
 from windrow.core.rng import Rng
@@ -27,7 +28,6 @@ from windrow.drivers.installer import probe_flags
 from windrow.drivers.store import DriverStore
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.proxies import find_proxy
-from windrow.kubernetes.resources import SECRET
 from windrow.machines.dispatch import DriverDispatch
 from windrow.machines.harvester.connections import Connect, ReadKubeconfig
 from windrow.machines.harvester.machines import HarvesterMachines
@@ -174,8 +174,10 @@ async def read_credential_fields(api: Client, driver: str, credential: str) -> d
 
     Raises NotFound where the Secret `namespace:name` is absent or has no field of this driver.
     """
-    namespace, _, name = credential.rpartition(":")
-    secret = await api.get(SECRET.ref(name, namespace or "default"))
+    ref = parse_secret_reference(credential)
+    if ref is None:
+        raise NotFound(f"{credential!r} names no Secret; write namespace:name", status=404)
+    secret = await api.get(ref)
     prefix = f"{driver}credentialConfig-"
     found = {
         key.removeprefix(prefix): decode_base64(text)
@@ -183,7 +185,7 @@ async def read_credential_fields(api: Client, driver: str, credential: str) -> d
         if key.startswith(prefix)
     }
     if not found:
-        raise NotFound(f"Secret {namespace}/{name} has no key that begins with {prefix}", status=404)
+        raise NotFound(f"{ref} has no key that begins with {prefix}", status=404)
     return found
 
 

@@ -7,11 +7,12 @@ the user's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from windrow.clusters.api.cluster import read_options
+from windrow.clusters.api.cluster import list_grants, read_options
 from windrow.clusters.api.names import CREDENTIAL_KEY
+from windrow.clusters.api.references import parse_secret_reference, render_allowed_namespaces
 from windrow.kubernetes.objects import Raw, nested, new_object
 from windrow.kubernetes.resources import NAMESPACE, SECRET, ApiResource, ObjectRef
 from windrow.nodedriver.config import read_fields
@@ -45,9 +46,9 @@ def _references_of_config(config: Mapping[str, Any]) -> Iterator[ObjectRef]:
 def _credentials_of_cluster(cluster: Mapping[str, Any]) -> Iterator[ObjectRef]:
     pools = nested(cluster, "spec", "rkeConfig", "machinePools", default=[])
     for place in (nested(cluster, "spec"), *pools):
-        if named := nested(place, "cloudCredentialSecretName"):
-            namespace, _, name = str(named).rpartition(":")
-            yield SECRET.ref(name, namespace or "default")
+        ref = parse_secret_reference(str(nested(place, "cloudCredentialSecretName", default="")))
+        if ref is not None:  # the manager reports what is none
+            yield ref
 
 
 def names_of(preload: Preload, kind: ApiResource) -> list[str]:
@@ -63,11 +64,22 @@ def describe_preload(preload: Preload) -> list[str]:
     return [f"{kind.kind} {', '.join(names_of(preload, kind))}" for kind in kinds]
 
 
-def credential_secrets(preload: Preload, kubeconfig: str) -> list[Raw]:
-    """The Secrets that the manifests' credentials name, in Rancher's form, each with `kubeconfig`."""
+def credential_secrets(documents: Sequence[Mapping[str, Any]], kubeconfig: str) -> list[Raw]:
+    """The Secrets that the manifests' credentials name, in Rancher's form, each with `kubeconfig`.
+
+    Each allows the namespaces of the Clusters that name it.
+    """
+    grants = list_grants(documents)
     content = {"harvestercredentialConfig-clusterType": "imported", CREDENTIAL_KEY: kubeconfig}
     return [
-        new_object(SECRET, ref.name, ref.namespace, type="Opaque", stringData=dict(content))
-        for ref in sorted(preload, key=str)
+        new_object(
+            SECRET,
+            ref.name,
+            ref.namespace,
+            annotations=render_allowed_namespaces(grants.get(ref, ())),
+            type="Opaque",
+            stringData=dict(content),
+        )
+        for ref in sorted(read_preload(documents), key=str)
         if ref.kind == SECRET
     ]

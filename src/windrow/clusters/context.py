@@ -12,7 +12,8 @@ from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine, with_status
-from windrow.clusters.api.secrets import SecretData
+from windrow.clusters.api.references import parse_secret_reference
+from windrow.clusters.api.secrets import SecretData, require_consent
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import Clock, format_time, parse_time
@@ -52,6 +53,17 @@ class ReconcileContext:
     rng: Rng
     stamps: ObservedStamps
     process_state: ProcessState = field(default_factory=ProcessState)
+
+    def require_consent(self, reference: str, namespace: str) -> None:
+        """Raises CredentialError unless Clusters of `namespace` may use the Secret `reference`."""
+        ref = parse_secret_reference(reference)
+        require_consent(reference, self.secrets.get(ref) if ref is not None else None, namespace)
+
+    def require_machine_consent(self, machine: Machine) -> None:
+        """The same for the credential of a Machine, of which there are two records: its spec, and its driver config."""
+        recorded = str((machine.driver_config or {}).get("WindrowCredential") or "")
+        for credential in {machine.credential, recorded} - {""}:
+            self.require_consent(credential, machine.namespace)
 
     async def patch_cluster_status(self, state: ClusterState, change: Mapping[str, object]) -> None:
         """Merge `change` into the Cluster's status."""

@@ -16,12 +16,12 @@ from windrow.client.transport import Transport
 from windrow.clusters.api.cluster import ResolveDriver, harvester_only
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.api.machine import Machine, read_machine
-from windrow.clusters.api.secrets import SecretData, read_secret_data
+from windrow.clusters.api.secrets import CredentialError, SecretData, read_secret_data
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.executor import Executor
 from windrow.clusters.execute.machine_actions import MachineActions
-from windrow.clusters.observer import Observer, clusters_using_config, credentials_of
+from windrow.clusters.observer import Observer, clusters_using_config
 from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, Wait
 from windrow.clusters.plan.diagnosis import diagnose_all
 from windrow.clusters.plan.endpoint import list_api_servers
@@ -109,7 +109,7 @@ class ClusterController:
         self._guest_clusters = GuestClusterCache(connect, clock, rng)
         self._credentials: dict[str, str] = {}  # machine uid -> its credential
         self._harvesters = HarvesterClients(self._secrets, connect_with_retries, proxy)
-        self._prober = CredentialProber(self._harvesters.get_config, connect, clock, self._enqueue_users)
+        self._prober = CredentialProber(self._harvesters.read_config, connect, clock, self._enqueue_users)
         self._secret_users = SecretUsers()
         self._context = ReconcileContext(
             api=api,
@@ -190,6 +190,9 @@ class ClusterController:
             secret = after or before
             if secret is None:
                 continue
+            if before is None or after is None or before.allowed_namespaces != after.allowed_namespaces:
+                for machine in self._machines.values():
+                    self._track(machine)
             if before != after:
                 self._prober.probe_again(f"{secret.namespace}:{secret.name}")
             self._enqueue_users(f"{secret.namespace}:{secret.name}", secret.cluster_uid)
@@ -216,9 +219,14 @@ class ClusterController:
         self._credentials[machine.uid] = machine.credential
         # Here, because no status arrives before a machine is tracked or requested, and both come after the record.
         self._cluster_of[machine.uid] = CLUSTER.ref(machine.cluster, machine.namespace)
-        if machine.driver_config is not None and machine.was_created and machine.uid not in self._tracked:
-            self._tracked.add(machine.uid)
-            self._infrastructure.track(machine.driver_config)
+        if machine.driver_config is None or not machine.was_created or machine.uid in self._tracked:
+            return
+        try:
+            self._context.require_machine_consent(machine)
+        except CredentialError:
+            return  # the status of the Cluster says so; it is tracked once the Secret allows it
+        self._tracked.add(machine.uid)
+        self._infrastructure.track(machine.driver_config)
 
     # -- reconcile -----------------------------------------------------------------------------------------------
 
@@ -232,7 +240,7 @@ class ClusterController:
         if state is None:
             return SETTLED
         if self._group is not None:
-            for credential in credentials_of(state.cluster):
+            for credential in self._observer.list_allowed_credentials(state.cluster):
                 self._prober.open(self._group, credential)
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)
@@ -268,7 +276,7 @@ class ClusterController:
 
     def _probe_credentials(self, state: ClusterState) -> None:
         """A request has failed: whether it is the credential shows at once, not when a watch ends."""
-        for credential in credentials_of(state.cluster):
+        for credential in self._observer.list_allowed_credentials(state.cluster):
             self._prober.probe_again(credential)
 
     def _remember_preflight(self, state: ClusterState) -> None:
@@ -296,7 +304,7 @@ class ClusterController:
         urls = () if state.cluster.deletion_timestamp is not None else list_api_servers(state)
         if not (self._group and state.secrets and urls):
             return self._guest_clusters.find(state.cluster.uid)
-        proxy = self._harvesters.find_proxy(state.cluster.credential)
+        proxy = self._harvesters.find_proxy(state.cluster.credential, state.cluster.namespace)
         connection = self._guest_clusters.open(
             self._group, state.cluster.uid, state.secrets, proxy, lambda: self.controller.queue.add(key)
         )

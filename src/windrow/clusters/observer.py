@@ -18,6 +18,7 @@ from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Cluster, read_cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine
+from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.secrets import (
     CredentialError,
     SecretData,
@@ -158,7 +159,7 @@ class Observer:
             return Orphans(unknown=str(error))
 
     async def _list_orphans(self, account: GuestServiceAccount, cluster: Cluster) -> Orphans:
-        client = await self._harvesters.get_verified_client(account)
+        client = await self._harvesters.get_verified_client(account, cluster.namespace)
         balancers: tuple[OrphanLoadBalancer, ...] = ()
         if guest_account_of(cluster) is not None:
             labelled = await _list_if_served(
@@ -238,9 +239,13 @@ class Observer:
     # -- the guest's credential --------------------------------------------------------------------------------------
 
     def _guest_credential(self, cluster: Cluster, kept: SecretData | None) -> GuestCredentialState:
-        if cluster.cloud_config_secret:
-            namespace, _, name = cluster.cloud_config_secret.partition(":")
-            given = read_given_credential(self._context.secrets.get(SECRET.ref(name, namespace)), cluster)
+        given_ref = parse_secret_reference(cluster.cloud_config_secret)
+        if given_ref is not None:
+            try:
+                self._context.require_consent(cluster.cloud_config_secret, cluster.namespace)
+            except CredentialError as error:
+                return GuestCredentialState("refused", because=f"{error.message}; {error.hint}")
+            given = read_given_credential(self._context.secrets.get(given_ref), cluster)
             if given is not None:
                 return GuestCredentialState("ready", given)
         if cluster.cloud_provider != "harvester" and not cluster.cloud_config_secret:
@@ -251,11 +256,30 @@ class Observer:
         return GuestCredentialState("missing" if cluster.recorded.service_account is None else "pending")
 
     def _credential_problems(self, state: ClusterState) -> tuple[CredentialProblem, ...] | None:
-        prober, credentials = self._prober, credentials_of(state.cluster)
-        if not all(prober.was_probed(credential) for credential in credentials):
+        cluster, prober = state.cluster, self._prober
+        probed = self.list_allowed_credentials(cluster)
+        refused = [
+            CredentialProblem(error.message, error.hint, is_rejected=True, is_allowed=False)
+            for credential in sorted({*credentials_of(cluster), *(pool.credential for pool in cluster.pools)})
+            if ":" in credential and (error := self._find_refusal(credential, cluster)) is not None
+        ]
+        if not refused and not all(prober.was_probed(credential) for credential in probed):
             return None
-        found = (prober.find_problem(credential, state.harvester_uid) for credential in credentials)
-        return tuple(filter(None, found))
+        return (
+            *refused,
+            *filter(None, (prober.find_problem(credential, state.harvester_uid) for credential in probed)),
+        )
+
+    def list_allowed_credentials(self, cluster: Cluster) -> list[str]:
+        """Its credentials for a Harvester that its namespace may use."""
+        return [one for one in credentials_of(cluster) if self._find_refusal(one, cluster) is None]
+
+    def _find_refusal(self, credential: str, cluster: Cluster) -> CredentialError | None:
+        try:
+            self._context.require_consent(credential, cluster.namespace)
+        except CredentialError as error:
+            return error
+        return None
 
     # -- preflight -------------------------------------------------------------------------------------------------
 
@@ -264,18 +288,25 @@ class Observer:
         cluster = state.cluster
         problems = check_bootstrap(cluster, state.problems)
         problems += await check_registries(self._context.api, cluster.namespace, cluster.registries)
+        if state.guest_credential.state == "refused":
+            message, _, hint = state.guest_credential.because.partition("; ")
+            problems.append(Problem(message, hint, "spec.rkeConfig.machineGlobalConfig"))
         usable = set()
-        on_harvester = [pool for pool in cluster.pools if pool.driver == HARVESTER]
-        for credential in sorted({pool.credential for pool in on_harvester if ":" in pool.credential}):
+        on_harvester = {pool.credential for pool in cluster.pools if pool.driver == HARVESTER}
+        for credential in sorted({pool.credential for pool in cluster.pools if ":" in pool.credential}):
             try:
-                self._harvesters.get_config(credential)
+                if credential in on_harvester:
+                    self._harvesters.get_config(credential, cluster.namespace)
+                else:
+                    self._context.require_consent(credential, cluster.namespace)
                 usable.add(credential)
             except CredentialError as error:
                 problems.append(Problem(error.message, error.hint, "spec.cloudCredentialSecretName"))
         pools = [
             pool
             for pool in cluster.pools
-            if pool.options is not None and (pool.credential in usable or pool not in on_harvester)
+            if pool.options is not None
+            and (pool.credential in usable or (not pool.credential and pool.driver != HARVESTER))
         ]
         # One for each machine, so that an adapter checks their sum.
         specs = [sample_machine_spec(cluster, pool, n) for pool in pools for n in range(pool.quantity)]
@@ -293,7 +324,7 @@ class Observer:
     async def _check_service_account(self, cluster: Cluster) -> list[Problem]:
         """Whether the name of the guest's account is free, or its objects ours from an earlier attempt."""
         account = GuestAccount(cluster.name, cluster.vm_namespace, cluster.uid)
-        client = self._harvesters.get_client(cluster.credential)
+        client = self._harvesters.get_client(cluster.credential, cluster.namespace)
         found = await asyncio.gather(*(client.find(ref) for ref in account.refs))
         taken = [
             ref for ref, raw in zip(account.refs, found, strict=True) if raw and not account.is_owned(raw)

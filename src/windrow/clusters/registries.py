@@ -8,7 +8,7 @@ from typing import Any
 from windrow.client.client import Client
 from windrow.core.errors import UserError
 from windrow.core.json import NotJson, loads
-from windrow.kubernetes.objects import Raw, nested, secret_texts
+from windrow.kubernetes.objects import Raw, is_dns_subdomain, nested, secret_texts
 from windrow.kubernetes.resources import SECRET
 from windrow.machines.port import Problem
 
@@ -47,6 +47,11 @@ async def check_registries(api: Client, namespace: str, registries: Mapping[str,
 
 
 async def _secret(api: Client, namespace: str, name: str, host: str) -> dict[str, str]:
+    if not is_dns_subdomain(name):
+        raise RegistrySecretError(
+            f"registry {host} takes its credentials from {name!r}, which is not the name of a Secret",
+            "write the name of a Secret in the namespace of the Cluster",
+        )
     raw: Raw | None = await api.find(SECRET.ref(name, namespace))
     if raw is None:
         raise RegistrySecretError(

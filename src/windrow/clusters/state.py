@@ -113,6 +113,7 @@ class ActionFailure:
 class CredentialProblem:
     """Why a credential does not work now. `is_rejected`: the credential is wrong, not only Harvester unreachable.
 
+    `is_allowed`: its Secret allows the namespace of the Cluster.
     `is_for_another_harvester`: it works, and not on the Harvester that the cluster is on.
     """
 
@@ -120,6 +121,7 @@ class CredentialProblem:
     hint: str
     is_rejected: bool
     is_for_another_harvester: bool = False
+    is_allowed: bool = True
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}"
@@ -188,8 +190,9 @@ class MachineState:
 class GuestCredentialState:
     """Whether the guest has a credential for Harvester."""
 
-    state: Literal["unneeded", "missing", "pending", "ready"] = "unneeded"
+    state: Literal["unneeded", "missing", "pending", "ready", "refused"] = "unneeded"
     credential: GuestCredential | None = field(default=None, repr=False)
+    because: str = ""  # where refused
 
 
 @dataclass(frozen=True)

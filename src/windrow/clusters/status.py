@@ -287,6 +287,8 @@ def credential_condition(state: ClusterState) -> Condition | None:
     if not state.credential_problems:
         return Condition("CredentialValid", "True", "Valid", "Harvester accepts the credential")
     sentences = "; ".join(str(problem) for problem in state.credential_problems)
+    if not all(problem.is_allowed for problem in state.credential_problems):
+        return Condition("CredentialValid", "False", "NotAllowed", sentences)
     if state.is_on_another_harvester:
         return Condition("CredentialValid", "False", "AnotherHarvester", sentences)
     if any(problem.is_rejected for problem in state.credential_problems):

@@ -198,7 +198,7 @@ async def _run_scenarios(demo: Demo, documents: list[Raw], *, keep: bool) -> Clu
 
 async def _apply(demo: Demo, documents: list[Raw]) -> None:
     """Create the objects in the order of KINDS: a Cluster that came first would be refused for what it refers to."""
-    secrets = credential_secrets(read_preload(documents), demo.embedded.kubeconfig)
+    secrets = credential_secrets(documents, demo.embedded.kubeconfig)
     names = sorted({namespace_of(raw) for raw in documents + secrets} - {""})
     namespaces = [new_object(NAMESPACE, name) for name in names]
     for kind in KINDS:

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
+
+_PLAIN = re.compile(r"[A-Za-z0-9._~:@!$&'()*+,;=-]+")
+
+
+def _quote(segment: str) -> str:
+    """A name as one segment of a path: names come from users, and one with "/" or "?" must not lead elsewhere."""
+    return segment if _PLAIN.fullmatch(segment) else quote(segment, safe="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +42,10 @@ class ApiResource:
         """The URL path of the collection, of one object, or of its subresource."""
         parts = [self.root]
         if self.namespaced and namespace:
-            parts += ["namespaces", namespace]
+            parts += ["namespaces", _quote(namespace)]
         parts.append(self.plural)
         if name:
-            parts.append(name)
+            parts.append(_quote(name))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)

@@ -8,6 +8,7 @@ from tests.support.fake_machines import MemoryMachines
 
 from windrow.app.check import CheckResult, check
 from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.resources import ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
 
 DISKS = {"disks": [{"imageName": "default/leap", "size": 40}]}
@@ -329,7 +330,9 @@ async def test_the_credential_of_another_driver_is_looked_for_where_there_is_a_m
         raise NotFound('secrets "b" not found')
 
     (result,) = await check(of_another_driver(), fields_of=nothing)
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "a", "name": "b"}}
+    allowed = {"windrow.io/allowed-namespaces": "fleet-default"}
+    metadata = {"namespace": "a", "name": "b", "annotations": allowed}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
     (brought,) = await check([secret, *of_another_driver()], fields_of=nothing)
 
     assert asked == [("noop", "a:b")]
@@ -358,3 +361,24 @@ async def test_warnings_of_the_distribution_are_those_of_the_manager():
 
     assert problem.severity == "warning"
     assert "profile 'cis' needs a user 'etcd'" in problem.message
+
+
+async def test_a_credential_of_another_namespace_must_allow_the_clusters() -> None:
+    secret: dict[str, Any] = {"kind": "Secret", "metadata": {"name": "b", "namespace": "a"}}
+    allowed = {"annotations": {"windrow.io/allowed-namespaces": "fleet-default"}}
+
+    async def find(ref: ObjectRef) -> dict[str, Any] | None:
+        return secret
+
+    (of_document,) = await check([cluster(), config(), secret])
+    (of_server,) = await check([cluster(), config()], find_secret=find)
+    (good,) = await check(
+        [cluster(), config(), {**secret, "metadata": {**secret["metadata"], **allowed}}], find_secret=find
+    )
+
+    sentence = "Secret a/b does not allow its use from namespace fleet-default"
+    assert sentence in facts(of_document)
+    assert sentence in facts(of_server)
+    assert sentence not in facts(good)
+    (cure,) = (one.hint for one in of_server.problems if one.message == sentence)
+    assert cure == ("kubectl -n a annotate --overwrite secret b windrow.io/allowed-namespaces=fleet-default")

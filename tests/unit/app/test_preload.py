@@ -10,6 +10,7 @@ CONFIG = {
 }
 CLUSTER = {
     "kind": "Cluster",
+    "metadata": {"name": "c", "namespace": "fleet-default"},
     "spec": {
         "cloudCredentialSecretName": "cattle-global-data:cc-1",
         "rkeConfig": {"machinePools": [{"cloudCredentialSecretName": "cattle-global-data:cc-2"}]},
@@ -43,11 +44,12 @@ def test_a_malformed_field_stocks_nothing_and_is_left_to_the_manager_to_refuse()
 
 
 def test_every_credential_that_a_cluster_or_its_pools_name_becomes_a_secret():
-    secrets = credential_secrets(read_preload([CLUSTER]), "the kubeconfig")
+    secrets = credential_secrets([CLUSTER], "the kubeconfig")
 
+    allowed = {"windrow.io/allowed-namespaces": "fleet-default"}
     assert [secret["metadata"] for secret in secrets] == [
-        {"name": "cc-1", "namespace": "cattle-global-data"},
-        {"name": "cc-2", "namespace": "cattle-global-data"},
+        {"name": "cc-1", "namespace": "cattle-global-data", "annotations": allowed},
+        {"name": "cc-2", "namespace": "cattle-global-data", "annotations": allowed},
     ]
     assert secrets[0]["stringData"]["harvestercredentialConfig-kubeconfigContent"] == "the kubeconfig"
 

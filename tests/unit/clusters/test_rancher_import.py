@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.clusters.api.rancher_import import strip_server_fields
+from windrow.clusters.api.rancher_import import grant_references, strip_server_fields
 from windrow.core.yaml import load_all
 
 REAL = Path(__file__).parents[4] / "shared" / "manifests" / "rancher-rke2-one-node.yaml"
@@ -95,3 +95,41 @@ def test_a_real_dump_keeps_its_spec_and_loses_its_bookkeeping():
     assert [raw.get("spec") for raw in after] == [raw.get("spec") for raw in before]
     assert all(set(raw["metadata"]) <= {"name", "namespace", "annotations"} for raw in after)
     assert len(notes) == 2
+
+
+ALLOWED = "windrow.io/allowed-namespaces"
+IMPORTED_CLUSTER = {
+    "kind": "Cluster",
+    "metadata": {"name": "prod", "namespace": "fleet-default"},
+    "spec": {"cloudCredentialSecretName": "cattle-global-data:cc-1"},
+}
+
+
+def a_credential(**annotations):
+    metadata = {"name": "cc-1", "namespace": "cattle-global-data", "annotations": annotations}
+    return {"kind": "Secret", "metadata": metadata}
+
+
+def test_a_secret_beside_its_cluster_allows_the_clusters_namespace():
+    secret = a_credential(**{ALLOWED: "team-a", "note": "kept"})
+
+    (note,) = grant_references([IMPORTED_CLUSTER, secret])
+
+    assert secret["metadata"]["annotations"] == {ALLOWED: "fleet-default,team-a", "note": "kept"}
+    assert note == "Secret cattle-global-data/cc-1: allowed its use from namespace fleet-default"
+
+
+@pytest.mark.parametrize("allowed", ["*", "fleet-default", "team-a, fleet-default"])
+def test_what_is_allowed_already_stays_as_it_is(allowed):
+    secret = a_credential(**{ALLOWED: allowed})
+
+    assert grant_references([IMPORTED_CLUSTER, secret]) == []
+    assert secret == a_credential(**{ALLOWED: allowed})
+
+
+def test_for_a_secret_that_is_not_given_the_command_is_named():
+    (note,) = grant_references([IMPORTED_CLUSTER])
+
+    assert note.endswith(
+        "kubectl -n cattle-global-data annotate --overwrite secret cc-1 windrow.io/allowed-namespaces=fleet-default"
+    )

@@ -16,7 +16,8 @@ from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.fields import Fields, ProblemCollector
-from windrow.clusters.api.kinds import HARVESTER_CONFIG
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG
+from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
 from windrow.core.cidr import NotAddress, Range, is_address, parse_address
 from windrow.core.version import NotVersion, Version
@@ -33,6 +34,7 @@ from windrow.kubernetes.objects import (
     time_of,
     uid_of,
 )
+from windrow.kubernetes.resources import ObjectRef
 from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
 
 DEFAULT_VM_NAMESPACE = "default"
@@ -290,15 +292,15 @@ def _secret_reference(value: Any, problems: ProblemCollector) -> str:
     """The `namespace:name` of `secret://namespace:name`, "" for configuration text."""
     if not isinstance(value, str) or not value.startswith("secret://"):
         return ""
-    namespace, colon, name = value.removeprefix("secret://").partition(":")
-    if not (namespace and colon and name):
+    reference = value.removeprefix("secret://")
+    if parse_secret_reference(reference) is None:
         problems.add(
             "spec.rkeConfig.machineSelectorConfig",
             f"cloud-provider-config is {value!r}, which names no Secret",
             "write secret://namespace:name",
         )
         return ""
-    return f"{namespace}:{name}"
+    return reference
 
 
 def list_secret_references(raw: Mapping[str, Any]) -> frozenset[str]:
@@ -318,6 +320,20 @@ def list_secret_references(raw: Mapping[str, Any]) -> frozenset[str]:
         if isinstance(value, str) and value.startswith("secret://"):
             found.append(value.removeprefix("secret://"))
     return frozenset(name for name in found if isinstance(name, str) and ":" in name)
+
+
+def list_grants(documents: Iterable[Mapping[str, Any]]) -> dict[ObjectRef, frozenset[str]]:
+    """The namespaces that each Secret must allow so that the Clusters in `documents` may use it."""
+    wanted: dict[ObjectRef, frozenset[str]] = {}
+    for raw in documents:
+        if raw.get("kind") != CLUSTER.kind:
+            continue
+        namespace = namespace_of(raw) or "default"
+        for reference in list_secret_references(raw):
+            ref = parse_secret_reference(reference)
+            if ref is not None and ref.namespace != namespace:
+                wanted[ref] = wanted.get(ref, frozenset()) | {namespace}
+    return wanted
 
 
 _ROLES = (("etcdRole", Role.ETCD), ("controlPlaneRole", Role.CONTROL_PLANE), ("workerRole", Role.WORKER))
@@ -479,10 +495,9 @@ def _check_credentials(cluster: Cluster, problems: ProblemCollector) -> None:
         if pool.credential != cluster.credential:
             wanted[f"spec.rkeConfig.machinePools[{place}].cloudCredentialSecretName"] = pool.credential
     for where, credential in wanted.items():
-        namespace, colon, name = credential.partition(":")
         if not credential and any(not pool.credential for pool in cluster.pools):
             problems.add(where, f"{where} is not set", "set it to namespace:name of the credential Secret")
-        elif credential and not (namespace and colon and name):
+        elif credential and parse_secret_reference(credential) is None:
             problems.add(where, f"{where} is {credential!r}", "write namespace:name of the credential Secret")
 
 

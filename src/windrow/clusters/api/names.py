@@ -18,6 +18,10 @@ SCRUB_NOT_SUPPORTED = "NotSupported"
 # Ours, on guest Nodes.
 APPLIED_REVISION = "windrow.io/applied-revision"
 
+# Ours, on a Secret: the namespaces whose Clusters may use it, with commas between; "*" allows all. Its own is always
+# allowed.
+ALLOWED_NAMESPACES = "windrow.io/allowed-namespaces"
+
 # Cluster API's and Rancher's, kept so that their users' habits work (reference/04 §1.4, §1.9).
 DELETE_FIRST = "cluster.x-k8s.io/delete-machine"
 REPLACE_NOW = "cluster.x-k8s.io/remediate-machine"

@@ -10,7 +10,15 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
-from windrow.kubernetes.objects import Raw, flatten_list
+from windrow.clusters.api.cluster import list_grants
+from windrow.clusters.api.references import (
+    ALL_NAMESPACES,
+    allow_command,
+    read_allowed_namespaces,
+    render_allowed_namespaces,
+)
+from windrow.kubernetes.objects import Raw, flatten_list, name_of, namespace_of
+from windrow.kubernetes.resources import SECRET
 
 # Written by the server or by controllers there, not by the user.
 _SERVER_FIELDS = (
@@ -47,6 +55,31 @@ def strip_server_fields(documents: Iterable[Raw]) -> tuple[list[Raw], list[str]]
             if dropped:
                 notes.append(f"{_describe(raw)}: left out {', '.join(dropped)}")
     return cleaned, notes
+
+
+def grant_references(documents: list[Raw]) -> list[str]:
+    """Let the Secrets among `documents` be used by the Clusters there that name them from another namespace.
+
+    Changes the annotations of the Secrets in place. One line for each grant, and for each that its owner has to give.
+    """
+    notes: list[str] = []
+    secrets = {(namespace_of(raw), name_of(raw)): raw for raw in documents if raw.get("kind") == SECRET.kind}
+    for ref, namespaces in sorted(list_grants(documents).items(), key=str):
+        raw = secrets.get((ref.namespace, ref.name))
+        if raw is None:
+            notes += [
+                f"{ref} must allow its use from namespace {one}: {allow_command(ref, one)}"
+                for one in sorted(namespaces)
+            ]
+            continue
+        allowed = read_allowed_namespaces(raw)
+        if ALL_NAMESPACES in allowed or namespaces <= allowed:
+            continue
+        metadata = raw["metadata"]
+        grant = render_allowed_namespaces(allowed | namespaces)
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **grant}
+        notes.append(f"{ref}: allowed its use from namespace {', '.join(sorted(namespaces - allowed))}")
+    return notes
 
 
 def _describe(raw: Raw) -> str:

@@ -11,6 +11,12 @@ from windrow.bootstrap.spec import CertKeyPair, ClusterSecrets, GuestCredential
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.kinds import CLUSTER
+from windrow.clusters.api.references import (
+    ALL_NAMESPACES,
+    allow_command,
+    parse_secret_reference,
+    read_allowed_namespaces,
+)
 from windrow.core.clock import format_time, parse_time
 from windrow.core.errors import UserError
 from windrow.core.text import encode_base64
@@ -19,7 +25,8 @@ from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kub
 from windrow.kubernetes.objects import Raw, annotations_of, new_object, owner_reference, secret_texts
 from windrow.kubernetes.resources import SECRET
 
-_KEPT_KEYS = frozenset({names.CREDENTIAL_KEY, names.GUEST_CREDENTIAL_KEY})
+# In the keys of a cloud credential, of any driver: `<driver>credentialConfig-<field>`.
+_CREDENTIAL_MARK = "credentialConfig-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,7 @@ class SecretData:
     namespace: str
     name: str
     cluster_uid: str = ""
+    allowed_namespaces: frozenset[str] = frozenset()  # beside its own
     resource_version: str = field(default="", compare=False)
     data: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -37,20 +45,43 @@ def read_secret_data(raw: Raw) -> SecretData | None:
     """The reading of a Secret; None for Secrets that do not concern clusters."""
     data = raw.get("data") or {}
     cluster_uid = annotations_of(raw).get(CLUSTER_UID, "")
-    if not cluster_uid and not _KEPT_KEYS & data.keys():
+    if not (
+        cluster_uid or names.GUEST_CREDENTIAL_KEY in data or any(_CREDENTIAL_MARK in key for key in data)
+    ):
         return None
     metadata = raw["metadata"]
     return SecretData(
         metadata.get("namespace", ""),
         metadata["name"],
         cluster_uid,
+        read_allowed_namespaces(raw),
         metadata.get("resourceVersion", ""),
         secret_texts(raw),
     )
 
 
 class CredentialError(UserError):
-    """A credential Secret is absent or empty. `message` says which, `hint` what to put there."""
+    """A credential Secret is absent, empty, or not for this namespace. `message` says which, `hint` what to do."""
+
+
+def require_consent(reference: str, secret: SecretData | None, namespace: str) -> None:
+    """Raises CredentialError unless Clusters of `namespace` may use the Secret `reference`, which is `secret` now.
+
+    The error does not say whether the Secret of another namespace exists.
+    """
+    ref = parse_secret_reference(reference)
+    if ref is None:
+        raise CredentialError(f"{reference!r} names no Secret", "write namespace:name")
+    if ref.namespace == namespace:
+        return
+    if secret is not None and not secret.allowed_namespaces.isdisjoint({namespace, ALL_NAMESPACES}):
+        return
+    raise CredentialError(
+        f"the credential Secret {ref.namespace}/{ref.name} does not exist or does not allow its use from namespace "
+        f"{namespace}",
+        f"create it there if it does not exist; its owner allows the use with: {allow_command(ref, namespace)} "
+        "(a list with commas; keep the namespaces that it has)",
+    )
 
 
 def read_credential(name: str, secret: SecretData | None) -> ClientConfig:

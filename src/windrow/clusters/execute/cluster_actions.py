@@ -100,7 +100,7 @@ class ClusterActions:
         planned = GuestServiceAccount(
             action.namespace, action.service_account, action.credential, state.harvester_uid
         )
-        client = await self._harvesters.get_verified_client(planned)
+        client = await self._harvesters.get_verified_client(planned, state.cluster.namespace)
         identity = state.harvester_uid or await _find_harvester_uid(client)
         account = {
             "namespace": action.namespace,
@@ -117,13 +117,13 @@ class ClusterActions:
             cluster.vm_namespace, cluster.name, cluster.credential
         )
         account = GuestAccount(recorded.name, recorded.namespace, cluster.uid)
-        client = await self._harvesters.get_verified_client(recorded)
+        client = await self._harvesters.get_verified_client(recorded, state.cluster.namespace)
         last = await client.find(
             account.refs[-1]
         )  # they are created in order, so the last one stands for all
         if last is None or not account.is_owned(last):
             await _create_account_objects(client, account)
-        server = await self._guest_server(client, recorded.credential)
+        server = await self._guest_server(client, recorded.credential, cluster.namespace)
         text = find_kubeconfig(await client.get(account.token), server, recorded.namespace)
         if text is not None:
             ref = SECRET.ref(names.secrets_name(cluster.name), cluster.namespace)
@@ -131,7 +131,7 @@ class ClusterActions:
                 await self._context.api.patch(ref, {"data": {GUEST_KUBECONFIG: encode_base64(text)}})
             )
 
-    async def _guest_server(self, client: Client, credential: str) -> str:
+    async def _guest_server(self, client: Client, credential: str, namespace: str) -> str:
         """Harvester as guests reach it: its VIP, else the address that we use ourselves. Never by our proxy."""
         try:
             found = await client.find(VIP)
@@ -143,7 +143,9 @@ class ClusterActions:
             )
             found = None
         address = nested(found, "data", "ip", default="") if found else ""
-        return f"https://{address}:{VIP_PORT}" if address else self._harvesters.get_config(credential).server
+        if address:
+            return f"https://{address}:{VIP_PORT}"
+        return self._harvesters.get_config(credential, namespace).server
 
     async def create_machine(self, action: do.CreateMachine, state: ClusterState) -> None:
         pool = state.cluster.find_pool(action.pool)
@@ -225,7 +227,7 @@ class ClusterActions:
     async def publish_kubeconfig(self, action: do.PublishKubeconfig, state: ClusterState) -> None:
         if state.secrets is None:
             raise StalePlan
-        proxy = self._harvesters.find_proxy(state.cluster.credential)
+        proxy = self._harvesters.find_proxy(state.cluster.credential, state.cluster.namespace)
         now = self._context.clock.now()
         access = issue_client_config(
             state.secrets, action.server, now, KUBECONFIG_LIFETIME, proxy, "windrow-admin"
@@ -239,7 +241,7 @@ class ClusterActions:
         if recorded is None:
             return
         account = GuestAccount(recorded.name, recorded.namespace, state.cluster.uid)
-        client = await self._harvesters.get_verified_client(recorded)
+        client = await self._harvesters.get_verified_client(recorded, state.cluster.namespace)
         for ref in reversed(account.refs):
             found = await client.find(ref)
             if found is not None and account.is_owned(found):
@@ -249,7 +251,7 @@ class ClusterActions:
         account = guest_account_of(state.cluster)
         if account is None:
             raise StalePlan
-        client = await self._harvesters.get_verified_client(account)
+        client = await self._harvesters.get_verified_client(account, state.cluster.namespace)
         for ref, uid in action.load_balancers:
             await delete_if_exists(client, ref, uid)
 

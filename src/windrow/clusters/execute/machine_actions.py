@@ -43,6 +43,9 @@ class MachineActions:
 
     async def provision_vm(self, action: do.ProvisionVM, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
+        self._context.require_machine_consent(machine)
+        if given := state.cluster.cloud_config_secret:
+            self._context.require_consent(given, state.cluster.namespace)
         cloud_config = await self._render_cloud_config(machine, state)
         spec = build_machine_spec(state.cluster, machine, cloud_config, state.harvester_uid)
         recorded = machine.driver_config
@@ -70,6 +73,7 @@ class MachineActions:
 
     async def start_vm(self, action: do.StartVM, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
+        self._context.require_machine_consent(machine)
         # First the request, which may be repeated: one that was not accepted must not count as a restart.
         await self._infrastructure.power(machine.driver_config or {}, Power.ON)
         change = {
@@ -86,6 +90,7 @@ class MachineActions:
 
     async def scrub_bootstrap_data(self, action: do.ScrubBootstrapData, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
+        self._context.require_machine_consent(machine)
         cloud_config = find_distribution(machine.version).scrub(
             await self._render_cloud_config(machine, state)
         )
@@ -138,6 +143,7 @@ class MachineActions:
         machine = get_machine(action.machine, state).record
         if machine.driver_config is None:
             return
+        self._context.require_machine_consent(machine)
         self._infrastructure.track(machine.driver_config)
         await self._infrastructure.remove(machine.driver_config, frozenset())
         self._context.process_state.deletion_requested[machine.uid] = self._context.clock.monotonic()
@@ -146,6 +152,7 @@ class MachineActions:
         location = location_of(state.cluster)
         if location is None:
             raise StalePlan
+        self._context.require_consent(location.credential, state.cluster.namespace)
         for vm in action.vms:
             config = {
                 "MachineName": vm.name,

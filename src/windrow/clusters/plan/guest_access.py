@@ -43,6 +43,10 @@ def plan(state: ClusterState) -> PartialPlan:
                 "the init server is created",
                 until=state.now + RECHECK_SOON,
             )
+        case "refused":
+            partial.wait(
+                f"consent to the guest's credential: {state.guest_credential.because}", "machines are made"
+            )
         case _:
             pass
     return partial

@@ -5,7 +5,8 @@ from __future__ import annotations
 from windrow.client.client import Client
 from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
-from windrow.clusters.api.secrets import CredentialError, SecretData, read_credential
+from windrow.clusters.api.references import parse_secret_reference
+from windrow.clusters.api.secrets import CredentialError, SecretData, read_credential, require_consent
 from windrow.clusters.api.status import GuestServiceAccount
 from windrow.clusters.sources.guest_api import Connect
 from windrow.harvester.connection import describe_credential
@@ -17,7 +18,6 @@ from windrow.harvester.identity import (
     read_identity,
 )
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.kubernetes.resources import SECRET
 
 
 class HarvesterClients:
@@ -32,29 +32,38 @@ class HarvesterClients:
         self._proxy = proxy
         self._clients: dict[str, tuple[ClientConfig, Client]] = {}
 
-    def get_config(self, credential: str) -> ClientConfig:
-        """Raises CredentialError."""
-        namespace, _, name = credential.partition(":")
-        return read_credential(credential, self._secrets.get(SECRET.ref(name, namespace)))
+    def read_config(self, credential: str) -> ClientConfig:
+        """For the probe of the credential itself, which is not the request of any Cluster. Raises CredentialError."""
+        return read_credential(credential, self._find_secret(credential))
 
-    def get_client(self, credential: str) -> Client:
-        """Raises CredentialError."""
-        config = self.get_config(credential)
+    def get_config(self, credential: str, namespace: str) -> ClientConfig:
+        """For Clusters in `namespace`. Raises CredentialError, also where the Secret does not allow that namespace."""
+        secret = self._find_secret(credential)
+        require_consent(credential, secret, namespace)
+        return read_credential(credential, secret)
+
+    def _find_secret(self, credential: str) -> SecretData | None:
+        ref = parse_secret_reference(credential)
+        return self._secrets.get(ref) if ref is not None else None
+
+    def get_client(self, credential: str, namespace: str) -> Client:
+        """For Clusters in `namespace`. Raises CredentialError."""
+        config = self.get_config(credential, namespace)
         known = self._clients.get(credential)
         if known is None or known[0] != config:
             transport: Transport = self._connect(config)
             known = self._clients[credential] = (config, Client(transport))
         return known[1]
 
-    async def get_verified_client(self, account: GuestServiceAccount) -> Client:
+    async def get_verified_client(self, account: GuestServiceAccount, namespace: str) -> Client:
         """The client of the very Harvester that the ServiceAccount is on. Raises CredentialError.
 
         What another Harvester has, or has not, proves nothing about the account.
         """
-        client = self.get_client(account.credential)
+        client = self.get_client(account.credential, namespace)
         if not account.harvester:
             return client
-        fingerprint = ca_fingerprint(self.get_config(account.credential))
+        fingerprint = ca_fingerprint(self.get_config(account.credential, namespace))
         by_ca = account.harvester.startswith(CA_PREFIX)
         found = fingerprint if by_ca else read_identity(await client.get(IDENTITY))
         if compare_identity(account.harvester, found, fingerprint) != "same":
@@ -65,11 +74,11 @@ class HarvesterClients:
             )
         return client
 
-    def find_proxy(self, credential: str) -> str:
+    def find_proxy(self, credential: str, namespace: str) -> str:
         """The proxy through which machines on the credential's Harvester are reached, "" for none."""
         if self._proxy:
             return self._proxy
         try:
-            return self.get_config(credential).proxy_url
+            return self.get_config(credential, namespace).proxy_url
         except CredentialError:
             return ""

@@ -1,0 +1,45 @@
+"""References from Clusters to Secrets, `namespace:name`, and the consent that a Secret of another namespace gives.
+
+The manager reads every Secret, so it must not read one for an account that could not. A reference within a namespace is
+as good as the right to write a Cluster there. One that leaves it works only where the Secret itself names the namespace
+of the Cluster, in annotation `windrow.io/allowed-namespaces`, as a ReferenceGrant of the Gateway API does. Consent is a
+property of the object that is read, so a Secret that replaces another gives its own, and it holds while it stands there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from windrow.clusters.api.names import ALLOWED_NAMESPACES
+from windrow.kubernetes.objects import annotations_of, is_dns_label, is_dns_subdomain
+from windrow.kubernetes.resources import SECRET, ObjectRef
+
+ALL_NAMESPACES = "*"
+
+
+def parse_secret_reference(text: str) -> ObjectRef | None:
+    """The Secret that `namespace:name` names; None for anything else."""
+    namespace, _, name = text.partition(":")
+    if not (is_dns_label(namespace) and is_dns_subdomain(name)):
+        return None
+    return SECRET.ref(name, namespace)
+
+
+def read_allowed_namespaces(raw: Mapping[str, Any]) -> frozenset[str]:
+    """The namespaces that a Secret allows beside its own."""
+    text = str(annotations_of(raw).get(ALLOWED_NAMESPACES) or "")
+    return frozenset(part for part in (one.strip() for one in text.split(",")) if part)
+
+
+def render_allowed_namespaces(namespaces: Iterable[str]) -> dict[str, str]:
+    """The annotation that allows them; {} for none."""
+    text = ",".join(sorted(namespaces))
+    return {ALLOWED_NAMESPACES: text} if text else {}
+
+
+def allow_command(ref: ObjectRef, namespace: str) -> str:
+    """The command by which the owner of a Secret lets Clusters of `namespace` use it."""
+    return (
+        f"kubectl -n {ref.namespace} annotate --overwrite secret {ref.name} {ALLOWED_NAMESPACES}={namespace}"
+    )
