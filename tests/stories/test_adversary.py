@@ -248,7 +248,7 @@ def test_an_account_is_not_gone_because_another_harvester_has_none() -> None:
                 await sim.management_client.delete(CLUSTER.ref("orchard", "fleet-default"))
                 await sim.advance(minutes=5)
                 assert await stage.list_machines() == []
-                assert "another Harvester" in (await stage.get_cluster())["status"]["waiting"]["for"]
+                assert "other Harvester" in (await stage.get_cluster())["status"]["waiting"]["for"]
                 await sim.management_client.patch(ref, {"data": right})
                 await sim.advance(minutes=10)
                 assert await sim.management_client.find(CLUSTER.ref("orchard", "fleet-default")) is None

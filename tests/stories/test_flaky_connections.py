@@ -28,7 +28,7 @@ from windrow.kubernetes.requests import Reply, Request, WatchEvent
 LONG = timedelta(hours=3)
 
 
-@dataclass
+@dataclass(eq=False)
 class Flaky:
     """A way on which requests get lost, answers get lost, and servers are out of sorts, by `odds` each."""
 

@@ -22,7 +22,7 @@ from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import ObjectRef
 
 
-@dataclass
+@dataclass(eq=False)
 class Slow:
     """Every write takes its time; what is said of Clusters is kept."""
 

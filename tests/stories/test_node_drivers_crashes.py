@@ -50,7 +50,7 @@ class Life:
             raise Death
 
 
-@dataclass
+@dataclass(eq=False)
 class MortalTransport:
     """The line of a process to the API; cut when its life is over."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from windrow.machines.plugin.process.orphans import HOST_ID_ENV, kill_orphans, reap_previous_host
+
+# The processes of a host are found on the whole machine, also those of a test in another worker.
+HOST = f"n-{os.getpid()}-1"
 
 
 @pytest.fixture
@@ -34,23 +38,23 @@ def a_process(host_id: str, *, session: bool = False) -> subprocess.Popen[bytes]
 def test_every_process_of_this_host_is_killed_in_any_session(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
-    started += [a_process("n-1"), a_process("n-1", session=True)]
-    assert kill_orphans("n-1") == 2
+    started += [a_process(HOST), a_process(HOST, session=True)]
+    assert kill_orphans(HOST) == 2
     assert [process.wait(5) for process in started] == [-9, -9]
-    assert kill_orphans("n-1") == 0
+    assert kill_orphans(HOST) == 0
 
 
 def test_processes_of_other_hosts_are_left_alone(started: list[subprocess.Popen[bytes]]) -> None:
-    started += [a_process("n-10"), a_process("")]
-    assert kill_orphans("n-1") == 0
+    started += [a_process(HOST + "0"), a_process("")]
+    assert kill_orphans(HOST) == 0
     assert [process.poll() for process in started] == [None, None]
 
 
 def test_a_host_kills_the_orphans_of_the_previous_one(
     tmp_path: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    reap_previous_host(tmp_path, "n-1")
-    started += [a_process("n-1"), a_process("n-2")]
-    reap_previous_host(tmp_path, "n-2")
+    reap_previous_host(tmp_path, HOST)
+    started += [a_process(HOST), a_process(HOST.replace("n-", "m-"))]
+    reap_previous_host(tmp_path, HOST.replace("n-", "m-"))
     assert started[0].wait(5) == -9
     assert started[1].poll() is None
