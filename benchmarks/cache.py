@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks import Figure
 from windrow.app.clock import SystemClock
 from windrow.client.informer import Informer
-from windrow.core.fastjson import dumps
+from windrow.core.formats.fastjson import dumps
 from windrow.core.rng import Rng
 from windrow.harvester.resources import VM, VMI
 from windrow.harvester.vmis import read_vmi

@@ -14,7 +14,7 @@ from tests.support.clock import run_driven
 from tests.support.simulation import simulation
 
 from benchmarks import Figure
-from windrow.core.yaml import load_all
+from windrow.core.formats.yaml import load_all
 from windrow.kubernetes.objects import Raw, name_of
 
 FASTER = 1000.0

@@ -18,7 +18,7 @@ from tests.support.simulation import simulation
 
 from benchmarks import Figure
 from windrow.client.transport import Transport
-from windrow.core.fastjson import loads
+from windrow.core.formats.fastjson import loads
 from windrow.demo.manifests import shipped
 from windrow.kubernetes.objects import name_of
 from windrow.kubernetes.requests import Reply, Request, WatchEvent

@@ -22,7 +22,7 @@ from typing import Any
 from jsonschema import Draft7Validator
 from jsonschema.exceptions import best_match
 
-from windrow.core.yaml import dump, load, load_all
+from windrow.core.formats.yaml import dump, load, load_all
 from windrow.kubernetes.objects import is_dns_label
 
 ROOT = Path(__file__).resolve().parent.parent

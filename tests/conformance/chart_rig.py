@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windrow.core.yaml import dump, load_all
+from windrow.core.formats.yaml import dump, load_all
 from windrow.kubernetes.objects import Raw, nested
 
 ROOT = Path(__file__).parents[2]

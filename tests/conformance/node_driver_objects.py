@@ -20,7 +20,7 @@ from tests.conformance.object_tables import (
 )
 from tests.conformance.object_tables import compare as compare_all
 
-from windrow.core import yaml
+from windrow.core.formats import yaml
 
 DOCUMENT = Path(__file__).parents[2] / "docs/reference/differences-node-driver.md"
 HEADING = "## Objects, field by field"

@@ -21,8 +21,9 @@ from windrow.bootstrap.pki import issue_client_config, new_cluster_secrets
 from windrow.bootstrap.spec import BootstrapSpec, ClusterSecrets, Role
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
-from windrow.core import pki, yaml
-from windrow.core.json import dumps
+from windrow.core import pki
+from windrow.core.formats import yaml
+from windrow.core.formats.json import dumps
 from windrow.kubernetes.errors import CertificateError, Unauthorized
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, nested

@@ -13,7 +13,7 @@ from tests.conformance.test_charts import BY_SECRET, EVERYTHING, K3S, NAMED, SHA
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.kubernetes.kubeconfig import render_kubeconfig
 from windrow.kubernetes.objects import Raw, nested, uid_of
 from windrow.kubernetes.requests import JSON, Request

@@ -14,7 +14,7 @@ from tests.conformance.chart_rig import NAME, ROOT, Helm
 from tests.conformance.chart_rights_rig import Permission, RunResult, rights_of, run_cloud_provider, without
 from tests.support.clock import run_driven
 
-from windrow.core.yaml import load_all
+from windrow.core.formats.yaml import load_all
 from windrow.kubernetes.objects import Raw
 
 pytestmark = pytest.mark.go

@@ -29,7 +29,7 @@ from tests.conformance.test_certificates import Cluster, cluster
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.emulator import kinds
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.objects import Raw, nested, new_object

@@ -26,7 +26,7 @@ from tests.conformance.chart_rig import (
     the,
 )
 
-from windrow.core.yaml import load, load_all
+from windrow.core.formats.yaml import load, load_all
 from windrow.emulator.guest_cluster.charts import default_values, merge_values, render_arguments
 from windrow.kubernetes.objects import Raw, nested
 

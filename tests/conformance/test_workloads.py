@@ -25,7 +25,7 @@ from windrow.app.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
 from windrow.core.clock import format_micro_time, format_time
-from windrow.core.json import dumps, loads
+from windrow.core.formats.json import dumps, loads
 from windrow.core.rng import Rng
 from windrow.emulator.guest_cluster.workloads import pod_lifecycle
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.e2e.plugin_commands import ReconcileContext
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 
 
 @dataclass

@@ -17,7 +17,7 @@ from typing import Any
 from tests.e2e.plugin_host import HOST_ARGV, PLUGIN, Plugin, Said, a_plugin
 from tests.e2e.plugin_site import IMAGE, NETWORK, Site
 
-from windrow.core.json import dumps, loads
+from windrow.core.formats.json import dumps, loads
 from windrow.core.rng import SystemRng
 from windrow.nodedriver.ssh.keys import SshKeyPair, generate_key_pair
 from windrow.protocols import dockermachine as wire

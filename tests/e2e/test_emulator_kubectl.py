@@ -13,7 +13,7 @@ import pytest
 from tests.blank_machine import BlankMachine
 
 from windrow.app.clock import SystemClock
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.preload import Image, VmNetwork

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.e2e.processes import ROOT, SPEED, Shell
 from tests.e2e.test_cloud_provider_process import PROGRAM
 
-from windrow.core.json import loads
+from windrow.core.formats.json import loads
 
 MANIFEST = str(ROOT / "src" / "windrow" / "demo" / "manifests" / "three-and-two.yaml")
 

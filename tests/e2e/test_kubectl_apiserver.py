@@ -17,7 +17,8 @@ from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.app.clock import SystemClock
-from windrow.core import pki, yaml
+from windrow.core import pki
+from windrow.core.formats import yaml
 from windrow.core.rng import Rng
 from windrow.kubernetes.handler import TlsIdentity
 

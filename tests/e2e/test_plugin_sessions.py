@@ -19,7 +19,7 @@ from tests.e2e.plugin_commands import NAME, ReconcileContext
 from tests.e2e.plugin_host import Gone, Plugin, Said, a_plugin, read_address, start
 from tests.e2e.plugin_site import Site, a_site
 
-from windrow.core.json import dumps, loads
+from windrow.core.formats.json import dumps, loads
 from windrow.emulator import kinds
 from windrow.emulator.faults import (
     INTERNAL_ERROR,

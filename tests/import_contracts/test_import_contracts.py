@@ -19,7 +19,7 @@ LINT = Path(sys.executable).with_name("lint-imports")
 BREACHES = [
     ("layers", "windrow/core/clock.py", "windrow.kubernetes.resources"),
     ("layers", "windrow/kubernetes/resources.py", "windrow.client.client"),
-    ("layers", "windrow/core/json.py", "windrow.protocols"),
+    ("layers", "windrow/core/formats/json.py", "windrow.protocols"),
     ("layers", "windrow/client/client.py", "windrow.harvester"),
     ("layers", "windrow/harvester/__init__.py", "windrow.nodedriver"),
     ("layers", "windrow/bootstrap/spec.py", "windrow.machines.port"),
@@ -47,7 +47,7 @@ BREACHES = [
     ("clusters-port", "windrow/clusters/__init__.py", "windrow.nodedriver"),
     ("composition", "windrow/cli/__init__.py", "windrow.emulator.kit.network"),
     ("plugin-safe", "windrow/core/clock.py", "asyncio"),
-    ("plugin-safe", "windrow/kubernetes/resources.py", "windrow.core.fastjson"),
+    ("plugin-safe", "windrow/kubernetes/resources.py", "windrow.core.formats.fastjson"),
     ("plugin-safe", "windrow/nodedriver/__init__.py", "aiohttp"),
     ("plugin-safe", "windrow/harvester/__init__.py", "windrow.core.pki"),
     ("plugin-safe", "windrow/plugin/http/client.py", "asyncio"),

@@ -12,17 +12,17 @@ import pytest
 SRC = Path(__file__).resolve().parents[2] / "src"
 
 PLUGIN_SAFE = [
-    "core/cidr.py",
+    "core/formats/cidr.py",
     "core/clock.py",
-    "core/duration.py",
+    "core/formats/duration.py",
     "core/errors.py",
-    "core/json.py",
+    "core/formats/json.py",
     "core/logs.py",
-    "core/quantity.py",
+    "core/formats/quantity.py",
     "core/rng.py",
     "core/text.py",
-    "core/version.py",
-    "core/yaml.py",
+    "core/formats/version.py",
+    "core/formats/yaml.py",
     "protocols",
     "kubernetes",
     "cloudinit",

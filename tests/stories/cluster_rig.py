@@ -23,7 +23,7 @@ from windrow.app.preload import credential_secrets, read_preload
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.plan.actions import Action
-from windrow.core.fastjson import loads
+from windrow.core.formats.fastjson import loads
 from windrow.demo.cluster import DemoCluster
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
 from windrow.kubernetes.requests import Reply, Request, WatchEvent

@@ -11,7 +11,7 @@ from typing import Any
 from tests.blank_machine import BlankMachine
 from tests.support.clock import LoopClock
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.guest_os.hardware import Hardware, HostInterface

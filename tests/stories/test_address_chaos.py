@@ -11,7 +11,7 @@ import pytest
 from tests.random_faults import random_faults
 from tests.support.clock import run_driven
 
-from windrow.core.json import loads
+from windrow.core.formats.json import loads
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.harvester import Harvester

@@ -16,7 +16,7 @@ from tests.support.simulation import simulation
 
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import MACHINE
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.resources import VM

@@ -10,7 +10,7 @@ from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import BootstrapSpec, ClusterSecrets, GuestCredential, Role
 from windrow.core import pki
-from windrow.core.json import loads
+from windrow.core.formats.json import loads
 from windrow.emulator.guest_os.hardware import ProgramContext
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester

@@ -13,7 +13,7 @@ from tests.contract.harvester_rig import HarvesterRig, harvester_rig
 from tests.contract.test_machines import CREDENTIAL, DOCUMENT, a_spec, create_running, wait_for_status
 from tests.support.clock import run_driven
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.preload import Image, VmNetwork

@@ -13,7 +13,7 @@ from tests.support.clock import LoopClock, run_driven
 from tests.support.simulation import VIP, Simulation, simulation
 
 from windrow.client.transport import Transport
-from windrow.core.fastjson import loads
+from windrow.core.formats.fastjson import loads
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig

@@ -13,7 +13,7 @@ from tests.support.clock import NOON, run_driven
 from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import ClusterSecrets
 from windrow.core import pki
-from windrow.core.json import loads
+from windrow.core.formats.json import loads
 from windrow.emulator import kinds
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester

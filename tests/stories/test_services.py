@@ -15,7 +15,7 @@ from tests.support.clock import run_driven
 from tests.support.simulation import simulation
 
 from windrow.cloudprovider.names import LEASE_NAME, LEASE_NAMESPACE
-from windrow.core.json import loads
+from windrow.core.formats.json import loads
 from windrow.emulator import kinds
 from windrow.emulator.guest_cluster.charts import CLOUD_CONFIG
 from windrow.emulator.harvester import Harvester

@@ -6,7 +6,7 @@ from tests.blank_machine import BlankMachine
 from tests.support.clock import run_driven
 
 from windrow.apiserver.storage.memory import MemoryStore
-from windrow.core.json import loads
+from windrow.core.formats.json import loads
 from windrow.emulator import kinds
 from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.objects import nested, uid_of

@@ -6,7 +6,7 @@ import pytest
 from tests.support.clock import run_driven
 
 from windrow.client.in_process import InProcessTransport
-from windrow.core.json import loads
+from windrow.core.formats.json import loads
 from windrow.emulator import kinds
 from windrow.emulator.faults import CONFLICT, ExpireWatch, Fault, Reset, Slow
 from windrow.emulator.kit.inventory import inventory

@@ -10,7 +10,7 @@ import pytest
 from windrow.cli import exit_codes
 from windrow.cli.main import COMMANDS
 from windrow.clusters.api.cluster import read_cluster
-from windrow.core.yaml import load_all
+from windrow.core.formats.yaml import load_all
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [

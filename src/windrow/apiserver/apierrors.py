@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.core.fastjson import dumps
+from windrow.core.formats.fastjson import dumps
 from windrow.kubernetes.errors import KubeError, error_from_status
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import ApiResource

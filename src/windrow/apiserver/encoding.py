@@ -5,8 +5,8 @@ from __future__ import annotations
 from windrow.apiserver.context import JsonResult, ListResult, ObjectResult, Result
 from windrow.apiserver.storage.port import Entry, Raw
 from windrow.apiserver.types.registry import ResourceType
-from windrow.core import yaml
-from windrow.core.fastjson import dumps, loads
+from windrow.core.formats import yaml
+from windrow.core.formats.fastjson import dumps, loads
 from windrow.kubernetes.requests import Reply
 
 

@@ -24,7 +24,7 @@ from windrow.apiserver.apierrors import error_reply, internal, status_error
 from windrow.apiserver.request.info import parse_request_info, query_options, request_verb
 from windrow.apiserver.verbs.watch import EntryEvent
 from windrow.core.connections import Connection, ConnectionLimits
-from windrow.core.fastjson import dumps
+from windrow.core.formats.fastjson import dumps
 from windrow.kubernetes.errors import KubeError, OutcomeUnknown, Unreachable
 from windrow.kubernetes.handler import Handler, Peer, TlsIdentity
 from windrow.kubernetes.requests import JSON, Reply, Request, WatchEvent

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from windrow.apiserver.context import JsonResult, ListResult, ObjectResult, Result
 from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
-from windrow.core.fastjson import dumps, loads
+from windrow.core.formats.fastjson import dumps, loads
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.requests import JSON, JSON_PATCH, MERGE_PATCH, Reply, Request, WatchEvent
 from windrow.kubernetes.resources import ApiResource, ObjectRef

@@ -17,7 +17,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from windrow.core.json import NotJson, loads
+from windrow.core.formats.json import NotJson, loads
 
 MAGIC = b"k8s\x00"
 

@@ -58,7 +58,7 @@ from windrow.apiserver.verbs.subresources import SUBRESOURCE_VERBS
 from windrow.apiserver.verbs.update import update
 from windrow.apiserver.verbs.watch import watch
 from windrow.core.clock import Clock
-from windrow.core.fastjson import dumps, loads
+from windrow.core.formats.fastjson import dumps, loads
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError, NotFound
 from windrow.kubernetes.handler import Peer, TlsIdentity

@@ -17,8 +17,8 @@ from typing import Any
 from windrow.apiserver.context import ServerContext
 from windrow.apiserver.request.info import UserInfo
 from windrow.apiserver.storage.port import RevisionMismatch
-from windrow.core.fastjson import dumps, loads
-from windrow.core.json import NotJson
+from windrow.core.formats.fastjson import dumps, loads
+from windrow.core.formats.json import NotJson
 from windrow.kubernetes.objects import uid_of
 from windrow.kubernetes.resources import SECRET, SERVICE_ACCOUNT
 

@@ -9,8 +9,8 @@ from windrow.apiserver.context import ListResult, ObjectResult
 from windrow.apiserver.encoding import list_meta
 from windrow.apiserver.types.registry import Column, ResourceType
 from windrow.core.clock import parse_time
-from windrow.core.duration import human_duration
-from windrow.core.json import dumps
+from windrow.core.formats.duration import human_duration
+from windrow.core.formats.json import dumps
 
 Raw = dict[str, Any]
 

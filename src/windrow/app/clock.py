@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from windrow.core.duration import render_duration
+from windrow.core.formats.duration import render_duration
 
 _log = logging.getLogger(__name__)
 

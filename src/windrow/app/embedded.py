@@ -24,14 +24,14 @@ from windrow.apiserver.storage.port import Store
 from windrow.apiserver.storage.sqlite import SqliteStore
 from windrow.apiserver.types.builtins import BUILTINS
 from windrow.apiserver.types.registry import ResourceType
-from windrow.app.backup import serve_backups
 from windrow.app.cluster_roles import install_cluster_roles
 from windrow.app.guest_programs import GuestProcess, guest_programs
 from windrow.app.machines import MachineBackend, PluginSettings, direct_backend, full_backend, running
 from windrow.app.network import Connect, CountingTransport
-from windrow.app.pki import load_or_create_ca
 from windrow.app.preload import Preload, names_of
-from windrow.app.state_directory import CA_FILE, HARVESTER_FILE, MANAGER_FILE, STORE_FILE, lock_state_dir
+from windrow.app.state.backup import serve_backups
+from windrow.app.state.directory import CA_FILE, HARVESTER_FILE, MANAGER_FILE, STORE_FILE, lock_state_dir
+from windrow.app.state.pki import load_or_create_ca
 from windrow.bootstrap.pki import USER
 from windrow.client.client import Client
 from windrow.client.middleware.rate_limit import RateLimitedTransport

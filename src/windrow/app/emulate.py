@@ -9,10 +9,10 @@ from windrow.app.embedded import embedded_harvester
 from windrow.app.guest_programs import GuestProcess
 from windrow.app.options import EmulateOptions, Output
 from windrow.app.preload import credential_secrets, describe_preload, read_preload
-from windrow.app.state_directory import CREDENTIALS_FILE, MANAGER_FILE, open_state_directory
+from windrow.app.state.directory import CREDENTIALS_FILE, MANAGER_FILE, open_state_directory
 from windrow.core.files import write_private
+from windrow.core.formats.yaml import dump_all
 from windrow.core.rng import Rng
-from windrow.core.yaml import dump_all
 from windrow.kubernetes.objects import Raw
 
 

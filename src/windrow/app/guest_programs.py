@@ -23,8 +23,8 @@ from windrow.cloudprovider.cmd import main as cloud_provider
 from windrow.cloudprovider.cmd.arguments import parse_arguments
 from windrow.core.clock import sleep
 from windrow.core.files import write_private
+from windrow.core.formats.yaml import NotYaml, dump, load
 from windrow.core.logs import line_logger
-from windrow.core.yaml import NotYaml, dump, load
 from windrow.emulator.guest_os.hardware import GuestProgram, ProgramContext
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, ReadFile
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from windrow.app.state_directory import DRIVERS_DIRECTORY, MACHINES_DIRECTORY
+from windrow.app.state.directory import DRIVERS_DIRECTORY, MACHINES_DIRECTORY
 from windrow.client.client import Client
 from windrow.client.downloads import Downloader
 from windrow.clusters.api.cluster import ResolveDriver, harvester_only

@@ -11,7 +11,7 @@ from windrow.app.embedded import embedded_manager, install_crds, make_manager
 from windrow.app.machines import PluginSettings, require_harvester_driver
 from windrow.app.network import HttpConnector
 from windrow.app.options import Output, ServeOptions
-from windrow.app.state_directory import open_state_directory
+from windrow.app.state.directory import open_state_directory
 from windrow.client.client import Client
 from windrow.client.leader_election import LeaderElector, LeaderTransport
 from windrow.core.errors import UserError

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from windrow.bootstrap import rke2
 from windrow.bootstrap.spec import BootstrapSpec
-from windrow.core.version import Version
+from windrow.core.formats.version import Version
 
 
 class Distribution(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.core import yaml
+from windrow.core.formats import yaml
 
 HEADER = "#cloud-config\n"
 JINJA = "## template: jinja\n"

@@ -11,7 +11,7 @@ from typing import Any
 
 from windrow.bootstrap.cloud_config import File
 from windrow.bootstrap.spec import InvalidBootstrapSpec
-from windrow.core import yaml
+from windrow.core.formats import yaml
 
 _AUTH = {"username": "username", "password": "password", "auth": "auth", "identityToken": "identity_token"}
 _TLS = {"caBundle": "ca_file", "cert": "cert_file", "key": "key_file"}

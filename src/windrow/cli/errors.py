@@ -113,10 +113,10 @@ _EXIT_CODES = {
     "StoreInUse": exit_codes.FAILED,  # apiserver.storage.sqlite
     "StoreUnusable": exit_codes.FAILED,
     "StoreDamaged": exit_codes.FAILED,
-    "BadCa": exit_codes.FAILED,  # app.pki
+    "BadCa": exit_codes.FAILED,  # app.state.pki
     "NotBackup": exit_codes.REFUSED,  # apiserver.storage.backup
-    "NoOwnStore": exit_codes.NOT_FOUND,  # app.backup
-    "DirectoryInUse": exit_codes.FAILED,  # app.state_directory
+    "NoOwnStore": exit_codes.NOT_FOUND,  # app.state.backup
+    "DirectoryInUse": exit_codes.FAILED,  # app.state.directory
     "DirectoryUnusable": exit_codes.FAILED,
     "BadDriver": exit_codes.USAGE,  # app.machines
 }
@@ -124,7 +124,7 @@ _EXIT_CODES = {
 
 def to_cli_error(error: BaseException) -> CliError:
     """The error as the command line prints it."""
-    from windrow.core.yaml import NotYaml
+    from windrow.core.formats.yaml import NotYaml
     from windrow.kubernetes.errors import KubeError
 
     match error:

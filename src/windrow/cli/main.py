@@ -31,10 +31,14 @@ class Command:
 GROUPS: dict[str, tuple[Command, ...]] = {
     "Try it": (Command("demo", "demo", "watch a cluster come up, lose machines and heal"),),
     "Run it": (
-        Command("emulate", "emulate", "run an emulated Harvester on this computer", long_running=True),
-        Command("serve", "serve", "run the management API and the cluster manager", long_running=True),
-        Command("backup", "backup", "write the manager's database and CA to a file"),
-        Command("restore", "restore", "put a backup in the place of a stopped manager's database"),
+        Command(
+            "emulate", "servers.emulate", "run an emulated Harvester on this computer", long_running=True
+        ),
+        Command(
+            "serve", "servers.serve", "run the management API and the cluster manager", long_running=True
+        ),
+        Command("backup", "servers.backup", "write the manager's database and CA to a file"),
+        Command("restore", "servers.restore", "put a backup in the place of a stopped manager's database"),
     ),
     "Clusters": (
         Command("check", "check", "report what is wrong with a manifest; change nothing"),

@@ -72,7 +72,7 @@ def unknown_kind_errors(documents: Sequence[Raw]) -> list[CliError]:
 
 
 def _read_file(name: str, context: CliContext) -> list[Raw]:
-    from windrow.core.yaml import NotYaml, load_all
+    from windrow.core.formats.yaml import NotYaml, load_all
 
     shown = "standard input" if name == "-" else name
     try:

@@ -6,7 +6,7 @@ import argparse
 from datetime import timedelta
 from urllib.parse import urlsplit
 
-from windrow.core.duration import NotDuration, parse_duration
+from windrow.core.formats.duration import NotDuration, parse_duration
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from windrow.core.clock import Clock, parse_time
-from windrow.core.json import NotJson, dumps, loads
+from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig, ReadFile
 

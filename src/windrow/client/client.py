@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.client.transport import Transport
-from windrow.core.fastjson import loads
+from windrow.core.formats.fastjson import loads
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import Expired, NotFound, decode_reply, is_not_found, list_items
 from windrow.kubernetes.objects import Raw

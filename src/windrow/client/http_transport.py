@@ -28,9 +28,9 @@ from yarl import URL
 
 from windrow.client.auth import RequestCredentials, credential_for
 from windrow.core.clock import Clock
-from windrow.core.fastjson import loads
 from windrow.core.files import read_text
-from windrow.core.json import NotJson
+from windrow.core.formats.fastjson import loads
+from windrow.core.formats.json import NotJson
 from windrow.kubernetes import messages
 from windrow.kubernetes.errors import (
     CertificateError,

@@ -21,7 +21,7 @@ from typing import Any
 from windrow.client.client import Client
 from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import Clock, format_micro_time, sleep
-from windrow.core.duration import render_duration
+from windrow.core.formats.duration import render_duration
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import run_until

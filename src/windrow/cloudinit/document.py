@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.core.errors import UserError
+from windrow.core.formats.yaml import NotYaml, dump, load_first_as_written
 from windrow.core.text import collapse_whitespace
-from windrow.core.yaml import NotYaml, dump, load_first_as_written
 
 HEADER = "#cloud-config"
 JINJA = "## template: jinja"

@@ -16,7 +16,7 @@ from windrow.bootstrap.spec import (
 )
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine, machine_labels
-from windrow.core.version import NotVersion, Version
+from windrow.core.formats.version import NotVersion, Version
 from windrow.machines.port import HARVESTER, MachineSpec, Problem
 
 _EMPTY_PAIR = CertKeyPair("", "")

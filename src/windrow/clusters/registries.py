@@ -7,7 +7,7 @@ from typing import Any
 
 from windrow.client.client import Client
 from windrow.core.errors import UserError
-from windrow.core.json import NotJson, loads
+from windrow.core.formats.json import NotJson, loads
 from windrow.kubernetes.objects import Raw, is_dns_subdomain, nested, secret_texts
 from windrow.kubernetes.resources import SECRET
 from windrow.machines.port import Problem

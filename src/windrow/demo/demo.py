@@ -21,13 +21,13 @@ from windrow.app.embedded import EmbeddedHarvester, EmbeddedManager, embedded_ha
 from windrow.app.machines import PluginSettings, require_harvester_driver, running
 from windrow.app.network import HttpConnector
 from windrow.app.preload import Preload, credential_secrets, describe_preload, read_preload
-from windrow.app.state_directory import open_state_directory
+from windrow.app.state.directory import open_state_directory
 from windrow.client.client import Client
 from windrow.client.informer import make_watcher, watching
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.core.files import write_private
-from windrow.core.json import pretty
+from windrow.core.formats.json import pretty
 from windrow.core.rng import Rng
 from windrow.demo.cluster import ClusterRefused, DemoCluster
 from windrow.demo.manifests import shipped

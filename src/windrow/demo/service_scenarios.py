@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 from windrow.client.client import Client
 from windrow.core.clock import sleep
-from windrow.core.json import NotJson, loads
+from windrow.core.formats.json import NotJson, loads
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.waiting import Objects, WaitTimedOut
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, NETWORK, VMI

@@ -38,7 +38,7 @@ def crds() -> list[dict[str, Any]]:
     # Imported here because the command line needs the resources above and must start fast.
     from importlib.resources import files
 
-    from windrow.core import yaml
+    from windrow.core.formats import yaml
 
     return [yaml.load((files("windrow.drivers") / "crds" / "nodedriver.yaml").read_text("utf-8"))]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.drivers.api import NO_FIELD_ANNOTATIONS, Fault, FieldAnnotations, machine_config
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, new_crd
 from windrow.kubernetes.resources import ApiResource

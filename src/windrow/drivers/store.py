@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from windrow.core.files import make_private_directory, sync_directory, write_private
-from windrow.core.json import NotJson, dumps, loads
+from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.drivers.api import Fault
 from windrow.drivers.archive import LIMITS, PREFIX, Limits, Platform, extract
 

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from windrow.apiserver.request.info import parse_request_info, query_options, request_verb
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator.delays import ScaledClock
 from windrow.kubernetes.errors import OutcomeUnknown, error_for

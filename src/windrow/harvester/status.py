@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from windrow.core.json import NotJson, dumps, loads
+from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.harvester.references import Host
 from windrow.harvester.vmis import Vmi
 from windrow.harvester.vms import Vm

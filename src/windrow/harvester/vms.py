@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.harvester import names
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.resources import VM

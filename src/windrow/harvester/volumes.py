@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.core.json import NotJson, dumps, loads
+from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.core.rng import ALPHABET
 from windrow.harvester.identity import is_owned_by
 from windrow.harvester.names import CLAIM_MODES, CLAIM_TEMPLATES, IMAGE_ID, OWNED_BY

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windrow.core.json import NotJson, Raw, loads
+from windrow.core.formats.json import NotJson, Raw, loads
 from windrow.kubernetes.requests import Reply
 
 

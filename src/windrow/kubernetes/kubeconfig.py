@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from windrow.core.errors import UserError
+from windrow.core.formats.yaml import NotYaml, dump, load_all
 from windrow.core.text import decode_base64, encode_base64
-from windrow.core.yaml import NotYaml, dump, load_all
 
 MAX_SHOWN_LENGTH = 200
 ReadFile = Callable[[str], str]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.kubernetes.errors import Forbidden, Unauthorized, error_for
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.requests import Reply

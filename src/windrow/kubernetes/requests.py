@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlencode
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.kubernetes.resources import ApiResource, ObjectRef
 
 JSON = "application/json"

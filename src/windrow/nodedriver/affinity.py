@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windrow.core.json import NotJson, loads
+from windrow.core.formats.json import NotJson, loads
 from windrow.nodedriver.config import Configuration
 
 # Kubernetes' types by their keys: a mapping is an object, a tuple a list of what it holds, None any value.

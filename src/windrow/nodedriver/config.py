@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.harvester.problems import Problem
 from windrow.harvester.resources import VM
 from windrow.kubernetes.resources import ObjectRef

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from windrow.core.json import NotJson, dumps, loads
+from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.harvester.problems import Problem
 from windrow.nodedriver.config import KEYS, Configuration, InvalidDriverConfig, dump_driver_config
 from windrow.nodedriver.devices import STRUCTURES

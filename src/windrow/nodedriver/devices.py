@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from windrow.core.quantity import NotQuantity, Quantity
+from windrow.core.formats.quantity import NotQuantity, Quantity
 from windrow.harvester.problems import Problem
 from windrow.nodedriver.options import GIB, valid_unicode
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from windrow.core.json import NotJson, dumps, loads
+from windrow.core.formats.json import NotJson, dumps, loads
+from windrow.core.formats.yaml import NotYaml, load
 from windrow.core.rng import Rng
-from windrow.core.yaml import NotYaml, load
 from windrow.harvester.problems import Problem, only_errors
 from windrow.nodedriver.config import KEYS, Configuration, size_texts
 from windrow.nodedriver.devices import STRUCTURES

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from windrow.core.errors import UserError
-from windrow.core.json import NotJson, loads
-from windrow.core.quantity import NotQuantity, Quantity
+from windrow.core.formats.json import NotJson, loads
+from windrow.core.formats.quantity import NotQuantity, Quantity
 from windrow.harvester.problems import Problem
 from windrow.protocols.dockermachine import config_field_of
 

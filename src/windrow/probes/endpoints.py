@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.kubernetes.errors import KubeError
 from windrow.probes.metrics import CONTENT_TYPE, Registry
 

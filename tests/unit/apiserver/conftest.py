@@ -12,7 +12,7 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
-from windrow.core.fastjson import dumps, loads
+from windrow.core.formats.fastjson import dumps, loads
 from windrow.core.rng import Rng
 from windrow.kubernetes.requests import JSON, Reply, Request
 from windrow.kubernetes.resources import ApiResource

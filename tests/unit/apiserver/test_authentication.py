@@ -10,7 +10,7 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.core import pki
-from windrow.core.fastjson import loads
+from windrow.core.formats.fastjson import loads
 from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.requests import Request
 

@@ -10,7 +10,7 @@ import pytest
 
 from windrow.apiserver.request import decoding
 from windrow.apiserver.server import ApiServer
-from windrow.core.fastjson import dumps, loads
+from windrow.core.formats.fastjson import dumps, loads
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.requests import APPLY_PATCH, JSON, MERGE_PATCH, Request

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.server import ApiServer
-from windrow.core.fastjson import loads
+from windrow.core.formats.fastjson import loads
 from windrow.kubernetes.requests import Reply, Request
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

@@ -18,7 +18,7 @@ from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.core import pki
 from windrow.core.connections import ConnectionLimits
-from windrow.core.fastjson import loads
+from windrow.core.formats.fastjson import loads
 from windrow.kubernetes.handler import Peer, TlsIdentity
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import CONFIG_MAP

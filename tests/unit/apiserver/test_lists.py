@@ -9,7 +9,7 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
-from windrow.core.fastjson import loads
+from windrow.core.formats.fastjson import loads
 from windrow.kubernetes.requests import MERGE_PATCH, Request
 
 MAPS = "/api/v1/namespaces/default/configmaps"

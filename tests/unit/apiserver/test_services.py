@@ -161,7 +161,7 @@ async def test_a_dry_run_allocates_nothing() -> None:
 
 
 def _rehearsal() -> Any:
-    from windrow.core.fastjson import dumps
+    from windrow.core.formats.fastjson import dumps
     from windrow.kubernetes.requests import Request
 
     raw = new_object(SERVICE, "try", "default", spec={"ports": NAMED})

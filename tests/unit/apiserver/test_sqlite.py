@@ -12,7 +12,7 @@ from windrow.apiserver.storage import SqliteStore, StoreDamaged, StoreInUse, Sto
 from windrow.apiserver.storage.high_water import mark_path
 from windrow.apiserver.storage.port import Compacted
 from windrow.apiserver.storage.sqlite import SCHEMA
-from windrow.core.fastjson import dumps
+from windrow.core.formats.fastjson import dumps
 from windrow.kubernetes.errors import ServerError
 
 KEY = "group/things/ns/a"

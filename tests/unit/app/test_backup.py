@@ -14,12 +14,12 @@ from tests.unit.app.test_state_directory import open_to_others, served
 
 from windrow.apiserver.storage import SqliteStore, StoreDamaged
 from windrow.apiserver.storage.backup import REVISION_GAP, NotBackup
-from windrow.app.backup import NoOwnStore, backup_running, backup_stopped, restore, write_backup
 from windrow.app.clock import SystemClock
-from windrow.app.state_directory import DirectoryInUse
+from windrow.app.state.backup import NoOwnStore, backup_running, backup_stopped, restore, write_backup
+from windrow.app.state.directory import DirectoryInUse
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
-from windrow.core.fastjson import dumps
+from windrow.core.formats.fastjson import dumps
 from windrow.kubernetes.errors import Forbidden
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
 from windrow.kubernetes.objects import new_object

@@ -10,8 +10,8 @@ import pytest
 
 from windrow.app.clock import SystemClock
 from windrow.app.guest_programs import GuestProcess, guest_programs
+from windrow.core.formats.yaml import load
 from windrow.core.rng import Rng
-from windrow.core.yaml import load
 from windrow.emulator.guest_os.hardware import Disk, File, ProgramContext
 from windrow.emulator.kit.network import Network
 from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig, render_kubeconfig

@@ -12,10 +12,10 @@ from windrow.apiserver.server import SYSTEM_ADMIN, ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.cluster_roles import install_cluster_roles
 from windrow.app.embedded import install_crds, management_api
-from windrow.app.pki import new_ca
+from windrow.app.state.pki import new_ca
 from windrow.client.client import Client
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
-from windrow.core.fastjson import dumps, loads
+from windrow.core.formats.fastjson import dumps, loads
 from windrow.core.rng import Rng
 from windrow.drivers.api import NODE_DRIVER
 from windrow.kubernetes.errors import Forbidden, NotFound

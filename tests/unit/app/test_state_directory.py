@@ -12,7 +12,7 @@ from windrow.app import serve
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import embedded_harvester
 from windrow.app.options import ServeOptions
-from windrow.app.state_directory import (
+from windrow.app.state.directory import (
     DirectoryInUse,
     DirectoryUnusable,
     lock_state_dir,

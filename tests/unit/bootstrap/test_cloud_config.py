@@ -11,7 +11,7 @@ from windrow.bootstrap.cloud_config import File, render_document, scrub
 from windrow.bootstrap.spec import BootstrapSpec, Role
 from windrow.cloudinit.document import emit, parse
 from windrow.cloudinit.merge import merge
-from windrow.core import yaml
+from windrow.core.formats import yaml
 
 Make = Callable[..., BootstrapSpec]
 

@@ -2,7 +2,7 @@ import pytest
 
 from windrow.bootstrap.registries import render_registries
 from windrow.bootstrap.spec import InvalidBootstrapSpec
-from windrow.core import yaml
+from windrow.core.formats import yaml
 
 HERE = "/etc/rancher/rke2"
 

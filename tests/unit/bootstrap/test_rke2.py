@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from windrow.bootstrap import DISTRIBUTIONS, rke2
 from windrow.bootstrap.spec import BootstrapSpec, GuestCredential, InvalidBootstrapSpec, Role
-from windrow.core import yaml
+from windrow.core.formats import yaml
 
 Make = Callable[..., BootstrapSpec]
 CONFIG = "/etc/rancher/rke2/config.yaml.d/50-rancher.yaml"

@@ -1,7 +1,7 @@
 import pytest
 
 from windrow.bootstrap.rke2.charts import BUNDLED, Charts, find_charts
-from windrow.core.version import Version
+from windrow.core.formats.version import Version
 
 
 @pytest.mark.parametrize(

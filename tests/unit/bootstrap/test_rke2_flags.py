@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from windrow.bootstrap.rke2.flags import COMMON, MANAGED, SERVER_ONLY, check_config
-from windrow.core.version import Version
+from windrow.core.formats.version import Version
 
 NOW = Version.parse("v1.35.1+rke2r1")
 

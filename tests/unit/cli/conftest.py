@@ -16,7 +16,7 @@ from windrow.apiserver.loopback import LoopbackClient
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.clock import SystemClock
-from windrow.app.pki import new_ca
+from windrow.app.state.pki import new_ca
 from windrow.cli import main
 from windrow.cli.context import CliContext
 from windrow.clusters.api.kinds import crds

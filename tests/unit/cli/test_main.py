@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.storage.sqlite import SqliteStore
-from windrow.app.state_directory import DirectoryInUse
+from windrow.app.state.directory import DirectoryInUse
 from windrow.cli import exit_codes
 from windrow.cli.errors import CliError, render_error, to_cli_error
 from windrow.cli.main import COMMANDS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from windrow.cli import exit_codes
-from windrow.core.yaml import load_all
+from windrow.core.formats.yaml import load_all
 
 Windrow = Callable[..., Any]
 

@@ -7,7 +7,7 @@ from tests.support.clock import LoopClock, run_driven
 
 from windrow.client.auth import RequestCredentials, credential_for, run_plugin
 from windrow.core.clock import format_time
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig
 

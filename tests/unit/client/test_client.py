@@ -1,7 +1,7 @@
 import pytest
 
 from windrow.client.client import Client, decode_reply
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.kubernetes.errors import Conflict, NotFound, ServerError
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import POD, SECRET

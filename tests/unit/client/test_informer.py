@@ -7,7 +7,7 @@ import pytest
 from tests.support.clock import LoopClock, run_driven
 
 from windrow.client.informer import Informer, watching
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import Expired, Forbidden, OutcomeUnknown, ServerError, Unreachable
 from windrow.kubernetes.requests import Reply, WatchEvent

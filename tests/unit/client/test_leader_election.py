@@ -8,7 +8,7 @@ from tests.support.clock import LoopClock, run_driven
 from windrow.client.client import Client
 from windrow.client.leader_election import LeaderElector, LeadershipLost, LeaderTransport, NotLeader
 from windrow.core.clock import parse_time
-from windrow.core.json import dumps, loads
+from windrow.core.formats.json import dumps, loads
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.requests import Reply, Request

@@ -2,7 +2,7 @@ import pytest
 from tests.support.clock import LoopClock, run_driven
 
 from windrow.client.middleware.retry import RetryingTransport
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import CertificateError, KubeError, OutcomeUnknown, Unreachable

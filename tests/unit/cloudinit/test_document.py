@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.cloudinit.document import BadUserData, Document, emit, parse
-from windrow.core.yaml import load
+from windrow.core.formats.yaml import load
 
 # PyYAML loses U+0085 and its like in plain keys; they are not used, and cloud-init loses them too.
 texts = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")) | st.sampled_from("\n\t:#-'\""))

@@ -12,7 +12,7 @@ from windrow.apiserver.storage import MemoryStore
 from windrow.client.in_process import InProcessTransport
 from windrow.core import pki
 from windrow.core.clock import format_time
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.logs import line_logger
 from windrow.core.rng import Rng
 from windrow.kubernetes.handler import TlsIdentity

@@ -6,7 +6,7 @@ from tests.support.clock import NOON
 
 from windrow.cloudprovider.connection.expiry import Expiry, find_expiry, render_warning
 from windrow.core import pki
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig
 
 DAY = timedelta(days=1)

@@ -10,7 +10,7 @@ import pytest
 from tests.support.clock import NOON, LoopClock
 from tests.support.cloud_provider import run
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.logs import line_logger
 from windrow.core.rng import Rng
 from windrow.kubernetes.kubeconfig import render_kubeconfig

@@ -6,7 +6,7 @@ from tests.support.clock import LoopClock, run_driven
 from windrow.cloudprovider.cmd.server import ProcessHealth
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.options import Options
-from windrow.core.json import dumps, loads
+from windrow.core.formats.json import dumps, loads
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import LEASE
 from windrow.probes.endpoints import ProbeRequest

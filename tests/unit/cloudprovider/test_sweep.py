@@ -15,7 +15,7 @@ from windrow.cloudprovider.names import load_balancer_name
 from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.readings import Service, load_balancer_reader, read_service
 from windrow.cloudprovider.sweep import Sweep, plan_sweep
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.logs import line_logger
 from windrow.core.rng import Rng
 from windrow.emulator.definitions import crds

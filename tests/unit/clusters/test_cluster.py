@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import ClusterReading, IntOrPercent, read_cluster, read_options
 from windrow.clusters.api.rancher_import import strip_server_fields
-from windrow.core.yaml import load_all
+from windrow.core.formats.yaml import load_all
 from windrow.machines.port import Problem
 
 REAL = Path(__file__).parents[4] / "shared" / "manifests" / "rancher-rke2-one-node.yaml"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from windrow.clusters.api.kinds import CLUSTER, MACHINE, crds
-from windrow.core.yaml import load
+from windrow.core.formats.yaml import load
 
 RANCHERS = Path(__file__).parents[4] / "shared" / "crds" / "provisioning.cattle.io_clusters.yaml"
 

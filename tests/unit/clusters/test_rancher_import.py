@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from windrow.clusters.api.rancher_import import grant_references, strip_server_fields
-from windrow.core.yaml import load_all
+from windrow.core.formats.yaml import load_all
 
 REAL = Path(__file__).parents[4] / "shared" / "manifests" / "rancher-rke2-one-node.yaml"
 

@@ -10,7 +10,7 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.client.client import Client
 from windrow.clusters.registries import RegistrySecretError, check_registries, resolve_registries
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import SECRET

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.cidr import NotAddress, Range, is_address, parse_address
+from windrow.core.formats.cidr import NotAddress, Range, is_address, parse_address
 
 addresses = st.ip_addresses(v=4)
 ranges = st.builds(lambda one, other: Range(min(one, other), max(one, other)), addresses, addresses)

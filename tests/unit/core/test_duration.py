@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.duration import NotDuration, human_duration, parse_duration, render_duration
+from windrow.core.formats.duration import NotDuration, human_duration, parse_duration, render_duration
 
 
 @pytest.mark.parametrize(

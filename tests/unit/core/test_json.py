@@ -1,7 +1,7 @@
 import pytest
 
-from windrow.core import json
-from windrow.core.json import MAX_DEPTH, NotJson, check_bounds
+from windrow.core.formats import json
+from windrow.core.formats.json import MAX_DEPTH, NotJson, check_bounds
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 900, 100_000])

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.quantity import LARGEST, Form, NotQuantity, Quantity
+from windrow.core.formats.quantity import LARGEST, Form, NotQuantity, Quantity
 
 quantities = st.builds(Quantity, st.integers(-LARGEST, LARGEST), st.sampled_from(Form))
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from windrow.core import regex
-from windrow.core.regex import BadPattern, TextTooLong, matches
+from windrow.core.formats import regex
+from windrow.core.formats.regex import BadPattern, TextTooLong, matches
 
 if regex.re2 is None:
     pytest.skip("google-re2 is not installed", allow_module_level=True)
@@ -17,7 +17,7 @@ if regex.re2 is None:
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "^(.*a){12}b$", "(x+x+)+y"])
 def test_a_pattern_that_would_backtrack_is_matched_at_once(pattern: str) -> None:
     """In a process of its own, since Python's matching cannot be interrupted."""
-    code = f"from windrow.core.regex import matches; print(matches({pattern!r}, 'a' * 5000 + '!'))"
+    code = f"from windrow.core.formats.regex import matches; print(matches({pattern!r}, 'a' * 5000 + '!'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
 
     assert (done.stdout, done.stderr) == ("False\n", "")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.version import NotVersion, Version
+from windrow.core.formats.version import NotVersion, Version
 
 versions = st.builds(
     lambda numbers, pre, build: Version.parse(

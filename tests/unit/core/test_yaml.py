@@ -6,7 +6,7 @@ import yaml as pyyaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core import yaml
+from windrow.core.formats import yaml
 
 TEXTS = st.text(
     st.one_of(
@@ -105,7 +105,7 @@ def test_aliases_expand_to_their_anchors() -> None:
 def test_a_deep_document_ends_no_process(unit: str, size: int, loader: str) -> None:
     """In a process of its own: what is tested against is a fault of the C stack."""
     code = (
-        "import yaml as y; from windrow.core import yaml\n"
+        "import yaml as y; from windrow.core.formats import yaml\n"
         f"yaml._Loader = y.{loader}\n"
         f"for read in yaml.load, yaml.load_all:\n"
         f"    try: read({unit!r} * {size // len(unit)})\n"

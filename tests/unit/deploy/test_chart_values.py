@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from windrow.core.yaml import load
+from windrow.core.formats.yaml import load
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "charts" / "harvester-cloud-provider"

@@ -12,9 +12,9 @@ from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
+from windrow.core.formats.yaml import load
 from windrow.core.rng import Rng
-from windrow.core.yaml import load
 from windrow.kubernetes.requests import JSON, Reply, Request
 from windrow.kubernetes.resources import ApiResource
 

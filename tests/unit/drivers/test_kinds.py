@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.types.schema import prune, validate
-from windrow.core.yaml import load
+from windrow.core.formats.yaml import load
 from windrow.drivers.api import HARVESTER, NODE_DRIVER, crds, find_changes, fixed_fields, render_builtin
 
 RANCHERS = Path(__file__).parents[4] / "shared" / "crds" / "management.cattle.io_nodedrivers.yaml"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.emulator import kinds
 from windrow.emulator.host.networks import Lan, render_network
 from windrow.emulator.kit.listers import (

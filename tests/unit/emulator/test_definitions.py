@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from windrow.apiserver.types.crds import types_from_crd
-from windrow.core.yaml import load_all
+from windrow.core.formats.yaml import load_all
 from windrow.emulator import kinds
 from windrow.emulator.definitions import crds
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from windrow.core.quantity import Quantity
+from windrow.core.formats.quantity import Quantity
 from windrow.emulator.quantities import (
     BadQuantity,
     parse_quantity,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.harvester.references import Host
 from windrow.harvester.status import (
     InvalidVmStatus,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from windrow.core.json import loads
+from windrow.core.formats.json import loads
 from windrow.harvester.identity import owner_annotations
 from windrow.harvester.names import GUEST_CLUSTER, is_label_value, label_value
 from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmSpec, build_vm, read_vm

@@ -3,7 +3,7 @@ import traceback
 
 import pytest
 
-from windrow.core.yaml import dump, load
+from windrow.core.formats.yaml import dump, load
 from windrow.kubernetes.kubeconfig import (
     BadKubeconfig,
     ClientConfig,

@@ -1,4 +1,4 @@
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.kubernetes.errors import Forbidden, error_for
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.messages import certificate_error, explain

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.kubernetes.errors import NotFound, Unreachable
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, render_kubeconfig
 from windrow.kubernetes.requests import Reply, Request, WatchEvent

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.harvester.identity import owner_annotations
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.requests import Reply, Request

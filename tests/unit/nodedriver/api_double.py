@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from windrow.core.json import dumps, loads
+from windrow.core.formats.json import dumps, loads
 from windrow.kubernetes.patches import PatchFailed, apply_json_patch, apply_merge_patch
 from windrow.kubernetes.requests import JSON_PATCH, Reply, Request, WatchEvent
 from windrow.kubernetes.resources import ApiResource, ObjectRef

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.nodedriver.go_keys import GO_KEYS
 from tests.unit.nodedriver.harvester_rig import a_machine
 
-from windrow.core.json import dumps, loads
+from windrow.core.formats.json import dumps, loads
 from windrow.nodedriver.config import UNSET, Configuration, InvalidDriverConfig
 from windrow.nodedriver.config_json import dump, load
 from windrow.nodedriver.devices import DiskSpec, NicSpec

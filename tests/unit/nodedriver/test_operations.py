@@ -18,7 +18,7 @@ from tests.unit.nodedriver.api_double import ApiDouble
 from tests.unit.nodedriver.api_double import refusal as answer
 from tests.unit.nodedriver.harvester_rig import NAME, Crash, HarvesterRig, a_machine, a_rig
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.harvester.names import (
     CLUSTER_UID,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.harvester.test_schemas import SCHEMAS, complaints
 
-from windrow.core.yaml import load, load_all
+from windrow.core.formats.yaml import load, load_all
 from windrow.harvester.vms import build_vm
 from windrow.nodedriver.config import read_fields
 from windrow.nodedriver.options import BY_FIELD

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.nodedriver.api_double import ApiDouble
 
-from windrow.core.json import dumps, loads
+from windrow.core.formats.json import dumps, loads
 from windrow.harvester.identity import owner_annotations
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID, OWNED_BY, REMOVE_ALL_CLAIMS, REMOVED_CLAIMS
 from windrow.kubernetes.objects import annotations_of

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from windrow.cloudinit.document import BadUserData
-from windrow.core.yaml import load
+from windrow.core.formats.yaml import load
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.user_data import render_user_data
 

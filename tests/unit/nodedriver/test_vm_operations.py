@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.nodedriver.api_double import ApiDouble, refusal
 
-from windrow.core.json import dumps, loads
+from windrow.core.formats.json import dumps, loads
 from windrow.harvester.identity import owner_annotations
 from windrow.harvester.names import REMOVED_CLAIMS
 from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK, VMI

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from tests.unit.plugin.http_servers import Last, a_server, answer, chunked
 
 from windrow.core import pki
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.rng import SystemRng
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windrow.core.json import dumps, loads
+from windrow.core.formats.json import dumps, loads
 from windrow.core.rng import Rng
 from windrow.nodedriver.options import OPTIONS
 from windrow.plugin.driver import Driver

@@ -1,6 +1,6 @@
 import pytest
 
-from windrow.core.json import loads
+from windrow.core.formats.json import loads
 from windrow.kubernetes.errors import Unreachable
 from windrow.probes.endpoints import Endpoints, HealthChecks, ProbeRequest
 from windrow.probes.metrics import Registry

@@ -11,7 +11,7 @@ from windrow.apiserver.discovery import openapi, resources
 from windrow.apiserver.request.info import header
 from windrow.apiserver.request.negotiation import DISCOVERY, NegotiatedType, negotiate
 from windrow.apiserver.types.registry import Registry
-from windrow.core.fastjson import dumps
+from windrow.core.formats.fastjson import dumps
 from windrow.kubernetes.requests import Reply, Request
 
 Raw = dict[str, Any]

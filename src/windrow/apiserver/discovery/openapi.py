@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from windrow.apiserver.types.registry import Registry, ResourceType
-from windrow.core.fastjson import dumps
+from windrow.core.formats.fastjson import dumps
 
 Raw = dict[str, Any]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.apiserver.types.schema import MAP_TYPE, Schema, is_set, items_schema, list_keys, property_schema
-from windrow.core.json import dumps, loads
+from windrow.core.formats.json import dumps, loads
 
 Raw = dict[str, Any]
 Fields = dict[str, Any]

@@ -13,9 +13,9 @@ from typing import Any
 
 from windrow.apiserver import apierrors
 from windrow.apiserver.protobuf import NotProtobuf, decode_object
-from windrow.core import fastjson, yaml
-from windrow.core.json import NotJson, check_bounds
-from windrow.core.yaml import NotYaml
+from windrow.core.formats import fastjson, yaml
+from windrow.core.formats.json import NotJson, check_bounds
+from windrow.core.formats.yaml import NotYaml
 from windrow.kubernetes.requests import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 YAML = "application/yaml"

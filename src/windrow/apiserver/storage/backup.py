@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from windrow.apiserver.storage.sqlite import APPLICATION_ID, SCHEMA, SCHEMA_VERSION, SqliteStore
 from windrow.core.errors import UserError
-from windrow.core.fastjson import loads
+from windrow.core.formats.fastjson import loads
 
 _FILES = "CREATE TABLE files (name TEXT PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID"
 _MAGIC = b"SQLite format 3\0"

@@ -24,8 +24,8 @@ from windrow.apiserver.storage.high_water import HighWaterMark, mark_path
 from windrow.apiserver.storage.memory import BACKLOG, HISTORY, HISTORY_BYTES, MemoryStore
 from windrow.apiserver.storage.port import Change, Entry
 from windrow.core.errors import UserError
-from windrow.core.fastjson import loads
 from windrow.core.files import PRIVATE_FILE, open_private
+from windrow.core.formats.fastjson import loads
 
 _log = logging.getLogger(__name__)
 

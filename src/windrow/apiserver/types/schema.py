@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from windrow.apiserver.apierrors import Cause, format_value, required
-from windrow.core.fastjson import dumps as encode
-from windrow.core.fastjson import loads
-from windrow.core.regex import BadPattern, TextTooLong, matches
+from windrow.core.formats.fastjson import dumps as encode
+from windrow.core.formats.fastjson import loads
+from windrow.core.formats.regex import BadPattern, TextTooLong, matches
 
 Schema = Mapping[str, Any]
 

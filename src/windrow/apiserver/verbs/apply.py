@@ -17,7 +17,7 @@ from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs import metadata
 from windrow.apiserver.verbs.create import create
 from windrow.apiserver.verbs.rest_storage import MAX_ATTEMPTS, prune_and_default, update_entry
-from windrow.core.fastjson import dumps, loads
+from windrow.core.formats.fastjson import dumps, loads
 from windrow.kubernetes.errors import AlreadyExists, KubeError
 
 

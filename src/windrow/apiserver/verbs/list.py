@@ -12,8 +12,8 @@ from windrow.apiserver.request.info import ApiCall
 from windrow.apiserver.request.selection import read_selection
 from windrow.apiserver.storage.port import Compacted, Entry, Page
 from windrow.apiserver.types.registry import ResourceType
-from windrow.core.fastjson import dumps, loads
-from windrow.core.json import NotJson
+from windrow.core.formats.fastjson import dumps, loads
+from windrow.core.formats.json import NotJson
 
 EXPIRED_TOKEN = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "

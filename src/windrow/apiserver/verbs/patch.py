@@ -13,7 +13,7 @@ from windrow.apiserver.storage.port import Entry, Raw
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.apply import apply
 from windrow.apiserver.verbs.rest_storage import retry_on_conflict, update_entry
-from windrow.core.fastjson import dumps, loads
+from windrow.core.formats.fastjson import dumps, loads
 from windrow.kubernetes.patches import PatchFailed, apply_json_patch, apply_merge_patch
 from windrow.kubernetes.requests import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 

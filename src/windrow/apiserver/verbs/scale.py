@@ -11,7 +11,7 @@ from windrow.apiserver.storage.port import Entry, Raw
 from windrow.apiserver.types.registry import ResourceType, ScalePaths
 from windrow.apiserver.verbs.patch import PATCHES
 from windrow.apiserver.verbs.rest_storage import retry_on_conflict, update_entry
-from windrow.core.fastjson import dumps, loads
+from windrow.core.formats.fastjson import dumps, loads
 from windrow.kubernetes.objects import nested
 
 

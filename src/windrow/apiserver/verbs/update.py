@@ -12,7 +12,7 @@ from windrow.apiserver.storage.port import Entry
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs import metadata
 from windrow.apiserver.verbs.rest_storage import retry_on_conflict, update_entry
-from windrow.core.fastjson import dumps, loads
+from windrow.core.formats.fastjson import dumps, loads
 
 
 async def update(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult:

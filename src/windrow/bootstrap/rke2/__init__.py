@@ -20,9 +20,9 @@ from windrow.bootstrap.rke2.charts import chart_configs, credential_secret, find
 from windrow.bootstrap.rke2.flags import MANAGED, NEWEST_LINE, SERVER_ONLY, check_config, find_unknown_keys
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec
 from windrow.bootstrap.tokens import agent_token, server_token
-from windrow.core import yaml
-from windrow.core.cidr import is_address
-from windrow.core.version import NotVersion, Version
+from windrow.core.formats import yaml
+from windrow.core.formats.cidr import is_address
+from windrow.core.formats.version import NotVersion, Version
 
 __all__ = [
     "API_PORT",

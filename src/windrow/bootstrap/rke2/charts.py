@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.bootstrap.spec import GuestCredential
-from windrow.core import yaml
-from windrow.core.version import Version
+from windrow.core.formats import yaml
+from windrow.core.formats.version import Version
 from windrow.kubernetes.objects import Raw, nested, new_object
 from windrow.kubernetes.resources import SECRET, ApiResource
 

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG, CLOUD_PROVIDER_NAME
-from windrow.core.version import Version
+from windrow.core.formats.version import Version
 
 NEWEST_LINE = (1, 36)
 

@@ -27,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
-    from windrow.core.yaml import dump_all
+    from windrow.core.formats.yaml import dump_all
 
     documents, notes = strip_server_fields(read_documents(args.filename, context))
     print_notes([*notes, *grant_references(documents)], context)

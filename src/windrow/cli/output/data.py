@@ -14,9 +14,9 @@ def list_of(items: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def render_data(value: Any, output: str) -> str:
     """`value` as JSON or YAML text without a last newline."""
     if output == "json":
-        from windrow.core.json import pretty
+        from windrow.core.formats.json import pretty
 
         return pretty(value)
-    from windrow.core.yaml import dump
+    from windrow.core.formats.yaml import dump
 
     return dump(value).rstrip("\n")

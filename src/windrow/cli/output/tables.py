@@ -8,7 +8,7 @@ from datetime import datetime
 from windrow.cli.output.lines import truncate, wrap
 from windrow.cli.output.tree import reasons_of, without_known_reason
 from windrow.cli.output.views import MachineView
-from windrow.core.duration import human_duration
+from windrow.core.formats.duration import human_duration
 
 
 def render_table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:

@@ -16,7 +16,7 @@ from datetime import datetime
 
 from windrow.cli.output.lines import StyledLine, Tone, elide_middle, line, wrap, wrap_problems
 from windrow.cli.output.views import ClusterView, MachineView, PoolView, Wait
-from windrow.core.duration import human_duration
+from windrow.core.formats.duration import human_duration
 
 _TONES: dict[str, Tone] = {
     "ready": "good",

@@ -25,7 +25,7 @@ from windrow.cloudprovider.options import (
     Options,
     is_node_address,
 )
-from windrow.core.duration import NotDuration, parse_duration
+from windrow.core.formats.duration import NotDuration, parse_duration
 from windrow.kubernetes.objects import is_dns_label
 
 NAME = "cloudprovider.harvesterhci.io"

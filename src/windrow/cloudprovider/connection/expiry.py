@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 
 from windrow.core import pki
 from windrow.core.clock import format_time
-from windrow.core.json import loads
+from windrow.core.formats.json import loads
 from windrow.kubernetes.kubeconfig import ClientConfig
 
 FIRST_WARNING = timedelta(days=7)

@@ -19,7 +19,7 @@ from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.readings import Interfaces
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Outcome
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import CONFIG_MAP
 

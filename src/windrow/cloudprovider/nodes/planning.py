@@ -41,7 +41,7 @@ from windrow.cloudprovider.nodes.identity import OtherCloud, VmFound, VmMatch, V
 from windrow.cloudprovider.nodes.readings import Address, GuestNode, GuestVm, Instance, Taint
 from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.actions import describe_entries
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.harvester.identity import provider_id
 
 Labels = tuple[tuple[str, str | None], ...]

@@ -13,7 +13,7 @@ from typing import Any
 
 from windrow.cloudprovider import names
 from windrow.core.clock import parse_time
-from windrow.core.json import loads_or_none
+from windrow.core.formats.json import loads_or_none
 from windrow.harvester.identity import vm_uid_of
 from windrow.harvester.names import GUEST_CLUSTER
 from windrow.kubernetes.conditions import is_true

@@ -9,7 +9,7 @@ from typing import Any
 
 from windrow.cloudprovider import names
 from windrow.cloudprovider.names import load_balancer_name
-from windrow.core.json import loads_or_none
+from windrow.core.formats.json import loads_or_none
 from windrow.harvester import names as harvester_names
 from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.conditions import find_condition

@@ -19,8 +19,8 @@ from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
-from windrow.core.cidr import NotAddress, Range, is_address, parse_address
-from windrow.core.version import NotVersion, Version
+from windrow.core.formats.cidr import NotAddress, Range, is_address, parse_address
+from windrow.core.formats.version import NotVersion, Version
 from windrow.drivers.api import no_driver_fault
 from windrow.harvester.names import is_label_value
 from windrow.kubernetes.objects import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
-from windrow.core.duration import NotDuration, parse_duration
+from windrow.core.formats.duration import NotDuration, parse_duration
 from windrow.machines.port import Problem
 
 

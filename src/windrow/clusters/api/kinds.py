@@ -19,7 +19,7 @@ def crds() -> list[dict[str, Any]]:
     # Imported here, because the command line needs the kinds above and must start fast.
     from importlib.resources import files
 
-    from windrow.core import yaml
+    from windrow.core.formats import yaml
 
     folder = files("windrow.clusters.api") / "crds"
     return [yaml.load((folder / name).read_text("utf-8")) for name in ("cluster.yaml", "machine.yaml")]

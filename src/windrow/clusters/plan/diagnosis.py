@@ -30,7 +30,7 @@ from windrow.clusters.state import (
     MachineState,
     unreachable_reason,
 )
-from windrow.core.duration import human_duration
+from windrow.core.formats.duration import human_duration
 
 HOST_FAILURE_TIMEOUT = timedelta(minutes=15)
 START_TIMEOUT = timedelta(minutes=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from windrow.core.yaml import load_all
+from windrow.core.formats.yaml import load_all
 from windrow.kubernetes.objects import Raw
 
 THREE_AND_TWO = "three-and-two.yaml"

@@ -10,7 +10,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windrow.core.yaml import NotYaml, load
+from windrow.core.formats.yaml import NotYaml, load
 from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, MountFailed
 from windrow.emulator.guest_cluster.kube_vip.settings import DEFAULTS as VIP_DEFAULTS
 from windrow.emulator.guest_cluster.kube_vip.settings import KubeVipSettings, read_kube_vip_settings

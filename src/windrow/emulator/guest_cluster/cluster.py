@@ -20,8 +20,8 @@ from windrow.apiserver.services.allocation import ServiceRanges
 from windrow.apiserver.storage import MemoryStore
 from windrow.core import pki
 from windrow.core.clock import Clock, format_micro_time
+from windrow.core.formats.version import Version
 from windrow.core.rng import Rng
-from windrow.core.version import Version
 from windrow.emulator.guest_cluster.etcd import EtcdMembers
 from windrow.emulator.guest_cluster.kube_vip.settings import KubeVipSettings
 from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CRDS

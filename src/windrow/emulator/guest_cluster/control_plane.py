@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 
 from windrow.core.clock import format_time
-from windrow.core.yaml import NotYaml, load_all
+from windrow.core.formats.yaml import NotYaml, load_all
 from windrow.emulator.guest_cluster.charts import CLOUD_PROVIDER, deploy_bundled_charts, update_vip_settings
 from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heartbeat
 from windrow.emulator.guest_cluster.kubelet import NOT_READY, UNREACHABLE, set_node_condition

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from windrow.core.clock import format_time
-from windrow.core.version import Version
+from windrow.core.formats.version import Version
 from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heartbeat, MountFailed
 from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_cluster.service_accounts import pod_access

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from windrow.core.version import Version
+from windrow.core.formats.version import Version
 from windrow.emulator.guest_cluster.cluster import API_PORT, SUPERVISOR_PORT, GuestCluster, ServerInstance
 from windrow.emulator.guest_cluster.control_plane import ControlPlane, deploy_manifests
 from windrow.emulator.guest_cluster.etcd import EtcdMember, JoinRefused, NotMember

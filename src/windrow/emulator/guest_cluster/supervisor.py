@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from windrow.apiserver.apierrors import error_reply, status_error
 from windrow.core.clock import parse_time, sleep
-from windrow.core.json import dumps, loads
+from windrow.core.formats.json import dumps, loads
 from windrow.core.text import decode_base64, encode_base64
 from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
 from windrow.kubernetes.errors import NotFound, OutcomeUnknown

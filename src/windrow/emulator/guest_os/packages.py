@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from windrow.core.version import NotVersion, Version
+from windrow.core.formats.version import NotVersion, Version
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.commands import parse_options
 from windrow.emulator.guest_os.shell.run import Command, Invocation

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
-from windrow.core.json import NotJson, dumps, loads
+from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.emulator import kinds, names
 from windrow.emulator.guest_os.hardware import DhcpLease, Nic
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, nested, new_object

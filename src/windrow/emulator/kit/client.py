@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
 from windrow.apiserver.loopback import LoopbackClient
-from windrow.core.fastjson import dumps, loads
+from windrow.core.formats.fastjson import dumps, loads
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, NotFound, error_for
 from windrow.kubernetes.objects import Raw, uid_of

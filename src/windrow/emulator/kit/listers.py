@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.core.json import NotJson, loads
+from windrow.core.formats.json import NotJson, loads
 from windrow.emulator import kinds
 from windrow.emulator.kit.vm_readings import claims_of
 from windrow.kubernetes.objects import Raw, labels_of, name_of, namespace_of, nested

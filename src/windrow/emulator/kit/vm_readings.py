@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.core.clock import parse_time
-from windrow.core.json import NotJson, loads
+from windrow.core.formats.json import NotJson, loads
 from windrow.emulator import names
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, nested, uid_of

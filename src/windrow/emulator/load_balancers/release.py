@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windrow.core.version import NotVersion, Version
+from windrow.core.formats.version import NotVersion, Version
 
 NEWEST = (99, 99)
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from windrow.apiserver.request.info import UserInfo
-from windrow.core.json import NotJson, dumps, loads
+from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.emulator import kinds
 from windrow.emulator.host.hypervisor import Hypervisor
 from windrow.emulator.kit.client import AdminClient

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from windrow.core.clock import format_time
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator import kinds, names
 from windrow.emulator.delays import Delays, ScaledClock

@@ -22,7 +22,7 @@ from typing import Any
 
 from windrow.cloudinit.guest_agent import add_guest_agent
 from windrow.core.files import write_private
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.logs import with_values
 from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
 from windrow.machines.plugin.error_text import is_inconclusive, says_already_exists

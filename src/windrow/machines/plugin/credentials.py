@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windrow.client.client import Client
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.harvester.connection import describe_credential
 from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import KubeError

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
 from windrow.nodedriver.options import BY_FIELD, InvalidValue, read_bool, read_count, read_value
 from windrow.protocols.dockermachine import Flag, config_field_of

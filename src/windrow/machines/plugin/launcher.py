@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
 from windrow.machines.plugin.process.client import Plugin, Timeouts, open_plugin
 from windrow.machines.plugin.tracked_machine import TrackedMachine

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.logs import with_values
 from windrow.machines.plugin.credentials import ResolvedCredential
 from windrow.machines.plugin.error_text import says_not_found

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.text import encode_base64
 from windrow.machines.plugin.process.redaction import base64_forms
 from windrow.machines.port import HARVESTER, is_synthetic_uid

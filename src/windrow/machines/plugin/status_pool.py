@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.machines.plugin.credentials import ResolvedCredential
 from windrow.machines.plugin.launcher import PluginLauncher, is_windrow_plugin
 from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError

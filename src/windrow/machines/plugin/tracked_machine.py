@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from windrow.core.files import make_private_directory, sync_directory, write_private
-from windrow.core.json import NotJson, dumps, loads
+from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.core.logs import with_values
 from windrow.machines.plugin.process.client import Plugin
 from windrow.machines.plugin.sanitizer import SecretSanitizer

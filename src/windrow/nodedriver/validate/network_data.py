@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.core.formats.yaml import NotYaml, load
 from windrow.core.text import collapse_whitespace
-from windrow.core.yaml import NotYaml, load
 from windrow.harvester.problems import Problem
 
 FIELD = "networkData"

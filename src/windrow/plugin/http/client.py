@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from typing import TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from windrow.core.json import NotJson, loads
+from windrow.core.formats.json import NotJson, loads
 from windrow.kubernetes import messages
 from windrow.kubernetes.errors import (
     CertificateError,

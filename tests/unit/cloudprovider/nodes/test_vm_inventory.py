@@ -7,7 +7,7 @@ from tests.support.clock import LoopClock, run_driven
 from windrow.client.client import Client
 from windrow.cloudprovider.nodes.vms import VmInventory
 from windrow.core.clock import sleep
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.requests import Reply
 

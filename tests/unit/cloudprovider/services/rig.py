@@ -23,7 +23,7 @@ from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.names import load_balancer_name
 from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.controller import ServiceController
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.core.logs import line_logger
 from windrow.core.rng import Rng
 from windrow.emulator import kinds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.clock import run_driven
 
-from windrow.core.yaml import dump
+from windrow.core.formats.yaml import dump
 
 from .testbed import ClusterFixture, Kubectl, MachineTestbed, a_testbed
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.support.clock import run_driven
 
-from windrow.core.json import loads
-from windrow.core.yaml import dump
+from windrow.core.formats.json import loads
+from windrow.core.formats.yaml import dump
 from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ENDPOINTS
 from windrow.kubernetes import requests

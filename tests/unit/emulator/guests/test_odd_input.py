@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.clock import run_driven
 
-from windrow.core.yaml import dump
+from windrow.core.formats.yaml import dump
 from windrow.emulator.guest_os.cloudinit.modules import (
     list_commands,
     list_packages,

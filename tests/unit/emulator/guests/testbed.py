@@ -14,9 +14,9 @@ from tests.support.clock import NOON, LoopClock
 
 from windrow.core import pki
 from windrow.core.clock import sleep
-from windrow.core.json import loads
+from windrow.core.formats.json import loads
+from windrow.core.formats.yaml import dump
 from windrow.core.rng import Rng
-from windrow.core.yaml import dump
 from windrow.emulator.guest_cluster.rke2.tokens import hash_authorities
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from windrow.core.json import loads
+from windrow.core.formats.json import loads
 from windrow.emulator.guest_cluster.kube_vip.service_handler import ServiceHandler
 from windrow.emulator.kit.network import Network
 from windrow.emulator.load_balancers.services import Backend

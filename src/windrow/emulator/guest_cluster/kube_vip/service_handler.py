@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from zlib import crc32
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.kit.listers import Index, Key, Objects, key_of
 from windrow.emulator.load_balancers.services import Backend, ready_backends, tcp_ports_of

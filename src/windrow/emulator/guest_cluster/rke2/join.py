@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from windrow.core import pki
-from windrow.core.json import loads
+from windrow.core.formats.json import loads
 from windrow.core.text import encode_base64
 from windrow.emulator.guest_cluster.rke2.tokens import Token, hash_authorities
 from windrow.emulator.guest_os.operating_system import GuestOS

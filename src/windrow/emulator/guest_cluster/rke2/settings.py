@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from windrow.core.formats.yaml import NotYaml, load
 from windrow.core.text import collapse_whitespace
-from windrow.core.yaml import NotYaml, load
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.system import has_user, list_wrong_parameters
 

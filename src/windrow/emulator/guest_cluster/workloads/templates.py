@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from zlib import crc32
 
-from windrow.core.fastjson import dumps, loads
+from windrow.core.formats.fastjson import dumps, loads
 from windrow.emulator.guest_cluster.kubelet import NOT_READY, UNREACHABLE
 from windrow.kubernetes.objects import (
     Raw,

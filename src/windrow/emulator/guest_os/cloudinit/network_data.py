@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windrow.core.yaml import NotYaml, load
+from windrow.core.formats.yaml import NotYaml, load
 from windrow.emulator.guest_os.cloudinit.coercion import as_list, as_mapping, mappings_in
 
 

@@ -16,8 +16,8 @@ from email import message_from_bytes
 from email.message import Message
 from typing import Any
 
+from windrow.core.formats.yaml import NotYaml, load
 from windrow.core.text import collapse_whitespace
-from windrow.core.yaml import NotYaml, load
 from windrow.emulator.guest_os.cloudinit.coercion import as_list
 
 

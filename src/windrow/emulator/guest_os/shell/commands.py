@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 
-from windrow.core.regex import BadPattern, TextTooLong, matches
+from windrow.core.formats.regex import BadPattern, TextTooLong, matches
 from windrow.emulator.guest_os.shell.run import Command, Invocation, Streams
 
 FILE_AND_TEXT_COMMANDS: dict[str, Command] = {}

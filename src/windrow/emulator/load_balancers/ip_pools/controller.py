@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from windrow.core.json import dumps
+from windrow.core.formats.json import dumps
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.core.errors import UserError
-from windrow.core.json import NotJson, loads
+from windrow.core.formats.json import NotJson, loads
 from windrow.core.wait import Stopped, run_until
 from windrow.machines.plugin.process.child import CUT_MARK, ChildProcess
 from windrow.machines.plugin.process.redaction import Redactor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windrow.core.json import Json, NotJson
+from windrow.core.formats.json import Json, NotJson
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()

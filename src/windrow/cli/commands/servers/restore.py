@@ -22,8 +22,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
-    from windrow.app.backup import restore
     from windrow.app.clock import SystemClock
+    from windrow.app.state.backup import restore
 
     restored = restore(context.cwd / args.state_dir, context.cwd / args.file, SystemClock())
     context.print(f"Restored {restored.objects} objects; the store continues at revision {restored.rev}.")

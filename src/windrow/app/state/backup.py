@@ -19,7 +19,7 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.backup import NotBackup, make_backup, read_backup, render_store
 from windrow.apiserver.storage.high_water import HighWaterMark, mark_path
 from windrow.apiserver.storage.sqlite import SqliteStore
-from windrow.app.state_directory import (
+from windrow.app.state.directory import (
     CA_FILE,
     STORE_FILE,
     DirectoryUnusable,

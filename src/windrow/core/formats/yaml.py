@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from windrow.core.json import MAX_DEPTH
+from windrow.core.formats.json import MAX_DEPTH
 
 # More than any manifest or cloud-config has; PyYAML takes about 20 µs for each.
 MAX_VALUES = 50_000

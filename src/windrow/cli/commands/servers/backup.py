@@ -27,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
-    from windrow.app import backup
+    from windrow.app.state import backup
 
     path = context.cwd / args.file
     if path.exists():
@@ -39,8 +39,8 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 
 
 def _copy(args: argparse.Namespace, context: CliContext) -> bytes:
-    from windrow.app import backup
-    from windrow.app.state_directory import MANAGER_FILE, DirectoryInUse
+    from windrow.app.state import backup
+    from windrow.app.state.directory import MANAGER_FILE, DirectoryInUse
 
     state_dir = context.cwd / args.state_dir
     if args.kubeconfig:
@@ -54,8 +54,8 @@ def _copy(args: argparse.Namespace, context: CliContext) -> bytes:
 def _from_running(kubeconfig: Path, context: CliContext) -> bytes:
     import asyncio
 
-    from windrow.app import backup
     from windrow.app.clock import SystemClock
+    from windrow.app.state import backup
 
     access = connect.read_client_config(kubeconfig)
     return asyncio.run(backup.backup_running(access, SystemClock(), context.env))

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from windrow.core import json, pki
+from windrow.core import pki
 from windrow.core.clock import Clock
 from windrow.core.errors import UserError
 from windrow.core.files import write_private
+from windrow.core.formats import json
 from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.kubeconfig import ClientConfig
 

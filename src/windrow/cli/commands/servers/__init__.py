@@ -1,0 +1,1 @@
+"""Commands that run a server, or keep what it has."""

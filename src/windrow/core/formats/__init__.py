@@ -1,0 +1,1 @@
+"""Formats of values: JSON, YAML, quantities, durations, versions, networks, patterns."""
