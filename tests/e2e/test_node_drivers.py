@@ -117,7 +117,8 @@ async def test_a_real_program_is_downloaded_verified_and_run(tmp_path: Path):
 
     assert active.status == "True", active.message
     assert installed.message.startswith("driver tiny from https://127.0.0.1:")
-    assert fields == ["size"]
+    # Its flag, and what each machine config of Rancher has beside the flags.
+    assert fields == ["common", "providerID", "size", "status"]
 
 
 async def test_a_real_program_for_another_c_library_is_reported_as_not_executable(tmp_path: Path):

@@ -245,7 +245,7 @@ def test_a_document_is_replaced_where_the_machine_reads_it(desk: ReconcileContex
 
     document = base64.b64decode(site.secret(NAME)["data"]["userdata"]).decode()
     assert "install.sh" not in document
-    assert "'true'" in document
+    assert '"true"' in document
 
 
 # --- what goes wrong -----------------------------------------------------------------------------------------------------

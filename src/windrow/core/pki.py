@@ -70,7 +70,8 @@ def issue_certificate(
         raise NotCertificate("wanted an EC or RSA key for the authority; found another kind")
     key = ec.generate_private_key(ec.SECP256R1())
     # As in kubeadm it begins with its authority, so that a clock that was set forward meanwhile does not matter.
-    begins, ends = authority.not_valid_before_utc, min(now + lifetime, authority.not_valid_after_utc)
+    begins = authority.not_valid_before_utc
+    ends = min(max(now, begins) + lifetime, authority.not_valid_after_utc)
     builder = _builder(_name(common_name, organizations), authority.subject, key.public_key(), begins, ends)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(_key_usage(authority=False), critical=True)

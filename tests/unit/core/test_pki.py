@@ -73,6 +73,13 @@ def test_a_certificate_does_not_outlive_its_authority() -> None:
     assert pki.read_certificate(certificate).not_after == NOON + DAY
 
 
+def test_a_certificate_of_a_clock_behind_its_authority_has_its_lifetime() -> None:
+    certificate, _ = a_certificate(now=NOON - 30 * DAY)
+
+    read = pki.read_certificate(certificate)
+    assert read.not_after - read.not_before == DAY
+
+
 @pytest.mark.parametrize("host", ["api.example.org", "API.example.org", "10.0.0.5"])
 def test_a_server_is_trusted_under_each_of_its_names(host: str) -> None:
     assert pki.verify_server(a_certificate()[0], CA, host, NOON) is None
