@@ -382,6 +382,55 @@ def test_the_registry_of_the_cluster_comes_before_both_images(helm: Helm) -> Non
         assert image.startswith("registry.local:5000/")
 
 
+REGISTRY = "registry.local:5000"
+
+
+@pytest.mark.parametrize("registry", [REGISTRY, f"{REGISTRY}/", f"{REGISTRY}/mirror"])
+@pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])
+def test_the_registry_of_the_cluster_is_not_put_twice_before_an_image(
+    helm: Helm, kind: str, registry: str
+) -> None:
+    """The original puts none before kube-vip's image, so its users wrote it into the repository."""
+    image = {"repository": f"{registry.rstrip('/')}/mine/one", "tag": "v1"}
+    values = {"image": image, "kube-vip": {"image": image}}
+    objects = helm.render({"global": {"cattle": {"systemDefaultRegistry": registry}}, **values})
+
+    name = {"Deployment": NAME, "DaemonSet": "kube-vip"}[kind]
+    assert container_of(objects, kind, name)["image"] == f"{registry.rstrip('/')}/mine/one:v1"
+
+
+@pytest.mark.parametrize(
+    ("repository", "prefix"),
+    [
+        ("ghcr.io/kube-vip/kube-vip", ""),
+        ("localhost/kube-vip", ""),
+        ("other:5000/kube-vip", ""),
+        ("rancher/mirrored-kube-vip", f"{REGISTRY}/"),
+        ("kube-vip", f"{REGISTRY}/"),
+    ],
+)
+def test_an_image_of_kube_vip_that_names_a_registry_comes_from_there(
+    helm: Helm, repository: str, prefix: str
+) -> None:
+    image = {"repository": repository, "tag": "v1"}
+    cattle = {"systemDefaultRegistry": REGISTRY}
+    objects = helm.render({"global": {"cattle": cattle}, "kube-vip": {"image": image}})
+
+    assert container_of(objects, "DaemonSet", "kube-vip")["image"] == f"{prefix}{repository}:v1"
+
+
+def test_kube_vip_may_read_the_secret_of_its_tunnels_and_no_other(helm: Helm) -> None:
+    values = {"namespaceOverride": "away", "fullnameOverride": "vip", "serviceAccount": {"name": "mine"}}
+    objects = helm.render({"kube-vip": values})
+
+    role, binding = the(objects, "Role", "vip"), the(objects, "RoleBinding", "vip")
+    one = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["wireguard"], "verbs": ["get"]}
+    assert role["rules"] == [one]
+    assert {raw["metadata"]["namespace"] for raw in (role, binding)} == {"away"}
+    assert binding["roleRef"]["name"] == "vip"
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "mine", "namespace": "away"}]
+
+
 def test_kube_vip_is_left_out_on_request(helm: Helm) -> None:
     assert of_kind(helm.render({"kube-vip": {"enabled": False}}), "DaemonSet") == []
 

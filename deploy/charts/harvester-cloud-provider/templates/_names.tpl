@@ -33,7 +33,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- ((.Values.global | default dict).cattle | default dict).clusterName | default "" -}}
 {{- end -}}
 
+{{/* The cluster's registry comes before the repository, unless it stands there already. */}}
 {{- define "provider.image" -}}
-{{- with ((.Values.global | default dict).cattle | default dict).systemDefaultRegistry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{- $registry := ((.Values.global | default dict).cattle | default dict).systemDefaultRegistry | default "" | trimSuffix "/" -}}
+{{- if and $registry (not (hasPrefix (printf "%s/" $registry) .Values.image.repository)) }}{{ $registry }}/{{ end -}}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end -}}

@@ -26,8 +26,11 @@ app.kubernetes.io/version: {{ default .Chart.AppVersion .Values.image.tag | quot
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
+{{/* The cluster's registry comes before the repository, unless that names a registry itself: a first part with "." or ":",
+or "localhost", as in every image reference. The original puts none, so its users wrote theirs into the repository. */}}
 {{- define "vip.image" -}}
-{{- $global := .Values.global | default dict -}}
-{{- with ($global.cattle | default dict).systemDefaultRegistry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{- $registry := ((.Values.global | default dict).cattle | default dict).systemDefaultRegistry | default "" | trimSuffix "/" -}}
+{{- $names := regexMatch "^(localhost|[^/]*[.:][^/]*)/" .Values.image.repository -}}
+{{- if and $registry (not $names) (not (hasPrefix (printf "%s/" $registry) .Values.image.repository)) }}{{ $registry }}/{{ end -}}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end -}}
