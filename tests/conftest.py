@@ -1,5 +1,4 @@
-"""What holds for every test: one Hypothesis profile, one worker per file where a file shares programs,
-an end for every test, bounded skips.
+"""What holds for every test: one Hypothesis profile, one worker for tests that share programs, an end, bounded skips.
 
 `make test` runs all but the tests marked `long`; `make test-long` runs those, with WINDROW_SEEDS seeds per random walk.
 """
@@ -25,11 +24,9 @@ settings.register_profile(
 )
 settings.load_profile("windrow")
 
-# Files in these folders start programs or API servers once per file, so one worker runs a file whole.
-ONE_WORKER_PER_FILE = ("conformance", "e2e", "elf", "import_contracts")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    scheduling.pytest_addoption(parser)
     parser.addoption(
         "--skip-bounds",
         metavar="FILE",
@@ -47,12 +44,3 @@ def pytest_configure(config: pytest.Config) -> None:
     # A script's background job inherits SIGINT as ignored; so would every program that a test starts and interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    tests = Path(__file__).parent
-    for item in items:
-        folder = item.path.relative_to(tests).parts[0]
-        group = str(item.path) if folder in ONE_WORKER_PER_FILE else item.nodeid
-        item.add_marker(pytest.mark.xdist_group(group))
