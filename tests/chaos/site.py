@@ -1,0 +1,271 @@
+"""The programs of one run, and what is between them: an emulated Harvester, one or two managers, relays, a user's objects.
+
+manager ── relay ── the emulator's proxy ── Harvester's API, guest APIs
+run ─────────────── Harvester's API and the management API, directly: it sees what is there whatever is cut
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import yaml
+from tests.chaos.api import MERGE_PATCH, Api, read_kubeconfig
+from tests.chaos.faults import SERVERS, WORKERS, Create, Delete, Operation, Rest, RollOut, Scale, Setup
+from tests.chaos.history import READ, History, follow
+from tests.chaos.inventory import Inventory, Item
+from tests.chaos.programs import BIN, Program
+from tests.chaos.relay import Relay
+
+NAMESPACE, CLUSTER = "fleet-default", "orchard"
+CREDENTIAL = ("cattle-global-data", "cc-harvester")
+VM_NAMESPACE = "default"
+CLUSTERS = f"/apis/provisioning.cattle.io/v1/namespaces/{NAMESPACE}/clusters"
+CONFIGS = f"/apis/rke-machine-config.cattle.io/v1/namespaces/{NAMESPACE}/harvesterconfigs"
+MACHINES = f"/apis/windrow.io/v1alpha1/namespaces/{NAMESPACE}/machines"
+VMS = f"/apis/kubevirt.io/v1/namespaces/{VM_NAMESPACE}/virtualmachines"
+CLAIMS = f"/api/v1/namespaces/{VM_NAMESPACE}/persistentvolumeclaims"
+ACTIONS = f"/apis/subresources.kubevirt.io/v1/namespaces/{VM_NAMESPACE}/virtualmachines"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windrow-manager"
+
+WINDROW = str(BIN / "windrow")
+DRIVER = str(BIN / "docker-machine-driver-harvester")
+
+
+def render_cluster(servers: int, workers: int) -> dict[str, Any]:
+    """The Cluster as a user writes it."""
+    pools = [
+        {"name": SERVERS, "quantity": servers, "etcdRole": True, "controlPlaneRole": True},
+        {"name": WORKERS, "quantity": workers, "workerRole": True},
+    ]
+    for pool in pools:
+        pool["machineConfigRef"] = {"kind": "HarvesterConfig", "name": f"nc-{pool['name']}"}
+    return {
+        "apiVersion": "provisioning.cattle.io/v1",
+        "kind": "Cluster",
+        "metadata": {"name": CLUSTER, "namespace": NAMESPACE},
+        "spec": {
+            "cloudCredentialSecretName": ":".join(CREDENTIAL),
+            "kubernetesVersion": "v1.34.7+rke2r1",
+            "rkeConfig": {
+                "machineGlobalConfig": {"cni": "calico", "cloud-provider-name": "harvester"},
+                "machinePools": pools,
+            },
+        },
+    }
+
+
+def render_config(pool: str, memory: int = 4) -> dict[str, Any]:
+    return {
+        "apiVersion": "rke-machine-config.cattle.io/v1",
+        "kind": "HarvesterConfig",
+        "metadata": {"name": f"nc-{pool}", "namespace": NAMESPACE},
+        "vmNamespace": VM_NAMESPACE,
+        "cpuCount": "2",
+        "memorySize": str(memory),
+        "diskInfo": '{"disks":[{"imageName":"default/leap-micro","size":40,"bootOrder":1}]}',
+        "networkInfo": '{"interfaces":[{"networkName":"default/vlan-50"}]}',
+        "sshUser": "opensuse",
+    }
+
+
+def render_property() -> list[tuple[str, dict[str, Any]]]:
+    """What another user has in the same namespace: a VM that is named as one of the pool, and a volume."""
+    vm = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": f"{CLUSTER}-{WORKERS}-kxz4d-mine1", "namespace": VM_NAMESPACE},
+        "spec": {
+            "runStrategy": "Halted",
+            "template": {
+                "spec": {"domain": {"devices": {}, "resources": {"limits": {"memory": "1Gi", "cpu": "1"}}}}
+            },
+        },
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": f"{CLUSTER}-{WORKERS}-kxz4d-mine1-data", "namespace": VM_NAMESPACE},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    return [(VMS, vm), (CLAIMS, claim)]
+
+
+@dataclass
+class Site:
+    """Everything of one run, in `folder`, while entered."""
+
+    setup: Setup
+    folder: Path
+    time_scale: float
+    harvester: Api = field(init=False)
+    management: Api = field(init=False)
+    relay: Relay = field(init=False)
+    emulator: Program = field(init=False)
+    managers: list[Program] = field(default_factory=list)
+    programs: list[Program] = field(default_factory=list)
+    history: History = field(default_factory=lambda: History(CLUSTER))
+    before: frozenset[Item] = frozenset()  # what others have
+    uids: dict[Item, str] = field(default_factory=dict)
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    async def __aenter__(self) -> Self:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chmod(self.folder, 0o700)
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        self.emulator = await self._emulate("harvester", [render_config(SERVERS), render_config(WORKERS)])
+        self.harvester = self._api(self.folder / "harvester" / "harvester.yaml")
+        self.relay = await self._stack.enter_async_context(Relay(self._proxy_port("harvester")))
+        match self.setup:
+            case "embedded":
+                await self._start_embedded()
+            case "plugins":
+                await self._start_embedded("--machine-backend", "plugin", "--driver", DRIVER)
+            case "replicas":
+                await self._start_replicas()
+        await self._create_property()
+        for kind in READ:
+            task = asyncio.create_task(follow(self.history, self.harvester, kind))
+            self._stack.callback(task.cancel)
+        await self._post_credentials()
+        for pool in (SERVERS, WORKERS):
+            await self.management.demand("POST", CONFIGS, render_config(pool))
+
+    async def _emulate(self, name: str, documents: list[dict[str, Any]]) -> Program:
+        manifest = self.folder / f"{name}.preload.yaml"
+        manifest.write_text(yaml.safe_dump_all([*documents, render_cluster(1, 0)]))
+        argv = [WINDROW, "emulate", "--state-dir", name, "--time-scale", f"{self.time_scale:g}"]
+        return await self._run(
+            Program(
+                name,
+                [*argv, "--preload", str(manifest)],
+                self.folder,
+                (self.folder / name / "harvester.yaml", self.folder / name / "credentials.yaml"),
+            )
+        )
+
+    async def _start_embedded(self, *arguments: str) -> None:
+        argv = [WINDROW, "serve", "--state-dir", "manager", *arguments]
+        kubeconfig = self.folder / "manager" / "manager.yaml"
+        self.managers.append(await self._run(Program("manager", argv, self.folder, (kubeconfig,))))
+        self.management = self._api(kubeconfig)
+
+    async def _start_replicas(self) -> None:
+        await self._emulate("store", [])
+        original = self.folder / "store" / "harvester.yaml"
+        self.management = self._api(original)
+        for name in ("manager-a", "manager-b"):
+            argv = [WINDROW, "serve", "--state-dir", name, "--kubeconfig", str(original)]
+            self.managers.append(await self._run(Program(name, argv, self.folder)))
+        # The managers install the kinds.
+        while not (await self.management.call("GET", CONFIGS)).ok:  # noqa: ASYNC110 - no event of this process
+            await asyncio.sleep(0.1)
+
+    async def _run(self, program: Program) -> Program:
+        self.programs.append(program)
+        self._stack.push_async_callback(program.end)
+        await program.start()
+        return program
+
+    def _api(self, kubeconfig: Path) -> Api:
+        api = Api(kubeconfig)
+        self._stack.push_async_callback(api.aclose)
+        return api
+
+    def _proxy_port(self, name: str) -> int:
+        access = read_kubeconfig(self.folder / name / "harvester.yaml")
+        return int(urlsplit(access["proxy-url"]).port or 0)
+
+    async def _create_property(self) -> None:
+        for path, raw in render_property():
+            made = await self.harvester.demand("POST", path, raw)
+            key = (raw["kind"], VM_NAMESPACE, raw["metadata"]["name"])
+            self.uids[key] = made["metadata"]["uid"]
+        self.before = (await self.harvester.inventory()).items
+
+    def credential(self) -> str:
+        """The administrator's kubeconfig of Harvester, by way of the relay."""
+        text = (self.folder / "harvester" / "harvester.yaml").read_text()
+        return re.sub(r"(proxy-url: \"?http://127\.0\.0\.1:)\d+", rf"\g<1>{self.relay.port}", text)
+
+    async def _post_credentials(self) -> None:
+        namespace, _ = CREDENTIAL
+        text = (self.folder / "harvester" / "credentials.yaml").read_text()
+        for raw in yaml.safe_load_all(text):
+            raw["stringData"]["harvestercredentialConfig-kubeconfigContent"] = self.credential()
+            await self.management.demand("POST", f"/api/v1/namespaces/{namespace}/secrets", raw)
+
+    # -- what a user does ----------------------------------------------------------------------------------------------
+
+    async def do(self, operation: Operation) -> None:
+        """Ask the management API for it, until it has answered."""
+        match operation:
+            case Create(servers, workers):
+                await self.management.demand("POST", CLUSTERS, render_cluster(servers, workers))
+            case Scale(workers):
+                raw = await self.management.demand("GET", f"{CLUSTERS}/{CLUSTER}")
+                pools = raw["spec"]["rkeConfig"]["machinePools"]
+                pools[1]["quantity"] = workers
+                patch = {"spec": {"rkeConfig": {"machinePools": pools}}}
+                await self.management.demand("PATCH", f"{CLUSTERS}/{CLUSTER}", patch, MERGE_PATCH)
+            case RollOut(memory):
+                patch = {"memorySize": str(memory)}
+                await self.management.demand("PATCH", f"{CONFIGS}/nc-{WORKERS}", patch, MERGE_PATCH)
+            case Delete():
+                await self.management.demand("DELETE", f"{CLUSTERS}/{CLUSTER}")
+            case Rest():
+                pass
+
+    # -- what there is ---------------------------------------------------------------------------------------------------
+
+    async def leader(self) -> Program:
+        """The manager that works: of two, the one that holds the Lease."""
+        if len(self.managers) == 1:
+            return self.managers[0]
+        lease = await self.management.find(LEASE)
+        holder = str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
+        for manager in self.managers:
+            if holder and manager.alive and holder in manager.log.read_text(errors="replace"):
+                return manager
+        return self.managers[0]
+
+    async def statuses(self) -> list[tuple[str, bool, Mapping[str, Any]]]:
+        """Cluster and Machines: name, is it Ready, status."""
+        found = []
+        for path, kind in ((CLUSTERS, "Cluster"), (MACHINES, "Machine")):
+            for raw in await self.management.list(path):
+                status = raw.get("status") or {}
+                found.append((f"{kind} {raw['metadata']['name']}", is_ready(raw), status))
+        return found
+
+    async def inventory(self) -> Inventory:
+        return await self.harvester.inventory()
+
+
+def is_ready(raw: Mapping[str, Any]) -> bool:
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def render_waits(statuses: list[tuple[str, bool, Mapping[str, Any]]]) -> str:
+    """What those that are not Ready say they wait for."""
+    lines = [f"{name}: {json.dumps(status.get('waiting'))}" for name, ready, status in statuses if not ready]
+    return "; ".join(lines) or "all is Ready"

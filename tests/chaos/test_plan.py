@@ -1,0 +1,63 @@
+"""The plan of a chaos run is a function of its seed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice, pairwise
+
+import pytest
+from tests.chaos.faults import (
+    DRAWS,
+    SETUPS,
+    Create,
+    Delete,
+    KillManager,
+    Model,
+    Rest,
+    RollOut,
+    Round,
+    Scale,
+    Setup,
+    describe,
+    plan_rounds,
+)
+
+
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_seed_is_one_plan(setup: Setup) -> None:
+    first, again, other = (list(islice(plan_rounds(seed, setup), 12)) for seed in (7, 7, 8))
+
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("setup", SETUPS)
+def test_every_fault_and_operation_comes_up(setup: Setup) -> None:
+    rounds = list(islice(plan_rounds(1, setup), 400))
+
+    faults = Counter(type(fault).__name__ for one in rounds for fault in one.faults)
+    assert set(faults) == {name for name, (_, setups, _) in DRAWS.items() if setup in setups}
+    assert {type(one.operation) for one in rounds} == {Create, Scale, RollOut, Delete, Rest}
+
+
+def test_a_round_begins_with_what_the_one_before_asked_for() -> None:
+    rounds = list(islice(plan_rounds(3, "embedded"), 100))
+
+    assert rounds[0].before == Model()
+    assert all(one.wanted == following.before for one, following in pairwise(rounds))
+    assert all(isinstance(one.operation, Create) for one in rounds if not one.before.servers)
+
+
+def test_limits_and_deletions_follow_from_the_operation() -> None:
+    before = Model(servers=3, workers=4)
+
+    assert Round(1, before, Scale(1), ()).limits == {"servers": 4, "workers": 5}
+    assert Round(1, before, Scale(1), ()).deletions == 3
+    assert Round(1, before, RollOut(6), ()).deletions == 4
+    assert Round(1, before, Rest(), ()).deletions == 0
+    assert Round(1, before, Delete(), ()).wanted.pools == {}
+
+
+def test_a_fault_is_described_with_its_time() -> None:
+    assert describe(KillManager(0.4, 1.25)) == "KillManager at 0.4 s for 1.25 s"
+    assert describe(Scale(3)) == "Scale workers=3"
