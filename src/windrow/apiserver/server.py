@@ -59,6 +59,7 @@ from windrow.apiserver.verbs.update import update
 from windrow.apiserver.verbs.watch import watch
 from windrow.core.clock import Clock
 from windrow.core.formats.fastjson import dumps, loads
+from windrow.core.formats.regex import require_re2
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError, NotFound
 from windrow.kubernetes.handler import Peer, TlsIdentity
@@ -121,6 +122,7 @@ class ApiServer:
         services: ServiceRanges | None = None,
         graceful_pod_deletion: bool = False,
     ) -> None:
+        require_re2()
         self.name, self.version = name, version
         self.tls, self.root_ca = tls, root_ca
         self._protects_claims = protect_claims

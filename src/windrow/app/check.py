@@ -21,12 +21,16 @@ from windrow.clusters.api.cluster import (
     Pool,
     ResolveDriver,
     kind_of,
-    list_grants,
     read_cluster,
     read_options,
 )
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, machine_config
-from windrow.clusters.api.references import ALL_NAMESPACES, allow_command, read_allowed_namespaces
+from windrow.clusters.api.references import (
+    ALL_NAMESPACES,
+    allow_command,
+    list_grants,
+    read_allowed_namespaces,
+)
 from windrow.clusters.bootstrap_data import check_bootstrap, sample_machine_spec
 from windrow.core.rng import Rng
 from windrow.drivers.api import NODE_DRIVER, read_driver, read_machine_config_kinds

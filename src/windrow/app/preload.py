@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from windrow.clusters.api.cluster import list_grants, read_options
+from windrow.clusters.api.cluster import read_options
 from windrow.clusters.api.names import CREDENTIAL_KEY
-from windrow.clusters.api.references import parse_secret_reference, render_allowed_namespaces
+from windrow.clusters.api.references import list_grants, parse_secret_reference, render_allowed_namespaces
 from windrow.kubernetes.objects import Raw, nested, new_object
 from windrow.kubernetes.resources import NAMESPACE, SECRET, ApiResource, ObjectRef
 from windrow.nodedriver.config import read_fields

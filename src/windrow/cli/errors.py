@@ -119,6 +119,7 @@ _EXIT_CODES = {
     "DirectoryInUse": exit_codes.FAILED,  # app.state.directory
     "DirectoryUnusable": exit_codes.FAILED,
     "BadDriver": exit_codes.USAGE,  # app.machines
+    "Re2Missing": exit_codes.FAILED,  # core.formats.regex
 }
 
 

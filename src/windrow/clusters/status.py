@@ -307,12 +307,12 @@ def _up_to_date_condition(state: ClusterState) -> Condition:
 
 
 def _remediation_condition(state: ClusterState, plan: Plan) -> Condition:
-    if state.cluster.remediation_disabled_by:
+    if state.cluster.remediation_disabled:
         return Condition(
             "RemediationAllowed",
             "False",
             "Disabled",
-            f"annotation {state.cluster.remediation_disabled_by} disables remediation",
+            f"annotation {names.REMEDIATION} disables remediation",
         )
     held = [held for held in plan.held if held.disruption.kind == "replace"]
     if not held:

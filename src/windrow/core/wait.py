@@ -1,9 +1,9 @@
-"""Wait for the first of two: work or its end, a timeout or an event."""
+"""Wait for the first of two: work or its end, a timeout or an event; start work in a task group of another task."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -29,6 +29,17 @@ async def run_until(work: Awaitable[T], stop: Awaitable[Any], error: Exception |
         stopping.cancel()
         working.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)
+
+
+def start_in(
+    group: asyncio.TaskGroup | None, work: Coroutine[Any, Any, T], name: str | None = None
+) -> asyncio.Task[T] | None:
+    """A task of the group; None where the group is ending, which only its owner knows, and then `work` never begins."""
+    if group is not None:
+        with suppress(RuntimeError):  # of create_task: it is shutting down, or finished
+            return group.create_task(work, name=name)
+    work.close()
+    return None
 
 
 async def wait_first(clock: Clock, timeout: timedelta, event: asyncio.Event) -> None:

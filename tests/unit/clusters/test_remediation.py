@@ -184,13 +184,13 @@ def test_an_annotation_asks_for_a_replacement_of_a_ready_machine():
     assert subjects(planned(*workers_with(record_of(W1, replace_now=True))), DeleteMachine) == ["w1"]
 
 
-def test_repair_turned_off_by_annotation_repairs_nothing_and_says_so():
+def test_remediation_turned_off_by_annotation_replaces_nothing_and_says_so():
     cluster, machines = workers_with(missing(W1))
 
-    plan = planned(replace(cluster, remediation_disabled_by="windrow.io/repair"), machines)
+    plan = planned(replace(cluster, remediation_disabled=True), machines)
 
     assert plan.actions == ()
-    assert "annotation windrow.io/repair disables remediation" in plan.waits[0].what
+    assert "annotation windrow.io/remediation disables remediation" in plan.waits[0].what
 
 
 @pytest.mark.parametrize("deleting", [False, True])

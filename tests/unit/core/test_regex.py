@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from windrow.core.formats import regex
 from windrow.core.formats.regex import BadPattern, TextTooLong, matches
-
-if regex.re2 is None:
-    pytest.skip("google-re2 is not installed", allow_module_level=True)
 
 
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "^(.*a){12}b$", "(x+x+)+y"])
@@ -39,3 +36,18 @@ def test_patterns_are_searched_and_their_end_is_the_end_of_the_text() -> None:
     assert matches("b", "abc")
     assert matches("^é$", "é")
     assert not matches("^a$", "a\n")
+
+
+@pytest.mark.parametrize("program", ["emulate", "serve"])
+def test_a_server_does_not_start_without_re2_and_names_the_cure(program: str, tmp_path: Path) -> None:
+    """Python's own matching would stand in for it without a word, and could be blocked by any pattern."""
+    code = (
+        "import sys; sys.modules['re2'] = None; from windrow.cli.main import main; "
+        f"sys.argv[1:] = [{program!r}, '--state-dir', {str(tmp_path)!r}]; sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+
+    assert done.returncode == 1
+    assert "google-re2 is not installed" in done.stderr
+    assert "pip install google-re2" in done.stderr
+    assert "Traceback" not in done.stderr

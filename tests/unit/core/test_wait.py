@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 
 import pytest
 
-from windrow.core.wait import Stopped, run_until
+from windrow.core.wait import Stopped, run_until, start_in
 
 
 async def test_the_result_of_the_work_is_returned_and_its_error_raised() -> None:
@@ -40,3 +42,29 @@ async def test_work_that_is_stopped_or_cancelled_has_ended_when_its_caller_goes_
     with pytest.raises(Stopped if ended_by == "stop" else asyncio.CancelledError):
         await running
     assert cleaned_up == ["work"]
+
+
+async def test_work_for_a_group_that_ends_is_not_begun_and_no_coroutine_is_left() -> None:
+    """What others start in a task's group may come while that task is being cancelled."""
+    late: list[object] = []
+
+    async def owner() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(other(group))
+
+    async def other(group: asyncio.TaskGroup) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            late.append(start_in(group, asyncio.sleep(0)))
+
+    running = asyncio.ensure_future(owner())
+    await asyncio.sleep(0.001)
+    running.cancel()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        await asyncio.gather(running, return_exceptions=True)
+        late.append(start_in(None, asyncio.sleep(0)))
+        gc.collect()
+
+    assert (late, told) == ([None, None], [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +15,7 @@ from windrow.apiserver.apierrors import (
 )
 from windrow.apiserver.types import service_defaults
 from windrow.apiserver.types.registry import name_errors
+from windrow.core.formats.cidr import is_address
 from windrow.kubernetes.objects import nested
 
 Raw = dict[str, Any]
@@ -98,17 +98,9 @@ def _addresses(spec: Raw) -> Iterable[Cause]:
     if spec.get("ipFamilyPolicy") not in (None, *POLICIES):
         yield not_supported("spec.ipFamilyPolicy", spec["ipFamilyPolicy"], POLICIES)
     for index, address in enumerate(several):
-        if not _is_address(address) and (address != service_defaults.HEADLESS or index):
+        if not is_address(address) and (address != service_defaults.HEADLESS or index):
             text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
             yield invalid_value(f"spec.clusterIPs[{index}]", address, text)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _service_types(spec: Raw) -> Iterable[Cause]:

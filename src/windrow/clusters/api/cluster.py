@@ -16,7 +16,7 @@ from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.fields import Fields, ProblemCollector
-from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG
+from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
 from windrow.core.formats.cidr import NotAddress, Range, is_address, parse_address
@@ -34,7 +34,6 @@ from windrow.kubernetes.objects import (
     time_of,
     uid_of,
 )
-from windrow.kubernetes.resources import ObjectRef
 from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
 
 DEFAULT_VM_NAMESPACE = "default"
@@ -109,7 +108,7 @@ class Cluster:
     version: str = ""
     credential: str = ""
     pools: tuple[Pool, ...] = ()
-    remediation_disabled_by: str = ""  # key of the annotation that turns remediation off
+    remediation_disabled: bool = False
     global_config: Mapping[str, Any] = field(default_factory=dict)
     selector_config: tuple[Mapping[str, Any], ...] = ()
     chart_values: Mapping[str, Any] = field(default_factory=dict)
@@ -246,7 +245,7 @@ def read_cluster(
         version=spec.text("kubernetesVersion"),
         credential=credential,
         pools=tuple(pools),
-        remediation_disabled_by=_find_remediation_disabler(annotations_of(raw)),
+        remediation_disabled=_is_remediation_disabled(annotations_of(raw)),
         global_config=rke.mapping("machineGlobalConfig"),
         selector_config=selectors,
         chart_values=rke.mapping("chartValues"),
@@ -271,10 +270,8 @@ def read_cluster(
     return ClusterReading(cluster, tuple(problems.found))
 
 
-def _find_remediation_disabler(annotations: Mapping[str, str]) -> str:
-    """The key of the annotation that turns remediation off, "" for none. Where both are there the present name counts."""
-    key = names.REMEDIATION if names.REMEDIATION in annotations else names.REMEDIATION_BEFORE
-    return key if str(annotations.get(key)).lower() in ("off", "false") else ""
+def _is_remediation_disabled(annotations: Mapping[str, str]) -> bool:
+    return str(annotations.get(names.REMEDIATION)).lower() in ("off", "false")
 
 
 def _merge_cluster_wide(
@@ -301,39 +298,6 @@ def _secret_reference(value: Any, problems: ProblemCollector) -> str:
         )
         return ""
     return reference
-
-
-def list_secret_references(raw: Mapping[str, Any]) -> frozenset[str]:
-    """The Secrets that the Cluster names as `namespace:name`: cloud credentials and `secret://` references."""
-    rke = nested(raw, "spec", "rkeConfig", default={})
-    selectors = rke.get("machineSelectorConfig")
-    configs = [rke.get("machineGlobalConfig")]
-    configs += [entry.get("config") for entry in selectors or () if isinstance(entry, dict)]
-    found = [nested(raw, "spec", "cloudCredentialSecretName")]
-    found += [
-        pool.get("cloudCredentialSecretName")
-        for pool in rke.get("machinePools") or ()
-        if isinstance(pool, dict)
-    ]
-    for config in configs:
-        value = config.get("cloud-provider-config") if isinstance(config, dict) else None
-        if isinstance(value, str) and value.startswith("secret://"):
-            found.append(value.removeprefix("secret://"))
-    return frozenset(name for name in found if isinstance(name, str) and ":" in name)
-
-
-def list_grants(documents: Iterable[Mapping[str, Any]]) -> dict[ObjectRef, frozenset[str]]:
-    """The namespaces that each Secret must allow so that the Clusters in `documents` may use it."""
-    wanted: dict[ObjectRef, frozenset[str]] = {}
-    for raw in documents:
-        if raw.get("kind") != CLUSTER.kind:
-            continue
-        namespace = namespace_of(raw) or "default"
-        for reference in list_secret_references(raw):
-            ref = parse_secret_reference(reference)
-            if ref is not None and ref.namespace != namespace:
-                wanted[ref] = wanted.get(ref, frozenset()) | {namespace}
-    return wanted
 
 
 _ROLES = (("etcdRole", Role.ETCD), ("controlPlaneRole", Role.CONTROL_PLANE), ("workerRole", Role.WORKER))

@@ -10,7 +10,6 @@ from __future__ import annotations
 CLUSTER_FINALIZER = "windrow.io/cluster"
 MACHINE_FINALIZER = "windrow.io/machine"
 REMEDIATION = "windrow.io/remediation"  # annotation on a Cluster; "off" turns remediation off
-REMEDIATION_BEFORE = "windrow.io/repair"  # its first name, read still
 
 # Reason of a Machine's condition BootstrapDataScrubbed where its driver cannot take the secrets out.
 SCRUB_NOT_SUPPORTED = "NotSupported"

@@ -13,6 +13,7 @@ from typing import Any
 from windrow.clusters.api.references import (
     ALL_NAMESPACES,
     allow_command,
+    list_grants,
     read_allowed_namespaces,
     render_allowed_namespaces,
 )
@@ -61,9 +62,6 @@ def grant_references(documents: list[Raw]) -> list[str]:
 
     Changes the annotations of the Secrets in place. One line for each grant, and for each that its owner has to give.
     """
-    # Reading a Cluster loads what `--help` of three commands does without.
-    from windrow.clusters.api.cluster import list_grants
-
     notes: list[str] = []
     secrets = {(namespace_of(raw), name_of(raw)): raw for raw in documents if raw.get("kind") == SECRET.kind}
     for ref, namespaces in sorted(list_grants(documents).items(), key=str):

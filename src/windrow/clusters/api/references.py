@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.names import ALLOWED_NAMESPACES
-from windrow.kubernetes.objects import annotations_of, is_dns_label, is_dns_subdomain
+from windrow.kubernetes.objects import annotations_of, is_dns_label, is_dns_subdomain, namespace_of, nested
 from windrow.kubernetes.resources import SECRET, ObjectRef
 
 ALL_NAMESPACES = "*"
@@ -43,3 +44,36 @@ def allow_command(ref: ObjectRef, namespace: str) -> str:
     return (
         f"kubectl -n {ref.namespace} annotate --overwrite secret {ref.name} {ALLOWED_NAMESPACES}={namespace}"
     )
+
+
+def list_secret_references(raw: Mapping[str, Any]) -> frozenset[str]:
+    """The Secrets that the Cluster names as `namespace:name`: cloud credentials and `secret://` references."""
+    rke = nested(raw, "spec", "rkeConfig", default={})
+    selectors = rke.get("machineSelectorConfig")
+    configs = [rke.get("machineGlobalConfig")]
+    configs += [entry.get("config") for entry in selectors or () if isinstance(entry, dict)]
+    found = [nested(raw, "spec", "cloudCredentialSecretName")]
+    found += [
+        pool.get("cloudCredentialSecretName")
+        for pool in rke.get("machinePools") or ()
+        if isinstance(pool, dict)
+    ]
+    for config in configs:
+        value = config.get("cloud-provider-config") if isinstance(config, dict) else None
+        if isinstance(value, str) and value.startswith("secret://"):
+            found.append(value.removeprefix("secret://"))
+    return frozenset(name for name in found if isinstance(name, str) and ":" in name)
+
+
+def list_grants(documents: Iterable[Mapping[str, Any]]) -> dict[ObjectRef, frozenset[str]]:
+    """The namespaces that each Secret must allow so that the Clusters in `documents` may use it."""
+    wanted: dict[ObjectRef, frozenset[str]] = {}
+    for raw in documents:
+        if raw.get("kind") != CLUSTER.kind:
+            continue
+        namespace = namespace_of(raw) or "default"
+        for reference in list_secret_references(raw):
+            ref = parse_secret_reference(reference)
+            if ref is not None and ref.namespace != namespace:
+                wanted[ref] = wanted.get(ref, frozenset()) | {namespace}
+    return wanted

@@ -21,7 +21,7 @@ from enum import IntEnum
 from typing import Literal
 
 from windrow.clusters.api.cluster import Pool
-from windrow.clusters.api.names import REPLACE_NOW
+from windrow.clusters.api.names import REMEDIATION, REPLACE_NOW
 from windrow.clusters.plan.actions import first_clause
 from windrow.clusters.state import (
     INITIALIZING,
@@ -109,8 +109,8 @@ def _may_be_replaced(machine: MachineState, state: ClusterState) -> bool:
 
 
 def _remediation_disabled(pool: Pool, state: ClusterState) -> str:
-    if key := state.cluster.remediation_disabled_by:
-        return f"annotation {key} disables remediation"
+    if state.cluster.remediation_disabled:
+        return f"annotation {REMEDIATION} disables remediation"
     return f"machine pool {pool.name} is paused" if pool.paused else ""
 
 

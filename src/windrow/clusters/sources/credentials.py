@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from windrow.client.client import Client
-from windrow.clusters.api.cluster import list_secret_references
+from windrow.clusters.api.references import list_secret_references
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.sources.guest_api import Connect
 from windrow.clusters.state import CredentialProblem

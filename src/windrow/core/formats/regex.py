@@ -1,14 +1,15 @@
 """Adapter module of google-re2: patterns of other people, matched in time linear in the text. As Go's `regexp`.
 
-Python's own `re` backtracks: `^(a+)+$` on forty characters takes minutes, and holds every thread meanwhile. It stands
-in only where google-re2 is not installed, since some platforms have no build of it.
+Python's own `re` backtracks: `^(a+)+$` on forty characters takes minutes, and holds every thread meanwhile. So it never
+stands in: a program that matches such patterns does not start without google-re2 (`require_re2`).
 """
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Any
+
+from windrow.core.errors import UserError
 
 try:
     import re2
@@ -28,13 +29,23 @@ class TextTooLong(ValueError):
     """The text is too long for this pattern to be matched in bounded time."""
 
 
+class Re2Missing(UserError):
+    """google-re2 is not installed."""
+
+
+def require_re2() -> None:
+    """For the start of a program that matches patterns of other people. Raises Re2Missing."""
+    if re2 is None:
+        raise Re2Missing(
+            "google-re2 is not installed, and without it a pattern in a CustomResourceDefinition could block this "
+            "program for hours",
+            "Install it beside Windrow: pip install google-re2",
+        )
+
+
 @lru_cache(maxsize=512)
 def _compile(pattern: str) -> Any:
-    if re2 is None:
-        try:
-            return re.compile(pattern)
-        except re.error as error:
-            raise BadPattern(str(error)) from None
+    require_re2()
     options = re2.Options()
     options.max_mem, options.log_errors = _MEMORY, False
     try:
@@ -45,8 +56,8 @@ def _compile(pattern: str) -> Any:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether the pattern is found in the text. Raises BadPattern and TextTooLong."""
+    """Whether the pattern is found in the text. Raises BadPattern, TextTooLong and Re2Missing."""
     compiled = _compile(pattern)
-    if len(text) * getattr(compiled, "programsize", 1) > MAX_STEPS:
+    if len(text) * compiled.programsize > MAX_STEPS:
         raise TextTooLong(f"{len(text)} characters are too many to be matched with this pattern")
     return compiled.search(text) is not None

@@ -20,6 +20,7 @@ from windrow.apiserver.services.allocation import ServiceRanges
 from windrow.apiserver.storage import MemoryStore
 from windrow.core import pki
 from windrow.core.clock import Clock, format_micro_time
+from windrow.core.formats.cidr import is_address
 from windrow.core.formats.version import Version
 from windrow.core.rng import Rng
 from windrow.emulator.guest_cluster.etcd import EtcdMembers
@@ -200,7 +201,7 @@ class GuestCluster:
         names = ["kubernetes", "kubernetes.default", service, f"{service}.{domain}", "localhost", node]
         for flag in ("tls-san", "node-ip", "node-external-ip", "advertise-address"):
             for name in settings.list(flag):
-                (ips if _is_address(name) else names).append(name)
+                (ips if is_address(name) else names).append(name)
         certificate, key = pki.issue_certificate(
             self.authorities.server_ca,
             self.authorities.server_key,
@@ -231,7 +232,3 @@ def read_service_ranges(settings: Settings) -> ServiceRanges:
 def _first_address(cidr: str) -> str:
     base = cidr.split(",")[0].split("/")[0]
     return base.rsplit(".", 1)[0] + ".1" if "." in base else base + "1"
-
-
-def _is_address(text: str) -> bool:
-    return ":" in text or text.replace(".", "").isdigit()

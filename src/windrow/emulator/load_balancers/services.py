@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.core.formats.cidr import is_address
 from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested
 from windrow.kubernetes.resources import ApiResource
@@ -50,14 +50,6 @@ def ingress_of(service: Mapping[str, Any]) -> tuple[str, ...]:
     """The addresses in the Service's status."""
     found = nested(service, "status", "loadBalancer", "ingress", default=[])
     return tuple(one["ip"] for one in found if one.get("ip"))
-
-
-def is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def render_ingress(service: Mapping[str, Any], addresses: Iterable[str]) -> list[Raw]:

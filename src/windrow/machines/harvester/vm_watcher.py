@@ -18,6 +18,7 @@ from windrow.client.informer import Informer
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock, sleep
 from windrow.core.rng import Rng
+from windrow.core.wait import start_in
 from windrow.harvester import names
 from windrow.harvester.references import Host, read_host
 from windrow.harvester.resources import VM, VMI
@@ -222,8 +223,8 @@ class VmWatcher:
         if uid in self._rechecks and grace:
             return
         self._cancel_recheck(uid)
-        if self._group is not None:
-            self._rechecks[uid] = self._group.create_task(self._recheck(uid, grace))
+        if (recheck := start_in(self._group, self._recheck(uid, grace))) is not None:
+            self._rechecks[uid] = recheck
 
     def _cancel_recheck(self, uid: str) -> None:
         if (recheck := self._rechecks.pop(uid, None)) is not None:

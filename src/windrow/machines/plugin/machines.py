@@ -20,6 +20,7 @@ from windrow.core.clock import Clock
 from windrow.core.files import make_private_directory
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
+from windrow.core.wait import start_in
 from windrow.machines.harvester.connections import Connect, ReadKubeconfig
 from windrow.machines.plugin.create import CreateOperation
 from windrow.machines.plugin.credentials import CredentialResolver, ReadCredentialFields, ResolvedCredential
@@ -257,9 +258,9 @@ class PluginMachines:
         return machine
 
     def _start_polling(self, machine: TrackedMachine) -> None:
-        if self._group is not None and machine.poll_task is None:
-            name = f"poll {machine.name}"
-            machine.poll_task = self._group.create_task(self._poller.poll_until_removed(machine), name=name)
+        if machine.poll_task is None:
+            polling = self._poller.poll_until_removed(machine)
+            machine.poll_task = start_in(self._group, polling, f"poll {machine.name}")
 
     async def _check(self, spec: MachineSpec) -> None:
         """Raises MachineRefused, InfrastructureUnknown."""
@@ -313,12 +314,12 @@ class PluginMachines:
         operation: PendingOperation,
         work: Callable[[PendingOperation], Awaitable[None]],
     ) -> PendingOperation:
-        assert self._group is not None
-        machine.operation = operation
+        name = f"{operation.verb} {machine.name}"
+        task = start_in(self._group, self._execute(machine, operation, work), name)
+        if task is None:
+            raise InfrastructureUnknown(f"{name} is not begun: this manager stops", "the next one does it")
+        machine.operation, operation.task = operation, task
         machine.last_error = ""
-        operation.task = self._group.create_task(
-            self._execute(machine, operation, work), name=f"{operation.verb} {machine.name}"
-        )
         return operation
 
     async def _wait_until_idle(self, machine: TrackedMachine) -> None:
