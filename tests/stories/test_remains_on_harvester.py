@@ -1,20 +1,26 @@
-"""A Cluster stays until nothing of it is left on Harvester: VMs that no Machine records, and disks that terminate."""
+"""VMs on Harvester that no Machine records, of a Cluster that lives and of one that is deleted; disks that terminate."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.support.clock import run_driven
-from tests.support.simulation import simulation
+from tests.support.simulation import Simulation, simulation
 
 from windrow.clusters.api.kinds import MACHINE
+from windrow.demo.cluster import DemoCluster
 from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.resources import VM
-from windrow.kubernetes.objects import annotations_of, name_of, namespace_of
-from windrow.kubernetes.resources import EVENT, PVC, SECRET
+from windrow.kubernetes.conditions import Condition, find_condition
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of
+from windrow.kubernetes.resources import EVENT, PVC, SECRET, ObjectRef
 
-from .cluster_rig import SERVERS, a_cluster, a_pool, gone, machines_of, post, stock, until
+from .cluster_rig import ALL, SERVERS, a_cluster, a_pool, gone, machines_of, post, scale, stock, until
 
 CLUSTER_UID = "windrow.io/cluster-uid"
 
@@ -35,11 +41,12 @@ def test_a_vm_whose_machine_was_lost_with_a_restored_state_goes_with_the_cluster
             machine = MACHINE.ref(name_of(lost), namespace_of(lost))
             await sim.management_client.patch(machine, {"metadata": {"finalizers": []}})
             await sim.management_client.delete(machine)
+            await scale(sim, ref, 1, 1)  # so that it is not adopted
             sim.start_manager()
-            await sim.advance(minutes=10)
+            await sim.advance(minutes=2)
             vms = {name_of(raw) for raw in await sim.harvester_client.list(VM)}
             assert name_of(lost) in vms
-            assert len(vms) == 4
+            assert len(vms) == 3
 
             await sim.management_client.delete(ref)
             await gone(sim, ref)
@@ -85,3 +92,167 @@ def test_a_cluster_stays_while_a_disk_of_it_terminates_and_names_what_holds_it()
             assert await inventory(sim.harvester.api) == before
 
     run_driven(story())
+
+
+@dataclass
+class Restored:
+    sim: Simulation
+    ref: ObjectRef
+    stage: DemoCluster
+    lost: Raw
+    before: Any
+
+    async def vms(self) -> set[str]:
+        return {name_of(raw) for raw in await self.sim.harvester_client.list(VM)}
+
+    async def events(self, reason: str) -> list[str]:
+        listed = await self.sim.management_client.list(EVENT, self.ref.namespace)
+        return [raw["message"] for raw in listed if raw["reason"] == reason]
+
+    async def condition(self) -> Condition | None:
+        raw = await self.sim.management_client.get(self.ref)
+        return find_condition(raw["status"]["conditions"], "VMsRecorded")
+
+
+@asynccontextmanager
+async def a_restored_state(*pools: Raw, lose: str, quantity: int | None = None) -> AsyncIterator[Restored]:
+    """A settled cluster whose management API was restored to a state without the last Machine of pool `lose`.
+
+    With `quantity`, that state asks for so many machines of the last pool.
+    """
+    documents = a_cluster(*pools)
+    async with simulation(seed=3) as sim:
+        await stock(sim, documents)
+        before = await inventory(sim.harvester.api)
+        ref = await post(sim, documents)
+        stage = sim.cluster(ref.name, ref.namespace)
+        await stage.wait_for_settled()
+        await sim.kill_manager()
+        lost = (await machines_of(sim, ref, lose))[-1]
+        machine = MACHINE.ref(name_of(lost), namespace_of(lost))
+        await sim.management_client.patch(machine, {"metadata": {"finalizers": []}})
+        await sim.management_client.delete(machine)
+        if quantity is not None:
+            await scale(sim, ref, len(pools) - 1, quantity)
+        sim.start_manager()
+        await sim.advance(minutes=5)
+        yield Restored(sim, ref, stage, lost, before)
+
+
+def run_story(story: Callable[[], Awaitable[None]]) -> None:
+    async def run() -> None:
+        await story()
+
+    run_driven(run())
+
+
+def test_a_vm_that_a_restored_state_does_not_know_is_adopted_where_its_pool_asks_for_one() -> None:
+    async def story() -> None:
+        pools = (a_pool("servers", 1, SERVERS), a_pool("workers", 2))
+        async with a_restored_state(*pools, lose="workers") as restored:
+            sim, name = restored.sim, name_of(restored.lost)
+            assert len(await restored.vms()) == 3
+            machines = {name_of(raw): raw for raw in await machines_of(sim, restored.ref)}
+            assert len(machines) == 3
+            adopted = machines[name]
+            assert adopted["status"]["phase"] == "Ready"
+            # The VM and the Node still carry the uid of the first record.
+            assert adopted["spec"]["machineUID"] == restored.lost["metadata"]["uid"]
+            assert adopted["metadata"]["uid"] != restored.lost["metadata"]["uid"]
+            assert adopted["status"]["driverConfig"] == restored.lost["status"]["driverConfig"]
+            assert [name in told for told in await restored.events("AdoptVM")] == [True]
+            assert (await restored.stage.get_cluster())["status"]["ready"]
+
+            # It is a Machine like any other.
+            await sim.kill_manager()
+            sim.start_manager()
+            await sim.advance(minutes=2)
+            await scale(sim, restored.ref, 1, 1)
+            await restored.stage.wait_for_settled()
+            assert len(await restored.vms()) == 2
+            await sim.management_client.delete(restored.ref)
+            await gone(sim, restored.ref)
+            await sim.advance(minutes=1)
+            assert await inventory(sim.harvester.api) == restored.before
+
+    run_story(story)
+
+
+@pytest.mark.long
+def test_a_vm_that_no_pool_asks_for_is_held_and_named_until_a_person_decides() -> None:
+    async def story() -> None:
+        pools = (a_pool("servers", 1, SERVERS), a_pool("workers", 2))
+        async with a_restored_state(*pools, lose="workers", quantity=1) as restored:
+            sim, name = restored.sim, name_of(restored.lost)
+            assert name in await restored.vms()
+            assert len(await restored.vms()) == 3
+            told = await restored.condition()
+            assert told is not None
+            assert (told.status, told.reason) == ("False", "UnrecordedVMs")
+            assert f"VirtualMachine default/{name}" in told.message
+            assert "pool workers asks for 1, and 1 exist" in told.message
+            assert f"kubectl -n default delete virtualmachine {name}" in told.message
+            await sim.advance(minutes=30)
+            assert len(await restored.events("UnrecordedVMs")) == 1
+
+            await scale(sim, restored.ref, 1, 2)
+            await restored.stage.wait_for_settled()
+            assert name in {name_of(raw) for raw in await machines_of(sim, restored.ref)}
+            assert len(await restored.vms()) == 3
+            told = await restored.condition()
+            assert told is not None
+            assert told.status == "True"
+
+    run_story(story)
+
+
+@pytest.mark.long
+def test_a_cluster_that_may_run_already_is_not_started_a_second_time() -> None:
+    """The state was restored to before the init server was recorded: the Cluster is there, and its Secrets."""
+
+    async def story() -> None:
+        documents = a_cluster(a_pool("servers", 1, ALL))
+        async with simulation(seed=3) as sim:
+            await stock(sim, documents)
+            ref = await post(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
+            await sim.kill_manager()
+            (lost,) = await machines_of(sim, ref)
+            machine = MACHINE.ref(name_of(lost), namespace_of(lost))
+            await sim.management_client.patch(machine, {"metadata": {"finalizers": []}})
+            await sim.management_client.delete(machine)
+            forgotten = dict.fromkeys(("initServer", "initialized", "guestUID", "conditions", "version"))
+            await sim.management_client.patch(ref, {"status": forgotten}, "status")
+
+            sim.start_manager()
+            told = await until(stage, f"VirtualMachine default/{name_of(lost)}")
+            await sim.advance(minutes=30)
+            assert [name_of(raw) for raw in await sim.harvester_client.list(VM)] == [name_of(lost)]
+            assert "restore" in told["status"]["waiting"]["for"]
+
+            await sim.harvester_client.delete(VM.ref(name_of(lost), "default"))
+            await stage.wait_for_settled()
+
+    run_story(story)
+
+
+@pytest.mark.long
+def test_a_vm_whose_machine_was_deleted_by_force_is_named_while_the_manager_runs() -> None:
+    async def story() -> None:
+        documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1))
+        async with simulation(seed=3) as sim:
+            await stock(sim, documents)
+            ref = await post(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
+            (lost,) = await machines_of(sim, ref, "workers")
+            pause = {"op": "add", "path": "/spec/rkeConfig/machinePools/1/paused", "value": True}
+            await sim.management_client.json_patch(ref, [pause])
+            await sim.advance(seconds=10)
+            machine = MACHINE.ref(name_of(lost), namespace_of(lost))
+            await sim.management_client.patch(machine, {"metadata": {"finalizers": []}})
+            await sim.management_client.delete(machine)
+            await until(stage, f"VirtualMachine default/{name_of(lost)} carries the uid of this Cluster")
+
+    run_story(story)

@@ -131,7 +131,7 @@ class ReconcileContext:
         machines = []
         for machine in state.machines:
             record = self.machines.get(machine.record.ref)
-            if record is not None and record.uid == machine.record.uid:
+            if record is not None and record.object_uid == machine.record.object_uid:
                 machines.append(replace(machine, record=self.with_unwritten_status(record)))
         return replace(state, machines=tuple(machines))
 

@@ -22,10 +22,12 @@ from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.executor import Executor
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.observer import Observer, clusters_using_config
+from windrow.clusters.orphans import OrphanVm
 from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, Wait
 from windrow.clusters.plan.diagnosis import diagnose_all
 from windrow.clusters.plan.endpoint import list_api_servers
 from windrow.clusters.plan.planner import Plan, plan_cluster
+from windrow.clusters.sources.cluster_vms import ClusterVms
 from windrow.clusters.sources.credentials import CredentialProber, SecretUsers
 from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, GuestConnection
 from windrow.clusters.sources.harvesters import HarvesterClients
@@ -110,6 +112,7 @@ class ClusterController:
         self._credentials: dict[str, str] = {}  # machine uid -> its credential
         self._harvesters = HarvesterClients(self._secrets, connect_with_retries, proxy)
         self._prober = CredentialProber(self._harvesters.read_config, connect, clock, self._enqueue_users)
+        self._vms = ClusterVms(self._harvesters, clock, rng, self._on_cluster_vm, self._enqueue_users)
         self._secret_users = SecretUsers()
         self._context = ReconcileContext(
             api=api,
@@ -122,7 +125,7 @@ class ClusterController:
         )
         guests = self._guest_clusters
         self._observer = Observer(
-            self._context, self._configs, machines, self._harvesters, guests, self._prober
+            self._context, self._configs, machines, self._harvesters, guests, self._prober, self._vms
         )
         self._executor = Executor(
             self._context,
@@ -195,6 +198,7 @@ class ClusterController:
                     self._track(machine)
             if before != after:
                 self._prober.probe_again(f"{secret.namespace}:{secret.name}")
+                self._vms.restart(f"{secret.namespace}:{secret.name}")
             self._enqueue_users(f"{secret.namespace}:{secret.name}", secret.cluster_uid)
 
     async def _on_machine_statuses(self) -> None:
@@ -204,6 +208,14 @@ class ClusterController:
                 self.controller.queue.add(ref)
             if before and after and before.presence != "unknown" == after.presence:
                 self._prober.probe_again(self._credentials.get(after.machine_uid, ""))
+
+    def _on_cluster_vm(self, vm: OrphanVm) -> None:
+        """A VM with a cluster's uid has come, or is gone. What a Machine records is reported with its status."""
+        if vm.machine_uid in self._cluster_of:
+            return
+        for raw in self._clusters.values():
+            if uid_of(raw) == vm.cluster_uid:
+                self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
 
     def on_kind(self, kind: str) -> None:
         """A machine config kind can be used now, or no more: the Clusters that name it are reconciled."""
@@ -242,6 +254,7 @@ class ClusterController:
         if self._group is not None:
             for credential in self._observer.list_allowed_credentials(state.cluster):
                 self._prober.open(self._group, credential)
+            self._vms.open(self._group, self._observer.list_vm_places(state.cluster))
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)
         self._remember_preflight(state)
@@ -326,6 +339,7 @@ class ClusterController:
         due = [await self._patch_machine_status(machine, state, plan, failures) for machine in state.machines]
         await self._executor.record_held(plan, state)
         await self._executor.record_credential_problem(state)
+        await self._executor.record_unrecorded_vms(state)
         wanted = derive_cluster(state, plan, wait)
         if state.cluster.has_finalizer or state.cluster.deletion_timestamp is None:
             await self._context.patch_cluster_status(state, _status_patch(state.recorded.raw, wanted))

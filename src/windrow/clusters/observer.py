@@ -1,8 +1,8 @@
 """Observation of one Cluster: everything the plan needs, read once, before anything is decided.
 
 What changes often comes from informers. Read each time are only: what the preflight checks, until it has passed;
-whether the name of the guest's ServiceAccount is free; the pods of a Node that is being drained; and the LoadBalancers
-of a deleted cluster, once its machines are gone.
+whether the name of the guest's ServiceAccount is free; the pods of a Node that is being drained; VMs that no Machine
+seems to record; and the LoadBalancers of a deleted cluster, once its machines are gone.
 """
 
 from __future__ import annotations
@@ -37,16 +37,19 @@ from windrow.clusters.context import ReconcileContext
 from windrow.clusters.orphans import (
     OrphanLoadBalancer,
     Orphans,
+    OrphanVm,
     belongs_to_same_name_cluster,
     find_terminating_claim,
     guest_account_of,
     load_balancer_selector,
     location_of,
+    read_cluster_vm,
     read_orphan_load_balancer,
     read_orphan_vm,
     same_name_selectors,
 )
 from windrow.clusters.registries import check_registries
+from windrow.clusters.sources.cluster_vms import CREATOR_SELECTOR, ClusterVms, VmPlace, vm_places
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvesters import HarvesterClients
@@ -81,9 +84,10 @@ class Observer:
         harvesters: HarvesterClients,
         guests: GuestClusterCache,
         prober: CredentialProber,
+        vms: ClusterVms,
     ) -> None:
         self._context, self._configs, self._infrastructure = context, configs, infrastructure
-        self._harvesters, self._guests, self._prober = harvesters, guests, prober
+        self._harvesters, self._guests, self._prober, self._vms = harvesters, guests, prober, vms
 
     async def observe(self, key: ObjectRef) -> ClusterState | None:
         """The Cluster `key` as it is now; None when there is none."""
@@ -111,6 +115,8 @@ class Observer:
             if generation != cluster.generation:
                 found = await self._preflight(state)
             state = replace(state, preflight=found)
+        if cluster.deletion_timestamp is None:
+            state = replace(state, unrecorded=await self._find_unrecorded(state))
         return await self._with_pods(state)
 
     # -- machines --------------------------------------------------------------------------------------------------
@@ -138,6 +144,50 @@ class Observer:
                 self._context.process_state.deletion_requested.get(record.uid)
             ),
         )
+
+    # -- VMs that no Machine records -------------------------------------------------------------------------------
+
+    def list_vm_places(self, cluster: Cluster) -> frozenset[VmPlace]:
+        """Where its VMs are, by credentials that its namespace may use."""
+        allowed = set(self.list_allowed_credentials(cluster))
+        return frozenset(place for place in vm_places(cluster) if place.credential in allowed)
+
+    async def _find_unrecorded(self, state: ClusterState) -> tuple[OrphanVm, ...] | None:
+        """What the watch shows, confirmed by a GET each, since two watches are never in step.
+
+        Before the watch is open a list is read, but only where Machines are about to be created.
+        """
+        cluster = state.cluster
+        places = self.list_vm_places(cluster)
+        vms = self._vms.list_vms(cluster.uid, places)
+        asks = any(len(state.of_pool(pool)) < pool.quantity for pool in cluster.pools)
+        recorded = {machine.record.uid for machine in state.machines}
+        try:
+            if vms is None and asks and cluster.has_finalizer:
+                vms = tuple([vm for place in places for vm in await self._list_vms(place, cluster)])
+            found = [vm for vm in vms or () if vm.machine_uid not in recorded]
+            confirmed = await asyncio.gather(*(self._confirm_vm(vm, places) for vm in found))
+        except (CredentialError, KubeError):
+            return None
+        return None if vms is None else tuple(filter(None, confirmed))
+
+    async def _list_vms(self, place: VmPlace, cluster: Cluster) -> list[OrphanVm]:
+        client = self._harvesters.get_client(place.credential, place.cluster_namespace)
+        try:
+            listed = await client.list(VM, place.namespace, CREATOR_SELECTOR)
+        except Forbidden:
+            return []  # then no VM of it can be observed at all; the machines say so
+        vms = filter(None, (read_orphan_vm(raw, cluster) for raw in listed))
+        return sorted((vm for vm in vms if not vm.is_deleting), key=str)
+
+    async def _confirm_vm(self, vm: OrphanVm, places: frozenset[VmPlace]) -> OrphanVm | None:
+        """The VM, if it still is as it was listed."""
+        for credential in sorted({place.credential for place in places if place.namespace == vm.namespace}):
+            client = self._harvesters.get_client(credential, next(iter(places)).cluster_namespace)
+            raw = await client.find(vm.ref)
+            if raw is not None and read_cluster_vm(raw) == vm:
+                return vm
+        return None
 
     # -- what the guest had made -----------------------------------------------------------------------------------
 

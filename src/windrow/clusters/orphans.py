@@ -1,4 +1,4 @@
-"""Orphans on Harvester: what may be left of a deleted cluster when its last Machine is gone.
+"""Orphans on Harvester: VMs that no Machine records, and what may be left of a deleted cluster when its last Machine is gone.
 
 * LoadBalancers that the guest's cloud provider had created for services: a guest that is deleted as a whole deletes no
   Service, so Harvester keeps their addresses. They carry the cluster's name as a label, in the namespace of the guest's
@@ -27,7 +27,7 @@ from windrow.harvester.names import (
     is_label_value,
     label_value,
 )
-from windrow.harvester.resources import LOAD_BALANCER
+from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.kubernetes.objects import (
     annotations_of,
     finalizers_of,
@@ -65,13 +65,18 @@ class OrphanLoadBalancer:
 
 @dataclass(frozen=True, slots=True)
 class OrphanVm:
-    """A VirtualMachine with the cluster's uid. `machine_uid` is that of the Machine that it was made for."""
+    """A VirtualMachine with a cluster's uid. `machine_uid` is that of the Machine that it was made for."""
 
     namespace: str
     name: str
     uid: str
     machine_uid: str
     is_deleting: bool = False
+    cluster_uid: str = ""
+
+    @property
+    def ref(self) -> ObjectRef:
+        return VM.ref(self.name, self.namespace)
 
     def __str__(self) -> str:
         return f"VirtualMachine {self.namespace}/{self.name}"
@@ -123,13 +128,19 @@ def location_of(cluster: Cluster) -> GuestServiceAccount | None:
     return replace(account, harvester=account.harvester or cluster.recorded.harvester_uid)
 
 
+def read_cluster_vm(raw: Mapping[str, Any]) -> OrphanVm | None:
+    """The reading; None for a VM that does not carry the uid of a cluster and of a machine."""
+    annotations = annotations_of(raw)
+    machine_uid, cluster_uid = annotations.get(MACHINE_UID, ""), annotations.get(CLUSTER_UID, "")
+    if not (machine_uid and cluster_uid):
+        return None
+    return OrphanVm(namespace_of(raw), name_of(raw), uid_of(raw), machine_uid, is_deleting(raw), cluster_uid)
+
+
 def read_orphan_vm(raw: Mapping[str, Any], cluster: Cluster) -> OrphanVm | None:
     """The reading; None for a VM that does not carry the uid of this cluster and of a machine."""
-    annotations = annotations_of(raw)
-    machine_uid = annotations.get(MACHINE_UID, "")
-    if annotations.get(CLUSTER_UID, "") != cluster.uid or not machine_uid:
-        return None
-    return OrphanVm(namespace_of(raw), name_of(raw), uid_of(raw), machine_uid, is_deleting(raw))
+    vm = read_cluster_vm(raw)
+    return vm if vm is not None and vm.cluster_uid == cluster.uid else None
 
 
 def find_terminating_claim(raw: Mapping[str, Any], cluster: Cluster) -> str:

@@ -14,7 +14,7 @@ from windrow.clusters.api import names
 from windrow.clusters.api.cluster import DRAIN_TIMEOUT, Cluster, Pool
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
-from windrow.clusters.orphans import Orphans
+from windrow.clusters.orphans import Orphans, OrphanVm
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested, resource_version_of, uid_of
 from windrow.machines.port import HARVESTER, MachineStatus, Problem
@@ -213,6 +213,8 @@ class ClusterState:
     credential_problems: tuple[CredentialProblem, ...] | None = None
     # Whether the uid of the guest is not recorded, and is due to be read.
     needs_guest_uid: bool = False
+    # VMs on Harvester with the cluster's uid that no Machine records. None: they could not be listed yet.
+    unrecorded: tuple[OrphanVm, ...] | None = ()
     # On Harvester, of a deleted cluster without machines. None: there can be none, or it is too early to list them.
     orphans: Orphans | None = None
 

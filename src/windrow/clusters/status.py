@@ -18,9 +18,10 @@ from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER, is_tripped
 from windrow.clusters.plan.endpoint import ENDPOINT_MODE, find_join_server, list_api_servers
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.pools import list_pending_changes
+from windrow.clusters.plan.unrecorded import decide, describe_held
 from windrow.clusters.state import INITIALIZING, ActionFailure, ClusterState, MachineState, unreachable_reason
 from windrow.core.clock import format_time
-from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
+from windrow.kubernetes.conditions import Condition, ConditionStatus, find_condition, set_condition
 
 Failures = Mapping[str, ActionFailure]  # by machine name; "" is the cluster's own
 
@@ -264,7 +265,9 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
     provisioned = Condition("Provisioned", "False", "InProgress", ready.message)
     if state.recorded.provisioned or ready.status == "True":
         provisioned = Condition("Provisioned", "True", "Complete", "every machine has been Ready")
-    checked = filter(None, (_preflight_condition(state), credential_condition(state)))
+    checked = filter(
+        None, (_preflight_condition(state), credential_condition(state), unrecorded_condition(state))
+    )
     pending = _up_to_date_condition(state)
     return [accepted, *checked, initialized, provisioned, pending, _remediation_condition(state, plan), ready]
 
@@ -294,6 +297,16 @@ def credential_condition(state: ClusterState) -> Condition | None:
     if any(problem.is_rejected for problem in state.credential_problems):
         return Condition("CredentialValid", "False", "Rejected", sentences)
     return Condition("CredentialValid", "Unknown", "Unverified", sentences)
+
+
+def unrecorded_condition(state: ClusterState) -> Condition | None:
+    """Whether a Machine records each VM of the cluster; None where there was never one without, or that is unknown."""
+    if held := decide(state).held:
+        return Condition("VMsRecorded", "False", "UnrecordedVMs", describe_held(held))
+    before = find_condition(state.recorded.raw.get("conditions"), "VMsRecorded")
+    if before is None or state.unrecorded is None or state.cluster.deletion_timestamp is not None:
+        return None  # the condition stays
+    return Condition("VMsRecorded", "True", "Recorded", "a Machine records each VM of the cluster")
 
 
 def _up_to_date_condition(state: ClusterState) -> Condition:

@@ -12,6 +12,7 @@ from windrow.clusters.api import names
 from windrow.clusters.api.cluster import DEFAULT_VM_NAMESPACE, Cluster, Pool
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.core.clock import parse_time
+from windrow.core.rng import Rng
 from windrow.harvester.names import CLUSTER_UID
 from windrow.kubernetes.conditions import Condition, find_condition, is_true
 from windrow.kubernetes.objects import (
@@ -43,7 +44,11 @@ _ROLE_LABELS = (
 
 @dataclass(frozen=True, slots=True)
 class Machine(HasRoles):
-    """One machine's record."""
+    """One machine's record.
+
+    `uid` is the machine's: its VM and its Node carry it. It is that of the object, unless the VM was adopted: then it is
+    that of the object that the VM was made for, and `object_uid` this object's.
+    """
 
     namespace: str
     name: str
@@ -72,6 +77,7 @@ class Machine(HasRoles):
     conditions: tuple[Mapping[str, Any], ...] = ()
     status: Mapping[str, Any] = field(default_factory=dict, repr=False)
     resource_version: str = field(default="", compare=False)
+    object_uid: str = ""
 
     @property
     def ref(self) -> ObjectRef:
@@ -112,7 +118,8 @@ def read_machine(raw: Mapping[str, Any]) -> Machine:
     return Machine(
         namespace=namespace_of(raw),
         name=name_of(raw),
-        uid=uid_of(raw),
+        uid=spec.get("machineUID") or uid_of(raw),
+        object_uid=uid_of(raw),
         cluster=spec["clusterName"],
         cluster_uid=spec["clusterUID"],
         pool=spec["pool"],
@@ -169,8 +176,9 @@ def render_machine(
     config_hash: str,
     join_server: str,
     is_init_server: bool,
+    machine_uid: str = "",
 ) -> Raw:
-    """The Machine of a VM that is going to be provisioned."""
+    """The Machine of a VM that is going to be provisioned, or with `machine_uid` of one that is adopted."""
     spec: Raw = {
         "clusterName": cluster.name,
         "clusterUID": cluster.uid,
@@ -185,6 +193,8 @@ def render_machine(
         "joinServer": join_server,
         "initServer": is_init_server,
     }
+    if machine_uid:
+        spec["machineUID"] = machine_uid
     return new_object(
         MACHINE,
         name,
@@ -195,6 +205,11 @@ def render_machine(
         finalizers=[names.MACHINE_FINALIZER],
         spec=spec,
     )
+
+
+def machine_name_stem(cluster: Cluster, pool: str) -> str:
+    """`<cluster>-<pool>-<5>-`, with which the names of a pool's machines begin, and no other pool's."""
+    return f"{cluster.name}-{pool}-{Rng(f'{cluster.uid}/{pool}').name_suffix()}-"
 
 
 def format_roles(roles: frozenset[Role]) -> str:

@@ -10,7 +10,7 @@ from windrow.bootstrap.pki import issue_client_config, new_cluster_secrets
 from windrow.client.client import Client
 from windrow.clusters.api import names
 from windrow.clusters.api.kinds import MACHINE
-from windrow.clusters.api.machine import render_machine
+from windrow.clusters.api.machine import machine_name_stem, render_machine
 from windrow.clusters.api.secrets import (
     GUEST_KUBECONFIG,
     CredentialError,
@@ -33,7 +33,6 @@ from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.state import ClusterState
 from windrow.core.logs import with_values
-from windrow.core.rng import Rng
 from windrow.core.text import encode_base64
 from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.harvester.names import CLUSTER_UID
@@ -178,9 +177,29 @@ class ClusterActions:
         raise StalePlan
 
     def _new_name(self, state: ClusterState, pool: str) -> str:
-        """`<cluster>-<pool>-<5>-<5>`; the first five are the pool's, the same for all its machines."""
-        stem = Rng(f"{state.cluster.uid}/{pool}").name_suffix()
-        return f"{state.cluster.name}-{pool}-{stem}-{self._context.rng.name_suffix()}"
+        return machine_name_stem(state.cluster, pool) + self._context.rng.name_suffix()
+
+    async def adopt_vm(self, action: do.AdoptVM, state: ClusterState) -> None:
+        """The name of the Machine is the VM's, so that of two attempts one creates it."""
+        cluster, pool, vm = state.cluster, state.cluster.find_pool(action.pool), action.vm
+        if pool is None:
+            raise StalePlan
+        version = state.recorded.version or cluster.version
+        raw = render_machine(
+            cluster,
+            pool,
+            vm.name,
+            version=version,
+            config_hash=find_config_hash(cluster, pool, version),
+            join_server=action.join_server,
+            is_init_server=vm.machine_uid == state.recorded.init_server_uid,
+            machine_uid=vm.machine_uid,
+        )
+        try:
+            made = await self._context.api.create(MACHINE, raw)
+        except AlreadyExists as error:
+            raise StalePlan from error  # it is recorded after all, or a Machine with another VM has the name
+        self._context.machines.mutated(made)
 
     async def elect_init_server(self, action: do.ElectInitServer, state: ClusterState) -> None:
         raw = await self._context.api.find(cluster_ref(state))

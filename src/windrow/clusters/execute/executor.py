@@ -21,9 +21,9 @@ from windrow.clusters.plan.actions import Action
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.registries import RegistrySecretError
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState
-from windrow.clusters.status import credential_condition, held_sentence
+from windrow.clusters.status import credential_condition, held_sentence, unrecorded_condition
 from windrow.core.logs import FieldLogger, with_values
-from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.errors import KubeError
 from windrow.machines.port import InfrastructureUnknown, MachineRefused
 
@@ -105,6 +105,8 @@ class Executor:
                 await self._on_cluster.create_service_account(action, state)
             case do.CreateMachine():
                 await self._on_cluster.create_machine(action, state)
+            case do.AdoptVM():
+                await self._on_cluster.adopt_vm(action, state)
             case do.ElectInitServer():
                 await self._on_cluster.elect_init_server(action, state)
             case do.MarkInitialized():
@@ -203,11 +205,18 @@ class Executor:
 
     async def record_credential_problem(self, state: ClusterState) -> None:
         """An event when Harvester rejects a credential from now on, or for another reason than before."""
-        now = credential_condition(state)
-        before = find_condition(state.recorded.raw.get("conditions"), "CredentialValid")
+        await self._record_condition(credential_condition(state), "Credential", state)
+
+    async def record_unrecorded_vms(self, state: ClusterState) -> None:
+        """An event when other VMs than before carry the uid of the Cluster and no Machine records them."""
+        await self._record_condition(unrecorded_condition(state), "", state)
+
+    async def _record_condition(self, now: Condition | None, prefix: str, state: ClusterState) -> None:
+        """An event for a condition that is not True, where it says another thing than before."""
+        before = find_condition(state.recorded.raw.get("conditions"), now.type) if now else None
         if now is None or now.status == "True" or (before and before.message == now.message):
             return
-        await self._record(state, f"Credential{now.reason}", now.message, "Warning")
+        await self._record(state, f"{prefix}{now.reason}", now.message, "Warning")
 
     async def _record(
         self, about: ClusterState | MachineState, reason: str, message: str, type_: EventType
@@ -215,5 +224,5 @@ class Executor:
         if isinstance(about, ClusterState):
             ref, uid = cluster_ref(about), about.cluster.uid
         else:
-            ref, uid = about.record.ref, about.record.uid
+            ref, uid = about.record.ref, about.record.object_uid
         await self._events.write(EventNote(ref, uid, reason, message[:1024], type_))

@@ -110,7 +110,7 @@ class MachineActions:
     async def delete_machine(self, action: do.DeleteMachine, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
         try:
-            raw = await self._context.api.delete(machine.ref, uid=machine.uid)
+            raw = await self._context.api.delete(machine.ref, uid=machine.object_uid)
         except (NotFound, Conflict):
             return
         if raw.get("kind") == MACHINE.kind:
@@ -172,7 +172,9 @@ class MachineActions:
 
     async def remove_machine_finalizer(self, action: do.RemoveMachineFinalizer, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
-        raw = await self._context.patch_finalizers(machine.ref, machine.uid, drop=names.MACHINE_FINALIZER)
+        raw = await self._context.patch_finalizers(
+            machine.ref, machine.object_uid, drop=names.MACHINE_FINALIZER
+        )
         if raw is not None:
             self._context.machines.mutated(raw)
         self._context.process_state.deletion_requested.pop(machine.uid, None)

@@ -96,6 +96,15 @@ class CreateMachine(_Action, reason="CreateMachine", done="Created Machine of po
 
 
 @dataclass(frozen=True)
+class AdoptVM(_Action, reason="AdoptVM", done="Adopted {action.vm} into pool {action.pool}", event="Warning"):
+    """Create the Machine object of a VM of this Cluster that no Machine records."""
+
+    vm: OrphanVm
+    pool: str
+    join_server: str = ""
+
+
+@dataclass(frozen=True)
 class ElectInitServer(
     _MachineAction, reason="ElectInitServer", done="Elected init server {action.machine}", on_cluster=True
 ):
@@ -255,6 +264,7 @@ ClusterAction = (
     | RecordServiceAccount
     | CreateServiceAccount
     | CreateMachine
+    | AdoptVM
     | ElectInitServer
     | MarkInitialized
     | RecordGuestUID

@@ -95,6 +95,16 @@ def _elect_init_server(state: ClusterState, partial: PartialPlan) -> None:
             )
         )
         return
+    if state.unrecorded is None:
+        return  # the list of VMs brings the next reconcile
+    if state.unrecorded:
+        more = f" and {len(state.unrecorded) - 1} more" if len(state.unrecorded) > 1 else ""
+        partial.wait(
+            f"{state.unrecorded[0]}{more} to be deleted, or a later backup to be restored (it carries the uid of this "
+            "Cluster and no Machine records it, so the cluster may run already)",
+            "the init server is created",
+        )
+        return
     pool = next(
         (pool for pool in state.cluster.pools if pool.is_etcd and pool.quantity and pool.options is not None),
         None,

@@ -12,6 +12,7 @@ from datetime import datetime
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.names import REPLACE_NOW
 from windrow.clusters.plan.actions import Disruption, HeldDisruption
+from windrow.clusters.plan.unrecorded import may_have_unrecorded_etcd_member
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
 LAST_ETCD_MEMBER = "replacement skipped: last etcd member"
@@ -63,6 +64,16 @@ def _etcd_state_unknown(
     if machine.is_etcd and state.recorded.initialized and not state.guest.is_reachable:
         return f"etcd members are not removed while {unreachable_reason(state.guest)}"
     return ""
+
+
+def _unrecorded_etcd_member(
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+) -> str:
+    """The quorum is counted by Machines."""
+    if not machine.is_etcd or not state.recorded.initialized:
+        return ""
+    vm = may_have_unrecorded_etcd_member(state)
+    return f"{vm} may be an etcd member too, and no Machine records it" if vm else ""
 
 
 def _one_etcd_member_at_a_time(
@@ -234,6 +245,7 @@ def is_unhealthy(machine: MachineState, state: ClusterState) -> bool:
 _GATES: tuple[Gate, ...] = (
     _last_etcd_member,
     _etcd_state_unknown,
+    _unrecorded_etcd_member,
     _one_etcd_member_at_a_time,
     _quorum,
     _one_control_plane_at_a_time,

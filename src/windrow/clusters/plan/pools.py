@@ -1,6 +1,7 @@
 """Machine pools: keep their count, replace unhealthy machines, and report changes that wait.
 
-Machines that are missing are created, and those that are too many proposed for deletion. Remediation starts VMs that
+Machines that are missing are created, or adopted where a VM of the pool has none (`unrecorded`); those that are too many
+are proposed for deletion. Remediation starts VMs that
 are stopped, and proposes to replace machines that are unhealthy, as `diagnosis` has it.
 
 A change of the spec that this release does not apply to existing machines is reported, never silently dropped. It is
@@ -14,6 +15,7 @@ from collections.abc import Iterable
 
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.plan.actions import (
+    AdoptVM,
     CreateMachine,
     DeleteMachine,
     PartialPlan,
@@ -21,12 +23,14 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.diagnosis import Diagnoses, Progress, is_last_etcd_member
 from windrow.clusters.plan.endpoint import find_join_server
+from windrow.clusters.plan.unrecorded import decide
 from windrow.clusters.state import ClusterState, MachineState
 
 
 def plan(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
     partial = PartialPlan()
     server = find_join_server(state)
+    unrecorded = decide(state)
     for pool in state.cluster.pools:
         if pool.paused:
             continue
@@ -35,7 +39,12 @@ def plan(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
         if surplus > 0:
             _scale_down(active, surplus, pool, diagnoses, partial)
         elif surplus < 0:
-            _scale_up(-surplus - _deleting_etcd_members(pool, state), pool, server, state, partial)
+            adopted = unrecorded.adopted_by(pool)
+            why = f"no Machine records it, and pool {pool.name} asks for {pool.quantity}, {len(active)} exist"
+            partial.actions += [AdoptVM(why, vm, pool.name, server) for vm in adopted]
+            missing = -surplus - len(adopted) - _deleting_etcd_members(pool, state)
+            if state.unrecorded is not None:  # else the list of VMs brings the next reconcile
+                _scale_up(missing, pool, server, state, partial)
     _delete_machines_without_pool(state, partial)
     return partial
 
