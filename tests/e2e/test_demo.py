@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.contract.plugin_rig import GO_DRIVER
 from tests.e2e.processes import (
     DRIVER,
     RANCHER_DUMP,
@@ -98,6 +99,18 @@ def test_the_whole_demo_goes_through_a_docker_machine_plugin(tmp_path: Path) -> 
     assert isinstance(calls, dict)
     ordered = [call for call in calls if call.startswith("harvester POST") and "virtualmachines" in call]
     assert ordered == [], "the manager itself made a VM"
+
+
+@pytest.mark.long
+@pytest.mark.skipif(GO_DRIVER not in os.environ, reason=f"{GO_DRIVER} names no Go driver")
+def test_the_go_driver_s_known_flaw_is_reported_as_its_own(tmp_path: Path) -> None:
+    arguments = ("--machine-backend", "plugin", "--driver", os.environ[GO_DRIVER])
+    out = Shell(tmp_path).windrow("demo", "--plain", "--report", "r.json", *arguments, within=300)
+
+    checks = json.loads((tmp_path / "r.json").read_text())["checks"]
+    assert [check["name"] for check in checks if not check["ok"]] == ["nothing-left"]
+    assert "leaves its disks on Harvester" in checks[-1]["knownFlaw"]
+    assert "0 failed" in out
 
 
 def test_a_refused_cluster_ends_the_demo_with_its_problems(tmp_path: Path) -> None:

@@ -32,6 +32,12 @@ class CheckRecord:
     name: str
     ok: bool
     detail: str
+    known_flaw: str = ""  # of a foreign node driver, which explains why it is not ok
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is not ok, and that is no known flaw of a foreign node driver."""
+        return not self.ok and not self.known_flaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,8 @@ class Report:
     entries: list[TimelineEntry] = field(default_factory=list)
     checks: list[CheckRecord] = field(default_factory=list)
     calls: dict[str, int] = field(default_factory=dict)
+    # Names of the VMs that were deleted on Harvester, without the manager and its driver.
+    deleted_vms: set[str] = field(default_factory=set)
     started: datetime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,19 +72,23 @@ class Report:
         self.entries.append(entry)
         self.listener(entry)
 
-    def check(self, name: str, ok: bool, detail: str) -> None:
-        check = CheckRecord(name, ok, detail)
+    def check(self, name: str, ok: bool, detail: str, known_flaw: str = "") -> None:
+        check = CheckRecord(name, ok, detail, known_flaw)
         self.checks.append(check)
         self.listener(check)
 
     @property
     def passed(self) -> bool:
-        """Whether there were checks and every one passed."""
-        return bool(self.checks) and all(check.ok for check in self.checks)
+        """Whether there were checks and none failed."""
+        return bool(self.checks) and not any(check.failed for check in self.checks)
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "checks": [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in self.checks],
+            "checks": [
+                {"name": check.name, "ok": check.ok, "detail": check.detail}
+                | ({"knownFlaw": check.known_flaw} if check.known_flaw else {})
+                for check in self.checks
+            ],
             "timeline": [
                 {"at": moment.at, "time": format_time(moment.instant), "what": moment.text}
                 for moment in self.entries

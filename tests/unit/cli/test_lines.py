@@ -10,6 +10,7 @@ from windrow.cli.output.lines import elide_middle, wrap
 from windrow.cli.output.progress import render_check, render_entry
 from windrow.cli.output.tables import render_machines, render_table
 from windrow.cli.output.views import MachineView, Wait
+from windrow.demo.report import CheckRecord
 
 
 @given(st.text(st.characters(codec="ascii", categories=["L", "Zs"]), max_size=200), st.integers(10, 80))
@@ -74,4 +75,4 @@ def test_a_moment_hangs_under_its_time():
 
 @pytest.mark.parametrize(("ok", "head"), [(True, "   ok    "), (False, "   FAILED ")])
 def test_a_check_says_its_name_and_how_it_went(ok: bool, head: str):
-    assert render_check("nodes-ready", ok, "5 of 5")[0].text == f"{head}nodes-ready: 5 of 5"
+    assert render_check(CheckRecord("nodes-ready", ok, "5 of 5"))[0].text == f"{head}nodes-ready: 5 of 5"

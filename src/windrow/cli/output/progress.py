@@ -34,7 +34,7 @@ class PlainOutput:
         self._lines(render_entry(entry.at, entry.text, self._context.width))
 
     def check_record(self, check: CheckRecord) -> None:
-        self._lines(render_check(check.name, check.ok, check.detail, self._context.width))
+        self._lines(render_check(check, self._context.width))
 
     def update(self, clusters: Iterable[Raw], machines: Iterable[Raw]) -> None:
         """Nothing: the timeline entries say the same."""
@@ -111,6 +111,11 @@ def render_entry(at: float, what: str, width: int = 80) -> list[StyledLine]:
     return _hanging(f"{_format_offset(at)}  ", "quiet", what, width)
 
 
-def render_check(name: str, ok: bool, detail: str, width: int = 80) -> list[StyledLine]:
-    """`   ok    nodes-ready: 5 of 5 nodes are Ready`."""
-    return _hanging("   ok    " if ok else "   FAILED ", "good" if ok else "bad", f"{name}: {detail}", width)
+def render_check(check: CheckRecord, width: int = 80) -> list[StyledLine]:
+    """`   ok    nodes-ready: 5 of 5 nodes are Ready`; a known flaw of the driver stands behind the detail."""
+    if check.failed:
+        head, tone = "   FAILED ", "bad"
+    else:
+        head, tone = ("   ok    ", "good") if check.ok else ("   KNOWN  ", "quiet")
+    flaw = f". Known flaw of this driver: {check.known_flaw}" if check.known_flaw else ""
+    return _hanging(head, tone, f"{check.name}: {check.detail}{flaw}", width)
