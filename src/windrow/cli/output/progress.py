@@ -113,9 +113,9 @@ def render_entry(at: float, what: str, width: int = 80) -> list[StyledLine]:
 
 def render_check(check: CheckRecord, width: int = 80) -> list[StyledLine]:
     """`   ok    nodes-ready: 5 of 5 nodes are Ready`; a known flaw of the driver stands behind the detail."""
+    head: str = "   ok    " if check.ok else "   KNOWN  "
+    tone: Tone = "good" if check.ok else "quiet"
     if check.failed:
         head, tone = "   FAILED ", "bad"
-    else:
-        head, tone = ("   ok    ", "good") if check.ok else ("   KNOWN  ", "quiet")
     flaw = f". Known flaw of this driver: {check.known_flaw}" if check.known_flaw else ""
     return _hanging(head, tone, f"{check.name}: {check.detail}{flaw}", width)
