@@ -1,14 +1,15 @@
-"""What a machine refers to on Harvester: images, networks, key pairs, and the host that it runs on."""
+"""What a machine refers to on Harvester: images, networks, key pairs, the release, and the host that it runs on."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from windrow.harvester.names import CLUSTER_NETWORK, IMAGE_TYPE, NETWORK_READY, REGION, STORAGE_NETWORK, ZONE
-from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
+from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK, SETTING
 from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested
 from windrow.kubernetes.resources import ObjectRef, ref_of
@@ -109,6 +110,30 @@ def read_key_pair(raw: Mapping[str, Any]) -> KeyPair:
         public_key=nested(raw, "spec", "publicKey", default=""),
         is_validated=is_true(nested(raw, "status", "conditions"), "validated"),
     )
+
+
+SERVER_VERSION = SETTING.ref("server-version")
+
+# The two lists of a VM's devices that may hold a vGPU.
+VgpuField = Literal["gpus", "hostDevices"]
+# Builds of a branch are called `v1.8-head`.
+_HOST_DEVICES = re.compile(r"v?1\.8([.-]|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The release of Harvester, as its setting `server-version` names it."""
+
+    version: str
+
+    @property
+    def vgpu_field(self) -> VgpuField:
+        """Where its own VM builder writes vGPUs: `gpus` in every release but v1.8, which has them in `hostDevices`."""
+        return "hostDevices" if _HOST_DEVICES.match(self.version) else "gpus"
+
+
+def read_release(raw: Mapping[str, Any]) -> Release:
+    return Release(raw.get("value") or raw.get("default") or "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,5 +18,6 @@ KEY_PAIR = ApiResource("harvesterhci.io", "v1beta1", "KeyPair", "keypairs")
 NETWORK = ApiResource(
     "k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition", "network-attachment-definitions"
 )
+SETTING = ApiResource("harvesterhci.io", "v1beta1", "Setting", "settings", namespaced=False)
 LOAD_BALANCER = ApiResource("loadbalancer.harvesterhci.io", "v1beta1", "LoadBalancer", "loadbalancers")
 IP_POOL = ApiResource("loadbalancer.harvesterhci.io", "v1beta1", "IPPool", "ippools", namespaced=False)

@@ -14,6 +14,7 @@ from typing import Any
 from windrow.core.formats.json import dumps
 from windrow.harvester import names
 from windrow.harvester.cloud_init_secret import secret_ref
+from windrow.harvester.references import VgpuField
 from windrow.harvester.resources import VM
 from windrow.harvester.volumes import Disk, render_claim_templates
 from windrow.kubernetes.conditions import find_condition
@@ -93,6 +94,7 @@ class VmSpec:
     secure_boot: bool = False
     tpm: bool = False
     devices: tuple[HostDevice, ...] = ()
+    devices_in: VgpuField = "hostDevices"
     affinity: Mapping[str, Any] | None = None
     ssh_names: tuple[str, ...] = ()
 
@@ -220,7 +222,7 @@ def _devices(spec: VmSpec) -> Raw:
     if spec.tpm:
         devices["tpm"] = {}
     if spec.devices:
-        devices["hostDevices"] = [
+        devices[spec.devices_in] = [
             {"name": device.name, "deviceName": device.device_name} for device in spec.devices
         ]
     return devices

@@ -11,6 +11,7 @@ from tests.unit.nodedriver.api_double import ApiDouble, refusal
 from windrow.core.formats.json import dumps, loads
 from windrow.harvester.identity import owner_annotations
 from windrow.harvester.names import REMOVED_CLAIMS
+from windrow.harvester.references import SERVER_VERSION
 from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK, VMI
 from windrow.harvester.vms import read_vm
 from windrow.kubernetes.errors import (
@@ -25,7 +26,7 @@ from windrow.kubernetes.errors import (
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import NODE, PVC, SECRET, STORAGE_CLASS
 from windrow.nodedriver.config import Configuration
-from windrow.nodedriver.devices import DiskSpec, NicSpec
+from windrow.nodedriver.devices import DeviceSpec, DiskSpec, NicSpec
 from windrow.nodedriver.effects import WaitTimeout
 from windrow.nodedriver.errors import Busy, Refused
 from windrow.nodedriver.validate.references import check
@@ -161,6 +162,55 @@ def test_a_class_that_may_not_be_read_is_taken_to_be_as_longhorn_s(way: str) -> 
     api.answer("GET", "lvm", refusal(403, "Forbidden", "may not"))
     ordered(api, way, replace(BASE, disk_info=(DiskSpec("", "lvm", 10),)))
     assert claim_templates(api)[0]["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+WITH_VGPU = replace(BASE, vgpu_info=(DeviceSpec("gpu1", "nvidia.com/A2"),))
+
+
+def devices(api: ApiDouble) -> dict[str, Any]:
+    """What is given of the host's devices."""
+    found = api.objects[REF.path]["spec"]["template"]["spec"]["domain"]["devices"]
+    return {key: value for key, value in found.items() if key in ("gpus", "hostDevices")}
+
+
+@pytest.mark.parametrize(
+    ("version", "written"),
+    [
+        ("v1.3.2", "gpus"),
+        ("v1.7.1", "gpus"),
+        ("v1.8.0-rc2", "hostDevices"),
+        ("v1.8.2", "hostDevices"),
+        ("v1.8-head", "hostDevices"),
+        ("v1.9.0-rc6", "gpus"),
+        ("v1.80.0", "gpus"),
+        ("master-3d63c2af-head", "gpus"),
+    ],
+)
+def test_vgpus_are_written_as_the_builder_of_this_harvester_release_writes_them(
+    version: str, written: str, way: str
+) -> None:
+    api = an_api()
+    api.put(SERVER_VERSION, {"value": version})
+    ordered(api, way, WITH_VGPU)
+    assert api.requests[:2] == ["GET virtualmachineimages/image", "GET settings/server-version"]
+    assert devices(api) == {written: [{"name": "gpu1", "deviceName": "nvidia.com/A2"}]}
+
+
+def test_a_machine_without_vgpus_does_not_ask_for_harvester_s_version(way: str) -> None:
+    api = an_api()
+    ordered(api, way, replace(BASE, vgpu_info=()))
+    assert "GET settings/server-version" not in api.requests
+    assert devices(api) == {}
+
+
+def test_a_harvester_whose_version_may_not_be_read_is_taken_for_v1_8_with_a_warning(way: str) -> None:
+    api = an_api()
+    api.answer("GET", "server-version", *[refusal(403, "Forbidden", "may not")] * 2)
+    *_, problem = api.run_both_ways(lambda: check([WITH_VGPU]), way)
+    assert (problem.field, problem.severity) == ("vgpuInfo", "warning")
+    assert "setting server-version may not be read with this credential: may not" in problem.message
+    ordered(api, way, WITH_VGPU)
+    assert devices(api).keys() == {"hostDevices"}
 
 
 def claim_templates(api: ApiDouble) -> Any:

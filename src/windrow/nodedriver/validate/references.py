@@ -6,8 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from windrow.harvester.problems import Problem
-from windrow.harvester.references import Image, KeyPair, Network, read_image, read_key_pair, read_network
-from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
+from windrow.harvester.references import (
+    SERVER_VERSION,
+    Image,
+    KeyPair,
+    Network,
+    Release,
+    read_image,
+    read_key_pair,
+    read_network,
+    read_release,
+)
+from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK, SETTING
 from windrow.harvester.volumes import ClaimModes, StorageClass, read_storage_class
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, is_not_found
@@ -21,7 +31,11 @@ READERS = {
     NETWORK: read_network,
     KEY_PAIR: read_key_pair,
     STORAGE_CLASS: read_storage_class,
+    SETTING: read_release,
 }
+
+# What a Harvester is taken for where its release cannot be read.
+ASSUMED = Release("v1.8")
 
 GIB = 2**30
 
@@ -42,6 +56,11 @@ class ReferencedObjects:
         return found if isinstance(found, KeyPair) else None
 
     @property
+    def release(self) -> Release:
+        found = self.readings.get(SERVER_VERSION)
+        return found if isinstance(found, Release) else ASSUMED
+
+    @property
     def class_modes(self) -> Mapping[str, ClaimModes]:
         """Access and volume modes by storage class; classes that were not read are left out."""
         return {each.name: each.modes for each in self.readings.values() if isinstance(each, StorageClass)}
@@ -59,7 +78,7 @@ def key_pair_ref(configuration: Configuration) -> ObjectRef:
 
 def references_to_build(configuration: Configuration) -> list[ObjectRef]:
     """What the VM cannot be written without: images, for their classes, classes, for how disks are claimed from them,
-    and the key pair, for its key."""
+    the key pair, for its key, and the release, for where vGPUs are."""
     refs = [image_ref(configuration, disk.image) for disk in configuration.disks if disk.image]
     if configuration.key_pair_name:
         refs.append(key_pair_ref(configuration))
@@ -68,6 +87,8 @@ def references_to_build(configuration: Configuration) -> list[ObjectRef]:
         for disk in configuration.disks
         if disk.storage_class and not disk.image
     ]
+    if configuration.vgpu_info:
+        refs.append(SERVER_VERSION)
     return refs
 
 
@@ -205,6 +226,14 @@ _NOUNS = {
 
 
 def _unreadable(ref: ObjectRef, error: KubeError) -> Problem:
+    if ref == SERVER_VERSION:
+        found = "does not exist" if isinstance(error, NotFound) else _may_not_be_read(error)
+        return Problem(
+            f"setting {ref.name} {found}",
+            f"vGPUs are written as Harvester {ASSUMED.version} has them; for another release, give its user the right to get it",
+            "vgpuInfo",
+            "warning",
+        )
     noun, field, hint = _NOUNS[ref.kind]
     name = f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name
     if isinstance(error, NotFound):
@@ -212,8 +241,12 @@ def _unreadable(ref: ObjectRef, error: KubeError) -> Problem:
     # Harvester checks the caller's right to an image when a VM is made; the others it does not.
     needed = ref.kind in (IMAGE, KEY_PAIR)
     return Problem(
-        f"{noun} {name} may not be read with this credential: {error.message}",
+        f"{noun} {name} {_may_not_be_read(error)}",
         "give its user the right to get it",
         field,
         "error" if needed else "warning",
     )
+
+
+def _may_not_be_read(error: KubeError) -> str:
+    return f"may not be read with this credential: {error.message}"

@@ -132,7 +132,7 @@ def _ensure_vm(configuration: Configuration, references: ReferencedObjects) -> O
         for disk in configuration.disks
         if disk.image and (image := references.image(image_ref(configuration, disk.image))) is not None
     }
-    vm = build_vm(plan_vm(configuration, classes, references.class_modes))
+    vm = build_vm(plan_vm(configuration, classes, references.class_modes, references.release.vgpu_field))
     try:
         created = yield Call(requests.create(VM, vm), f"create VM {configuration.machine_name}")
     except AlreadyExists:

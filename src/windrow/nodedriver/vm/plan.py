@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from windrow.harvester.cloud_init_secret import INLINE_LIMIT
 from windrow.harvester.identity import owner_annotations
+from windrow.harvester.references import VgpuField
 from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmSpec
 from windrow.harvester.volumes import LONGHORN, ClaimModes, Disk, claim_name
 from windrow.nodedriver.affinity import read_affinity
@@ -25,9 +26,10 @@ def plan_vm(
     configuration: Configuration,
     image_classes: Mapping[str, str],
     class_modes: Mapping[str, ClaimModes] | None = None,
+    vgpus_in: VgpuField = "hostDevices",
 ) -> VmSpec:
     """The VM. `image_classes` gives the storage class that clones each image named by a disk, `class_modes` how
-    disks are claimed from the classes that need not be as Longhorn's.
+    disks are claimed from the classes that need not be as Longhorn's, `vgpus_in` where this Harvester has vGPUs.
 
     User data is never inline, whatever its length: it carries tokens, and more users may read VMs than Secrets.
     """
@@ -53,6 +55,7 @@ def plan_vm(
             HostDevice(spec.name or f"vgpu-{place}", spec.device_name)
             for place, spec in enumerate(configuration.vgpu_info or ())
         ),
+        devices_in=vgpus_in,
         affinity=read_affinity(configuration),
         ssh_names=(configuration.key_pair_name,) if configuration.key_pair_name else (),
     )
