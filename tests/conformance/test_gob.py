@@ -33,8 +33,9 @@ from windrow.protocols.netrpc import Call, Client, Response, Server, ill_formed,
 
 pytestmark = pytest.mark.go
 
-COUNT = 10_000
-ROUNDS = 400
+# Values per kind: `make test` sends some, `make test-long` many.
+each_count = pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.long)])
+ROUNDS = 200
 PROGRAM = Path(__file__).parent / "gobrpc"
 PATIENCE_S = 60
 
@@ -72,28 +73,30 @@ def decoded(stream: bytes) -> Iterator[Any]:
     assert decoder.idle
 
 
+@each_count
 @pytest.mark.parametrize("kind", TYPES)
 def test_what_go_writes_is_read_as_the_same_and_written_as_the_same_bytes(
-    gobrpc: str, tmp_path: Path, kind: str
+    gobrpc: str, tmp_path: Path, kind: str, count: int
 ) -> None:
     told = tmp_path / "told"
-    run = subprocess.run([gobrpc, "write", kind, "1", str(COUNT), str(told)], capture_output=True, check=True)
+    run = subprocess.run([gobrpc, "write", kind, "1", str(count), str(told)], capture_output=True, check=True)
 
     values = list(decoded(run.stdout))
 
     assert [render_value(kind, value) for value in values] == told.read_text().splitlines()
-    assert len(values) == COUNT
-    assert kind != "flags" or min(kinds_of(values).values()) >= COUNT
+    assert len(values) == count
+    assert kind != "flags" or min(kinds_of(values).values()) >= count
     if kind != "options":  # a Go map of several is sent in random order
         encoder = Encoder(REGISTRY)
         assert b"".join(encoder.encode(TYPES[kind], value) for value in values) == run.stdout
 
 
+@each_count
 @pytest.mark.parametrize("kind", TYPES)
-def test_what_is_written_here_is_read_by_go_as_the_same(gobrpc: str, kind: str) -> None:
+def test_what_is_written_here_is_read_by_go_as_the_same(gobrpc: str, kind: str, count: int) -> None:
     random = Random(1)
-    values = [random_value(random, kind) for _ in range(COUNT)]
-    assert kind != "flags" or min(kinds_of(values).values()) >= COUNT
+    values = [random_value(random, kind) for _ in range(count)]
+    assert kind != "flags" or min(kinds_of(values).values()) >= count
     encoder = Encoder(REGISTRY)
     stream = b"".join(encoder.encode(TYPES[kind], value) for value in values)
 

@@ -18,10 +18,15 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+MANIFEST = ROOT / "src" / "windrow" / "demo" / "manifests" / "three-and-two.yaml"
 RANCHER_DUMP = ROOT.parent / "shared" / "manifests" / "rancher-rke2-one-node.yaml"
 DRIVER = "docker-machine-driver-harvester"
 SPEED = "40"
 WINDROW = str(Path(sys.executable).with_name("windrow"))
+
+# The demo's cluster with one machine in each pool, for those whom a cluster of any size serves.
+SMALL = MANIFEST.read_text().replace("quantity: 3", "quantity: 1").replace("quantity: 2", "quantity: 1")
+SMALL_COUNT = 2
 
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 needs_dump = pytest.mark.skipif(

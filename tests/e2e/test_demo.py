@@ -14,6 +14,7 @@ from tests.e2e.processes import (
     DRIVER,
     RANCHER_DUMP,
     ROOT,
+    SMALL,
     SPEED,
     WINDROW,
     Shell,
@@ -114,8 +115,7 @@ def test_the_go_driver_s_known_flaw_is_reported_as_its_own(tmp_path: Path) -> No
 
 
 def test_a_refused_cluster_ends_the_demo_with_its_problems(tmp_path: Path) -> None:
-    text = (ROOT / "src" / "windrow" / "demo" / "manifests" / "three-and-two.yaml").read_text()
-    (tmp_path / "bad.yaml").write_text(text.replace("name: nc-orchard-workers", "name: absent", 1))
+    (tmp_path / "bad.yaml").write_text(SMALL.replace("name: nc-orchard-workers", "name: absent", 1))
 
     said = Shell(tmp_path).complaint(
         "demo", "--plain", "-f", "bad.yaml", "--report", "r.json", "--time-scale", SPEED, code=3, within=150
@@ -131,9 +131,9 @@ def test_a_refused_cluster_ends_the_demo_with_its_problems(tmp_path: Path) -> No
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_a_kept_demo_can_be_used_with_kubectl_and_curl(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
-    with shell.process(
-        "demo", "--plain", "--keep", "--time-scale", "60", "--state-dir", ".", until=["orchard.yaml"]
-    ) as demo:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    kept = ("demo", "-f", "small.yaml", "--plain", "--keep", "--time-scale", "60", "--state-dir", ".")
+    with shell.process(*kept, until=["orchard.yaml"]) as demo:
         command = last_curl(tmp_path / "demo.log")
         assert re.search(r"^  \S.* status -A --kubeconfig \S+$", (tmp_path / "demo.log").read_text(), re.M)
         first = json.loads(shell.run(*command))

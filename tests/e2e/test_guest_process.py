@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.processes import ROOT, SPEED, Shell
+from tests.e2e.processes import SMALL, SMALL_COUNT, SPEED, Shell
 from tests.e2e.test_cloud_provider_process import PROGRAM
 
 from windrow.core.formats.json import loads
 
-MANIFEST = str(ROOT / "src" / "windrow" / "demo" / "manifests" / "three-and-two.yaml")
+MANIFEST = "small.yaml"
 
 
 def test_the_process_initialises_the_nodes_of_a_cluster(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
+    (tmp_path / MANIFEST).write_text(SMALL)
     written = ("site/harvester.yaml", "site/credentials.yaml")
     emulate = (
         "emulate",
@@ -40,7 +41,7 @@ def test_the_process_initialises_the_nodes_of_a_cluster(tmp_path: Path) -> None:
             for one in machines["items"]
         ]
 
-    assert len(consoles) == 5
+    assert len(consoles) == SMALL_COUNT
     leaders = [
         text
         for text in consoles

@@ -42,15 +42,24 @@ def inventory(shell: Shell) -> list[str]:
     return sorted(found.splitlines())
 
 
-def test_a_cluster_lives_from_import_to_deletion_with_kubectl(shell: Shell) -> None:
+def test_a_cluster_lives_from_import_to_deletion_with_kubectl_while_its_manager_is_killed(
+    shell: Shell,
+) -> None:
     before = inventory(shell)
-    with shell.process("serve", "--state-dir", "manager", until=[MANAGER]):
+    with shell.process("serve", "--state-dir", "manager", until=[MANAGER]) as manager:
         assert all(line.endswith(" created") for line in apply_dump(shell))
         assert all(line.endswith(" unchanged") for line in apply_dump(shell))
 
         told = shell.kubectl(MANAGER, "describe", f"{CLUSTERS}/51", "-n", "fleet-default")
         assert "Waiting" in told
+        shell.wait_for_any(MANAGER, "machines")
+        manager.send_signal(signal.SIGKILL)
+        manager.wait()
+
+    with shell.process("serve", "--state-dir", "manager", until=[MANAGER]):
         wait_until_ready(shell)
+        assert len(shell.objects(MANAGER, "machines", "-A")) == 1
+        assert len(shell.objects(HARVESTER, "vms", "-A")) == 1
 
         head, row, *_ = shell.kubectl(MANAGER, "get", f"{CLUSTERS},machines", "-A").splitlines()
         assert head.split()[:5] == ["NAMESPACE", "NAME", "READY", "PHASE", "VERSION"]
@@ -63,20 +72,4 @@ def test_a_cluster_lives_from_import_to_deletion_with_kubectl(shell: Shell) -> N
 
         shell.kubectl(MANAGER, "delete", f"{CLUSTERS}/51", "-n", "fleet-default", "--timeout=60s")
         assert shell.objects(MANAGER, f"{CLUSTERS},machines", "-A") == []
-        assert inventory(shell) == before
-
-
-def test_a_manager_that_is_killed_goes_on_where_it_was(shell: Shell) -> None:
-    before = inventory(shell)
-    with shell.process("serve", "--state-dir", "manager", until=[MANAGER]) as manager:
-        apply_dump(shell)
-        shell.wait_for_any(MANAGER, "machines")
-        manager.send_signal(signal.SIGKILL)
-        manager.wait()
-
-    with shell.process("serve", "--state-dir", "manager", until=[MANAGER]):
-        wait_until_ready(shell)
-        assert len(shell.objects(MANAGER, "machines", "-A")) == 1
-        assert len(shell.objects(HARVESTER, "vms", "-A")) == 1
-        shell.kubectl(MANAGER, "delete", f"{CLUSTERS}/51", "-n", "fleet-default", "--timeout=60s")
         assert inventory(shell) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -32,12 +33,12 @@ def our_driver(folder: Path) -> Path:
 def living(folder: Path) -> set[int]:
     """The processes of plugins in `folder` that run; a zombie does not."""
     found = set()
-    for entry in Path("/proc").iterdir():
+    mark = f"{folder}/docker-machine-driver-".encode()
+    for name in os.listdir("/proc"):
         try:
-            line = (entry / "cmdline").read_bytes()
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            # A zombie has no command line any more.
+            if name.isdigit() and mark in Path("/proc", name, "cmdline").read_bytes():
+                found.add(int(name))
         except OSError:
             continue
-        if f"{folder}/docker-machine-driver-".encode() in line and state != "Z":
-            found.add(int(entry.name))
     return found
