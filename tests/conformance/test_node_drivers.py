@@ -14,7 +14,7 @@ from tests.unit.drivers.files import sha256
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import install_crds, management_api
-from windrow.app.machines import running
+from windrow.app.loop import running
 from windrow.client.client import Client
 from windrow.client.downloads import Downloader
 from windrow.core.rng import Rng

@@ -15,8 +15,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("verb", ["demo", "serve"])
-@pytest.mark.parametrize("program", ["/bin/true", "/bin/cat"])
+@pytest.mark.parametrize(("verb", "program"), [("demo", "/bin/true"), ("serve", "/bin/cat")])
 def test_a_program_that_is_no_driver_is_refused_at_once(tmp_path: Path, verb: str, program: str) -> None:
     said = Shell(tmp_path).complaint(verb, "--driver", program)
 

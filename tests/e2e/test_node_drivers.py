@@ -19,7 +19,7 @@ from tests.unit.drivers.files import a_tar_gz, sha256
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import install_crds, management_api
-from windrow.app.machines import running
+from windrow.app.loop import running
 from windrow.client.client import Client
 from windrow.client.downloads import Downloader
 from windrow.core import pki

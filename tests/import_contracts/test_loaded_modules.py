@@ -92,3 +92,14 @@ def test_the_cloud_provider_loads_neither_emulator_nor_other_products():
 
     ours = {name.split(".")[1] for name in loaded if name.startswith("windrow.")}
     assert not ours & {"emulator", "apiserver", "clusters", "machines", "plugin", "nodedriver", "cli"}
+
+
+@pytest.mark.parametrize(
+    ("program", "others"),
+    [
+        ("app.serve", {"emulator.harvester", "emulator.guest_os", "cloudprovider", "demo"}),
+        ("app.emulate", {"clusters.controller", "machines.harvester", "machines.plugin", "demo"}),
+    ],
+)
+def test_a_server_loads_nothing_of_the_other(program: str, others: set[str]):
+    assert not loaded_by(f"windrow.{program}") & {f"windrow.{name}" for name in others}

@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 from tests.support.simulation import VIP, Simulation
 
-from windrow.app.embedded import preload_objects
+from windrow.app.emulate import preload_objects
 from windrow.app.preload import credential_secrets, read_preload
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE

@@ -15,7 +15,7 @@ from tests.unit.drivers.files import DRIVER, HERE, a_driver, sha256
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.embedded import install_crds, management_api
-from windrow.app.machines import running
+from windrow.app.loop import running
 from windrow.client.client import Client
 from windrow.client.downloads import DownloadFailed
 from windrow.client.transport import Transport

@@ -12,7 +12,7 @@ from tests.support.clock import run_driven
 from tests.support.simulation import Simulation, simulation
 
 from windrow.app.guest_programs import guest_programs
-from windrow.app.machines import running
+from windrow.app.loop import running
 from windrow.app.network import in_process_connector
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER, MACHINE

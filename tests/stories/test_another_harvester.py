@@ -9,9 +9,9 @@ import pytest
 from tests.support.clock import run_driven
 from tests.support.simulation import Simulation, simulation
 
-from windrow.app.embedded import preload_objects
+from windrow.app.emulate import preload_objects
 from windrow.app.guest_programs import guest_programs
-from windrow.app.machines import running
+from windrow.app.loop import running
 from windrow.app.preload import read_preload
 from windrow.clusters.api.kinds import MACHINE
 from windrow.core.rng import Rng

@@ -12,7 +12,7 @@ from tests.support.fake_machines import MemoryMachines
 from tests.support.simulation import Simulation, simulation
 
 from windrow.app.embedded import read_credential
-from windrow.app.machines import running
+from windrow.app.loop import running
 from windrow.clusters.api.cluster import ResolveDriver
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
 from windrow.clusters.controller import ClusterController

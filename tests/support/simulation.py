@@ -18,9 +18,10 @@ from tests.support.clock import LoopClock
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
-from windrow.app.embedded import install_crds, make_manager, management_api, preload_objects
+from windrow.app.embedded import install_crds, make_manager, management_api
+from windrow.app.emulate import preload_objects
 from windrow.app.guest_programs import guest_programs
-from windrow.app.machines import running
+from windrow.app.loop import running
 from windrow.app.network import Connect, in_process_connector
 from windrow.app.preload import credential_secrets, read_preload
 from windrow.client.client import Client

@@ -1,6 +1,7 @@
-"""An emulated Harvester and a cluster manager, each as one async context: serving inside, stopped in order outside.
+"""The management API and a cluster manager as one async context: serving inside, stopped in order outside.
 
-Both write a kubeconfig into the state directory before they serve, so that a script can wait for the file.
+It writes its kubeconfig into the state directory before it serves, so that a script can wait for the file. The emulated
+Harvester is another one, `app.emulate`: a manager loads nothing of the emulator.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,7 +18,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from windrow.apiserver.http import Listener
-from windrow.apiserver.request.info import UserInfo
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.apiserver.storage.port import Store
@@ -25,12 +25,11 @@ from windrow.apiserver.storage.sqlite import SqliteStore
 from windrow.apiserver.types.builtins import BUILTINS
 from windrow.apiserver.types.registry import ResourceType
 from windrow.app.cluster_roles import install_cluster_roles
-from windrow.app.guest_programs import GuestProcess, guest_programs
-from windrow.app.machines import MachineBackend, PluginSettings, direct_backend, full_backend, running
+from windrow.app.loop import running
+from windrow.app.machines import MachineBackend, PluginSettings, direct_backend, full_backend
 from windrow.app.network import Connect, CountingTransport
-from windrow.app.preload import Preload, names_of
 from windrow.app.state.backup import serve_backups
-from windrow.app.state.directory import CA_FILE, HARVESTER_FILE, MANAGER_FILE, STORE_FILE, lock_state_dir
+from windrow.app.state.directory import CA_FILE, MANAGER_FILE, STORE_FILE, lock_state_dir
 from windrow.app.state.pki import load_or_create_ca
 from windrow.bootstrap.pki import USER
 from windrow.client.client import Client
@@ -47,78 +46,15 @@ from windrow.core.files import write_private
 from windrow.core.rng import Rng
 from windrow.core.text import decode_base64
 from windrow.drivers import api as node_drivers
-from windrow.emulator.guest_os.machine import machine_factory
-from windrow.emulator.harvester import Harvester
-from windrow.emulator.proxy import serve
-from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig, render_kubeconfig
 from windrow.kubernetes.objects import nested
-from windrow.kubernetes.requests import Reply, Request
-from windrow.kubernetes.resources import CRD, NAMESPACE, STORAGE_CLASS
+from windrow.kubernetes.resources import CRD, NAMESPACE
 from windrow.nodedriver.schema import harvester_config_crd
 
 LOOPBACK = "127.0.0.1"
 # Rancher's namespaces for clusters and cloud credentials, which its manifests name.
 RANCHER_NAMESPACES = ("fleet-default", "cattle-global-data")
-
-
-# -- Harvester ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedHarvester:
-    """An emulated Harvester that serves. `kubeconfig` is its administrator's, as a user downloads it."""
-
-    harvester: Harvester
-    version: str
-    access: ClientConfig
-    kubeconfig: str = field(repr=False)
-    kubeconfig_path: Path
-
-
-async def preload_objects(harvester: Harvester, preload: Preload) -> None:
-    """Create every object that `preload` names; credentials belong to the management API. May be repeated."""
-    await harvester.preload(
-        images=names_of(preload, IMAGE),
-        networks=names_of(preload, NETWORK),
-        namespaces=names_of(preload, NAMESPACE),
-        storage_classes=names_of(preload, STORAGE_CLASS),
-        key_pairs=names_of(preload, KEY_PAIR),
-    )
-
-
-@asynccontextmanager
-async def embedded_harvester(
-    state_dir: Path,
-    preload: Preload,
-    clock: Clock,
-    rng: Rng,
-    *,
-    time_scale: float = 1.0,
-    port: int = 0,
-    cloud_provider: GuestProcess | None = None,
-) -> AsyncIterator[EmbeddedHarvester]:
-    """An emulated Harvester with the objects of `preload`, its kubeconfig in `state_dir`. Raises DirectoryInUse.
-
-    Its guests run `cloud_provider`; where it is None, Windrow's in this process.
-    """
-    with lock_state_dir(state_dir, "harvester", "emulator"):
-        factory = machine_factory(guest_programs(cloud_provider))
-        harvester = Harvester(clock, rng, time_scale=time_scale, machine_factory=factory)
-        serve_consoles(harvester)
-        async with running(harvester.run), serve(harvester, port=port) as served:
-            if cloud_provider is not None:
-                cloud_provider.proxy_url = served.proxy_url
-            await preload_objects(harvester, preload)
-            path = state_dir / HARVESTER_FILE
-            write_private(path, served.kubeconfig)
-            yield EmbeddedHarvester(
-                harvester, harvester.version, parse_kubeconfig(served.kubeconfig), served.kubeconfig, path
-            )
-
-
-# -- manager -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,23 +235,3 @@ def _url(bind: str, port: int) -> str:
     if address.is_unspecified:
         return f"https://{LOOPBACK}:{port}"
     return f"https://[{bind}]:{port}" if address.version == 6 else f"https://{bind}:{port}"
-
-
-PREFIX = "/windrow/console/"
-TEXT = "text/plain; charset=utf-8"
-
-
-def serve_consoles(harvester: Harvester) -> None:
-    """Serve the consoles of simulated machines: `GET /windrow/console/NAMESPACE/NAME` on the emulator.
-
-    A real Harvester shows consoles through VNC only, so the path is Windrow's and outside of the Kubernetes API.
-    """
-
-    async def answer(request: Request, caller: UserInfo) -> Reply:
-        namespace, _, name = request.path.removeprefix(PREFIX).partition("/")
-        lines = harvester.console(namespace, name)
-        if not lines:
-            return Reply(404, f"no machine {namespace}/{name} has written anything\n".encode(), TEXT)
-        return Reply(200, "".join(f"{line}\n" for line in lines).encode(), TEXT)
-
-    harvester.api.routes[PREFIX] = answer

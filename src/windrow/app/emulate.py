@@ -1,19 +1,42 @@
-"""`windrow emulate`: an emulated Harvester as a process of its own."""
+"""An emulated Harvester as one async context, and `windrow emulate`: as a process of its own.
+
+It writes its kubeconfig into the state directory before it serves, so that a script can wait for the file. It loads
+nothing of the cluster manager.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from windrow.apiserver.request.info import UserInfo
 from windrow.app.clock import SystemClock
-from windrow.app.embedded import embedded_harvester
-from windrow.app.guest_programs import GuestProcess
+from windrow.app.guest_programs import GuestProcess, guest_programs
+from windrow.app.loop import running
 from windrow.app.options import EmulateOptions, Output
-from windrow.app.preload import credential_secrets, describe_preload, read_preload
-from windrow.app.state.directory import CREDENTIALS_FILE, MANAGER_FILE, open_state_directory
+from windrow.app.preload import Preload, credential_secrets, describe_preload, names_of, read_preload
+from windrow.app.state.directory import (
+    CREDENTIALS_FILE,
+    HARVESTER_FILE,
+    MANAGER_FILE,
+    lock_state_dir,
+    open_state_directory,
+)
+from windrow.core.clock import Clock
 from windrow.core.files import write_private
 from windrow.core.formats.yaml import dump_all
 from windrow.core.rng import Rng
+from windrow.emulator.guest_os.machine import machine_factory
+from windrow.emulator.harvester import Harvester
+from windrow.emulator.proxy import serve
+from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
+from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
 from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.requests import Reply, Request
+from windrow.kubernetes.resources import NAMESPACE, STORAGE_CLASS
 
 
 async def run(options: EmulateOptions, out: Output) -> int:
@@ -57,3 +80,75 @@ def _write_credentials(options: EmulateOptions, secrets: list[Raw], out: Output)
     manager = options.state_dir / MANAGER_FILE
     named = f" --kubeconfig {manager}" if manager.exists() else ""
     out.print_line(f"Apply them to the management API: windrow apply{named} -f {path}")
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedHarvester:
+    """An emulated Harvester that serves. `kubeconfig` is its administrator's, as a user downloads it."""
+
+    harvester: Harvester
+    version: str
+    access: ClientConfig
+    kubeconfig: str = field(repr=False)
+    kubeconfig_path: Path
+
+
+async def preload_objects(harvester: Harvester, preload: Preload) -> None:
+    """Create every object that `preload` names; credentials belong to the management API. May be repeated."""
+    await harvester.preload(
+        images=names_of(preload, IMAGE),
+        networks=names_of(preload, NETWORK),
+        namespaces=names_of(preload, NAMESPACE),
+        storage_classes=names_of(preload, STORAGE_CLASS),
+        key_pairs=names_of(preload, KEY_PAIR),
+    )
+
+
+@asynccontextmanager
+async def embedded_harvester(
+    state_dir: Path,
+    preload: Preload,
+    clock: Clock,
+    rng: Rng,
+    *,
+    time_scale: float = 1.0,
+    port: int = 0,
+    cloud_provider: GuestProcess | None = None,
+) -> AsyncIterator[EmbeddedHarvester]:
+    """An emulated Harvester with the objects of `preload`, its kubeconfig in `state_dir`. Raises DirectoryInUse.
+
+    Its guests run `cloud_provider`; where it is None, Windrow's in this process.
+    """
+    with lock_state_dir(state_dir, "harvester", "emulator"):
+        factory = machine_factory(guest_programs(cloud_provider))
+        harvester = Harvester(clock, rng, time_scale=time_scale, machine_factory=factory)
+        serve_consoles(harvester)
+        async with running(harvester.run), serve(harvester, port=port) as served:
+            if cloud_provider is not None:
+                cloud_provider.proxy_url = served.proxy_url
+            await preload_objects(harvester, preload)
+            path = state_dir / HARVESTER_FILE
+            write_private(path, served.kubeconfig)
+            yield EmbeddedHarvester(
+                harvester, harvester.version, parse_kubeconfig(served.kubeconfig), served.kubeconfig, path
+            )
+
+
+PREFIX = "/windrow/console/"
+TEXT = "text/plain; charset=utf-8"
+
+
+def serve_consoles(harvester: Harvester) -> None:
+    """Serve the consoles of simulated machines: `GET /windrow/console/NAMESPACE/NAME` on the emulator.
+
+    A real Harvester shows consoles through VNC only, so the path is Windrow's and outside of the Kubernetes API.
+    """
+
+    async def answer(request: Request, caller: UserInfo) -> Reply:
+        namespace, _, name = request.path.removeprefix(PREFIX).partition("/")
+        lines = harvester.console(namespace, name)
+        if not lines:
+            return Reply(404, f"no machine {namespace}/{name} has written anything\n".encode(), TEXT)
+        return Reply(200, "".join(f"{line}\n" for line in lines).encode(), TEXT)
+
+    harvester.api.routes[PREFIX] = answer

@@ -1,14 +1,15 @@
-"""Run a service until it ends or a signal stops it, on uvloop where that is installed."""
+"""Run a service until it ends or a signal stops it, on uvloop where that is installed; run services beside a block."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Service = Callable[[], Coroutine[Any, Any, None]]
 
 _STOP_SIGNALS = ("SIGTERM", "SIGHUP")  # SIGINT is asyncio.Runner's
 
@@ -71,3 +72,15 @@ async def _run_until_signal(main: Coroutine[Any, Any, T]) -> T:
         if stopped:
             raise KeyboardInterrupt from None
         raise
+
+
+@asynccontextmanager
+async def running(*services: Service) -> AsyncIterator[None]:
+    """Run `services` while the block runs. One that fails ends the block."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(service()) for service in services]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()

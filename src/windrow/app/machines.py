@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import platform
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from windrow.app.loop import Service, running
 from windrow.app.state.directory import DRIVERS_DIRECTORY, MACHINES_DIRECTORY
 from windrow.client.client import Client
 from windrow.client.downloads import Downloader
@@ -38,26 +38,12 @@ from windrow.machines.port import HARVESTER, Machines, Problem
 from windrow.machines.status_store import StatusStore
 from windrow.protocols.dockermachine import Flag
 
-Service = Callable[[], Coroutine[Any, Any, None]]
-
 # The environment variables that plugins get. Neither KUBECONFIG nor HARVESTER_*: drivers fall back on those, and would
 # act on the Harvester that they lead to.
 PLUGIN_ENV_NAMES = frozenset(
     {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"}
     | {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
 )
-
-
-@asynccontextmanager
-async def running(*services: Service) -> AsyncIterator[None]:
-    """Run `services` while the block runs. One that fails ends the block."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(service()) for service in services]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
 
 
 def plugin_env(env: Mapping[str, str]) -> dict[str, str]:

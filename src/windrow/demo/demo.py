@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from windrow.app.clock import SystemClock
-from windrow.app.embedded import EmbeddedHarvester, EmbeddedManager, embedded_harvester, embedded_manager
-from windrow.app.machines import PluginSettings, require_harvester_driver, running
+from windrow.app.embedded import EmbeddedManager, embedded_manager
+from windrow.app.emulate import EmbeddedHarvester, embedded_harvester
+from windrow.app.loop import running
+from windrow.app.machines import PluginSettings, require_harvester_driver
 from windrow.app.network import HttpConnector
 from windrow.app.preload import Preload, credential_secrets, describe_preload, read_preload
 from windrow.app.state.directory import open_state_directory

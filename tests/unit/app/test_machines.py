@@ -15,13 +15,13 @@ from tests.support.clock import LoopClock
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import install_crds, management_api
+from windrow.app.loop import running
 from windrow.app.machines import (
     MachineBackend,
     PluginSettings,
     driver_for_kind,
     full_backend,
     read_credential_fields,
-    running,
 )
 from windrow.client.client import Client
 from windrow.core.rng import Rng

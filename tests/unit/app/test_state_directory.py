@@ -10,7 +10,7 @@ import pytest
 
 from windrow.app import serve
 from windrow.app.clock import SystemClock
-from windrow.app.embedded import embedded_harvester
+from windrow.app.emulate import embedded_harvester
 from windrow.app.options import ServeOptions
 from windrow.app.state.directory import (
     DirectoryInUse,
