@@ -8,6 +8,7 @@ from tests.support.clock import run_driven
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.core.formats.json import loads
 from windrow.emulator import kinds
+from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.objects import nested, uid_of
 from windrow.kubernetes.requests import list_
@@ -39,6 +40,25 @@ def test_a_posted_vm_boots_and_shows_its_address():
             return [step["phase"] for step in vmi["status"]["phaseTransitionTimestamps"]]
 
     assert run_driven(story()) == ["Pending", "Scheduling", "Scheduled", "Running"]
+
+
+def test_a_disk_without_an_image_does_not_boot():
+    async def story():
+        async with a_harvester(machine=machine_factory()) as harvester:
+            await post(harvester, image="", storage_class="harvester-longhorn")
+            vm = await eventually(harvester, vm_ref(), shows("Running"))
+            await harvester.clock.sleep(600)
+            vmi = await eventually(harvester, vmi_ref(), bool)
+
+            assert not has_address(vmi)
+            assert "AgentConnected" not in {raw["type"] for raw in vmi["status"]["conditions"]}
+            assert nested(vm, "status", "ready") is True  # the domain runs, as on a real one
+
+            assert await order(harvester, "stop") == 202
+            await eventually(harvester, vm_ref(), shows("Stopped"))
+            return harvester.console("default", "m-1")
+
+    assert run_driven(story())[-1] == "No bootable device."
 
 
 def test_a_stopped_machine_stays_down_until_it_is_started_and_keeps_address_and_disk():

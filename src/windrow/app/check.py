@@ -41,7 +41,7 @@ from windrow.kubernetes.objects import Raw, name_of, namespace_of
 from windrow.kubernetes.resources import SECRET, ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
 from windrow.nodedriver.config import read_fields
-from windrow.nodedriver.validate.network_data import list_static_addresses
+from windrow.nodedriver.validate.network_data import find_shared_addresses
 from windrow.nodedriver.validate.rules import find_problems
 
 CREDENTIAL_FIELD = "cloudCredentialSecretName"
@@ -306,7 +306,7 @@ def _check_options(options: Mapping[str, Any], name: str) -> list[Problem]:
     configuration = replace(configuration, machine_name=name, kubeconfig_content="", cloud_config="")
     return [
         Problem(one.message, one.hint, one.field, one.severity)
-        for one in [*unread, *find_problems(configuration, unreadable=fields)]
+        for one in [*unread, *find_problems(configuration, must_boot=True, unreadable=fields)]
         if one.field != "name"
     ]
 
@@ -314,12 +314,7 @@ def _check_options(options: Mapping[str, Any], name: str) -> list[Problem]:
 def _check_addresses(options: Mapping[str, Any], machines: int) -> list[Problem]:
     """An error where several machines would have one static address."""
     configuration, _ = read_fields(options)
-    addresses = list_static_addresses(configuration.network_data)
-    if machines < 2 or not addresses:
-        return []
-    message = f"networkData gives each of {machines} machines the address {', '.join(addresses)}"
-    hint = "use DHCP, or a pool of one machine with a HarvesterConfig of its own for each address"
-    return [Problem(message, hint, "networkData")]
+    return find_shared_addresses([(configuration.network_data, ())] * machines)
 
 
 def plan_specs(cluster: Cluster) -> list[tuple[MachineSpec, list[Pool]]]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+Severity = Literal["error", "warning"]
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -18,7 +20,7 @@ class Problem:
     message: str
     hint: str
     field: str = ""
-    severity: Literal["error", "warning"] = "error"
+    severity: Severity = "error"
     go: str = ""
 
     def __str__(self) -> str:

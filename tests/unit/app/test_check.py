@@ -230,7 +230,7 @@ async def test_one_static_address_is_for_one_machine(data: str, quantity: int, r
         cluster(rkeConfig={"machinePools": [a_pool(quantity=quantity)]}), config(networkData=data)
     )
 
-    message = "HarvesterConfig nc-w (pool w): networkData gives each of 3 machines the address 10.0.0.5/24"
+    message = "HarvesterConfig nc-w (pool w): networkData gives each of 3 machines the address 10.0.0.5"
     assert [one.message for one in result.errors] == [message] * refused
 
 

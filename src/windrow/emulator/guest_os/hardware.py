@@ -49,6 +49,7 @@ class Hardware:
     root: Disk
     image: str = ""  # "namespace/name" of the image the root disk was made from
     image_has_agent: bool = False
+    boots: bool = True  # whether the root disk has an operating system
     missing_modules: tuple[str, ...] = ()  # kernel modules that other images have
     cores: int = 2
     memory_bytes: int = 4 << 30

@@ -62,6 +62,8 @@ class GuestMachine:
     _power_button: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     async def run(self) -> str:
+        if not self.hardware.boots:
+            return await self._find_nothing_to_boot()
         tasks: set[asyncio.Task[Any]] = set()
         async with asyncio.TaskGroup() as group:
 
@@ -83,6 +85,13 @@ class GuestMachine:
                     task.cancel()
         guest.console("Power down." if kind == "poweroff" else "reboot: Restarting system")
         return kind
+
+    async def _find_nothing_to_boot(self) -> str:
+        """What SeaBIOS does with blank disks: nothing more, until the power is cut; it has no power button."""
+        for line in ("Booting from Hard Disk...", "Boot failed: not a bootable disk", "No bootable device."):
+            self.host.console(line)
+        await asyncio.Event().wait()
+        return "poweroff"
 
     async def shutdown(self) -> None:
         self._power_button.set()

@@ -46,6 +46,7 @@ from windrow.machines.status_store import StatusStore
 from windrow.nodedriver.config import Configuration, dump_driver_config, read_fields
 from windrow.nodedriver.config_json import load_driver_config
 from windrow.nodedriver.errors import Refused
+from windrow.nodedriver.validate.network_data import find_shared_addresses
 from windrow.nodedriver.validate.references import check
 from windrow.nodedriver.validate.rules import find_problems
 from windrow.nodedriver.vm import power as powers
@@ -222,6 +223,7 @@ class HarvesterMachines:
 
     async def check(self, specs: Sequence[MachineSpec]) -> list[Problem]:
         problems: list[Problem] = []
+        networks: list[tuple[str, list[str]]] = []
         for credential in dict.fromkeys(spec.credential for spec in specs):
             connection = await self._connections.get(credential)
             configurations = []
@@ -230,9 +232,10 @@ class HarvesterMachines:
                     configuration, found = _read_spec(spec)
                     configurations.append(configuration)
                     problems += found
+                    networks.append((configuration.network_data, [nic.network for nic in configuration.nics]))
             problems += await connection.run(check(configurations))
             problems += await _missing_namespaces(connection, configurations)
-        return list(dict.fromkeys(problems))
+        return list(dict.fromkeys([*problems, *find_shared_addresses(networks)]))
 
     async def plan(self, spec: MachineSpec) -> DriverConfig:
         configuration = _valid_configuration(spec)
@@ -378,5 +381,8 @@ def _read_spec(spec: MachineSpec) -> tuple[Configuration, list[Problem]]:
         cloud_config="",
     )
     unread_fields = {problem.field for problem in problems}
-    problems = [*problems, *find_problems(configuration, spec.cloud_config, unreadable=unread_fields)]
+    problems = [
+        *problems,
+        *find_problems(configuration, spec.cloud_config, must_boot=True, unreadable=unread_fields),
+    ]
     return configuration, problems

@@ -6,7 +6,8 @@ does not support (dhcp4, bonds, name servers inside a subnet), are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +66,22 @@ def list_static_addresses(text: str) -> list[str]:
     if isinstance(document, dict) and isinstance(document.get("network"), dict):
         document = document["network"]
     return list(_walk_addresses(document))
+
+
+def find_shared_addresses(machines: Iterable[tuple[str, Collection[str]]]) -> list[Problem]:
+    """An error for each address that network data gives to several machines on one network. Of each machine its network
+    data, and its networks on Harvester."""
+    owners = Counter(
+        (address.partition("/")[0], frozenset(networks))
+        for text, networks in machines
+        for address in dict.fromkeys(list_static_addresses(text))
+    )
+    hint = "use DHCP, or a pool of one machine with a HarvesterConfig of its own for each address"
+    return [
+        Problem(f"networkData gives each of {count} machines the address {address}", hint, "networkData")
+        for (address, _), count in owners.items()
+        if count > 1
+    ]
 
 
 def _walk_addresses(value: Any) -> Iterator[str]:

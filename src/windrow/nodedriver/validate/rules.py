@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
 from windrow.cloudinit.document import BadUserData, parse
-from windrow.harvester.problems import Problem
+from windrow.harvester.problems import Problem, Severity
 from windrow.kubernetes.objects import is_dns_label, is_dns_subdomain
 from windrow.nodedriver.affinity import AFFINITIES, find_unknown_keys, read_affinity
 from windrow.nodedriver.config import Configuration
@@ -33,13 +33,17 @@ def find_problems(
     bootstrap: str = "",
     *,
     needs_private_key: bool = False,
+    must_boot: bool = False,
     unreadable: Collection[str] = (),
 ) -> list[Problem]:
-    """Everything that is wrong without regard to Harvester. `needs_private_key` where the host logs in by SSH.
+    """Everything that is wrong without regard to Harvester. `needs_private_key` where the host logs in by SSH; `must_boot`
+    for a machine of a cluster, which has its operating system from a disk. The Go driver makes others too: they may boot
+    from the network.
 
     `unreadable` are fields that could not be parsed; problems of their default values are left out.
     """
     problems = [problem for rule in RULES for problem in rule(configuration)]
+    problems += _blank_boot_disk(configuration, "error" if must_boot else "warning")
     if needs_private_key:
         problems += _private_key(configuration)
     try:
@@ -49,6 +53,22 @@ def find_problems(
     else:
         problems += _several_documents(configuration)
     return [problem for problem in problems if problem.field not in unreadable]
+
+
+def _blank_boot_disk(configuration: Configuration, severity: Severity) -> Iterator[Problem]:
+    """Without an image on a disk that boots, a VM finds no operating system. Disks without bootOrder are not tried where
+    another has one, and the driver gives it to the first where none has."""
+    disks = list(zip(configuration.disk_names, configuration.disk_info or (), strict=False))
+    boot = [(name, disk) for name, disk in disks if disk.boot_order > 0] or disks[:1]
+    if not boot or any(disk.image or not disk.storage_class for _, disk in boot):
+        return
+    if any(disk.image for _, disk in disks):
+        name, hint = boot[0][0], "give bootOrder 1 to the disk that has an imageName"
+        message = f"{name} in diskInfo, from which the machine boots, has no image, so there is nothing to boot from"
+    else:
+        message = "no disk in diskInfo has an image, so there is nothing to boot from"
+        hint = "give the disk with bootOrder 1 an imageName"
+    yield Problem(message, hint, "diskInfo", severity)
 
 
 def _several_documents(configuration: Configuration) -> Iterator[Problem]:
@@ -166,14 +186,6 @@ def _disks(configuration: Configuration) -> Iterator[Problem]:
         yield from _one_of(disk.type, _DISK_TYPES, f"the type of {name}", "diskInfo")
         buses = _CDROM_BUSES if disk.is_cdrom else _DISK_BUSES
         yield from _one_of(disk.bus, ("", *buses), f"the bus of {name}", "diskInfo")
-    blank = [disk for disk in configuration.disk_info if disk.storage_class and not disk.image]
-    if blank and len(blank) == len(configuration.disk_info):
-        yield Problem(
-            "no disk in diskInfo has an image, so there is nothing to boot from",
-            "give the disk with bootOrder 1 an imageName",
-            "diskInfo",
-            "warning",  # the Go driver makes such a machine, and it may boot from the network
-        )
     orders = Counter(disk.boot_order for disk in configuration.disk_info if disk.boot_order)
     for order, count in orders.items():
         if count > 1:

@@ -77,6 +77,13 @@ def _decoded(text: str) -> str:
         return ""
 
 
+def is_blank(claim: Mapping[str, Any]) -> bool:
+    """Whether nothing was on the disk of a claim when it was made: neither an image, nor a copy of another disk."""
+    spec = claim.get("spec") or {}
+    copied = any(spec.get(key) for key in ("dataSource", "dataSourceRef"))
+    return not annotations_of(claim).get(names.IMAGE_ID) and not copied
+
+
 def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
     """The hardware of the machine. Its disk is that of the root PVC, the same at every start."""
     namespace = namespace_of(vmi)
@@ -85,6 +92,7 @@ def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
     image_namespace, _, image_name = image_id.partition("/")
     cloud_init = read_cloud_init(vmi, context.listers.secrets, namespace)
     image = context.listers.images.get((image_namespace, image_name))
+    root = context.power.disk(uid_of(claim) if claim else uid_of(vmi))
     owner: Raw = next(iter(vmi["metadata"].get("ownerReferences") or ()), {})
     return Hardware(
         namespace=namespace,
@@ -94,8 +102,9 @@ def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
         user_data=cloud_init.user_data,
         network_data=cloud_init.network_data,
         nics=interfaces.nics_of(vmi, namespace),
-        root=context.power.disk(uid_of(claim) if claim else uid_of(vmi)),
+        root=root,
         image=image_id,
+        boots=claim is None or not is_blank(claim) or bool(root.files),
         image_has_agent=has_agent(image),
         missing_modules=missing_modules(image),
         cores=int(nested(vmi, "spec", "domain", "cpu", "cores", default=1)),
