@@ -147,7 +147,8 @@ async def until(stage: DemoCluster, words: str, within: timedelta = timedelta(mi
 
 # Events of a Machine that are recorded on its Cluster as well.
 ON_CLUSTER = frozenset(kind.reason for kind in get_args(Action) if kind.on_cluster) | {
-    "RemediationRestricted"
+    "RemediationRestricted",
+    "DeletionHeld",
 }
 
 # -- what the manager writes -------------------------------------------------------------------------------------

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.stories.cluster_rig import ALL, a_cluster, a_pool, post, stock
+from tests.stories.cluster_rig import ALL, a_cluster, a_pool, machines_of, post, scale, stock, until
 from tests.support.clock import run_driven
 from tests.support.simulation import VIP, Simulation, simulation
 
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, MACHINE
 from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import Raw, nested
+from windrow.kubernetes.objects import Raw, nested, new_object
 from windrow.kubernetes.resources import SECRET
 
 Change = Callable[[list[Raw]], None]
@@ -32,6 +32,23 @@ def spec(**fields: Any) -> Change:
 
 def pool(**fields: Any) -> Change:
     return lambda documents: documents[-1]["spec"]["rkeConfig"]["machinePools"][0].update(fields)
+
+
+def rke(**fields: Any) -> Change:
+    return lambda documents: documents[-1]["spec"]["rkeConfig"].update(fields)
+
+
+def static_address_for_three(documents: list[Raw]) -> None:
+    config(networkData="version: 2\nethernets: {enp1s0: {addresses: [10.0.0.5/24]}}")(documents)
+    pool(quantity=3)(documents)
+
+
+BLANK_FIRST = (
+    '{"disks":[{"storageClassName":"harvester-longhorn","size":10,"bootOrder":1},'
+    '{"imageName":"default/jammy","size":40}]}'
+)
+REGISTRY = {"configs": {"registry.example.com": {"authConfigSecretName": "pull"}}}
+S3 = {"s3": {"bucket": "b", "endpoint": "s3.example.com", "cloudCredentialName": "cc-s3"}}
 
 
 def said(cluster: Raw) -> str:
@@ -64,6 +81,11 @@ async def refused(sim: Simulation, documents: list[Raw], words: list[str]) -> No
         (config(diskInfo="{not json"), ["diskInfo"]),
         (config(networkInfo="{not json"), ["networkInfo"]),
         (config(diskInfo='{"disks":[{"storageClassName":"nowhere","size":10,"bootOrder":1}]}'), ["nowhere"]),
+        (config(diskInfo='{"disks":[{"storageClassName":"harvester-longhorn","size":10}]}'), ["nothing to boot from"]),
+        (config(diskInfo=BLANK_FIRST), ["disk-0 in diskInfo, from which the machine boots, has no image"]),
+        (static_address_for_three, ["networkData gives each of 3 machines the address 10.0.0.5"]),
+        (rke(registries=REGISTRY), ["registry.example.com", "Secret fleet-default/pull, which does not exist"]),
+        (rke(etcd=S3), ["Secret fleet-default/cc-s3, which does not exist", "s3credentialConfig-accessKey"]),
         (config(keyPairName="default/nowhere"), ["default/nowhere"]),
         (config(cpuCount="many"), ["cpuCount"]),
         (pool(etcdRole=False), ["no machine has the etcd role"]),
@@ -218,5 +240,37 @@ def test_a_vm_namespace_that_does_not_exist_is_refused_with_its_cure() -> None:
             documents[0].update(vmNamespace="nons")
             message = f'namespace "nons" does not exist on Harvester {VIP}'
             await refused(sim, documents, [message, "create it there, or correct vmNamespace"])
+
+    run_driven(story())
+
+
+def test_a_secret_that_a_running_cluster_has_lost_is_what_the_next_machine_waits_for() -> None:
+    """Harvester has nothing to do with it."""
+
+    async def story() -> None:
+        async with simulation(seed=2) as sim:
+            documents = a_cluster(a_pool("servers", 1, ALL), a_pool("workers", 0))
+            await stock(sim, documents)
+            rke(registries=REGISTRY)(documents)
+            pull = SECRET.ref("pull", "fleet-default")
+            data = {"username": "u", "password": "p"}
+            made = new_object(SECRET, pull.name, pull.namespace, stringData=data)
+            await sim.management_client.create(SECRET, made)
+            ref = await post(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
+
+            await sim.management_client.delete(pull)
+            await scale(sim, ref, 1, 1)
+            await until(stage, "Secret fleet-default/pull to be corrected")
+
+            (worker,) = await machines_of(sim, ref, "workers")
+            waiting = worker["status"]["waiting"]
+            assert waiting["for"] == (
+                "Secret fleet-default/pull to be corrected (registry registry.example.com takes its credentials from "
+                "Secret fleet-default/pull, which does not exist; create it beside the Cluster)"
+            )
+            await sim.management_client.create(SECRET, made)
+            await stage.wait_for_settled()
 
     run_driven(story())

@@ -33,6 +33,7 @@ from windrow.clusters.bootstrap_data import (
     find_config_hash,
     sample_machine_spec,
 )
+from windrow.clusters.bootstrap_secrets import check_secrets
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.orphans import (
     OrphanLoadBalancer,
@@ -48,7 +49,6 @@ from windrow.clusters.orphans import (
     read_orphan_vm,
     same_name_selectors,
 )
-from windrow.clusters.registries import check_registries
 from windrow.clusters.sources.cluster_vms import CREATOR_SELECTOR, ClusterVms, VmPlace, vm_places
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.guest_api import GuestClusterCache
@@ -337,7 +337,7 @@ class Observer:
         """Everything that is wrong, all at once, before anything is made."""
         cluster = state.cluster
         problems = check_bootstrap(cluster, state.problems)
-        problems += await check_registries(self._context.api, cluster.namespace, cluster.registries)
+        problems += await check_secrets(self._context.api, cluster, self._context.require_consent)
         if state.guest_credential.state == "refused":
             message, _, hint = state.guest_credential.because.partition("; ")
             problems.append(Problem(message, hint, "spec.rkeConfig.machineGlobalConfig"))

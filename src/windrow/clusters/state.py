@@ -103,10 +103,12 @@ INITIALIZING = "Initializing"
 
 @dataclass(frozen=True, slots=True)
 class ActionFailure:
-    """Why the last action on a machine, or on the cluster, failed."""
+    """Why the last action on a machine, or on the cluster, failed. `waits_for` is what has to change before it succeeds,
+    where that is neither time nor Harvester."""
 
     message: str
     hint: str
+    waits_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)

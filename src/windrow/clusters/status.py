@@ -14,7 +14,7 @@ from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.machine import format_roles
 from windrow.clusters.plan.actions import HeldDisruption, StartVM, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
-from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER, is_tripped
+from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA, LAST_ETCD_MEMBER, is_tripped
 from windrow.clusters.plan.endpoint import ENDPOINT_MODE, find_join_server, list_api_servers
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.pools import list_pending_changes
@@ -109,6 +109,7 @@ def find_machine_wait(machine: MachineState, plan: Plan, failures: Failures) -> 
         return None
     if failure is not None:
         what = "another attempt" if machine.record.was_created else diagnosis.waiting_for
+        what = failure.waits_for or what
         return Wait(f"{what} ({failure.message}; {failure.hint})", diagnosis.next, name)
     held = next((held for held in plan.held if held.disruption.machine == name), None)
     if any(isinstance(action, StartVM) and action.machine == name for action in plan.actions):
@@ -126,6 +127,8 @@ def find_machine_wait(machine: MachineState, plan: Plan, failures: Failures) -> 
 def _held_wait(held: HeldDisruption) -> str:
     if held.because == LAST_ETCD_MEMBER:
         return f"Machine {held.disruption.machine} to recover, if need be by hand ({LAST_ETCD_MEMBER})"
+    if held.because.startswith(HOLDS_ALL_DATA):
+        return f"another etcd member to join before Machine {held.disruption.machine} is deleted ({held.because})"
     return f"Machine {held.disruption.machine} to be allowed to go ({held.because})"
 
 
@@ -143,7 +146,8 @@ def _held_next_step(held: HeldDisruption) -> str:
         case "scale-down":
             return "the machine is deleted"
         case "remove-member":
-            return "its etcd member is removed"
+            last = held.because.startswith(HOLDS_ALL_DATA)
+            return "the machine is deleted" if last else "its etcd member is removed"
 
 
 def _render_wait(wait: Wait | None, before: Mapping[str, Any], state: ClusterState) -> dict[str, Any] | None:
@@ -154,6 +158,9 @@ def _render_wait(wait: Wait | None, before: Mapping[str, Any], state: ClusterSta
     since = old.get("since") if old.get("for") == wait.what else None
     return {"for": wait.what, "since": since or format_time(state.now), "next": wait.then}
 
+
+# Every pool has its machines, and those that are too many may not go yet.
+SCALING_DOWN = "ScalingDown"
 
 # -- the cluster -------------------------------------------------------------------------------------------------
 
@@ -203,7 +210,8 @@ def find_wait(state: ClusterState, plan: Plan, failures: Failures) -> Wait | Non
             _after_credential_fixed(state),
         )
     if failure := failures.get(""):
-        return Wait(f"another attempt ({failure.message}; {failure.hint})", "reconciliation resumes")
+        what = failure.waits_for or "another attempt"
+        return Wait(f"{what} ({failure.message}; {failure.hint})", "reconciliation resumes")
     waits = [
         wait for machine in _by_importance(state) if (wait := find_machine_wait(machine, plan, failures))
     ]
@@ -214,7 +222,7 @@ def find_wait(state: ClusterState, plan: Plan, failures: Failures) -> Wait | Non
     if waits:
         more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
         return Wait(f"{waits[0].what}{more}", waits[0].then)
-    return general[0] if general else _wait_of_pools(state)
+    return general[0] if general else _wait_of_pools(state) or _wait_of_scale_down(plan)
 
 
 def _after_credential_fixed(state: ClusterState) -> str:
@@ -237,6 +245,12 @@ def _wait_of_pools(state: ClusterState) -> Wait | None:
                 else "the missing machines are created",
             )
     return None
+
+
+def _wait_of_scale_down(plan: Plan) -> Wait | None:
+    """That of a machine which is Ready and too many."""
+    held = next((held for held in plan.held if held.disruption.kind != "replace"), None)
+    return Wait(_held_wait(held), _held_next_step(held)) if held else None
 
 
 def _by_importance(state: ClusterState) -> list[MachineState]:
@@ -346,6 +360,8 @@ def _ready_condition(state: ClusterState, plan: Plan, wait: Wait | None) -> Cond
             return Condition("Ready", "Unknown", "InfrastructureUnreachable", sentence)
         return Condition("Ready", "Unknown", "APIServerUnreachable", unreachable_reason(state.guest))
     if state.recorded.initialized and all_ready(state):
+        if any(held.disruption.kind != "replace" for held in plan.held):
+            return Condition("Ready", "False", SCALING_DOWN, sentence)
         return Condition("Ready", "True", "MachinesReady", "every machine is Ready")
     return Condition("Ready", "False", "Degraded" if state.recorded.provisioned else "InProgress", sentence)
 
@@ -368,6 +384,8 @@ def _phase(state: ClusterState, plan: Plan, ready: Condition) -> str:
         return "Refused"
     if ready.status == "True":
         return "Ready"
+    if ready.reason == SCALING_DOWN:
+        return SCALING_DOWN
     if state.recorded.provisioned:
         return "Degraded"
     if state.recorded.initialized:

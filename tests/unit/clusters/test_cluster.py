@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windrow.bootstrap.node_config import merge_config
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import ClusterReading, IntOrPercent, read_cluster, read_options
+from windrow.clusters.api.machine import machine_labels
 from windrow.clusters.api.rancher_import import strip_server_fields
+from windrow.clusters.bootstrap_data import sample_bootstrap_spec
 from windrow.core.formats.yaml import load_all
 from windrow.machines.port import Problem
 
@@ -228,6 +232,28 @@ def test_a_selector_for_some_machines_does_not_decide_for_all():
     ]
 
     assert read(a_raw_cluster(rke={"machineSelectorConfig": selector})).cluster.cloud_provider == ""
+
+
+def test_a_selector_matches_the_labels_of_a_pool_as_rancher_gives_them_to_its_machines():
+    chosen = {"matchLabels": {"tier": "gold"}}
+    selector = [{"machineLabelSelector": chosen, "config": {"kubelet-arg": ["max-pods=250"]}}]
+    cluster = read(a_raw_cluster(rke={"machineSelectorConfig": selector})).cluster
+    (pool, *_) = cluster.pools
+
+    def config_of(labels):
+        spec = sample_bootstrap_spec(cluster, replace(pool, labels=labels), cluster.version)
+        return merge_config(spec).get("kubelet-arg")
+
+    assert config_of({"tier": "gold"}) == ["max-pods=250"]
+    assert config_of({"tier": "silver"}) is None
+
+
+def test_a_label_of_a_pool_does_not_change_what_a_machine_is():
+    cluster = read(a_raw_cluster()).cluster
+    (pool, *_) = cluster.pools
+    own = machine_labels(cluster.name, pool)
+
+    assert machine_labels(cluster.name, replace(pool, labels=dict.fromkeys(own, "other"))) == own
 
 
 def test_only_the_users_own_options_are_kept():

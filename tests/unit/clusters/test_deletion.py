@@ -200,7 +200,7 @@ def test_the_last_member_never_leaves_while_its_cluster_lives():
     plan = planned(a_cluster(pool), [leaving(a_machine("s1", pool))])
 
     assert not of_kind(plan, RemoveEtcdMember, DeleteVM)
-    assert held(plan) == {"s1": "it is the last etcd member"}
+    assert held(plan)["s1"].startswith("it is the last etcd member")
 
 
 def test_a_silent_api_holds_the_removal_of_a_member():

@@ -100,13 +100,20 @@ def config_hash(spec: BootstrapSpec) -> str:
         "roles": sorted(role.value for role in spec.roles),
         "config": keys.merge_config(spec),
         "tlsSan": sorted(spec.tls_san),
-        "etcd": spec.etcd,
+        "etcd": _without_s3_credential(spec.etcd),
         "registries": spec.registries,
         "chartValues": spec.chart_values,
         "additionalManifest": spec.additional_manifest,
     }
     text = json.dumps(fields, sort_keys=True, default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _without_s3_credential(etcd: Mapping[str, Any]) -> Mapping[str, Any]:
+    s3 = etcd.get("s3")
+    if not isinstance(s3, Mapping):
+        return etcd
+    return {**etcd, "s3": {key: value for key, value in s3.items() if key not in ("accessKey", "secretKey")}}
 
 
 def check(spec: BootstrapSpec) -> list[str]:

@@ -159,8 +159,9 @@ def _read_status(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def machine_labels(cluster: str, pool: Pool) -> dict[str, str]:
-    """What selectors of machines (`machineSelectorConfig`) select on, as Rancher labels its machines."""
-    labels = dict(pool.machine_labels)
+    """What selectors of machines (`machineSelectorConfig`) select on, as Rancher labels its machines: with those of the pool's
+    Nodes too. A pool cannot take the labels of the cluster, of its own name and of its roles away."""
+    labels = {**pool.machine_labels, **pool.labels}
     labels |= {names.CLUSTER_NAME: cluster, names.RKE_CLUSTER_NAME: cluster, names.POOL_NAME: pool.name}
     labels |= {label: "true" for role, label in _ROLE_LABELS if role in pool.roles}
     labels[names.NODE_OS] = "linux"

@@ -47,7 +47,7 @@ def allow_command(ref: ObjectRef, namespace: str) -> str:
 
 
 def list_secret_references(raw: Mapping[str, Any]) -> frozenset[str]:
-    """The Secrets that the Cluster names as `namespace:name`: cloud credentials and `secret://` references."""
+    """The Secrets that the Cluster names as `namespace:name`: cloud credentials, that for S3 too, and `secret://` references."""
     rke = nested(raw, "spec", "rkeConfig", default={})
     selectors = rke.get("machineSelectorConfig")
     configs = [rke.get("machineGlobalConfig")]
@@ -62,6 +62,7 @@ def list_secret_references(raw: Mapping[str, Any]) -> frozenset[str]:
         value = config.get("cloud-provider-config") if isinstance(config, dict) else None
         if isinstance(value, str) and value.startswith("secret://"):
             found.append(value.removeprefix("secret://"))
+    found.append(nested(raw, "spec", "rkeConfig", "etcd", "s3", "cloudCredentialName"))
     return frozenset(name for name in found if isinstance(name, str) and ":" in name)
 
 

@@ -13,18 +13,20 @@ from typing import assert_never
 from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.client.events import EventNote, EventRecorder, EventType
 from windrow.clusters.api.secrets import CredentialError
+from windrow.clusters.bootstrap_secrets import BootstrapSecretError
 from windrow.clusters.context import ReconcileContext, StalePlan, cluster_ref, find_machine
 from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.plan import actions as do
-from windrow.clusters.plan.actions import Action
+from windrow.clusters.plan.actions import Action, HeldDisruption
+from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA
 from windrow.clusters.plan.planner import Plan
-from windrow.clusters.registries import RegistrySecretError
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState
 from windrow.clusters.status import credential_condition, held_sentence, unrecorded_condition
 from windrow.core.logs import FieldLogger, with_values
 from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import nested
 from windrow.machines.port import InfrastructureUnknown, MachineRefused
 
 log = logging.getLogger(__name__)
@@ -154,7 +156,13 @@ class Executor:
 
     def _describe_failure(self, action: Action, error: Exception, about: FieldLogger) -> ActionFailure:
         match error:
-            case InfrastructureUnknown() | CredentialError() | RegistrySecretError() | InvalidBootstrapSpec():
+            case BootstrapSecretError():
+                return ActionFailure(error.message, error.hint, f"{error.secret} to be corrected")
+            case CredentialError():
+                return ActionFailure(error.message, error.hint, "a credential that may be used")
+            case InvalidBootstrapSpec():
+                return ActionFailure(error.message, error.hint, "the spec of the Cluster to be corrected")
+            case InfrastructureUnknown():
                 return ActionFailure(error.message, error.hint)
             case MachineRefused():
                 first, *rest = error.problems
@@ -192,9 +200,12 @@ class Executor:
             await self._record(state, action.reason, message, action.event)
 
     async def record_held(self, plan: Plan, state: ClusterState) -> None:
-        """An event for each replacement that is newly held; the condition lists those that were held before."""
+        """An event for each replacement that is newly held; the condition lists those that were held before. And one for a
+        Machine that is deleted and is the last etcd member, with what the user can do."""
         before = find_condition(state.recorded.raw.get("conditions"), "RemediationAllowed")
         for held in plan.held:
+            if held.because.startswith(HOLDS_ALL_DATA):
+                await self._record_last_member(held, state)
             sentence = held_sentence(held)
             if held.disruption.kind != "replace" or (before is not None and sentence in before.message):
                 continue
@@ -202,6 +213,14 @@ class Executor:
             if machine := find_machine(held.disruption.machine, state):
                 await self._record(machine, "RemediationRestricted", message, "Warning")
             await self._record(state, "RemediationRestricted", message, "Warning")
+
+    async def _record_last_member(self, held: HeldDisruption, state: ClusterState) -> None:
+        machine = find_machine(held.disruption.machine, state)
+        if machine is None or HOLDS_ALL_DATA in str(nested(machine.record.status, "waiting", "for")):
+            return
+        message = f"Held deletion of Machine {held_sentence(held)}"
+        for about in (machine, state):
+            await self._record(about, "DeletionHeld", message, "Warning")
 
     async def record_credential_problem(self, state: ClusterState) -> None:
         """An event when Harvester rejects a credential from now on, or for another reason than before."""

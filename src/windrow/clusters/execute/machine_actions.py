@@ -7,12 +7,11 @@ repeated.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from windrow.clusters.api import names
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.bootstrap_data import build_bootstrap_spec, build_machine_spec, find_distribution
+from windrow.clusters.bootstrap_secrets import resolve_secrets
 from windrow.clusters.context import (
     ReconcileContext,
     StalePlan,
@@ -22,7 +21,6 @@ from windrow.clusters.context import (
 )
 from windrow.clusters.orphans import location_of
 from windrow.clusters.plan import actions as do
-from windrow.clusters.registries import resolve_registries
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.state import ClusterState
 from windrow.core.clock import format_time
@@ -62,10 +60,7 @@ class MachineActions:
         pool = state.cluster.find_pool(machine.pool)
         if pool is None or state.secrets is None:
             raise StalePlan
-        registries = await resolve_registries(
-            self._context.api, state.cluster.namespace, state.cluster.registries
-        )
-        cluster = replace(state.cluster, registries=registries)
+        cluster = await resolve_secrets(self._context.api, state.cluster, self._context.require_consent)
         intent = build_bootstrap_spec(
             cluster, pool, machine, state.secrets, state.guest_credential.credential
         )

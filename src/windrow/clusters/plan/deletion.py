@@ -65,8 +65,8 @@ def _may_be_etcd_member(machine: MachineState, state: ClusterState) -> bool:
 
 
 def _must_drain(machine: MachineState, state: ClusterState) -> bool:
-    if not state.is_drainable(machine):
-        return False
+    if not state.is_drainable(machine) or state.etcd_members == (machine,):
+        return False  # the last member serves until another one has joined
     return bool(machine.pods) or (machine.node is not None and not machine.node.unschedulable)
 
 

@@ -237,7 +237,7 @@ def _starting_up(machine: MachineState, pool: Pool, state: ClusterState) -> Diag
     if state.recorded.initialized:
         if not state.guest.is_reachable:
             return replace(boot, waiting_for=_guest_api(state), next="health check") if machine.node else boot
-        return _within_startup_timeout(boot, machine, pool, state, _joinable_since(machine, state))
+        return _within_startup_timeout(boot, machine, pool, state, joinable_since(machine, state))
     if init is None or machine.name != init.name:
         return replace(
             boot, next=f"it joins once Machine {state.recorded.init_server_name} has started the cluster"
@@ -284,7 +284,7 @@ def _boot_step(machine: MachineState, state: ClusterState) -> Diagnosis:
     return _waiting("Provisioning", f"{machine.vm_ref} ({machine.address}) {what}", then)
 
 
-def _joinable_since(machine: MachineState, state: ClusterState) -> datetime:
+def joinable_since(machine: MachineState, state: ClusterState) -> datetime:
     """Since when it could have joined: its own creation, or the start of the cluster if that came later."""
     started = state.recorded.initialized_since
     return max(machine.record.created, started) if started else machine.record.created

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from windrow.clusters.api.cluster import Pool
+from windrow.clusters.api.cluster import STARTUP_TIMEOUT, Pool
 from windrow.clusters.api.names import REPLACE_NOW
 from windrow.clusters.plan.actions import Disruption, HeldDisruption
+from windrow.clusters.plan.diagnosis import joinable_since
 from windrow.clusters.plan.unrecorded import may_have_unrecorded_etcd_member
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
 LAST_ETCD_MEMBER = "replacement skipped: last etcd member"
+# Begins the reason why the deletion of that member waits; what the user can do follows.
+HOLDS_ALL_DATA = "it is the last etcd member, with all data of the cluster"
 
 # Why not, "" for no objection; with an instant at which to ask again, where only time helps.
 Reason = str | tuple[str, datetime]
@@ -54,8 +57,22 @@ def _last_etcd_member(
     if others:
         return ""
     if state.is_etcd_member(machine) or disruption.kind == "replace":
-        return LAST_ETCD_MEMBER if disruption.kind == "replace" else "it is the last etcd member"
+        replaced = disruption.kind == "replace"
+        return LAST_ETCD_MEMBER if replaced else f"{HOLDS_ALL_DATA}; {_next_etcd_member(machine, state)}"
     return ""
+
+
+def _next_etcd_member(machine: MachineState, state: ClusterState) -> str:
+    """Where the member comes from that lets the last one go: one that joins, one to be created, or the user's decision."""
+    if joining := sorted(other.name for other in state.active if other.is_etcd):
+        return f"Machine {joining[0]} is joining"
+    pools = [pool for pool in state.cluster.pools if pool.is_etcd]
+    if paused := [pool.name for pool in pools if pool.paused]:
+        return f"machine pool {paused[0]} is paused: resume it, with a quantity of 2 or more"
+    if sum(pool.quantity for pool in pools) > 1:
+        return "another one is created first"
+    name = next((pool.name for pool in pools), machine.pool)
+    return f"raise the quantity of machine pool {name}, or delete the Cluster"
 
 
 def _etcd_state_unknown(
@@ -78,9 +95,11 @@ def _unrecorded_etcd_member(
 
 def _one_etcd_member_at_a_time(
     disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
-) -> str:
+) -> Reason:
     if not machine.is_etcd or not state.recorded.initialized:
         return ""
+    if disruption.kind != "remove-member" and not state.is_etcd_member(machine):
+        return _joining_now(machine, state)  # etcd loses nothing with it, whatever the others do
     busy = {other.machine for other in admitted} | {
         other.name for other in state.deleting if state.is_etcd_member(other)
     }
@@ -104,7 +123,25 @@ def _one_etcd_member_at_a_time(
     )
     if joining and disruption.kind != "remove-member":
         return f"one etcd member at a time; {joining[0]} is joining"
+    if state.is_healthy_etcd_member(
+        machine
+    ):  # one that is dead leaves first: it may hold back those that join
+        reasons = (_joining_now(other, state) for other in state.active if other.is_etcd)
+        return next((reason for reason in reasons if reason), "")
     return ""
+
+
+def _joining_now(machine: MachineState, state: ClusterState) -> Reason:
+    """Whether a machine without Node may be joining etcd at this moment, and until when.
+
+    A server is a member some time before it is a Node. Were its VM deleted between the two, a cluster of one member would
+    be one of two without a majority. Before it has an address it has not begun.
+    """
+    if machine.node is not None or machine.record.was_ready or machine.is_down or not machine.address:
+        return ""
+    pool = state.cluster.find_pool(machine.pool)
+    until = joinable_since(machine, state) + ((pool and pool.startup_timeout) or STARTUP_TIMEOUT)
+    return (f"{machine.name} ({machine.address}) may be joining etcd", until) if state.now < until else ""
 
 
 def _waits_for_another(

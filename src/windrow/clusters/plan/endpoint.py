@@ -22,11 +22,19 @@ def join_url(server: MachineState) -> str:
 
 def find_join_server(state: ClusterState) -> str:
     """The `server:` for a machine that is recorded now; "" when no server can be joined yet."""
-    ready = [m for m in state.active if m.record.is_server and m.is_ready and join_url(m)]
-    if ready:
-        return join_url(min(ready, key=_age))
+    for servers in (state.active, _staying_members(state)):
+        if ready := [m for m in servers if m.record.is_server and m.is_ready and join_url(m)]:
+            return join_url(min(ready, key=_age))
     first = state.init_server
     return "" if first is None or first.is_deleting or state.recorded.provisioned else join_url(first)
+
+
+def _staying_members(state: ClusterState) -> list[MachineState]:
+    """Etcd members that are being deleted, and serve until others have joined: their removal from etcd was not requested."""
+    if not state.recorded.initialized:
+        return []
+    members = (m for m in state.deleting if state.is_etcd_member(m) and m.deletion_requested is None)
+    return [m for m in members if m.node is not None and not m.node.etcd_removal_requested]
 
 
 def list_api_servers(state: ClusterState) -> tuple[str, ...]:

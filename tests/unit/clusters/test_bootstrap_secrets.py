@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from tests.support.clock import LoopClock, run_driven
+
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.storage.memory import MemoryStore
+from windrow.client.client import Client
+from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.secrets import CredentialError
+from windrow.clusters.bootstrap_secrets import (
+    BootstrapSecretError,
+    check_secrets,
+    resolve_registries,
+    resolve_s3,
+)
+from windrow.core.formats.json import dumps
+from windrow.core.rng import Rng
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import SECRET
+
+ACCESS = {"s3credentialConfig-accessKey": "AK", "s3credentialConfig-secretKey": "SK"}
+
+
+def consent(reference: str, namespace: str) -> None:
+    """That of a Secret for its own namespace only."""
+    if not reference.startswith(f"{namespace}:"):
+        raise CredentialError(f"Secret {reference} does not allow its use", "annotate it")
+
+
+HOST = "registry.example.com"
+
+
+def resolved(config: dict[str, Any], **secrets: dict[str, str]) -> dict[str, Any]:
+    async def story() -> dict[str, Any]:
+        api = ApiServer(MemoryStore(), LoopClock(), Rng(1))
+        client = Client(api.local())
+        for name, data in secrets.items():
+            encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
+            await client.create(SECRET, new_object(SECRET, name, "default", data=encoded))
+        registries = {"mirrors": {"docker.io": {"endpoint": ["https://m"]}}, "configs": {HOST: config}}
+        cluster = Cluster("default", "prod", registries=registries)
+        assert bool(await check_secrets(client, cluster, consent)) == bool(config.get("_broken"))
+        return await resolve_registries(client, "default", registries)
+
+    return run_driven(story())
+
+
+def test_user_and_password_come_from_the_named_secret():
+    found = resolved({"authConfigSecretName": "auth"}, auth={"username": "u", "password": "p"})
+
+    assert found["configs"][HOST]["auth"] == {"username": "u", "password": "p"}
+    assert found["mirrors"] == {"docker.io": {"endpoint": ["https://m"]}}
+
+
+def test_a_docker_configuration_is_understood():
+    text = dumps({"auths": {HOST: {"auth": "dTpw"}}}).decode()
+
+    found = resolved({"authConfigSecretName": "auth"}, auth={".dockerconfigjson": text})
+
+    assert found["configs"][HOST]["auth"] == {"auth": "dTpw"}
+
+
+def test_a_client_certificate_comes_from_the_named_secret():
+    found = resolved({"tlsSecretName": "tls"}, tls={"tls.crt": "c", "tls.key": "k"})
+
+    assert found["configs"][HOST]["tls"] == {"cert": "c", "key": "k"}
+
+
+def test_without_secrets_nothing_is_asked():
+    assert resolved({"insecureSkipVerify": True})["configs"] == {HOST: {"insecureSkipVerify": True}}
+
+
+@pytest.mark.parametrize(
+    ("config", "secrets", "words"),
+    [
+        ({"authConfigSecretName": "auth"}, {}, "Secret default/auth, which does not exist"),
+        ({"authConfigSecretName": "auth"}, {"auth": {"other": "x"}}, "holds no credentials"),
+        ({"authConfigSecretName": "auth"}, {"auth": {".dockerconfigjson": "{"}}, "holds no credentials"),
+        ({"tlsSecretName": "tls"}, {"tls": {"tls.crt": "c"}}, "holds no client certificate"),
+    ],
+)
+def test_a_secret_that_is_absent_or_empty_is_named(config, secrets, words):
+    with pytest.raises(BootstrapSecretError, match=words):
+        resolved({**config, "_broken": True}, **secrets)
+
+
+def s3_with(secret: dict[str, str] | None, name: str = "cc-s3", **fields: Any) -> dict[str, Any]:
+    async def story() -> dict[str, Any]:
+        api = ApiServer(MemoryStore(), LoopClock(), Rng(1))
+        client = Client(api.local())
+        if secret is not None:
+            encoded = {key: base64.b64encode(text.encode()).decode() for key, text in secret.items()}
+            await client.create(SECRET, new_object(SECRET, "cc-s3", "default", data=encoded))
+        etcd = {"snapshotRetention": 3, "s3": {"cloudCredentialName": name, **fields}}
+        found = await resolve_s3(client, "default", etcd, consent)
+        assert found["snapshotRetention"] == 3
+        return dict(found["s3"])
+
+    return run_driven(story())
+
+
+@pytest.mark.parametrize("name", ["cc-s3", "default:cc-s3"])
+def test_the_keys_for_s3_come_from_the_cloud_credential_as_rancher_writes_it(name):
+    found = s3_with(ACCESS, name, bucket="b")
+
+    assert (found["accessKey"], found["secretKey"], found["bucket"]) == ("AK", "SK", "b")
+
+
+def test_what_s3_leaves_out_comes_from_the_defaults_of_its_credential():
+    defaults = {"s3credentialConfig-defaultBucket": "theirs", "s3credentialConfig-defaultRegion": "eu-1"}
+    defaults["s3credentialConfig-defaultSkipSSLVerify"] = "true"
+
+    found = s3_with({**ACCESS, **defaults}, bucket="ours", region="")
+
+    assert (found["bucket"], found["region"], found["skipSSLVerify"]) == ("ours", "eu-1", True)
+
+
+@pytest.mark.parametrize(
+    ("secret", "name", "words"),
+    [
+        (None, "cc-s3", "Secret default/cc-s3, which does not exist"),
+        ({"other": "x"}, "cc-s3", "Secret default/cc-s3 holds no access key and secret key for S3"),
+        (ACCESS, "cattle-global-data:cc-s3", "does not allow its use"),
+        (ACCESS, "a/b", "is not the name of a Secret"),
+    ],
+)
+def test_a_credential_for_s3_that_cannot_be_used_is_named(secret, name, words):
+    with pytest.raises((BootstrapSecretError, CredentialError), match=words):
+        s3_with(secret, name)

@@ -1,0 +1,192 @@
+"""Servers that a user deletes by hand, and surplus servers that never joined: nothing waits on each other for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from tests.unit.clusters.builders import (
+    NOON,
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_pool,
+    condition,
+    held,
+    leaving,
+    look,
+    minutes,
+    nodeless,
+    of_kind,
+    planned,
+    record_of,
+    sighted,
+    some,
+    subjects,
+    unready,
+)
+
+from windrow.clusters.plan.actions import (
+    CordonNode,
+    CreateMachine,
+    DeleteMachine,
+    RemoveEtcdMember,
+)
+from windrow.clusters.plan.planner import plan_cluster
+from windrow.clusters.status import derive_cluster, derive_machine, find_wait
+
+ONE = a_pool("servers", 1, SERVER)
+THREE = a_pool("servers", 3, SERVER)
+FIRST = leaving(a_machine("s1", ONE))
+
+
+def status_of(cluster, machines):
+    state = look(cluster, machines)
+    plan = plan_cluster(state)
+    return derive_cluster(state, plan, find_wait(state, plan, {}))
+
+
+def ready(cluster, machines):
+    found = status_of(cluster, machines)["conditions"]
+    return next(raw for raw in found if raw["type"] == "Ready")
+
+
+# -- the only server is deleted
+
+
+def test_the_only_server_that_is_deleted_says_at_once_what_is_needed():
+    state = look(a_cluster(ONE), [FIRST])
+    plan = plan_cluster(state)
+
+    waiting = derive_machine(FIRST, state, plan, {})["waiting"]
+
+    assert waiting["for"] == (
+        "another etcd member to join before Machine s1 is deleted (it is the last etcd member, with all data of the "
+        "cluster; raise the quantity of machine pool servers, or delete the Cluster)"
+    )
+    assert waiting["next"] == "the machine is deleted"
+    assert status_of(a_cluster(ONE), [FIRST])["waiting"]["for"] == waiting["for"]
+
+
+def test_scaling_up_makes_servers_that_join_through_the_one_that_is_deleted():
+    plan = planned(a_cluster(THREE), [FIRST])
+
+    assert [action.join_server for action in of_kind(plan, CreateMachine)] == ["https://10.0.0.1:9345"] * 2
+    assert not of_kind(plan, RemoveEtcdMember)
+
+
+def test_while_the_others_join_the_status_says_that_they_do():
+    joining = nodeless(a_machine("s2", THREE))
+
+    plan = planned(a_cluster(THREE), [FIRST, joining])
+
+    assert held(plan)["s1"].endswith("; Machine s2 is joining")
+
+
+def test_the_deletion_goes_on_once_etcd_keeps_its_quorum():
+    joined = a_machine("s2", THREE)
+
+    plan = planned(a_cluster(replace(ONE, quantity=2)), [FIRST, joined])
+
+    assert subjects(plan, RemoveEtcdMember) == ["s1"]
+
+
+def test_of_all_three_servers_deleted_by_hand_the_last_lets_the_next_ones_join():
+    plan = planned(a_cluster(THREE), [FIRST])
+
+    assert len(of_kind(plan, CreateMachine)) == 2
+
+
+def test_a_member_that_leaves_etcd_already_is_no_server_to_join():
+    assert FIRST.node is not None
+    marked = replace(FIRST, node=replace(FIRST.node, etcd_removal_requested=True))
+
+    plan = planned(a_cluster(THREE), [marked])
+
+    assert not of_kind(plan, CreateMachine)
+
+
+def test_a_server_that_stays_is_joined_rather_than_one_that_goes():
+    stays = a_machine("s2", THREE)
+
+    plan = planned(a_cluster(a_pool("servers", 5, SERVER)), [FIRST, stays])
+
+    assert {action.join_server for action in of_kind(plan, CreateMachine)} == {"https://10.0.0.2:9345"}
+
+
+def test_the_only_server_keeps_its_workloads_until_it_may_go():
+    drained = a_pool("servers", 1, SERVER, drain=True)
+
+    plan = planned(a_cluster(drained), [leaving(a_machine("s1", drained))])
+
+    assert not of_kind(plan, CordonNode)
+    assert "s1" in held(plan)
+
+
+# -- 1 -> 3 -> 1
+
+
+def without_address(name):
+    return sighted(nodeless(a_machine(name, THREE)), addresses=(), agent_connected=False)
+
+
+def test_surplus_servers_that_never_joined_go_although_others_never_joined_either():
+    machines = [a_machine("s1", ONE), without_address("s2"), without_address("s3")]
+
+    plan = planned(a_cluster(ONE), machines)
+
+    assert subjects(plan, DeleteMachine) == ["s2"]
+    assert held(plan) == {"s3": "one server at a time; s2 is leaving"}
+    assert subjects(
+        planned(a_cluster(ONE), [machines[0], leaving(machines[1]), machines[2]]), DeleteMachine
+    ) == ["s3"]
+
+
+def test_a_surplus_server_that_may_be_joining_this_minute_is_waited_for():
+    """A VM that goes between joining etcd and becoming a Node takes the quorum of two with it."""
+    booted = nodeless(a_machine("s2", THREE))
+
+    plan = planned(a_cluster(ONE), [a_machine("s1", ONE), booted])
+
+    assert not of_kind(plan, DeleteMachine)
+    assert held(plan) == {"s2": "s2 (10.0.0.2) may be joining etcd"}
+    assert [one.until for one in plan.held] == [NOON + minutes(9)]
+
+
+def test_a_surplus_server_that_did_not_join_in_time_goes():
+    late = record_of(nodeless(a_machine("s2", THREE)), created=NOON - minutes(11))
+
+    assert subjects(planned(a_cluster(ONE), [a_machine("s1", ONE), late]), DeleteMachine) == ["s2"]
+
+
+def test_two_servers_that_never_joined_in_time_are_replaced_one_after_the_other():
+    late = [record_of(without_address(name), created=NOON - minutes(11)) for name in ("s2", "s3")]
+
+    plan = planned(a_cluster(THREE), [a_machine("s1", THREE), *late])
+
+    assert subjects(plan, DeleteMachine) == ["s2"]
+
+
+def test_a_member_still_waits_for_one_that_joins():
+    pool = a_pool("servers", 3, SERVER)
+    machines = [*some("s", 3, pool), nodeless(a_machine("s4", pool))]
+
+    plan = planned(a_cluster(pool), [unready(machines[0], NOON - timedelta(hours=1)), *machines[1:]])
+
+    assert held(plan)["s1"] == "one etcd member at a time; s4 is joining"
+
+
+@pytest.mark.parametrize("surplus", [nodeless(a_machine("s2", THREE)), without_address("s2")])
+def test_the_headline_is_not_ready_while_surplus_servers_are_held(surplus):
+    machines = [
+        record_of(a_machine("s1", ONE), conditions=(condition("Joined", "True"),)),
+        surplus,
+        without_address("s3"),
+    ]
+
+    status = status_of(a_cluster(ONE), machines)
+
+    assert (status["ready"], status["phase"]) == (False, "ScalingDown")
+    assert ready(a_cluster(ONE), machines)["reason"] == "ScalingDown"
+    assert status["waiting"]["for"]
