@@ -168,6 +168,7 @@ class Pod:
 
     name: str
     argv: tuple[str, ...]
+    clock: LoopClock
     process: Process = field(default_factory=Process)
     task: asyncio.Task[None] | None = None
     starts: int = 0
@@ -179,6 +180,7 @@ class ServiceRig:
 
     def __init__(self, host: Host, clock: LoopClock, rng: Rng, tasks: asyncio.TaskGroup) -> None:
         self.clock, self.rng, self.tasks, self.host = clock, rng, tasks, host
+        self.pod_clock = clock  # of the machine that pods are started on
         self.api = ApiServer(MemoryStore(), clock, rng, name="guest", tls=SERVER)
         self.api.tokens["guest-token"] = (US, ("system:serviceaccounts",), None)
         self.faults = Faults()
@@ -223,7 +225,7 @@ class ServiceRig:
     def start(self, *extra: str, cluster: str = CLUSTER) -> Pod:
         """Start a pod as the chart does, and again whenever its program ends."""
         values = {"global": {"cattle": {"clusterName": cluster}}, "extraArgs": list(extra)}
-        pod = Pod(f"provider-{len(self.pods) + 1}", tuple(render_arguments(values)))
+        pod = Pod(f"provider-{len(self.pods) + 1}", tuple(render_arguments(values)), self.pod_clock)
         self.pods.append(pod)
         self._go(pod)
         return pod
@@ -245,7 +247,7 @@ class ServiceRig:
                 env,
                 self.read,
                 lambda access: self._dial(access, process),
-                self.clock,
+                pod.clock,
                 Rng(f"{self.rng.bits(64)}"),
                 line_logger("harvester-cloud-provider", self.said.append),
             )

@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from windrow.client.client import PAGE_SIZE, Client
@@ -104,7 +104,7 @@ class Informer(Store[V]):
         self.namespace = namespace
         self._log = with_values(_log, resource=kind.group_resource, namespace=namespace or "*")
         self.error: KubeError | None = None
-        self.error_since: datetime | None = None
+        self.error_since: timedelta | None = None  # by the monotonic clock
         self._transport = transport
         self._client = Client(transport)
         self._backoff = SharedBackoff.of(transport)
@@ -257,7 +257,7 @@ class Informer(Store[V]):
         if error is None:
             self.error_since = None
         elif self.error is None:
-            self.error_since = self._clock.now()
+            self.error_since = self._clock.monotonic()
         self.is_watching, self.error = watching, error
         self._backoff.set_watching(self, watching)
         if before != (watching, str(error)):

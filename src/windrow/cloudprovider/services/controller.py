@@ -37,7 +37,7 @@ from windrow.cloudprovider.services.readings import (
     Interfaces,
     LoadBalancer,
 )
-from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
+from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable
 from windrow.controller.controller import Backoff, Controller
 from windrow.controller.outcomes import SETTLED, Failed, Outcome, Waiting
 from windrow.core.logs import with_values
@@ -104,7 +104,7 @@ class ServiceController:
             self.enqueue_all()
             return
         for ref, record in list(self._index.records.items()):
-            if record.wait.what == HARVESTER:
+            if record.waits_for == HARVESTER:
                 self._enqueue(ref)
 
     def _enqueue(self, ref: ObjectRef) -> None:
@@ -156,7 +156,7 @@ class ServiceController:
                 self._index.mark_executed(state)  # orphans are deleted last: the rest of the plan is executed
             self._report_problem(record, state, f"failed to {verb} load balancer: {why}")
             if plan.waits_for == ORPHANS:
-                _update_wait(record, state, plan)  # whose timeout goes on
+                self._update_wait(record, state, plan)  # whose timeout goes on
             return Failed(failed.error)
         except KubeError as error:
             log.warning("%s", error)
@@ -177,7 +177,7 @@ class ServiceController:
         return Waiting("the newer object", now, "reconcile again", now + delay)
 
     def _conclude(self, ref: ObjectRef, record: ServiceRecord, state: ServiceState, plan: Plan) -> Outcome:
-        _update_wait(record, state, plan)
+        self._update_wait(record, state, plan)
         until = [plan.until, self._index.services.expires(ref)]
         if state.load_balancer is not None:
             until.append(self._index.load_balancers.expires(state.load_balancer.ref))
@@ -192,8 +192,8 @@ class ServiceController:
         soonest = min((one for one in until if one is not None), default=None)
         if not plan.waits_for and soonest is None:
             return SETTLED
-        since = record.wait.since or state.now
-        return Waiting(plan.waits_for or "the watch", since, "reconcile again", soonest)
+        since = state.wait.since if state.wait.what == plan.waits_for else None
+        return Waiting(plan.waits_for or "the watch", since or state.now, "reconcile again", soonest)
 
     def _emit_recovered(self, record: ServiceRecord, state: ServiceState) -> None:
         """After a problem: without this event the last one would be a failure."""
@@ -218,6 +218,11 @@ class ServiceController:
         self._executor.emit_event(state.service, event)
         return self._clock.now() + EVENT_PERIOD
 
+    def _update_wait(self, record: ServiceRecord, state: ServiceState, plan: Plan) -> None:
+        if state.wait.what != plan.waits_for:
+            record.waits_since = self._clock.monotonic()
+        record.waits_for = plan.waits_for
+
     def _set_state(self, record: ServiceRecord, name: str) -> None:
         if name == record.state:
             return
@@ -239,10 +244,3 @@ def _name_state(state: ServiceState, plan: Plan) -> str:
     if plan.problem:
         return "refused"
     return "waiting" if plan.waits_for or plan.actions else "ready"
-
-
-def _update_wait(record: ServiceRecord, state: ServiceState, plan: Plan) -> None:
-    if not plan.waits_for:
-        record.wait = WaitState()
-    elif state.wait.what != plan.waits_for:
-        record.wait = WaitState(plan.waits_for, state.now)

@@ -58,7 +58,9 @@ MUTATION_TTL = timedelta(seconds=5)
 class ServiceRecord:
     """What one reconcile of a service leaves for the next; lost at a restart."""
 
-    wait: WaitState = field(default_factory=WaitState)
+    # What the last plan waited for, and since when by the monotonic clock.
+    waits_for: str = ""
+    waits_since: timedelta = timedelta()
     # The service as it was last observed with something to clean up, and the load balancer names of earlier uids.
     last: Service | None = None
     former: dict[ObjectRef, None] = field(default_factory=dict)
@@ -247,9 +249,9 @@ class ServiceIndex:
             primary_network=self._network_of(primary) if primary is not None else "",
             holder=holder,
             is_reserved=holder is None or bool(holder.ingress) or self._is_reserved(service),
-            host=_find_outage(self._load_balancers, now, partial(explain_error, namespace=own.namespace)),
+            host=self._find_outage(self._load_balancers, now, partial(explain_error, namespace=own.namespace)),
             interfaces=self._read_interfaces(now) if service.network else None,
-            wait=record.wait,
+            wait=self._read_wait(record, now),
             is_gone=found is None,
             new_removed_keys=tuple(key for key in service.removed_keys if key not in before),
             has_new_request=record.requested not in (None, service.requested),
@@ -359,22 +361,28 @@ class ServiceIndex:
 
     # --- informers that are not watching ----------------------------------------------------------------------------
 
+    def _read_wait(self, record: ServiceRecord, now: datetime) -> WaitState:
+        """The wait with its beginning as the wall clock of `now` would have shown it, however it was set meanwhile."""
+        if not record.waits_for:
+            return WaitState()
+        return WaitState(record.waits_for, now - (self._clock.monotonic() - record.waits_since))
+
     def _read_interfaces(self, now: datetime) -> Interfaces | Unavailable | None:
-        unavailable = _find_outage(
+        unavailable = self._find_outage(
             self.interfaces, now, lambda error: f"{_NETWORK_MAP} cannot be read: {error.message}"
         )
         return self.interfaces.get(INTERFACES) if unavailable is None else unavailable
 
-
-def _find_outage(
-    informer: Informer[Any], now: datetime, explain: Callable[[KubeError], str]
-) -> Unavailable | None:
-    """Why the informer may lack objects; None while it is watching."""
-    if informer.is_watching:
-        return None
-    error, since = informer.error, informer.error_since
-    if error is None or since is None:
-        return Unavailable(until=now + RELIST_WAIT)
-    if isinstance(error, (Unauthorized, Forbidden)) or now - since >= WATCH_GRACE:
-        return Unavailable(explain(error))
-    return Unavailable(until=since + WATCH_GRACE)
+    def _find_outage(
+        self, informer: Informer[Any], now: datetime, explain: Callable[[KubeError], str]
+    ) -> Unavailable | None:
+        """Why the informer may lack objects; None while it is watching."""
+        if informer.is_watching:
+            return None
+        error, since = informer.error, informer.error_since
+        if error is None or since is None:
+            return Unavailable(until=now + RELIST_WAIT)
+        left = WATCH_GRACE - (self._clock.monotonic() - since)
+        if isinstance(error, (Unauthorized, Forbidden)) or left <= timedelta():
+            return Unavailable(explain(error))
+        return Unavailable(until=now + left)
