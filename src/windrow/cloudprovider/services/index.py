@@ -249,7 +249,9 @@ class ServiceIndex:
             primary_network=self._network_of(primary) if primary is not None else "",
             holder=holder,
             is_reserved=holder is None or bool(holder.ingress) or self._is_reserved(service),
-            host=self._find_outage(self._load_balancers, now, partial(explain_error, namespace=own.namespace)),
+            host=self._find_outage(
+                self._load_balancers, now, partial(explain_error, namespace=own.namespace)
+            ),
             interfaces=self._read_interfaces(now) if service.network else None,
             wait=self._read_wait(record, now),
             is_gone=found is None,
