@@ -1,12 +1,14 @@
-"""Finds the reference programs: programs that we did not write, built by `scripts/reference-programs`."""
+"""Finds the reference programs: programs that we did not write, built by `scripts/reference-programs`; shares what runs."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
+from tests.conformance.real_cluster import Cluster, a_real_cluster
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,3 +27,52 @@ def reference_program() -> Callable[[str], str]:
         return str(where / name)
 
     return find
+
+
+# --- clusters of real programs, which tests of several files use one after the other ----------------------------------
+
+_RUNNING = pytest.StashKey[dict[str, tuple[ExitStack, Cluster]]]()
+
+
+def _shared(request: pytest.FixtureRequest, start: Callable[[], AbstractContextManager[Cluster]]) -> Cluster:
+    """What `start` makes, until the first test that does not ask for this fixture."""
+    kept = request.session.stash.setdefault(_RUNNING, {})
+    name = str(request.fixturename)
+    if name not in kept:
+        with ExitStack() as stack:
+            cluster = stack.enter_context(start())
+            kept[name] = stack.pop_all(), cluster
+    return kept[name][1]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        kept = item.session.stash.get(_RUNNING, {})
+        for name in [name for name in kept if name not in getattr(nextitem, "fixturenames", ())]:
+            kept.pop(name)[0].close()
+
+
+@pytest.fixture
+def cluster(
+    request: pytest.FixtureRequest,
+    reference_program: Callable[[str], str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Cluster:
+    """A store and an API server."""
+    return _shared(request, lambda: a_real_cluster(reference_program, tmp_path_factory.mktemp("cluster")))
+
+
+@pytest.fixture
+def managed_cluster(
+    request: pytest.FixtureRequest,
+    reference_program: Callable[[str], str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Cluster:
+    """A store, an API server and a controller manager."""
+    return _shared(
+        request,
+        lambda: a_real_cluster(reference_program, tmp_path_factory.mktemp("managed"), managed=True),
+    )

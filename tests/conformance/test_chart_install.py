@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.chart_rig import CHART, NAME, NAMESPACE, Helm, the
-from tests.conformance.test_certificates import Cluster, cluster
+from tests.conformance.real_cluster import Cluster
 from tests.conformance.test_charts import BY_SECRET, EVERYTHING, K3S, NAMED, SHAPES
 
 from windrow.app.clock import SystemClock
@@ -27,7 +27,6 @@ from windrow.kubernetes.resources import (
 )
 
 pytestmark = pytest.mark.go
-__all__ = ["cluster"]  # the fixture
 
 BUILT_IN = {
     "apps/v1": {"Deployment": "deployments", "DaemonSet": "daemonsets"},

@@ -24,7 +24,7 @@ from tests.conformance.cloud_provider_rig import (
     our_program,
     run_beside,
 )
-from tests.conformance.test_certificates import Cluster, cluster
+from tests.conformance.real_cluster import Cluster
 
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
@@ -45,7 +45,6 @@ from windrow.kubernetes.resources import (
 )
 
 pytestmark = [pytest.mark.go, pytest.mark.timeout(180)]
-__all__ = ["cluster"]  # the fixture
 
 TOKEN = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
 

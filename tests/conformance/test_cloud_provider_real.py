@@ -6,10 +6,9 @@ Harvester is the emulator. The test plays the kubelets, which register and renew
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +32,9 @@ from tests.conformance.cloud_provider_rig import (
     our_program,
     run_beside,
 )
-from tests.conformance.test_certificates import (
-    Cluster,
-    apiserver_arguments,
-    etcd_arguments,
-    free_port,
-    running,
-    wait_until_ready,
-    write_files,
-)
+from tests.conformance.real_cluster import Cluster
 
 from windrow.app.clock import SystemClock
-from windrow.bootstrap import rke2
-from windrow.bootstrap.pki import new_cluster_secrets
-from windrow.bootstrap.spec import BootstrapSpec, Role
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
 from windrow.emulator import kinds
@@ -61,54 +49,11 @@ FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
 ADDRESSES = "kube-vip.io/loadbalancerIPs"
 LEADER = LEASE.ref("cloud-controller-manager", "kube-system")
 UNREACHABLE = "node.kubernetes.io/unreachable"
-# The controller manager's patience with silent nodes, shortened from 40 s.
-GRACE_S = 4
 
 
-def manager_arguments(kubeconfig: Path, key: str, ca: str, port: int) -> list[str]:
-    return [
-        f"--kubeconfig={kubeconfig}",
-        f"--authentication-kubeconfig={kubeconfig}",
-        f"--authorization-kubeconfig={kubeconfig}",
-        "--bind-address=127.0.0.1",
-        f"--secure-port={port}",
-        "--leader-elect=false",
-        "--cloud-provider=external",
-        f"--service-account-private-key-file={key}",
-        f"--root-ca-file={ca}",
-        "--node-monitor-period=500ms",
-        f"--node-monitor-grace-period={GRACE_S}s",
-    ]
-
-
-@pytest.fixture(scope="module")
-def cluster(
-    reference_program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    """A guest cluster's control plane, of programs that we did not write."""
-    etcd, apiserver, manager = (
-        reference_program(name) for name in ("etcd", "kube-apiserver", "kube-controller-manager")
-    )
-    directory = tmp_path_factory.mktemp("guest")
-    secrets = new_cluster_secrets(datetime.now(UTC))
-    intent = BootstrapSpec(
-        "demo", "demo-a", "uid", "v1.34.4+rke2r1", frozenset(Role), secrets, init_server=True
-    )
-    disk = write_files(rke2.render(intent), directory)
-    clients, peers, port = free_port(), free_port(), free_port()
-    made = Cluster(secrets, f"https://127.0.0.1:{port}")
-    log = directory / "kube-apiserver.log"
-    kubeconfig = directory / "manager.kubeconfig"
-    kubeconfig.write_text(render_kubeconfig(made.access(), "manager"))
-    arguments = manager_arguments(
-        kubeconfig, disk.path("service.key"), disk.path("server-ca.crt"), free_port()
-    )
-    with ExitStack() as stack:
-        stack.enter_context(running(directory / "etcd.log", etcd, *etcd_arguments(disk, clients, peers)))
-        process = stack.enter_context(running(log, apiserver, *apiserver_arguments(disk, port, clients)))
-        wait_until_ready(made, process, log, directory)
-        stack.enter_context(running(directory / "kube-controller-manager.log", manager, *arguments))
-        yield made
+@pytest.fixture
+def cluster(managed_cluster: Cluster) -> Cluster:
+    return managed_cluster
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.conformance.test_certificates import Cluster, cluster
+from tests.conformance.real_cluster import Cluster
 from tests.unit.apiserver.service_cases import CHANGED, CREATED, blurred
 
 from windrow.apiserver.server import ApiServer
@@ -16,8 +16,6 @@ from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import SERVICE
-
-__all__ = ["cluster"]
 
 pytestmark = pytest.mark.go
 

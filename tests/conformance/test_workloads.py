@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.cloud_provider_rig import eventually
-from tests.conformance.test_certificates import Cluster
-from tests.conformance.test_cloud_provider_real import cluster
+from tests.conformance.real_cluster import Cluster
 from tests.support.clock import run_driven
 from tests.unit.emulator.guests.test_workloads import Rig, a_deployment, a_rig, a_service
 
@@ -47,9 +46,13 @@ from windrow.kubernetes.resources import (
     ref_of,
 )
 
-__all__ = ["cluster"]
-
 pytestmark = [pytest.mark.go, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def cluster(managed_cluster: Cluster) -> Cluster:
+    return managed_cluster
+
 
 WEB = DEPLOYMENT.ref("web", "default")
 Api = Any
