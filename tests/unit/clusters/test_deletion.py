@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.unit.clusters.builders import (
     NOON,
     SERVER,
@@ -19,6 +20,7 @@ from tests.unit.clusters.builders import (
     sighted,
     silent,
     some,
+    stopped,
     subjects,
     unknown,
     unordered,
@@ -37,6 +39,7 @@ from windrow.clusters.plan.actions import (
     RemoveEtcdMember,
     RemoveFinalizer,
     RemoveMachineFinalizer,
+    StartVM,
 )
 from windrow.clusters.state import GuestState, Pod
 
@@ -192,6 +195,25 @@ def test_a_member_in_the_middle_of_leaving_goes_before_another_begins():
 
     assert not of_kind(plan, RemoveEtcdMember)
     assert "s1" in held(plan)
+
+
+@pytest.mark.parametrize("mark", [lambda member: member, lambda member: marked(member)])
+def test_a_stopped_member_that_is_deleted_is_started_when_etcd_has_no_quorum_without_it(mark):
+    pool = a_pool("servers", 1, SERVER)
+    servers = [mark(leaving(stopped(a_machine("s1", pool)))), a_machine("s2", pool)]
+
+    plan = planned(a_cluster(pool), servers)
+
+    assert of_kind(plan, StartVM) == [
+        StartVM("1 of 2 etcd members run, so etcd has no quorum to remove this one", "s1")
+    ]
+
+
+def test_a_stopped_member_that_is_deleted_stays_stopped_while_the_others_have_a_quorum():
+    plan = server_leaves(leaving(stopped(S1)))
+
+    assert not of_kind(plan, StartVM)
+    assert subjects(plan, RemoveEtcdMember) == ["s1"]
 
 
 def test_the_last_member_never_leaves_while_its_cluster_lives():

@@ -22,8 +22,10 @@ from windrow.clusters.plan.actions import (
     RemoveEtcdMember,
     RemoveFinalizer,
     RemoveMachineFinalizer,
+    StartVM,
     first_clause,
 )
+from windrow.clusters.plan.diagnosis import remediation_disabled
 from windrow.clusters.plan.guest_access import plan_deletion as plan_account_end
 from windrow.clusters.plan.load_balancers import plan_deletion as plan_balancers_end
 from windrow.clusters.plan.load_balancers import plan_kept
@@ -92,6 +94,7 @@ def _drain(machine: MachineState, state: ClusterState, partial: PartialPlan) -> 
 
 
 def _remove_etcd_member(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
+    _start_for_quorum(machine, state, partial)
     node = machine.node
     if node is None:  # a member whose Node we do not see, because the API is unreachable
         partial.wait(
@@ -105,6 +108,20 @@ def _remove_etcd_member(machine: MachineState, state: ClusterState, partial: Par
         return
     action = RemoveEtcdMember("it is removed before the VM is deleted", machine.name, node.name)
     partial.propose("remove-member", action)
+
+
+def _start_for_quorum(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
+    """Start the VM of a member that was stopped while it is being deleted, where the others alone can agree on nothing.
+
+    Nodes cannot say it: without quorum their last conditions stay. So the VMs are counted.
+    """
+    if machine.presence == "missing" or not machine.is_down or remediation_disabled(machine, state):
+        return
+    members = len(state.etcd_members)
+    running = sum(not member.is_down for member in state.etcd_members)
+    if 2 * running <= members:
+        because = f"{running} of {members} etcd members run, so etcd has no quorum to remove this one"
+        partial.actions.append(StartVM(because, machine.name))
 
 
 def _delete_vm(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:

@@ -92,7 +92,7 @@ def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
             found = replace(
                 found, health="unhealthy", because=because, next="the machine is replaced", until=None
             )
-        if found.health in ("stopped", "unhealthy") and (disabled := _remediation_disabled(pool, state)):
+        if found.health in ("stopped", "unhealthy") and (disabled := remediation_disabled(machine, state)):
             found = replace(
                 found,
                 health="waiting",
@@ -108,7 +108,9 @@ def _may_be_replaced(machine: MachineState, state: ClusterState) -> bool:
     return machine.presence != "unknown" and (state.guest.is_reachable or not state.recorded.initialized)
 
 
-def _remediation_disabled(pool: Pool, state: ClusterState) -> str:
+def remediation_disabled(machine: MachineState, state: ClusterState) -> str:
+    """Why no VM is started and no machine replaced; "" where that is allowed."""
+    pool = state.cluster.find_pool(machine.pool) or Pool(machine.pool)
     if state.cluster.remediation_disabled:
         return f"annotation {REMEDIATION} disables remediation"
     return f"machine pool {pool.name} is paused" if pool.paused else ""
