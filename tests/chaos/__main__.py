@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import itertools
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -50,6 +51,7 @@ async def run_site(seed: int, setup: Setup, args: argparse.Namespace, folder: Pa
             if not faults and last.wanted.servers:
                 last = plan_last(last.number + 1, last.wanted)
                 faults = await runner.run_round(last)
+            faults = faults or await runner.end()
             for fault in faults:
                 log(f"VIOLATION in round {last.number}: {fault}")
             if faults:
@@ -65,7 +67,10 @@ async def run_site(seed: int, setup: Setup, args: argparse.Namespace, folder: Pa
 
 
 async def run_all(args: argparse.Namespace) -> list[Report]:
-    """Runs one after the other, as many at once as asked for."""
+    """Runs one after the other, as many at once as asked for. SIGTERM ends them with what they have started."""
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     reports: list[Report] = []
     plans = plan_runs(args)
     base = Path(tempfile.mkdtemp(prefix="windrow-chaos-"))

@@ -3,7 +3,7 @@
 `plan_rounds(seed, setup)` is the whole run, decided before anything starts: which operation a user asks for in each
 round, and which faults strike meanwhile, when and for how long. Nothing here does anything; `runner` does.
 
-    round    a user's operation (create, scale, roll, delete) and faults beside it; then rest, then the invariants
+    round    a user's operation (create, scale, delete) and faults beside it; then rest, then the invariants
     at_s     when a fault begins, in seconds after the operation
     for_s    how long it lasts
     pick     which one of those that there are: an index, taken modulo their number when the fault strikes
@@ -36,16 +36,17 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The pool of workers gets another quantity."""
+    """A pool gets another quantity."""
 
-    workers: int
+    pool: str
+    quantity: int
 
 
 @dataclass(frozen=True, slots=True)
-class RollOut:
-    """The workers get another memory size, so that each is replaced."""
+class DeleteMachine:
+    """A Machine of the workers is deleted, so that the pool makes another one."""
 
-    memory: int
+    pick: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Rest:
     """Nothing is asked for."""
 
 
-Operation = Create | Scale | RollOut | Delete | Rest
+Operation = Create | Scale | DeleteMachine | Delete | Rest
 
 # -- faults ------------------------------------------------------------------------------------------------------------
 
@@ -133,6 +134,77 @@ class StopVms:
     pick: int
 
 
+@dataclass(frozen=True, slots=True)
+class SilenceConnections:
+    """The connections that are open carry nothing any more and stay open; new ones work."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class KillPlugins:
+    """SIGKILL of every plugin process of the manager, `times` times in a row."""
+
+    at_s: float
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """The manager is killed, its state directory is as it was before the round, and it starts again. With `backup` by
+    `windrow backup` and `windrow restore`, else by a copy of the files. Then the user asks again."""
+
+    at_s: float
+    backup: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FillDisk:
+    """No space is left where the manager keeps its state, for `for_s`."""
+
+    at_s: float
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnlyDisk:
+    """The manager is killed and started again on a read-only disk, which it must refuse; then on a writable one."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JumpClock:
+    """The manager's wall clock is wrong by `by_s` for `for_s`."""
+
+    at_s: float
+    for_s: float
+    by_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class RotateCredential:
+    """The credential is replaced by a new token of the same account, and the old token is revoked."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeCredential:
+    """The token of the credential is revoked; `for_s` later the user replaces it."""
+
+    at_s: float
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AnotherHarvester:
+    """For `for_s` the credential is one of another Harvester."""
+
+    at_s: float
+    for_s: float
+
+
 Fault = (
     KillManager
     | StopManager
@@ -140,15 +212,23 @@ Fault = (
     | CutConnections
     | StallConnections
     | SwallowReplies
+    | SilenceConnections
     | LoseVms
     | StopVms
+    | KillPlugins
+    | RollBack
+    | FillDisk
+    | ReadOnlyDisk
+    | JumpClock
+    | RotateCredential
+    | RevokeCredential
+    | AnotherHarvester
 )
 
 # -- the plan ------------------------------------------------------------------------------------------------------------
 
 WORKERS, SERVERS = "workers", "servers"
 MOST_WORKERS = 4
-MEMORY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +237,7 @@ class Model:
 
     servers: int = 0
     workers: int = 0
-    memory: int = MEMORY
+    doomed: bool = False  # its etcd has lost its quorum for good, or may have
 
     @property
     def pools(self) -> dict[str, int]:
@@ -167,14 +247,12 @@ class Model:
     def after(self, operation: Operation) -> Model:
         match operation:
             case Create(servers, workers):
-                return Model(servers, workers, self.memory)
-            case Scale(workers):
-                return replace(self, workers=workers)
-            case RollOut(memory):
-                return replace(self, memory=memory)
+                return Model(servers, workers)
+            case Scale(pool, quantity):
+                return replace(self, **{pool: quantity})
             case Delete():
-                return Model(memory=self.memory)
-            case Rest():
+                return Model()
+            case DeleteMachine() | Rest():
                 return self
 
 
@@ -189,26 +267,46 @@ class Round:
 
     @property
     def wanted(self) -> Model:
-        return self.before.after(self.operation)
+        after = self.before.after(self.operation)
+        return replace(after, doomed=bool(after.servers) and (self.before.doomed or self._may_lose_quorum))
 
     @property
     def limits(self) -> dict[str, int]:
         """How many VMs a pool may have at any instant: what is wanted before or after, and one of surge."""
+        if self.rolls_back:
+            return {}  # what was made before is unknown to the manager, and it makes others
         before, after = self.before.pools, self.wanted.pools
         return {pool: max(before.get(pool, 0), after.get(pool, 0)) + 1 for pool in (SERVERS, WORKERS)}
 
     @property
     def deletions(self) -> int:
-        """How many VMs the manager has to delete for this operation, at most."""
+        """How many VMs the manager has to delete for this operation, at most; one that is asked for twice counts twice."""
+        return self._deletions * (2 if self.rolls_back else 1)
+
+    @property
+    def _deletions(self) -> int:
         match self.operation:
-            case Scale(workers):
-                return max(0, self.before.workers - workers)
-            case RollOut():
-                return self.before.workers
+            case Scale(pool, quantity):
+                return max(0, self.before.pools[pool] - quantity)
+            case DeleteMachine():
+                return min(1, self.before.workers)
             case Delete():
-                return sum(self.limits.values()) * 2
+                return 2 * (self.before.servers + self.before.workers)
             case Create() | Rest():
                 return 0
+
+    @property
+    def rolls_back(self) -> bool:
+        return any(isinstance(fault, RollBack) for fault in self.faults)
+
+    @property
+    def _may_lose_quorum(self) -> bool:
+        """Whether more etcd members are lost for good than one of three. What the last one had is gone then; the Cluster
+        can only be deleted. While it is being created, there may be one member yet."""
+        lost = sum(
+            fault.number for fault in self.faults if isinstance(fault, LoseVms) and fault.pool == SERVERS
+        )
+        return bool(lost) and (lost > 1 or self.before.servers < 3)
 
 
 def plan_rounds(seed: int, setup: Setup) -> Iterator[Round]:
@@ -217,7 +315,7 @@ def plan_rounds(seed: int, setup: Setup) -> Iterator[Round]:
     for number in count(1):
         rng = Rng(f"{seed}/{setup}/{number}")
         operation = _draw_operation(model, rng)
-        yield (planned := Round(number, model, operation, _draw_faults(model.after(operation), setup, rng)))
+        yield (planned := Round(number, model, operation, _draw_faults(operation, setup, rng)))
         model = planned.wanted
 
 
@@ -229,19 +327,30 @@ def plan_last(number: int, before: Model) -> Round:
 def _draw_operation(model: Model, rng: Rng) -> Operation:
     if not model.servers:
         return Create((1, 1, 3)[rng.below(3)], rng.below(3))
+    if model.doomed:
+        return Delete()
     others = [workers for workers in range(MOST_WORKERS + 1) if workers != model.workers]
     match rng.below(10):
-        case 0 | 1 | 2 | 3 | 4:
-            return Scale(others[rng.below(len(others))])
+        case 0 | 1 | 2 | 3:
+            return Scale(WORKERS, others[rng.below(len(others))])
+        case 4:
+            return Scale(SERVERS, 4 - model.servers)
         case 5 | 6:
-            return RollOut(model.memory % 7 + 2)
+            return DeleteMachine(rng.bits(8))
         case 7:
             return Rest()
         case _:
             return Delete()
 
 
-Draw = Callable[[Model, Rng], Fault]
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How often a kind of fault comes up, in which setups, beside which operations, and its values."""
+
+    weight: int
+    make: Callable[[Rng], Fault]
+    setups: tuple[Setup, ...] = SETUPS
+    beside: tuple[type[Operation], ...] = (Create, Scale, DeleteMachine, Delete, Rest)
 
 
 def _at(rng: Rng) -> float:
@@ -253,39 +362,57 @@ def _for(rng: Rng, least: float = 0.1, most: float = 2.5) -> float:
     return round(rng.uniform(least, most), 3)
 
 
-DRAWS: dict[str, tuple[int, tuple[Setup, ...], Draw]] = {
-    "KillManager": (5, SETUPS, lambda _, rng: KillManager(_at(rng), _for(rng, 0.0, 1.0))),
-    "StopManager": (2, SETUPS, lambda _, rng: StopManager(_at(rng), _for(rng))),
-    "StopHarvester": (1, SETUPS, lambda _, rng: StopHarvester(_at(rng), _for(rng))),
-    "CutConnections": (3, SETUPS, lambda _, rng: CutConnections(_at(rng), _for(rng, 0.0))),
-    "StallConnections": (3, SETUPS, lambda _, rng: StallConnections(_at(rng), _for(rng), bool(rng.below(2)))),
-    "SwallowReplies": (3, SETUPS, lambda _, rng: SwallowReplies(_at(rng), _for(rng, 0.05, 0.5))),
-    "LoseVms": (2, SETUPS, lambda model, rng: LoseVms(_at(rng), WORKERS, 1 + rng.below(2), rng.bits(8))),
-    "StopVms": (2, SETUPS, lambda model, rng: StopVms(_at(rng), _any_pool(rng), 1, rng.bits(8))),
+# A Lease is lost after ten seconds, and taken by another manager after fifteen.
+LEASE_S = (10.0, 20.0)
+OWN_STATE: tuple[Setup, ...] = ("embedded", "plugins")
+JUMPS_S = (-3600, -300, 300, 3600, 90_000)
+
+DRAWS: dict[str, Draw] = {
+    "KillManager": Draw(5, lambda rng: KillManager(_at(rng), _for(rng, 0.0, 1.0))),
+    "StopManager": Draw(2, lambda rng: StopManager(_at(rng), _for(rng))),
+    "StopManager past its Lease": Draw(
+        2, lambda rng: StopManager(_at(rng), _for(rng, *LEASE_S)), ("replicas",)
+    ),
+    "StopHarvester": Draw(1, lambda rng: StopHarvester(_at(rng), _for(rng))),
+    "CutConnections": Draw(3, lambda rng: CutConnections(_at(rng), _for(rng, 0.0))),
+    "StallConnections": Draw(3, lambda rng: StallConnections(_at(rng), _for(rng), bool(rng.below(2)))),
+    "SwallowReplies": Draw(3, lambda rng: SwallowReplies(_at(rng), _for(rng, 0.05, 0.5))),
+    "LoseVms of workers": Draw(2, lambda rng: LoseVms(_at(rng), WORKERS, 1 + rng.below(2), rng.bits(8))),
+    "LoseVms of servers": Draw(1, lambda rng: LoseVms(_at(rng), SERVERS, 1 + rng.below(2), rng.bits(8))),
+    "StopVms of workers": Draw(1, lambda rng: StopVms(_at(rng), WORKERS, 1, rng.bits(8))),
+    "StopVms of servers": Draw(2, lambda rng: StopVms(_at(rng), SERVERS, 1 + rng.below(2), rng.bits(8))),
+    "KillPlugins": Draw(5, lambda rng: KillPlugins(_at(rng), 1 + rng.below(4)), ("plugins",)),
+    "FillDisk": Draw(2, lambda rng: FillDisk(_at(rng), _for(rng)), OWN_STATE),
+    "RollBack": Draw(
+        3, lambda rng: RollBack(_at(rng), bool(rng.below(2))), OWN_STATE, (Scale, DeleteMachine, Rest)
+    ),
+    "ReadOnlyDisk": Draw(1, lambda rng: ReadOnlyDisk(_at(rng)), OWN_STATE),
+    "JumpClock": Draw(
+        2, lambda rng: JumpClock(_at(rng), _for(rng), JUMPS_S[rng.below(len(JUMPS_S))]), ("embedded",)
+    ),
+    "RotateCredential": Draw(2, lambda rng: RotateCredential(_at(rng))),
+    "RevokeCredential": Draw(1, lambda rng: RevokeCredential(_at(rng), _for(rng))),
+    "AnotherHarvester": Draw(2, lambda rng: AnotherHarvester(_at(rng), _for(rng)), ("replicas",)),
 }
 
 
-def _any_pool(rng: Rng) -> str:
-    return (SERVERS, WORKERS)[rng.below(2)]
-
-
-def _draw_faults(model: Model, setup: Setup, rng: Rng) -> tuple[Fault, ...]:
-    table = [(weight, draw) for weight, setups, draw in DRAWS.values() if setup in setups]
-    found = [_weighted(table, rng)(model, rng) for _ in range(1 + rng.below(3))]
+def _draw_faults(operation: Operation, setup: Setup, rng: Rng) -> tuple[Fault, ...]:
+    draws = [draw for draw in DRAWS.values() if setup in draw.setups and isinstance(operation, draw.beside)]
+    found = [_weighted(draws, rng).make(rng) for _ in range(1 + rng.below(3))]
     return tuple(sorted(found, key=lambda fault: fault.at_s))
 
 
-def _weighted(table: list[tuple[int, Draw]], rng: Rng) -> Draw:
-    place = rng.below(sum(weight for weight, _ in table))
-    for weight, draw in table:
-        if place < weight:
+def _weighted(draws: list[Draw], rng: Rng) -> Draw:
+    place = rng.below(sum(draw.weight for draw in draws))
+    for draw in draws:
+        if place < draw.weight:
             return draw
-        place -= weight
+        place -= draw.weight
     raise AssertionError("the weights add up")
 
 
 def describe(value: Any) -> str:
-    """`KillManager at 0.4 s for 1.2 s`, `Scale workers=3`."""
+    """`KillManager at 0.4 s for 1.2 s`, `Scale pool=workers quantity=3`."""
     found = {field.name: getattr(value, field.name) for field in fields(value)}
     at, lasts = found.pop("at_s", None), found.pop("for_s", None)
     words = [type(value).__name__, *(f"{name}={one}" for name, one in found.items())]

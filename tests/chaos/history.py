@@ -35,6 +35,7 @@ class History:
 
     cluster: str
     limits: Mapping[str, int] = field(default_factory=dict)
+    held: frozenset[str] = frozenset()  # VMs that count in no pool
     objects: dict[Key, Vm | Instance | Balancer] = field(default_factory=dict)
     deleted: set[Vm] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
@@ -76,7 +77,7 @@ class History:
         now = self.inventory
         found = [
             *find_doubled_machines(now),
-            *find_surplus(now, self.cluster, self.limits),
+            *find_surplus(now, self.cluster, self.limits, self.held),
             *find_doubled_addresses(now),
         ]
         self.faults += [fault for fault in found if fault not in self.faults]

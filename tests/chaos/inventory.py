@@ -45,7 +45,6 @@ class Vm:
     cluster_uid: str = ""
     machine_uid: str = ""
     deleting: bool = False
-    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +110,11 @@ def read_inventory(lists: Mapping[str, Sequence[Raw]]) -> Inventory:
 
 def read_vm(raw: Raw) -> Vm:
     notes = raw["metadata"].get("annotations") or {}
-    domain = raw["spec"]["template"]["spec"]["domain"]
-    limits = (domain.get("resources") or {}).get("limits") or {}
     return Vm(
         *_identity(raw),
         notes.get(CLUSTER_UID, ""),
         notes.get(MACHINE_UID, ""),
         bool(raw["metadata"].get("deletionTimestamp")),
-        str(limits.get("memory", "")),
     )
 
 

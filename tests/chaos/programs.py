@@ -21,6 +21,36 @@ class DidNotStart(Exception):
     """A program ended, or did not write its files in time."""
 
 
+class Failed(Exception):
+    """A command ended with another code than 0."""
+
+
+async def run_windrow(folder: Path, *arguments: str) -> None:
+    """Run a command of `windrow` to its end. Raises Failed."""
+    process = await asyncio.create_subprocess_exec(
+        BIN / "windrow",
+        *arguments,
+        cwd=folder,
+        env=_base_env(folder),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    if process.returncode:
+        raise Failed(
+            f"windrow {' '.join(arguments)}: {process.returncode}: {said.decode('utf-8', 'replace')}"
+        )
+
+
+def _base_env(folder: Path) -> dict[str, str]:
+    home = folder / "home"
+    home.mkdir(mode=0o700, exist_ok=True)
+    env = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "HOME": str(home), "LANG": "C.UTF-8"}
+    kept = {name: os.environ[name] for name in ("PYTHONPYCACHEPREFIX",) if name in os.environ}
+    return {**env, **kept}
+
+
 @dataclass
 class Program:
     """One program; `writes` are the files by which it says that it serves. Each start is a process session of its own."""
@@ -52,13 +82,7 @@ class Program:
     async def start(self) -> None:
         """Return once it serves. Raises DidNotStart."""
         began = time.time()
-        home = self.folder / "home"
-        home.mkdir(mode=0o700, exist_ok=True)
-        env = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "HOME": str(home), "LANG": "C.UTF-8"}
-        for name in ("PYTHONPYCACHEPREFIX",):
-            if name in os.environ:
-                env[name] = os.environ[name]
-        self._spawn({**env, **self.env})
+        self._spawn({**_base_env(self.folder), **self.env})
         deadline = time.monotonic() + START_WITHIN_S
         while not all(path.exists() and path.stat().st_mtime >= began - 0.01 for path in self.writes):
             if not self.alive:

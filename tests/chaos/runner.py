@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,25 +10,14 @@ from dataclasses import dataclass, field
 
 from tests.chaos import invariants
 from tests.chaos.api import Unanswered
-from tests.chaos.faults import (
-    WORKERS,
-    CutConnections,
-    Delete,
-    Fault,
-    KillManager,
-    LoseVms,
-    Model,
-    Round,
-    StallConnections,
-    StopHarvester,
-    StopManager,
-    StopVms,
-    SwallowReplies,
-    describe,
-)
-from tests.chaos.inventory import Vm
-from tests.chaos.programs import DidNotStart, Program
-from tests.chaos.site import ACTIONS, CLUSTER, CLUSTERS, MACHINES, VMS, Site, is_ready, render_waits
+from tests.chaos.faults import Delete, Fault, Model, Operation, Round, describe
+from tests.chaos.programs import DidNotStart
+from tests.chaos.secrets import find_secrets, read_logs, read_modes
+from tests.chaos.site import CLUSTER, CLUSTERS, MACHINES, Site, condition_message, is_ready, render_waits
+from tests.chaos.strikes import Striker
+
+# The heartbeat of a plugin process whose host is gone.
+PLUGINS_END_WITHIN_S = 15.0
 
 
 @dataclass
@@ -50,99 +38,66 @@ class Runner:
     log: Callable[[str], None]
     rest_within_s: float = 60.0
     report: Report = field(default_factory=Report)
-    _asked: set[str] = field(default_factory=set)  # uids of the VMs that this run deletes in this round
+    _striker: Striker = field(init=False)
+    _secrets: dict[str, bytes] = field(default_factory=dict)
 
     async def run_round(self, planned: Round) -> list[str]:
         """The violations of this round."""
         site, history = self.site, self.site.history
-        history.limits, self._asked = planned.limits, set()
+        history.limits = planned.limits
         history.deleted.clear()
         history.faults.clear()
+        striker = self._striker = Striker(site, planned.operation)
         began = time.monotonic()
-        self.log(
-            f"round {planned.number}: {describe(planned.operation)}; {'; '.join(map(describe, planned.faults))}"
-        )
+        words = [describe(planned.operation), *map(describe, planned.faults)]
+        self.log(f"round {planned.number}: {'; '.join(words)}")
+        if planned.rolls_back:
+            await striker.save_state()
         async with asyncio.TaskGroup() as group:
-            group.create_task(site.do(planned.operation))
+            group.create_task(self._operate(planned.operation))
             for fault in planned.faults:
                 group.create_task(self._strike_at(fault))
-        faults = await self._restart_all()
-        faults += await self._rest(planned.wanted)
+        faults = [*striker.faults, *await self._restart_all()]
+        if planned.rolls_back:  # the credential is one of then, which may have been revoked since
+            await site.renew_credential()
+        faults += await (self._wait(planned) if planned.wanted.doomed else self._rest(planned.wanted))
         faults += await self._check(planned)
         self.report.rounds += 1
         self.report.violations += faults
-        self.log(
-            f"  {'at rest' if not faults else f'{len(faults)} violations'} after {time.monotonic() - began:.1f} s"
-        )
+        words = "at rest" if not faults else f"{len(faults)} violations"
+        words = "etcd has no quorum" if planned.wanted.doomed and not faults else words
+        self.log(f"  {words} after {time.monotonic() - began:.1f} s")
+        return faults
+
+    async def end(self) -> list[str]:
+        """Stop the managers; the violations that show at the end."""
+        faults = []
+        for manager in self.site.managers:
+            if await manager.end() is None:
+                faults.append(f"{manager.name} did not end within 30 s of SIGTERM")
+        deadline = time.monotonic() + PLUGINS_END_WITHIN_S
+        while any(manager.others() for manager in self.site.managers):
+            await asyncio.sleep(0.2)
+            if time.monotonic() > deadline:
+                break
+        faults += [
+            f"process {pid} of {manager.name} goes on without it: {command}"
+            for manager in self.site.managers
+            for pid, command in manager.others()
+        ]
+        self.report.violations += faults
         return faults
 
     # -- faults ----------------------------------------------------------------------------------------------------------
 
+    async def _operate(self, operation: Operation) -> None:
+        await self.site.do(operation)
+        self._striker.operated.set()
+
     async def _strike_at(self, fault: Fault) -> None:
         await asyncio.sleep(fault.at_s)
-        did = await self._strike(fault)
+        did = await self._striker.strike(fault)
         (self.report.struck if did else self.report.skipped)[type(fault).__name__] += 1
-
-    async def _strike(self, fault: Fault) -> bool:
-        """Whether there was anything to strike at; returns when the fault is over."""
-        site = self.site
-        match fault:
-            case KillManager(for_s=for_s):
-                return await self._kill(await site.leader(), for_s)
-            case StopManager(for_s=for_s):
-                return await self._stop(await site.leader(), for_s)
-            case StopHarvester(for_s=for_s):
-                return await self._stop(site.emulator, for_s)
-            case CutConnections(for_s=for_s):
-                site.relay.accepts = False
-                number = site.relay.cut()
-                await asyncio.sleep(for_s)
-                site.relay.accepts = True
-                return number > 0
-            case StallConnections(for_s=for_s, resume=resume):
-                number = site.relay.connections
-                site.relay.stall()
-                await asyncio.sleep(for_s)
-                if not resume:
-                    site.relay.cut()
-                site.relay.resume()
-                return number > 0
-            case SwallowReplies(for_s=for_s):
-                site.relay.swallows = True
-                await asyncio.sleep(for_s)
-                number = site.relay.cut()
-                site.relay.swallows = False
-                return number > 0
-            case LoseVms(pool=pool, number=number, pick=pick):
-                found = self._pick(pool, number, pick)
-                for vm in found:
-                    self._asked.add(vm.uid)
-                    await site.harvester.call("DELETE", f"{VMS}/{vm.name}")
-                return bool(found)
-            case StopVms(pool=pool, number=number, pick=pick):
-                found = self._pick(pool, number, pick)
-                for vm in found:
-                    await site.harvester.call("PUT", f"{ACTIONS}/{vm.name}/stop", {})
-                return bool(found)
-
-    async def _kill(self, program: Program, for_s: float) -> bool:
-        async with program.lock:
-            await program.kill()
-            await asyncio.sleep(for_s)
-            await self._start(program)
-        return True
-
-    async def _stop(self, program: Program, for_s: float) -> bool:
-        async with program.lock:
-            program.signal(signal.SIGSTOP)
-            await asyncio.sleep(for_s)
-            program.signal(signal.SIGCONT)
-        return True
-
-    async def _start(self, program: Program) -> None:
-        await program.start()
-        if program in self.site.managers and self.site.setup != "replicas":
-            self.site.management.reload()
 
     async def _restart_all(self) -> list[str]:
         """Start what has ended by itself, as a service manager would; only a lost Lease is a reason to end."""
@@ -153,15 +108,10 @@ class Runner:
                 if not (self.site.setup == "replicas" and lost):
                     faults.append(f"{program.name} has ended: {program.last_lines()}")
                 try:
-                    await self._start(program)
+                    await self._striker.start(program)
                 except DidNotStart as error:
                     faults.append(str(error))
         return faults
-
-    def _pick(self, pool: str, number: int, pick: int) -> list[Vm]:
-        found = sorted(self.site.history.inventory.of_pool(CLUSTER, pool), key=lambda vm: vm.name)
-        start = pick % len(found) if found else 0
-        return (found + found)[start : start + min(number, len(found))]
 
     # -- rest ------------------------------------------------------------------------------------------------------------
 
@@ -183,6 +133,7 @@ class Runner:
         site = self.site
         now = await site.inventory()
         if not wanted.pools:
+            site.history.held = frozenset()
             left = invariants.find_leaks(site.before, now)
             if not left and await site.management.find(f"{CLUSTERS}/{CLUSTER}") is not None:
                 left = [f"Cluster {CLUSTER} is there"]
@@ -196,17 +147,44 @@ class Runner:
         missing = [f"{name} is not Ready" for name in unready]
         if len(machines) != sum(wanted.pools.values()):
             missing.append(f"{len(machines)} Machines, {sum(wanted.pools.values())} are wanted")
-        missing += invariants.find_wrong_counts(now, CLUSTER, wanted.pools)
-        missing += invariants.find_outdated(now, CLUSTER, WORKERS, wanted.memory)
+        recorded = {raw["metadata"]["name"] for raw in machines}
+        held = frozenset(vm.name for vm in now.vms if vm.cluster_uid and not vm.deleting) - recorded
+        site.history.held = held
+        missing += invariants.find_wrong_counts(now, CLUSTER, wanted.pools, held)
+        missing += invariants.find_unnamed(held, condition_message(cluster, "VMsRecorded"))
         return missing + invariants.find_orphaned_volumes(now)
+
+    async def _wait(self, planned: Round) -> list[str]:
+        """A cluster without quorum comes to no rest. What can be done is to say so."""
+        await asyncio.sleep(3)
+        return []
 
     async def _check(self, planned: Round) -> list[str]:
         site = self.site
         now = await site.inventory()
-        asked = {vm.uid for vm in site.history.deleted if vm.uid in self._asked}
         faults = list(site.history.faults)
         faults += invariants.find_lost_property(site.before, now, site.uids)
         if not isinstance(planned.operation, Delete):
-            faults += invariants.find_unexplained_deletions(site.history.deleted, asked, planned.deletions)
+            deleted = site.history.deleted
+            faults += invariants.find_unexplained_deletions(deleted, self._striker.asked, planned.deletions)
         faults += invariants.find_held_addresses(now)
+        faults += invariants.find_silent_waits(await site.statuses())
+        faults += await self._check_computer()
+        if site.another is not None:
+            made = await site.another.inventory()
+            faults += [f"made on another Harvester: VirtualMachine {vm.name}" for vm in made.vms]
+        return faults
+
+    async def _check_computer(self) -> list[str]:
+        """Files, logs and writes."""
+        site = self.site
+        raws = await site.management.list("/api/v1/secrets") + await site.harvester.list("/api/v1/secrets")
+        self._secrets |= find_secrets(raws)
+        faults = invariants.find_exposed_secrets(read_logs(site.folder), self._secrets)
+        faults += invariants.find_open_files(read_modes(site.state_folders()))
+        if site.setup != "replicas":
+            acknowledged, attempted = dict(site.writer.acknowledged), dict(site.writer.attempted)
+            found = await site.writer.found()
+            attempted = {name: max(number, site.writer.attempted[name]) for name, number in attempted.items()}
+            faults += invariants.find_lost_writes(acknowledged, attempted, found)
         return faults

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -19,11 +18,14 @@ from urllib.parse import urlsplit
 
 import yaml
 from tests.chaos.api import MERGE_PATCH, Api, read_kubeconfig
-from tests.chaos.faults import SERVERS, WORKERS, Create, Delete, Operation, Rest, RollOut, Scale, Setup
+from tests.chaos.credentials import UserAccount, render_kubeconfig
+from tests.chaos.disk import Disk
+from tests.chaos.faults import SERVERS, WORKERS, Create, Delete, DeleteMachine, Operation, Rest, Scale, Setup
 from tests.chaos.history import READ, History, follow
 from tests.chaos.inventory import Inventory, Item
 from tests.chaos.programs import BIN, Program
 from tests.chaos.relay import Relay
+from tests.chaos.writes import Writer
 
 NAMESPACE, CLUSTER = "fleet-default", "orchard"
 CREDENTIAL = ("cattle-global-data", "cc-harvester")
@@ -34,8 +36,11 @@ MACHINES = f"/apis/windrow.io/v1alpha1/namespaces/{NAMESPACE}/machines"
 VMS = f"/apis/kubevirt.io/v1/namespaces/{VM_NAMESPACE}/virtualmachines"
 CLAIMS = f"/api/v1/namespaces/{VM_NAMESPACE}/persistentvolumeclaims"
 ACTIONS = f"/apis/subresources.kubevirt.io/v1/namespaces/{VM_NAMESPACE}/virtualmachines"
+CREDENTIALS = f"/api/v1/namespaces/{CREDENTIAL[0]}/secrets"
+CREDENTIAL_KEY = "harvestercredentialConfig-kubeconfigContent"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windrow-manager"
 
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 WINDROW = str(BIN / "windrow")
 DRIVER = str(BIN / "docker-machine-driver-harvester")
 
@@ -63,18 +68,21 @@ def render_cluster(servers: int, workers: int) -> dict[str, Any]:
     }
 
 
-def render_config(pool: str, memory: int = 4) -> dict[str, Any]:
+def render_config(pool: str) -> dict[str, Any]:
     return {
         "apiVersion": "rke-machine-config.cattle.io/v1",
         "kind": "HarvesterConfig",
         "metadata": {"name": f"nc-{pool}", "namespace": NAMESPACE},
         "vmNamespace": VM_NAMESPACE,
         "cpuCount": "2",
-        "memorySize": str(memory),
+        "memorySize": "4",
         "diskInfo": '{"disks":[{"imageName":"default/leap-micro","size":40,"bootOrder":1}]}',
         "networkInfo": '{"interfaces":[{"networkName":"default/vlan-50"}]}',
         "sshUser": "opensuse",
     }
+
+
+CONFIG_DOCUMENTS = [render_config(SERVERS), render_config(WORKERS)]
 
 
 def render_property() -> list[tuple[str, dict[str, Any]]]:
@@ -110,6 +118,10 @@ class Site:
     management: Api = field(init=False)
     relay: Relay = field(init=False)
     emulator: Program = field(init=False)
+    another: Api | None = None  # another user's Harvester, where nothing may be made
+    account: UserAccount = field(init=False)
+    writer: Writer = field(init=False)
+    disk: Disk = field(init=False)
     managers: list[Program] = field(default_factory=list)
     programs: list[Program] = field(default_factory=list)
     history: History = field(default_factory=lambda: History(CLUSTER))
@@ -131,12 +143,12 @@ class Site:
         await self._stack.aclose()
 
     async def _start(self) -> None:
-        self.emulator = await self._emulate("harvester", [render_config(SERVERS), render_config(WORKERS)])
+        self.emulator = await self._emulate("harvester", CONFIG_DOCUMENTS)
         self.harvester = self._api(self.folder / "harvester" / "harvester.yaml")
         self.relay = await self._stack.enter_async_context(Relay(self._proxy_port("harvester")))
         match self.setup:
             case "embedded":
-                await self._start_embedded()
+                await self._start_embedded(env=self._clock_env())
             case "plugins":
                 await self._start_embedded("--machine-backend", "plugin", "--driver", DRIVER)
             case "replicas":
@@ -162,22 +174,50 @@ class Site:
             )
         )
 
-    async def _start_embedded(self, *arguments: str) -> None:
+    async def _start_embedded(self, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+        folder = self.folder / "manager"
+        self.disk = Disk(folder)
+        self.disk.mount()
+        self._stack.callback(self.disk.unmount)
         argv = [WINDROW, "serve", "--state-dir", "manager", *arguments]
-        kubeconfig = self.folder / "manager" / "manager.yaml"
-        self.managers.append(await self._run(Program("manager", argv, self.folder, (kubeconfig,))))
+        kubeconfig = folder / "manager.yaml"
+        self.managers.append(await self._run(Program("manager", argv, self.folder, (kubeconfig,), env or {})))
         self.management = self._api(kubeconfig)
+        self.writer = Writer(self.management)
+        await self.writer.create()
+        writing = asyncio.create_task(self.writer.run())
+        self._stack.callback(writing.cancel)
 
     async def _start_replicas(self) -> None:
-        await self._emulate("store", [])
+        await self._emulate("store", CONFIG_DOCUMENTS)
         original = self.folder / "store" / "harvester.yaml"
-        self.management = self._api(original)
+        self.management = self.another = self._api(original)
         for name in ("manager-a", "manager-b"):
             argv = [WINDROW, "serve", "--state-dir", name, "--kubeconfig", str(original)]
             self.managers.append(await self._run(Program(name, argv, self.folder)))
         # The managers install the kinds.
         while not (await self.management.call("GET", CONFIGS)).ok:  # noqa: ASYNC110 - no event of this process
             await asyncio.sleep(0.1)
+
+    def _clock_env(self) -> dict[str, str]:
+        """The environment of a program whose wall clock `set_clock` sets; none where libfaketime is not installed."""
+        if FAKETIME is None:
+            return {}
+        self.set_clock(0)
+        return {
+            "LD_PRELOAD": str(FAKETIME),
+            "FAKETIME_TIMESTAMP_FILE": str(self.folder / "clock"),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "NO_FAKE_STAT": "1",
+        }
+
+    def set_clock(self, by_s: int) -> bool:
+        """Whether programs of this site read a clock that is wrong by `by_s` from now on."""
+        fresh = self.folder / "clock.new"
+        fresh.write_text(f"{by_s:+d}s\n")
+        fresh.replace(self.folder / "clock")
+        return FAKETIME is not None and self.setup == "embedded"
 
     async def _run(self, program: Program) -> Program:
         self.programs.append(program)
@@ -201,17 +241,27 @@ class Site:
             self.uids[key] = made["metadata"]["uid"]
         self.before = (await self.harvester.inventory()).items
 
-    def credential(self) -> str:
-        """The administrator's kubeconfig of Harvester, by way of the relay."""
-        text = (self.folder / "harvester" / "harvester.yaml").read_text()
-        return re.sub(r"(proxy-url: \"?http://127\.0\.0\.1:)\d+", rf"\g<1>{self.relay.port}", text)
+    def credential(self, token: str) -> str:
+        """The kubeconfig of Harvester with this token, by way of the relay."""
+        original = (self.folder / "harvester" / "harvester.yaml").read_text()
+        return render_kubeconfig(original, token, self.relay.port)
 
     async def _post_credentials(self) -> None:
-        namespace, _ = CREDENTIAL
+        self.account = UserAccount(self.harvester)
+        await self.account.create()
+        kubeconfig = self.credential(await self.account.new_token())
         text = (self.folder / "harvester" / "credentials.yaml").read_text()
         for raw in yaml.safe_load_all(text):
-            raw["stringData"]["harvestercredentialConfig-kubeconfigContent"] = self.credential()
-            await self.management.demand("POST", f"/api/v1/namespaces/{namespace}/secrets", raw)
+            raw["stringData"][CREDENTIAL_KEY] = kubeconfig
+            await self.management.demand("POST", CREDENTIALS, raw)
+
+    async def renew_credential(self) -> None:
+        await self.replace_credential(self.credential(await self.account.new_token()))
+
+    async def replace_credential(self, kubeconfig: str) -> None:
+        """What a user does after a rotation."""
+        patch = {"stringData": {CREDENTIAL_KEY: kubeconfig}}
+        await self.management.demand("PATCH", f"{CREDENTIALS}/{CREDENTIAL[1]}", patch, MERGE_PATCH)
 
     # -- what a user does ----------------------------------------------------------------------------------------------
 
@@ -220,15 +270,19 @@ class Site:
         match operation:
             case Create(servers, workers):
                 await self.management.demand("POST", CLUSTERS, render_cluster(servers, workers))
-            case Scale(workers):
+            case Scale(pool, quantity):
                 raw = await self.management.demand("GET", f"{CLUSTERS}/{CLUSTER}")
                 pools = raw["spec"]["rkeConfig"]["machinePools"]
-                pools[1]["quantity"] = workers
+                for one in pools:
+                    if one["name"] == pool:
+                        one["quantity"] = quantity
                 patch = {"spec": {"rkeConfig": {"machinePools": pools}}}
                 await self.management.demand("PATCH", f"{CLUSTERS}/{CLUSTER}", patch, MERGE_PATCH)
-            case RollOut(memory):
-                patch = {"memorySize": str(memory)}
-                await self.management.demand("PATCH", f"{CONFIGS}/nc-{WORKERS}", patch, MERGE_PATCH)
+            case DeleteMachine(pick):
+                machines = await self.management.list(MACHINES)
+                names = sorted(one["metadata"]["name"] for one in machines if one["spec"]["pool"] == WORKERS)
+                if names:
+                    await self.management.demand("DELETE", f"{MACHINES}/{names[pick % len(names)]}")
             case Delete():
                 await self.management.demand("DELETE", f"{CLUSTERS}/{CLUSTER}")
             case Rest():
@@ -259,10 +313,20 @@ class Site:
     async def inventory(self) -> Inventory:
         return await self.harvester.inventory()
 
+    def state_folders(self) -> list[Path]:
+        """Where the programs keep their state."""
+        names = ("manager", "manager-a", "manager-b", "harvester", "store")
+        return [self.folder / name for name in names if (self.folder / name).exists()]
+
 
 def is_ready(raw: Mapping[str, Any]) -> bool:
     conditions = (raw.get("status") or {}).get("conditions") or ()
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def condition_message(raw: Mapping[str, Any], type: str) -> str:
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    return next((str(one.get("message", "")) for one in conditions if one["type"] == type), "")
 
 
 def render_waits(statuses: list[tuple[str, bool, Mapping[str, Any]]]) -> str:

@@ -88,12 +88,6 @@ PLANTED = {
         running(a_vm("a"), a_vm("b"), instances=()),
         "pool workers of orchard has 0 running VirtualMachines, 2 are wanted: none",
     ),
-    "one of the former size": (
-        lambda now: invariants.find_outdated(now, "orchard", "workers", 4),
-        running(a_vm("a", memory="4Gi")),
-        running(a_vm("a", memory="2Gi")),
-        "VirtualMachine orchard-workers-a has 2Gi of memory, 4Gi are wanted",
-    ),
     "something is left": (
         lambda now: invariants.find_leaks(GOOD.items, now),
         GOOD,
@@ -139,6 +133,22 @@ def test_an_address_that_kube_vip_shows_on_a_machine_is_the_load_balancers() -> 
     now = Inventory(instances=(shown,), balancers=(Balancer("default", "web", "192.168.50.200"),))
 
     assert invariants.find_doubled_addresses(now) == []
+
+
+def test_a_vm_that_is_held_counts_in_no_pool() -> None:
+    now = running(a_vm("a"), a_vm("b"))
+
+    assert invariants.find_surplus(now, "orchard", {"workers": 1}, {"orchard-workers-b"}) == []
+    assert invariants.find_wrong_counts(now, "orchard", {"workers": 1}, {"orchard-workers-b"}) == []
+
+
+def test_a_vm_that_no_machine_records_is_named_in_the_status() -> None:
+    held = {"orchard-workers-b"}
+
+    assert invariants.find_unnamed(held, "VirtualMachine default/orchard-workers-b carries the uid") == []
+    assert invariants.find_unnamed(held, "") == [
+        "VirtualMachines that no Machine records: orchard-workers-b; the Cluster's status says: ''"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -215,10 +225,8 @@ def test_a_wait_has_a_reason_a_since_and_a_next_step(ready: bool, status: Any, f
 
 def raw_vm(name: str, machine: str, **head: Any) -> dict[str, Any]:
     marks = {"windrow.io/cluster-uid": "c", "windrow.io/machine-uid": machine}
-    domain = {"resources": {"limits": {"memory": "4Gi"}}}
     return {
         "metadata": {"namespace": "default", "name": name, "uid": f"u-{name}", "annotations": marks, **head},
-        "spec": {"template": {"spec": {"domain": domain}}},
     }
 
 
@@ -239,7 +247,7 @@ def test_an_inventory_is_read_from_the_lists_of_the_api() -> None:
         }
     )
 
-    assert found.vms == (Vm("default", "a", "u-a", "c", "m", True, "4Gi"),)
+    assert found.vms == (Vm("default", "a", "u-a", "c", "m", True),)
     assert found.instances == (Instance("default", "a", "i", frozenset({"192.168.50.20"})),)
     assert found.allocated == (("192.168.50.200", "default/web"),)
     assert {item for item in found.items if item[0] == "ServiceAccount"} == {

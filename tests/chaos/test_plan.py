@@ -11,10 +11,11 @@ from tests.chaos.faults import (
     SETUPS,
     Create,
     Delete,
+    DeleteMachine,
     KillManager,
+    LoseVms,
     Model,
     Rest,
-    RollOut,
     Round,
     Scale,
     Setup,
@@ -36,8 +37,8 @@ def test_every_fault_and_operation_comes_up(setup: Setup) -> None:
     rounds = list(islice(plan_rounds(1, setup), 400))
 
     faults = Counter(type(fault).__name__ for one in rounds for fault in one.faults)
-    assert set(faults) == {name for name, (_, setups, _) in DRAWS.items() if setup in setups}
-    assert {type(one.operation) for one in rounds} == {Create, Scale, RollOut, Delete, Rest}
+    assert set(faults) == {name.split()[0] for name, draw in DRAWS.items() if setup in draw.setups}
+    assert {type(one.operation) for one in rounds} == {Create, Scale, DeleteMachine, Delete, Rest}
 
 
 def test_a_round_begins_with_what_the_one_before_asked_for() -> None:
@@ -51,13 +52,31 @@ def test_a_round_begins_with_what_the_one_before_asked_for() -> None:
 def test_limits_and_deletions_follow_from_the_operation() -> None:
     before = Model(servers=3, workers=4)
 
-    assert Round(1, before, Scale(1), ()).limits == {"servers": 4, "workers": 5}
-    assert Round(1, before, Scale(1), ()).deletions == 3
-    assert Round(1, before, RollOut(6), ()).deletions == 4
+    assert Round(1, before, Scale("workers", 1), ()).limits == {"servers": 4, "workers": 5}
+    assert Round(1, before, Scale("workers", 1), ()).deletions == 3
+    assert Round(1, before, DeleteMachine(6), ()).deletions == 1
     assert Round(1, before, Rest(), ()).deletions == 0
     assert Round(1, before, Delete(), ()).wanted.pools == {}
 
 
 def test_a_fault_is_described_with_its_time() -> None:
     assert describe(KillManager(0.4, 1.25)) == "KillManager at 0.4 s for 1.25 s"
-    assert describe(Scale(3)) == "Scale workers=3"
+    assert describe(Scale("workers", 3)) == "Scale pool=workers quantity=3"
+
+
+@pytest.mark.parametrize(
+    ("before", "lost", "doomed"),
+    [
+        (Model(3, 0), (1,), False),
+        (Model(3, 0), (1, 1), True),
+        (Model(3, 0), (2,), True),
+        (Model(1, 0), (1,), True),
+    ],
+)
+def test_a_cluster_that_may_have_lost_its_quorum_is_deleted_next(
+    before: Model, lost: tuple[int, ...], doomed: bool
+) -> None:
+    faults = tuple(LoseVms(0, "servers", number, 0) for number in lost)
+
+    assert Round(1, before, Rest(), faults).wanted.doomed is doomed
+    assert not Round(1, before, Delete(), faults).wanted.doomed
