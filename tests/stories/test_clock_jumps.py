@@ -133,10 +133,10 @@ def test_a_node_that_is_not_ready_is_replaced_when_its_timeout_has_passed(
 class Manager:
     """A manager that competes for the Lease, on a computer with a clock of its own."""
 
-    def __init__(self, sim: Simulation, name: str) -> None:
+    def __init__(self, sim: Simulation, name: str, transport: Transport | None = None) -> None:
         self.clock = LoopClock()
         self.clock.set_wall(sim.clock.now() - self.clock.now())
-        api: Transport = sim.api.local()
+        api = transport or sim.api.local()
         elector = LeaderElector(Client(api), "kube-system", "windrow", name, self.clock, Rng(name))
         manager, backend = make_manager(
             LeaderTransport(api, elector),

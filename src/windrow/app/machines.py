@@ -61,13 +61,15 @@ async def read_create_flags(path: Path, driver: str, env: Mapping[str, str]) -> 
 class PluginSettings:
     """What docker-machine plugins need of this computer. `state_dir` holds drivers and bootstrap documents; `driver` is the
     plugin for machines on Harvester, None to create them directly; `poll_intervals` are those of plugins' machines. Drivers
-    with `file:` URLs need `allow_file_urls`."""
+    with `file:` URLs need `allow_file_urls`. `may_run` is False from when a plugin that is left alone, which then runs for
+    HEARTBEAT_TIMEOUT_S, might still run when another manager begins."""
 
     state_dir: Path
     env: Mapping[str, str] = field(default_factory=dict)
     driver: Path | None = None
     allow_file_urls: bool = False
     poll_intervals: PollIntervals | None = None
+    may_run: Callable[[], bool] = lambda: True
 
     @property
     def plugin_env(self) -> dict[str, str]:
@@ -122,6 +124,7 @@ def full_backend(
         connect=connect,
         store=statuses,
         intervals=settings.poll_intervals,
+        may_run=settings.may_run,
     )
     by_driver: dict[str, Machines] = {}
     services: list[Service] = [drivers.run, plugins.run]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from dataclasses import replace
+from datetime import timedelta
 
 from windrow.app.clock import SystemClock
 from windrow.app.cluster_roles import install_cluster_roles
@@ -20,8 +22,11 @@ from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import DEPLOYMENT, LEASE
+from windrow.protocols.dockermachine import HEARTBEAT_TIMEOUT_S
 
 LEASE_NAME = ("kube-system", "windrow-manager")
+# How long a plugin goes on when this process is stopped, and so sends no heartbeat.
+PLUGIN_SURVIVAL = timedelta(seconds=HEARTBEAT_TIMEOUT_S)
 
 # A Rancher manages the same kinds: two controllers of one Cluster would create its machines twice.
 _RANCHER = DEPLOYMENT.ref("rancher", "cattle-system")
@@ -115,7 +120,7 @@ async def _serve_external(options: ServeOptions, out: Output) -> int:
             clock,
             rng,
             proxy=options.proxy,
-            plugins=_plugin_settings(options),
+            plugins=replace(_plugin_settings(options), may_run=lambda: elector.may_delegate(PLUGIN_SURVIVAL)),
         )
         out.print_line(
             f"The cluster manager keeps its objects at {access.server}; waiting for Lease {'/'.join(LEASE_NAME)}."

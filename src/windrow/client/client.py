@@ -137,6 +137,14 @@ class Client:
         """Server-side apply; with `strict`, unknown fields are an error instead of a warning."""
         return await self.call(requests.apply(ref, raw, manager, force=force, strict=strict))
 
-    async def delete(self, ref: ObjectRef, propagation: Propagation | None = None, uid: str = "") -> Raw:
-        """Order the deletion. With `uid`, only of that very object (Conflict otherwise). Raises NotFound."""
-        return await self.call(requests.delete(ref, propagation=propagation, uid=uid))
+    async def delete(
+        self,
+        ref: ObjectRef,
+        propagation: Propagation | None = None,
+        uid: str = "",
+        resource_version: str = "",
+    ) -> Raw:
+        """Order the deletion. With `uid`, only of that very object, with `resource_version` only if it is unchanged (Conflict
+        otherwise). Raises NotFound."""
+        request = requests.delete(ref, propagation=propagation, uid=uid, resource_version=resource_version)
+        return await self.call(request)

@@ -149,6 +149,13 @@ class LeaderElector:
         """Whether this process leads at this instant. While this is True no other leader begins."""
         return self.is_leader and self._is_held()
 
+    def may_delegate(self, lasts: timedelta) -> bool:
+        """Whether what goes on for `lasts` after this process is stopped has ended when another leader begins."""
+        renewed = self.last_renewed
+        if not self.may_write or renewed is None:
+            return False
+        return self._clock.monotonic() + lasts <= renewed + self._config.lease_duration
+
     def _is_held(self) -> bool:
         return self._clock.monotonic() < self._held_until()
 

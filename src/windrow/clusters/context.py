@@ -19,7 +19,7 @@ from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import Clock, format_time, parse_time
 from windrow.core.rng import Rng
 from windrow.core.stamps import ObservedStamps
-from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.errors import Conflict, NotFound
 from windrow.kubernetes.objects import Raw, finalizers_of, resource_version_of, uid_of
 from windrow.kubernetes.resources import ObjectRef
 from windrow.machines.port import Problem
@@ -70,6 +70,36 @@ class ReconcileContext:
         if change:
             self.clusters.mutated(await self.api.patch(cluster_ref(state), {"status": change}, "status"))
 
+    async def patch_observed_cluster(self, state: ClusterState, change: Mapping[str, object]) -> None:
+        """Merge `change` into the status of the Cluster if it is as it was observed. Raises StalePlan otherwise.
+
+        For decisions that must not be taken twice: of two managers that have observed one state, one succeeds.
+        """
+        metadata = {"resourceVersion": resource_version_of(state.cluster.raw)}
+        ref = cluster_ref(state)
+        try:
+            raw = await self.api.patch(ref, {"metadata": metadata, "status": change}, "status")
+        except Conflict as error:
+            if (changed := await self.api.find(ref)) is not None:
+                self.clusters.mutated(changed)
+            raise StalePlan from error
+        self.clusters.mutated(raw)
+
+    async def patch_observed_machine(self, machine: Machine, change: Mapping[str, object]) -> None:
+        """Merge `change` into the status of the Machine if it is as it was observed. Raises StalePlan otherwise."""
+        body = {"metadata": {"resourceVersion": machine.resource_version}, "status": change}
+        try:
+            raw = await self.api.patch(machine.ref, body, "status")
+        except (Conflict, NotFound) as error:
+            await self.refresh_machine(machine.ref)
+            raise StalePlan from error
+        self._on_machine_written(machine, raw, change)
+
+    async def refresh_machine(self, ref: ObjectRef) -> None:
+        """Read what a refused write has shown to be newer than the cache."""
+        if (changed := await self.api.find(ref)) is not None:
+            self.machines.mutated(changed)
+
     async def patch_machine_status(self, machine: Machine, change: Mapping[str, object]) -> None:
         """Merge `change` into the Machine's status. A Machine that does not exist any more needs none.
 
@@ -81,6 +111,9 @@ class ReconcileContext:
             raw = await self.api.patch(machine.ref, {"status": change}, "status")
         except NotFound:
             return
+        self._on_machine_written(machine, raw, change)
+
+    def _on_machine_written(self, machine: Machine, raw: Raw, change: Mapping[str, object]) -> None:
         self.machines.mutated(raw)
         unwritten = self.process_state.machine_statuses.get(machine.uid, {})
         for key in change:

@@ -16,6 +16,7 @@ from windrow.clusters.plan.actions import HeldDisruption, StartVM, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA, LAST_ETCD_MEMBER, is_tripped
 from windrow.clusters.plan.endpoint import ENDPOINT_MODE, find_join_server, list_api_servers
+from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.pools import list_pending_changes
 from windrow.clusters.plan.unrecorded import decide, describe_held
@@ -184,6 +185,7 @@ def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[s
         else None,
         "warnings": [str(problem) for problem in state.problems if problem.severity == "warning"] or None,
         "waiting": _render_wait(wait, before, state),
+        "creating": [{"pool": one.pool, "name": one.name} for one in list_reserved(state)] or None,
         "conditions": conditions,
     }
 

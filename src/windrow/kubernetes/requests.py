@@ -159,14 +159,17 @@ def delete(
     *,
     propagation: Propagation | None = None,
     uid: str = "",
+    resource_version: str = "",
     grace_s: int | None = None,
 ) -> Request:
-    """Delete one object; with `uid`, only if it still is that one (409 otherwise)."""
+    """Delete one object; with `uid`, only if it still is that one, with `resource_version` unchanged (409 otherwise)."""
     options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
     if propagation:
         options["propagationPolicy"] = propagation
-    if uid:
-        options["preconditions"] = {"uid": uid}
+    if preconditions := {
+        key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value
+    }:
+        options["preconditions"] = preconditions
     if grace_s is not None:
         options["gracePeriodSeconds"] = grace_s
     return _write("DELETE", ref, options)

@@ -442,3 +442,30 @@ def test_a_leader_that_was_stopped_ends_and_the_other_begins():
         return ended, isinstance(one.task.exception(), LeadershipLost), len(two.spans)
 
     assert run_driven(story()) == ((True, 4.0), True, 1)
+
+
+def test_what_outlives_this_process_is_delegated_only_if_it_ends_before_another_leads():
+    """A plugin runs on for ten seconds when its manager is stopped; the Lease lasts fifteen."""
+    survival = timedelta(seconds=10)
+
+    async def run():
+        clock, leases = LoopClock(), Leases()
+        one = Program(leases, "one", clock)
+        assert not one.candidate.may_delegate(survival)
+        await asyncio.sleep(1)
+        assert one.candidate.may_delegate(survival)
+        one.seat.cut_off = True
+        answers = []
+        for _ in range(9):
+            answers.append((one.candidate.may_delegate(survival), one.candidate.may_write))
+            await asyncio.sleep(1)
+        one.task.cancel()
+        await asyncio.gather(one.task, return_exceptions=True)
+        return answers
+
+    answers = run_driven(run())
+    # It may write for longer than it may leave anything running.
+    assert answers[0] == (True, True)
+    assert (False, True) in answers
+    renewed_within = [delegates for delegates, _ in answers].index(False)
+    assert renewed_within <= 5

@@ -11,7 +11,7 @@ from windrow.bootstrap.node_config import WORKER_LABEL
 from windrow.bootstrap.spec import CertKeyPair, ClusterSecrets, Role
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine
-from windrow.clusters.api.status import RecordedStatus
+from windrow.clusters.api.status import RecordedStatus, ReservedName
 from windrow.clusters.plan.actions import Action
 from windrow.clusters.plan.diagnosis import Diagnosis, diagnose
 from windrow.clusters.plan.planner import Plan, plan_cluster
@@ -172,7 +172,17 @@ def unordered(machine: MachineState) -> MachineState:
     return replace(record_of(nodeless(machine), driver_config=None), vm=None)
 
 
+def with_reserved_names(cluster: Cluster) -> Cluster:
+    """Names are reserved for all machines that its pools may lack."""
+    names = (
+        ReservedName(pool.name, f"{pool.name}-new{n}") for pool in cluster.pools for n in range(pool.quantity)
+    )
+    return replace(cluster, recorded=replace(cluster.recorded, creating=tuple(names)))
+
+
 def look(cluster: Cluster, machines: Iterable[MachineState] = (), **rest: Any) -> ClusterState:
+    if rest.pop("reserved", True):
+        cluster = with_reserved_names(cluster)
     rest.setdefault("guest", GuestState("reachable", published_server="https://10.0.0.1:6443"))
     rest.setdefault("secrets", SECRETS)
     rest.setdefault("guest_credential", GuestCredentialState("unneeded"))

@@ -96,7 +96,7 @@ def test_one_first_server_is_recorded_and_nothing_else():
     plan = planned(a_newborn(SERVERS, WORKERS), guest=UNASKED)
 
     assert plan.actions == (
-        CreateMachine("it is going to start the cluster", "servers", is_init_server=True),
+        CreateMachine("it is going to start the cluster", "servers", "servers-new0", is_init_server=True),
     )
 
 

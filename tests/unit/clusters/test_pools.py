@@ -25,9 +25,11 @@ from tests.unit.clusters.builders import (
     subjects,
     unordered,
     unready,
+    with_reserved_names,
 )
 
-from windrow.clusters.plan.actions import CreateMachine, DeleteMachine
+from windrow.clusters.plan.actions import CreateMachine, DeleteMachine, ReserveMachineNames
+from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.plan.pools import choose_machines_to_delete
 from windrow.clusters.state import GuestState
 
@@ -42,9 +44,9 @@ def with_servers(pool, machines, **rest):
 def test_a_pool_that_lacks_machines_gets_them():
     plan = with_servers(a_pool("workers", 3), some("w", 1, WORKERS))
 
-    assert (
-        plan.actions
-        == (CreateMachine("pool workers asks for 3, 1 exist", "workers", "https://10.0.0.1:9345"),) * 2
+    assert plan.actions == tuple(
+        CreateMachine("pool workers asks for 3, 1 exist", "workers", name, "https://10.0.0.1:9345")
+        for name in ("workers-new0", "workers-new1")
     )
 
 
@@ -202,3 +204,24 @@ def test_a_silent_guest_does_not_cost_the_only_worker_that_was_ready():
 
     assert subjects(plan, DeleteMachine) == ["w2", "w3", "w4", "w5"]
     assert all("has not joined yet" in action.because for action in of_kind(plan, DeleteMachine))
+
+
+def test_names_are_reserved_before_machines_are_created_for_all_pools_at_once() -> None:
+    more = a_pool("more", 1)
+    plan = planned(
+        a_cluster(SERVERS, replace(WORKERS, quantity=2), more), some("s", 3, SERVERS), reserved=False
+    )
+
+    assert of_kind(plan, CreateMachine) == []
+    (reserve,) = of_kind(plan, ReserveMachineNames)
+    assert isinstance(reserve, ReserveMachineNames)
+    assert reserve.counts == (("workers", 2), ("more", 1))
+
+
+def test_a_reserved_name_that_no_pool_asks_for_is_dropped() -> None:
+    cluster = with_reserved_names(a_cluster(replace(WORKERS, quantity=3)))
+    state = look(cluster, some("w", 2, WORKERS), reserved=False)
+    assert len(list_reserved(state)) == 3
+
+    full = look(cluster, some("w", 3, WORKERS), reserved=False)
+    assert list_reserved(full) == ()

@@ -1,7 +1,7 @@
 """What the controller itself recorded in the status of a Cluster, read back.
 
-The recorded fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `harvesterUID`, `version`) are written
-by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
+The recorded fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `harvesterUID`, `version`, `creating`)
+are written by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
 first contact. The rest of the status is derived anew by each reconcile (`status.py`).
 """
 
@@ -37,6 +37,14 @@ class Breaker:
 
 
 @dataclass(frozen=True, slots=True)
+class ReservedName:
+    """The name of a Machine that is going to be created."""
+
+    pool: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedStatus:
     init_server_name: str = ""
     init_server_uid: str = ""
@@ -49,6 +57,7 @@ class RecordedStatus:
     harvester_uid: str = ""  # identity of the Harvester that its machines are on, "" before the first contact
     guest_uid: str = ""  # of the guest's service default/kubernetes, "" where it was not seen
     breakers: Mapping[str, Breaker] = field(default_factory=dict)  # by pool, of those that have ever tripped
+    creating: tuple[ReservedName, ...] = ()
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -68,6 +77,9 @@ def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
         harvester_uid=str(status.get("harvesterUID") or ""),
         guest_uid=str(status.get("guestUID") or ""),
         breakers=_read_breakers(status),
+        creating=tuple(
+            ReservedName(str(one.get("pool")), str(one.get("name"))) for one in status.get("creating") or ()
+        ),
         raw=status,
     )
 

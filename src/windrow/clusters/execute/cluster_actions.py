@@ -29,6 +29,7 @@ from windrow.clusters.context import (
 )
 from windrow.clusters.orphans import guest_account_of
 from windrow.clusters.plan import actions as do
+from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.state import ClusterState
@@ -36,9 +37,9 @@ from windrow.core.logs import with_values
 from windrow.core.text import encode_base64
 from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.harvester.names import CLUSTER_UID
-from windrow.kubernetes.errors import AlreadyExists, Conflict, Forbidden, KubeError, OutcomeUnknown
+from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError
 from windrow.kubernetes.kubeconfig import render_kubeconfig
-from windrow.kubernetes.objects import Raw, annotations_of, nested, resource_version_of, uid_of
+from windrow.kubernetes.objects import Raw, annotations_of, nested, uid_of
 from windrow.kubernetes.resources import CONFIG_MAP, SECRET, SERVICE
 
 log = with_values(logging.getLogger(__name__))
@@ -146,38 +147,33 @@ class ClusterActions:
             return f"https://{address}:{VIP_PORT}"
         return self._harvesters.get_config(credential, namespace).server
 
+    async def reserve_machine_names(self, action: do.ReserveMachineNames, state: ClusterState) -> None:
+        reserved = [{"pool": one.pool, "name": one.name} for one in list_reserved(state)]
+        for pool, count in action.counts:
+            stem = machine_name_stem(state.cluster, pool)
+            reserved += [{"pool": pool, "name": stem + self._context.rng.name_suffix()} for _ in range(count)]
+        await self._context.patch_observed_cluster(state, {"creating": reserved})
+
     async def create_machine(self, action: do.CreateMachine, state: ClusterState) -> None:
         pool = state.cluster.find_pool(action.pool)
         if pool is None:
             raise StalePlan
         version = state.recorded.version or state.cluster.version
-        for _ in range(5):
-            name = self._new_name(state, action.pool)
-            raw = render_machine(
-                state.cluster,
-                pool,
-                name,
-                version=version,
-                config_hash=find_config_hash(state.cluster, pool, version),
-                join_server=action.join_server,
-                is_init_server=action.is_init_server,
-            )
-            try:
-                made = await self._context.api.create(MACHINE, raw)
-            except AlreadyExists:
-                continue
-            except OutcomeUnknown:
-                # It may exist all the same; a second one would be one too many.
-                await self._context.machines.refresh(
-                    self._context.api, state.cluster.namespace, f"{names.CLUSTER_NAME}={state.cluster.name}"
-                )
-                raise
-            self._context.machines.mutated(made)
-            return
-        raise StalePlan
-
-    def _new_name(self, state: ClusterState, pool: str) -> str:
-        return machine_name_stem(state.cluster, pool) + self._context.rng.name_suffix()
+        raw = render_machine(
+            state.cluster,
+            pool,
+            action.name,
+            version=version,
+            config_hash=find_config_hash(state.cluster, pool, version),
+            join_server=action.join_server,
+            is_init_server=action.is_init_server,
+        )
+        try:
+            made = await self._context.api.create(MACHINE, raw)
+        except AlreadyExists:
+            # Created by an attempt whose answer was lost, or by the manager that led before.
+            made = await self._context.api.get(MACHINE.ref(action.name, state.cluster.namespace))
+        self._context.machines.mutated(made)
 
     async def adopt_vm(self, action: do.AdoptVM, state: ClusterState) -> None:
         """The name of the Machine is the VM's, so that of two attempts one creates it."""
@@ -202,25 +198,11 @@ class ClusterActions:
         self._context.machines.mutated(made)
 
     async def elect_init_server(self, action: do.ElectInitServer, state: ClusterState) -> None:
-        raw = await self._context.api.find(cluster_ref(state))
-        if raw is None or uid_of(raw) != state.cluster.uid:
-            raise StalePlan
-        holder = nested(raw, "status", "initServer", "uid", default="")
-        if holder != action.previous_uid or nested(raw, "status", "initialized", default=False):
-            self._context.clusters.mutated(raw)
-            raise StalePlan
         change = {
-            "metadata": {"resourceVersion": resource_version_of(raw)},
-            "status": {
-                "initServer": {"name": action.machine, "uid": action.uid},
-                "version": get_machine(action.machine, state).record.version,
-            },
+            "initServer": {"name": action.machine, "uid": action.uid},
+            "version": get_machine(action.machine, state).record.version,
         }
-        try:
-            elected = await self._context.api.patch(cluster_ref(state), change, "status")
-        except Conflict as error:
-            raise StalePlan from error
-        self._context.clusters.mutated(elected)
+        await self._context.patch_observed_cluster(state, change)
 
     async def mark_initialized(self, action: do.MarkInitialized, state: ClusterState) -> None:
         uid = await self._find_guest_uid(state)

@@ -52,7 +52,8 @@ class MachineActions:
             identity = recorded.get("WindrowHarvesterUID") if machine.driver == HARVESTER else ""
             if identity and not state.recorded.harvester_uid:
                 await self._context.patch_cluster_status(state, {"harvesterUID": identity})
-            await self._context.patch_machine_status(machine, {"driverConfig": dict(recorded)})
+            # A VM is made by the manager whose view of the Machine is the present one.
+            await self._context.patch_observed_machine(machine, {"driverConfig": dict(recorded)})
         driver_config = await self._infrastructure.ensure(spec, recorded)
         self._context.patch_machine_status_later(machine, {"driverConfig": dict(driver_config)})
 
@@ -105,9 +106,14 @@ class MachineActions:
     async def delete_machine(self, action: do.DeleteMachine, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
         try:
-            raw = await self._context.api.delete(machine.ref, uid=machine.object_uid)
-        except (NotFound, Conflict):
+            raw = await self._context.api.delete(
+                machine.ref, uid=machine.object_uid, resource_version=machine.resource_version
+            )
+        except NotFound:
             return
+        except Conflict as error:  # it was decided about an earlier state of it
+            await self._context.refresh_machine(machine.ref)
+            raise StalePlan from error
         if raw.get("kind") == MACHINE.kind:
             self._context.machines.mutated(raw)
 

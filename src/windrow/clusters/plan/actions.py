@@ -87,10 +87,21 @@ class CreateServiceAccount(_Action, reason="CreateServiceAccount"):
 
 
 @dataclass(frozen=True)
+class ReserveMachineNames(_Action, reason="ReserveMachineNames"):
+    """Record the names of the Machines that are going to be created, by compare-and-swap on the Cluster as observed.
+
+    So a decision about an earlier state creates nothing, and two managers that follow the same decision create the same.
+    """
+
+    counts: tuple[tuple[str, int], ...]  # by pool
+
+
+@dataclass(frozen=True)
 class CreateMachine(_Action, reason="CreateMachine", done="Created Machine of pool {action.pool}"):
-    """Create a Machine object, the record of a VM to be provisioned."""
+    """Create a Machine object, the record of a VM to be provisioned, under its reserved name."""
 
     pool: str
+    name: str
     join_server: str = ""
     is_init_server: bool = False
 
@@ -263,6 +274,7 @@ ClusterAction = (
     | CreateSecrets
     | RecordServiceAccount
     | CreateServiceAccount
+    | ReserveMachineNames
     | CreateMachine
     | AdoptVM
     | ElectInitServer

@@ -13,7 +13,6 @@ from windrow.bootstrap.node_config import manager_labels
 from windrow.clusters.api.names import SCRUB_NOT_SUPPORTED, secrets_name
 from windrow.clusters.plan.actions import (
     AddFinalizer,
-    CreateMachine,
     CreateSecrets,
     DeleteMachine,
     ElectInitServer,
@@ -26,6 +25,7 @@ from windrow.clusters.plan.actions import (
     ScrubBootstrapData,
 )
 from windrow.clusters.plan.endpoint import join_url, list_api_servers
+from windrow.clusters.plan.names import Wanted, plan_creation
 from windrow.clusters.state import ClusterState, MachineState
 
 
@@ -115,7 +115,7 @@ def _elect_init_server(state: ClusterState, partial: PartialPlan) -> None:
     why = "it is going to start the cluster"
     if state.recorded.init_server_name:
         why = f"init server {state.recorded.init_server_name} was lost before the cluster had started"
-    partial.actions.append(CreateMachine(why, pool.name, is_init_server=True))
+    partial.actions += plan_creation([Wanted(pool.name, 1, why, is_init_server=True)], state)
 
 
 def _provision(state: ClusterState, partial: PartialPlan) -> None:

@@ -16,13 +16,13 @@ from collections.abc import Iterable
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.plan.actions import (
     AdoptVM,
-    CreateMachine,
     DeleteMachine,
     PartialPlan,
     StartVM,
 )
 from windrow.clusters.plan.diagnosis import Diagnoses, Progress, is_last_etcd_member
 from windrow.clusters.plan.endpoint import find_join_server
+from windrow.clusters.plan.names import Wanted, plan_creation
 from windrow.clusters.plan.unrecorded import decide
 from windrow.clusters.state import ClusterState, MachineState
 
@@ -31,6 +31,7 @@ def plan(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
     partial = PartialPlan()
     server = find_join_server(state)
     unrecorded = decide(state)
+    wanted: list[Wanted] = []
     for pool in state.cluster.pools:
         if pool.paused:
             continue
@@ -44,7 +45,8 @@ def plan(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
             partial.actions += [AdoptVM(why, vm, pool.name, server) for vm in adopted]
             missing = -surplus - len(adopted) - _deleting_etcd_members(pool, state)
             if state.unrecorded is not None:  # else the list of VMs brings the next reconcile
-                _scale_up(missing, pool, server, state, partial)
+                wanted += _scale_up(missing, pool, server, state, partial)
+    partial.actions += plan_creation(wanted, state)
     _delete_machines_without_pool(state, partial)
     return partial
 
@@ -54,16 +56,18 @@ def _deleting_etcd_members(pool: Pool, state: ClusterState) -> int:
     return sum(1 for machine in state.deleting if machine.pool == pool.name and state.is_etcd_member(machine))
 
 
-def _scale_up(missing: int, pool: Pool, server: str, state: ClusterState, partial: PartialPlan) -> None:
+def _scale_up(
+    missing: int, pool: Pool, server: str, state: ClusterState, partial: PartialPlan
+) -> list[Wanted]:
     if missing <= 0:
-        return
+        return []
     have = pool.quantity - missing
     if pool.options is None:
         partial.wait(
             f"{pool.kind} {state.cluster.namespace}/{pool.config_name} to be created",
             f"{_count_machines(missing)} of pool {pool.name} are created",
         )
-        return
+        return []
     if not server:
         init = state.recorded.init_server_name
         what = (
@@ -72,9 +76,8 @@ def _scale_up(missing: int, pool: Pool, server: str, state: ClusterState, partia
             else "a server to become Ready"
         )
         partial.wait(what, f"{_count_machines(missing)} of pool {pool.name} join through its address")
-        return
-    why = f"pool {pool.name} asks for {pool.quantity}, {have} exist"
-    partial.actions += [CreateMachine(why, pool.name, server)] * missing
+        return []
+    return [Wanted(pool.name, missing, f"pool {pool.name} asks for {pool.quantity}, {have} exist", server)]
 
 
 def _count_machines(count: int) -> str:

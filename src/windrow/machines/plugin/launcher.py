@@ -40,6 +40,7 @@ class PluginLauncher:
     queries: ConcurrencyLimit
     operations: ConcurrencyLimit
     creates: ConcurrencyLimit
+    may_run: Callable[[], bool] = lambda: True
 
     def get_binary(self, driver: str) -> Path:
         """Raises InfrastructureUnknown."""
@@ -72,6 +73,7 @@ class PluginLauncher:
             label=machine.name,
             secrets=[*credential.fields.values(), *secrets],
             timeouts=self.timeouts,
+            may_run=self.may_run,
         )
 
     async def resolve(

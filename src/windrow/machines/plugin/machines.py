@@ -72,7 +72,7 @@ class PluginMachines:
     `connect` opens a transport to a Harvester, whose identity and VMs are read from its API, as the harvester adapter does.
     `state_dir` belongs to this host alone. `env` is the environment of plugins. For each credential at most
     `max_processes` plugins serve queries, as many run operations, four times as many create machines, and one of our
-    own stays open.
+    own stays open. `may_run` says whether this process may act at this instant, and may be stopped the next one.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class PluginMachines:
         max_processes: int = 8,
         intervals: PollIntervals | None = None,
         timeouts: Timeouts | None = None,
+        may_run: Callable[[], bool] = lambda: True,
     ) -> None:
         self._state_dir, self._rng, self._intervals = state_dir, rng, intervals or PollIntervals()
         self._host_id = f"{rng.uid()}@{state_dir}"
@@ -101,6 +102,7 @@ class PluginMachines:
             ConcurrencyLimit(max_processes),
             ConcurrencyLimit(max_processes),
             ConcurrencyLimit(max_processes * 4),
+            may_run,
         )
         statuses = store if store is not None else StatusStore()
         self._poller = StatusPoller(self._launcher, statuses, clock, rng, self._intervals)

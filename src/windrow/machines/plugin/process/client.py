@@ -15,7 +15,7 @@ import errno
 import ipaddress
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,9 +102,15 @@ class Plugin:
     """A connected plugin. Calls may run concurrently."""
 
     def __init__(
-        self, connection: RpcConnection, process: ChildProcess, timeouts: Timeouts, output: _PluginOutput
+        self,
+        connection: RpcConnection,
+        process: ChildProcess,
+        timeouts: Timeouts,
+        output: _PluginOutput,
+        may_run: Callable[[], bool],
     ) -> None:
         self._connection, self._process, self._timeouts, self._output = connection, process, timeouts, output
+        self._may_run = may_run
         self._service = wire.SERVICE
         self._extensions: frozenset[str] | None = None
         self.pid = process.pid
@@ -208,7 +214,10 @@ class Plugin:
                 "install a build of the driver for docker-machine or rancher-machine",
             )
         self._connection.start_heartbeat(
-            f"{self._service}.Heartbeat", self._timeouts.heartbeat, self._timeouts.heartbeat_answer
+            f"{self._service}.Heartbeat",
+            self._timeouts.heartbeat,
+            self._timeouts.heartbeat_answer,
+            self._may_run,
         )
 
     async def close(self) -> None:
@@ -237,20 +246,27 @@ async def open_plugin(
     secrets: Sequence[str] = (),
     folder: Path | None = None,
     timeouts: Timeouts | None = None,
+    may_run: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[Plugin]:
     """A connected plugin until the block is left; then its process has ended.
 
     `env` is its whole environment but for the protocol's own variables. `argv` are its arguments: none for
     docker/machine, the host's own arguments for rancher-machine. `config` is set first. Its output becomes log records
-    under `label`, without any of `secrets`. Raises PluginUnusable, PluginDisconnected, PluginTimeout, DriverError.
+    under `label`, without any of `secrets`. While `may_run` says no none is started, and those that run get no heartbeat,
+    which ends them. Raises PluginUnusable, PluginDisconnected, PluginTimeout, DriverError.
     """
     timeouts = timeouts or Timeouts()
+    if not may_run():
+        raise PluginUnusable(
+            f"plugin {path.name} is not started: this process does not lead any more",
+            "the next leader continues",
+        )
     output = _PluginOutput(f"plugin {path.name}", label or driver, Redactor(secrets, (label, driver)))
     process = _start(path, driver, env, argv, folder, output)
     connection: RpcConnection | None = None
     try:
         connection = await _connect(await _read_address_line(process, output, timeouts), output, timeouts)
-        plugin = Plugin(connection, process, timeouts, output)
+        plugin = Plugin(connection, process, timeouts, output, may_run)
         await plugin.negotiate_version()
         if config is not None:
             await plugin.set_config(config)

@@ -6,6 +6,7 @@ It consists of callbacks, so there is no task to leak or to await.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from windrow.protocols.dockermachine import DEFAULT_LIMITS
@@ -29,6 +30,7 @@ class RpcConnection(asyncio.Protocol):
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._last_heartbeat: asyncio.Future[Response] | None = None
         self._last_answered = 0.0
+        self._may_run: Callable[[], bool] = lambda: True
 
     def call(self, method: str, argument: Type, value: Any) -> asyncio.Future[Response]:
         """Send a request; the future fails with ConnectionLost when no answer can come any more."""
@@ -42,9 +44,15 @@ class RpcConnection(asyncio.Protocol):
         self._transport.write(self._rpc.data_to_send())
         return future
 
-    def start_heartbeat(self, method: str, interval_s: float, timeout_s: float) -> None:
-        """Send heartbeats from now on. One that stays unanswered for longer than `timeout_s` ends the connection."""
+    def start_heartbeat(
+        self, method: str, interval_s: float, timeout_s: float, may_run: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Send heartbeats from now on. One that stays unanswered for longer than `timeout_s` ends the connection.
+
+        None is sent while `may_run` says no: the plugin ends by itself then.
+        """
         self._last_answered = self._loop.time()
+        self._may_run = may_run
         self._heartbeat(method, interval_s, timeout_s)
 
     def stop_heartbeat(self) -> None:
@@ -98,7 +106,9 @@ class RpcConnection(asyncio.Protocol):
     def _heartbeat(self, method: str, interval_s: float, timeout_s: float) -> None:
         now = self._loop.time()
         previous = self._last_heartbeat
-        if previous is None or previous.done():
+        if not self._may_run():
+            self._last_answered = now
+        elif previous is None or previous.done():
             self._last_answered = now
             self._last_heartbeat = self.call(method, EMPTY, {})
             self._last_heartbeat.add_done_callback(_ignore_result)
