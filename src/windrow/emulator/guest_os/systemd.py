@@ -55,7 +55,45 @@ class Unit:
         return [word for value in self.values(section, key) for word in value.split()]
 
 
-def parse_unit(name: str, *texts: str) -> Unit:
+# What systemd puts for `%` and a letter (systemd.unit(5), "Specifiers"), where it does not depend on the unit.
+_FIXED_SPECIFIERS = {
+    "t": "/run",
+    "S": "/var/lib",
+    "C": "/var/cache",
+    "L": "/var/log",
+    "E": "/etc",
+    "T": "/tmp",
+    "V": "/var/tmp",
+    "h": "/root",
+    "s": "/bin/sh",
+    "u": "root",
+    "U": "0",
+    "g": "root",
+    "G": "0",
+    "%": "%",
+}
+
+
+def expand_specifiers(value: str, name: str, hostname: str = "localhost") -> str:
+    """The value as a unit of that name has it. An unknown specifier stays as it is, as in systemd."""
+    stem = name.rpartition(".")[0] or name
+    prefix, _, instance = stem.partition("@")
+    known = {
+        **_FIXED_SPECIFIERS,
+        "n": name,
+        "N": stem,
+        "p": prefix,
+        "P": prefix,
+        "j": prefix.rpartition("-")[2],
+        "i": instance,
+        "I": instance,
+        "H": hostname,
+        "l": hostname.partition(".")[0],
+    }
+    return re.sub(r"%(.)", lambda found: known.get(found[1], found[0]), value)
+
+
+def parse_unit(name: str, *texts: str, hostname: str = "localhost") -> Unit:
     """The unit that `texts` (the file, then its drop-ins) describe. An empty value clears the earlier ones."""
     sections: dict[str, dict[str, tuple[str, ...]]] = {}
     for text in texts:
@@ -72,6 +110,7 @@ def parse_unit(name: str, *texts: str) -> Unit:
                 continue
             keys = sections.setdefault(section, {})
             key, value = key.strip(), value.strip()
+            value = expand_specifiers(value, name, hostname)
             keys[key] = (*keys.get(key, ()), value) if value else ()
     return Unit(name, sections)
 
@@ -130,7 +169,8 @@ class Systemd:
                 if dropin.endswith(".conf")
             }.items()
         )
-        return parse_unit(name, *map(self.guest.read_text, [path, *(dropin for _, dropin in dropins)]))
+        texts = map(self.guest.read_text, [path, *(dropin for _, dropin in dropins)])
+        return parse_unit(name, *texts, hostname=self.guest.hostname)
 
     @property
     def enabled(self) -> set[str]:
@@ -269,7 +309,7 @@ class Systemd:
 
     async def _exec(self, unit: Unit, line: str, environment: Mapping[str, str], service: _Service) -> int:
         ignore = line.startswith("-")
-        words = [_substituted(word, environment, unit.name) for word in _split(line.lstrip("-@+!:"))]
+        words = [_substituted(word, environment) for word in _split(line.lstrip("-@+!:"))]
         words = [word for word in words if word]
         if not words:
             return 0
@@ -384,9 +424,7 @@ def _split(line: str) -> list[str]:
         return line.split()
 
 
-def _substituted(word: str, environment: Mapping[str, str], name: str) -> str:
-    stem = name.rsplit(".", 1)[0]
-    word = word.replace("%n", name).replace("%N", stem).replace("%%", "%")
+def _substituted(word: str, environment: Mapping[str, str]) -> str:
     if word.startswith("${") and word.endswith("}"):
         return environment.get(word[2:-1], "")
     if word.startswith("$") and word[1:].isidentifier():

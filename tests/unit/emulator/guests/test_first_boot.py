@@ -247,6 +247,26 @@ def test_a_unit_of_the_users_own_runs_after_cloud_init_and_again_until_it_succee
     run_driven(scenario())
 
 
+def test_specifiers_name_the_files_and_arguments_of_a_unit():
+    """As in RKE2's and K3s' own units: EnvironmentFile=-/etc/default/%N."""
+
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            unit = UNIT.replace("/etc/unit.env", "-/etc/default/%N").replace("${WHAT}", "${WHAT} %n 100%%n")
+            files = [
+                {"path": "/etc/systemd/system/work.service", "content": unit},
+                {"path": "/etc/default/work", "content": "WHAT=it\n"},
+                {"path": "/opt/work.sh", "content": "echo did $1 in $2 to $3\n"},
+            ]
+            host = testbed.power_on(
+                "one", cloud_config(write_files=files, runcmd=["systemctl start --no-block work"])
+            )
+
+            await testbed.wait_for(lambda: host.logged("work: did it in work.service to 100%n"))
+
+    run_driven(scenario())
+
+
 def test_waiting_in_a_run_command_for_a_unit_that_waits_for_cloud_init_hangs_for_ever():
     async def scenario() -> None:
         async with a_testbed() as testbed:

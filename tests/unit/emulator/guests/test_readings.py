@@ -18,7 +18,7 @@ from windrow.emulator.guest_cluster.rke2.tokens import BadToken, Token, hash_aut
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import Disk, Hardware
 from windrow.emulator.guest_os.operating_system import GuestOS
-from windrow.emulator.guest_os.systemd import parse_unit
+from windrow.emulator.guest_os.systemd import expand_specifiers, parse_unit
 from windrow.emulator.kit.scheduling import find_untolerated
 
 from .testbed import MachineTestbed
@@ -127,6 +127,20 @@ def test_the_harvester_cloud_provider_switches_the_built_in_controller_off():
 
 
 # -- unit files
+
+
+@pytest.mark.parametrize(
+    ("value", "expanded"),
+    [
+        ("/etc/default/%N", "/etc/default/rke2-server"),
+        ("%n %p %H %l", "rke2-server.service rke2-server one.lab one"),
+        ("%t/%E/%S", "/run//etc//var/lib"),
+        ("100%% of %%n", "100% of %n"),
+        ("%x stays, as a last % does: %", "%x stays, as a last % does: %"),
+    ],
+)
+def test_specifiers_are_expanded_in_one_pass(value: str, expanded: str):
+    assert expand_specifiers(value, "rke2-server.service", "one.lab") == expanded
 
 
 def test_drop_ins_add_and_an_empty_value_clears():
