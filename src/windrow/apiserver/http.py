@@ -2,18 +2,17 @@
 
 Any client that reaches the port can open connections, so what one can hold is bounded in time: a TLS handshake by
 `HANDSHAKE_TIMEOUT_S`, the head of the first request by `HEAD_TIMEOUT_S`, a body by `BODY_TIMEOUT_S`, a connection
-between two requests by `IDLE_TIMEOUT_S`, a client that does not read its watch by `WRITE_TIMEOUT_S`. How many there may
-be, and which give way, is in `core.connections`.
+between two requests by `IDLE_TIMEOUT_S`, a client that does not read its watch by `WRITE_TIMEOUT_S`. The first two are
+kept by `core.acceptor`; how many there may be, and which give way, is in `core.connections`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ from aiohttp import web
 from windrow.apiserver.apierrors import error_reply, internal, status_error
 from windrow.apiserver.request.info import parse_request_info, query_options, request_verb
 from windrow.apiserver.verbs.watch import EntryEvent
-from windrow.core.connections import Connection, ConnectionLimits
+from windrow.core.acceptor import Acceptor, open_sockets
+from windrow.core.connections import ConnectionLimits
 from windrow.core.formats.fastjson import dumps
 from windrow.kubernetes.errors import KubeError, OutcomeUnknown, Unreachable
 from windrow.kubernetes.handler import Handler, Peer, TlsIdentity
@@ -38,7 +38,6 @@ HEAD_TIMEOUT_S = 32.0  # as kube-apiserver's ReadHeaderTimeout
 BODY_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 90.0  # as kube-apiserver's; client-go closes its own as late
 WRITE_TIMEOUT_S = 60.0
-ACCEPT_RETRY_S = 0.1
 
 
 def encode_event(event: WatchEvent) -> bytes:
@@ -103,9 +102,7 @@ class Listener:
         self._handshake_timeout_s = handshake_timeout_s
         self._head_timeout_s, self._body_timeout_s = head_timeout_s, body_timeout_s
         self._server: _Server | None = None
-        self._sockets: list[socket.socket] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._connections: dict[Any, Connection] = {}
+        self._acceptor: Acceptor | None = None
         self._identity: TlsIdentity | None = None
         self._context: ssl.SSLContext | None = None
         self._watches: set[asyncio.Task[Any]] = set()
@@ -113,85 +110,29 @@ class Listener:
 
     async def __aenter__(self) -> Listener:
         self._tls()
-        self._sockets = await _listen(self._host, self.port)
-        self.port = self._sockets[0].getsockname()[1]
-        self._server = _Server(self._answer, self._on_lost)
-        for listening in self._sockets:
-            self._start(self._accept(listening, self._server))
+        sockets = await open_sockets(self._host, self.port)
+        self.port = sockets[0].getsockname()[1]
+        self._server = _Server(self._answer, lambda handler: acceptor.on_lost(handler))
+        acceptor = self._acceptor = Acceptor(
+            sockets,
+            self._server,
+            self._limits,
+            tls=self._tls,
+            handshake_timeout_s=self._handshake_timeout_s,
+            head_timeout_s=self._head_timeout_s,
+        )
+        acceptor.start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         self._closing = True
-        tasks = tuple(self._tasks)
-        for task in (*tasks, *self._watches):
+        for task in tuple(self._watches):
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        for listening in self._sockets:
-            listening.close()
         assert self._server is not None
+        assert self._acceptor is not None
+        await self._acceptor.stop()
         self._server.pre_shutdown()
         await self._server.shutdown(CLOSE_WITHIN_S)
-
-    # --- connections --------------------------------------------------------------------------------------------
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def _accept(self, listening: socket.socket, server: _Server) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, peer = await loop.sock_accept(listening)
-            except OSError as error:  # no file descriptor is left, or the client has gone away already
-                if self._limits.close_idle():
-                    await asyncio.sleep(0)  # the loop closes its descriptor
-                else:
-                    _log.warning("a connection to port %d could not be accepted: %s", self.port, error)
-                    await asyncio.sleep(ACCEPT_RETRY_S)
-                continue
-            self._start(self._open(accepted, str(peer[0]), server))
-
-    async def _open(self, accepted: socket.socket, address: str, server: _Server) -> None:
-        """The TLS handshake of a connection, which is idle meanwhile; then aiohttp's server has it."""
-        task = asyncio.current_task()
-        assert task is not None
-        connection = self._limits.admit(address, task.cancel)
-        if connection is None:
-            accepted.close()
-            return
-        loop, tls = asyncio.get_running_loop(), self._tls()
-        handler: Any = None
-        try:
-            _, handler = await loop.connect_accepted_socket(
-                server,
-                accepted,
-                ssl=tls,
-                ssl_handshake_timeout=self._handshake_timeout_s if tls else None,
-                ssl_shutdown_timeout=CLOSE_WITHIN_S if tls else None,
-            )
-        except OSError:  # of TLS, a time-out, or the client has gone away
-            pass
-        finally:
-            if handler is None or handler.transport is None:
-                self._limits.remove(connection)
-        if handler is not None and handler.transport is not None:
-            connection.close = handler.transport.abort  # at once: a close of TLS waits for the client's
-            self._connections[handler] = connection
-            loop.call_later(self._head_timeout_s, self._close_unused, handler)
-
-    def _close_unused(self, handler: Any) -> None:
-        """Close a connection of which no request has arrived since it was opened."""
-        connection = self._connections.get(handler)
-        if connection is not None and not connection.used:
-            handler.force_close()
-
-    def _on_lost(self, handler: Any) -> None:
-        if connection := self._connections.pop(handler, None):
-            self._limits.remove(connection)
 
     def _tls(self) -> ssl.SSLContext | None:
         """The context of the handler's TLS identity; None for plain HTTP."""
@@ -210,9 +151,9 @@ class Listener:
             connection.context = fresh
 
     async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
-        connection = self._connections.get(http.protocol)
-        if connection is not None:
-            connection.used = True
+        acceptor = self._acceptor
+        assert acceptor is not None
+        acceptor.set_used(http.protocol)
         try:
             async with asyncio.timeout(self._body_timeout_s):
                 request = await _read(http)
@@ -220,13 +161,11 @@ class Listener:
             return _response(error_reply(error))
         except TimeoutError:
             return _abort_connection(http)
-        if connection is None:
-            return await self._respond(http, request)
-        self._limits.set_busy(connection, True)
+        acceptor.set_busy(http.protocol, True)
         try:
             return await self._respond(http, request)
         finally:
-            self._limits.set_busy(connection, False)
+            acceptor.set_busy(http.protocol, False)
 
     async def _respond(self, http: web.BaseRequest, request: Request) -> web.StreamResponse:
         peer = _peer(http)
@@ -278,23 +217,6 @@ class Listener:
         with suppress(ConnectionError):  # a closed connection needs no end of stream
             await response.write_eof()
         return response
-
-
-async def _listen(host: str, port: int) -> list[socket.socket]:
-    """Listening sockets of every address of `host`, all on one port. Raises OSError."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    made: list[socket.socket] = []
-    try:
-        for family, _, _, _, address in dict.fromkeys(found):
-            chosen = (address[0], made[0].getsockname()[1] if made else port, *address[2:])
-            made.append(socket.create_server(chosen, family=family, backlog=1024))
-            made[-1].setblocking(False)
-    except BaseException:
-        for one in made:
-            one.close()
-        raise
-    return made
 
 
 def _abort_connection(http: web.BaseRequest) -> web.StreamResponse:

@@ -4,18 +4,24 @@ A tunnel to a simulated address ends in a listener that is started for its handl
 this machine are allowed one by one. Everything else is refused with 502 and the reason. When an address is closed (its
 machine lost power), its listener and tunnels break at once. A request for an `http://`
 address is passed on as it is, one for each connection, so that `curl --proxy` reaches plain services.
+
+A connection without a whole request is closed after `HEAD_WITHIN_S`, and gives way to new ones (`core.connections`);
+a tunnel stays.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import TracebackType
 
 from windrow.apiserver.http import Listener
+from windrow.core.acceptor import Acceptor, open_sockets
+from windrow.core.connections import ConnectionLimits
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.kit.network import Network
 from windrow.kubernetes.handler import Handler
@@ -67,15 +73,50 @@ def _parse_address(target: str) -> Address:
     return host.strip("[]"), int(port)
 
 
+Begin = Callable[[], None]  # the head of the request is whole
+
+
+class _Connection(asyncio.StreamReaderProtocol):
+    """A connection to the proxy, which tells the acceptor of its request and of its end."""
+
+    def __init__(
+        self,
+        serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter, Begin], Awaitable[None]],
+        acceptor: Acceptor,
+    ) -> None:
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Awaitable[None]:
+            return serve(reader, writer, self._begin)
+
+        super().__init__(asyncio.StreamReader(limit=CHUNK), connected)
+        self._acceptor = acceptor
+
+    def _begin(self) -> None:
+        self._acceptor.set_used(self)
+        self._acceptor.set_busy(self, True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._acceptor.on_lost(self)
+
+
 class Proxy:
     """The proxy while entered; `url` is what goes into `proxy-url`."""
 
-    def __init__(self, network: Network, *, port: int = 0) -> None:
+    def __init__(
+        self,
+        network: Network,
+        *,
+        port: int = 0,
+        limits: ConnectionLimits | None = None,
+        head_within_s: float = HEAD_WITHIN_S,
+    ) -> None:
         self.port = port
         self._network = network
         self._local: set[int] = set()
         self._listeners: dict[Address, tuple[Handler, asyncio.Task[None], asyncio.Future[int]]] = {}
         self._tunnels: dict[Address, set[asyncio.StreamWriter]] = {}
+        self._limits = ConnectionLimits() if limits is None else limits
+        self._head_within_s = head_within_s
         self._connections: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
         self._tasks = asyncio.TaskGroup()
@@ -90,11 +131,18 @@ class Proxy:
 
     async def __aenter__(self) -> Proxy:
         await self._stack.enter_async_context(self._tasks)
-        server = await asyncio.start_server(self._serve, LOOPBACK, self.port, limit=CHUNK)
-        self.port = server.sockets[0].getsockname()[1]
+        sockets = await open_sockets(LOOPBACK, self.port)
+        self.port = sockets[0].getsockname()[1]
+        acceptor = Acceptor(
+            sockets,
+            lambda: _Connection(self._serve, acceptor),
+            self._limits,
+            head_timeout_s=self._head_within_s,
+        )
+        acceptor.start()
         self._stack.callback(self._network.on_change(self._changed))
         self._stack.callback(self._end_all)
-        self._stack.callback(server.close)
+        self._stack.push_async_callback(acceptor.stop)
         return self
 
     async def __aexit__(
@@ -110,12 +158,12 @@ class Proxy:
 
     # --- one connection -----------------------------------------------------------------------------------------
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, begin: Begin) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         try:
-            await self._handle(reader, writer)
+            await self._handle(reader, writer, begin)
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
             pass  # closed by the peer
         except asyncio.CancelledError:
@@ -124,10 +172,10 @@ class Proxy:
             self._connections.discard(task)
             writer.close()
 
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, begin: Begin) -> None:
         try:
-            async with asyncio.timeout(HEAD_WITHIN_S):
-                head = await reader.readuntil(b"\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            begin()
             address, passed_on = read_head(head)
             inner_reader, inner_writer = await self._open(address)
         except asyncio.LimitOverrunError:
@@ -160,10 +208,14 @@ class Proxy:
             target = port
         else:
             target = await self._listener(address)
-        try:
-            return await asyncio.open_connection(LOOPBACK, target)
-        except OSError as error:
-            raise BadConnect(502, f"{host}:{port} does not answer: {error.strerror or error}") from error
+        while True:
+            try:
+                return await asyncio.open_connection(LOOPBACK, target)
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE) and self._limits.close_idle():
+                    await asyncio.sleep(0)  # the loop closes its descriptor
+                    continue
+                raise BadConnect(502, f"{host}:{port} does not answer: {error.strerror or error}") from error
 
     async def _listener(self, address: Address) -> int:
         """The loopback port on which the handler at `address` is served."""

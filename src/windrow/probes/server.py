@@ -1,9 +1,10 @@
 """Adapter module of aiohttp.web: an HTTPS server for probes and metrics.
 
 The port is open to anybody on the network, so what a client can hold is bounded: a TLS handshake by
-`HANDSHAKE_TIMEOUT_S`, a connection between two requests by `KEEPALIVE_S`, a response by `RESPONSE_TIMEOUT_S`, headers
-by aiohttp's limits, and a body is not read. Of more than `MAX_CONNECTIONS` the oldest is closed, so that connections
-which send nothing keep no probe away.
+`HANDSHAKE_TIMEOUT_S`, the head of the first request by `HEAD_TIMEOUT_S`, a connection between two requests by
+`KEEPALIVE_S`, a response by `RESPONSE_TIMEOUT_S`, headers by aiohttp's limits, and a body is not read. There may be
+`MAX_CONNECTIONS`, a quarter of them of one address; for a new one the longest idle is closed (`core.connections`), so
+that connections which send nothing keep no probe away.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
+from windrow.core.acceptor import Acceptor, open_sockets
+from windrow.core.connections import ConnectionLimits
 from windrow.probes.endpoints import ProbeRequest, Response, refusal
 from windrow.probes.identity import ServingCertificate, ServingIdentity
 
@@ -27,6 +31,7 @@ log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
 HANDSHAKE_TIMEOUT_S = 5.0
+HEAD_TIMEOUT_S = 5.0
 KEEPALIVE_S = 10.0
 RESPONSE_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 0.5
@@ -34,6 +39,24 @@ CLOSE_TIMEOUT_S = 0.5
 
 class CannotListen(OSError):
     """The port cannot be had; the message says so in the words of the Go program."""
+
+
+class _Server(web.Server):
+    """aiohttp's server, which calls `on_lost` with the connection handlers whose connections have ended."""
+
+    def __init__(self, handle: Any, keepalive_s: float, on_lost: Callable[[Any], None]) -> None:
+        super().__init__(
+            handle,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=keepalive_s,
+            lingering_time=0,
+        )
+        self._on_lost = on_lost
+
+    def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        self._on_lost(handler)
 
 
 class HealthServer:
@@ -51,14 +74,17 @@ class HealthServer:
         max_connections: int = MAX_CONNECTIONS,
         keepalive_s: float = KEEPALIVE_S,
         handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
+        head_timeout_s: float = HEAD_TIMEOUT_S,
     ) -> None:
         self._respond = respond
         self._identity = identity
         self._host, self.port = host, port
         self._share_port = share_port
         self._minimum_version = minimum_version
-        self._max_connections = max_connections
+        self._limits = ConnectionLimits(max_connections, max(max_connections // 4, 1), max_connections // 8)
         self._keepalive_s, self._handshake_timeout_s = keepalive_s, handshake_timeout_s
+        self._head_timeout_s = head_timeout_s
+        self._acceptor: Acceptor | None = None
         self._certificate: ServingCertificate | None = None
         self._context: ssl.SSLContext | None = None
 
@@ -66,39 +92,28 @@ class HealthServer:
     async def serving(self) -> AsyncIterator[HealthServer]:
         """With the port open. Raises CannotListen and BadCertificate on entry."""
         # A client that has gone away needs no response; the next probe comes soon.
-        http = web.Server(
-            self._handle,
-            handler_cancellation=True,
-            access_log=None,
-            keepalive_timeout=self._keepalive_s,
-            lingering_time=0,
-        )
-
-        def accept() -> web.RequestHandler:
-            connections = http.connections  # the oldest first
-            for one in connections[: max(len(connections) - self._max_connections + 1, 0)]:
-                one.force_close()
-            return http()
-
-        context = self._current_context()
+        http = _Server(self._handle, self._keepalive_s, lambda handler: acceptor.on_lost(handler))
+        self._current_context()
         try:
-            listener = await asyncio.get_running_loop().create_server(
-                accept,
-                # Every address means those of both families, as in Go.
-                None if ip_address(self._host).is_unspecified else self._host,
-                self.port,
-                ssl=context,
-                reuse_port=self._share_port,
-                ssl_handshake_timeout=self._handshake_timeout_s,
-                ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
-            )
+            # Every address means those of both families, as in Go.
+            host = None if ip_address(self._host).is_unspecified else self._host
+            sockets = await open_sockets(host, self.port, share_port=self._share_port)
         except OSError as error:
             raise self._cannot_listen(error) from error
-        self.port = listener.sockets[0].getsockname()[1]
+        self.port = sockets[0].getsockname()[1]
+        acceptor = self._acceptor = Acceptor(
+            sockets,
+            http,
+            self._limits,
+            tls=self._current_context,
+            handshake_timeout_s=self._handshake_timeout_s,
+            head_timeout_s=self._head_timeout_s,
+        )
+        acceptor.start()
         try:
             yield self
         finally:
-            listener.close()
+            await acceptor.stop()
             http.pre_shutdown()
             await http.shutdown(CLOSE_TIMEOUT_S)
 
@@ -144,6 +159,10 @@ class HealthServer:
         query = {name: http.query.getall(name) for name in http.query}
         token = token.strip() if scheme.lower() == "bearer" else ""
         request = ProbeRequest(http.method, http.path, query, token)
+        acceptor = self._acceptor
+        assert acceptor is not None
+        acceptor.set_used(http.protocol)
+        acceptor.set_busy(http.protocol, True)
         try:
             async with asyncio.timeout(RESPONSE_TIMEOUT_S):
                 response = await self._respond(request)
@@ -153,6 +172,8 @@ class HealthServer:
             # A defect of ours: the operator learns why, the client only that there is one.
             log.exception("%s %s failed", request.method, request.path)
             response = refusal(500, "the response could not be made; the log of the program says why")
+        finally:
+            acceptor.set_busy(http.protocol, False)
         headers = {
             "Content-Type": response.content_type,
             "Cache-Control": "no-cache, private",

@@ -1,6 +1,8 @@
 import asyncio
+import resource
 import socket
 import ssl
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -116,6 +118,46 @@ async def ends(reader):
     except TimeoutError:
         return False
     return True
+
+
+@contextmanager
+def connect_all(port, count):
+    """That many connections that send nothing, each for one descriptor here and one of the server."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 3 * count:
+        pytest.skip(f"only {hard} file descriptors may be open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 3 * count), hard))
+    held = []
+    try:
+        for _ in range(count):
+            one = socket.socket()
+            one.setblocking(False)
+            with suppress(BlockingIOError):
+                one.connect(("127.0.0.1", port))
+            held.append(one)
+        yield
+    finally:
+        for one in held:
+            one.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_eleven_hundred_idle_connections_keep_no_probe_away():
+    async with a_site(echo) as site:
+        with connect_all(site.port, 1100):
+            status, _ = await get(site.port)
+
+    assert status == "HTTP/1.1 200 OK"
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTT", b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: "])
+async def test_a_request_that_does_not_end_is_given_up(sent):
+    async with a_site(echo, head_timeout_s=0.2) as site:
+        reader, writer = await connect(site.port)
+        writer.write(sent)
+
+        assert await ends(reader)
+        writer.close()
 
 
 async def test_a_connection_between_two_requests_is_closed_in_time():
