@@ -23,7 +23,7 @@ from windrow.kubernetes.resources import ObjectRef
 
 
 @dataclass(eq=False)
-class Cable:
+class ServerLink:
     """The way to a server, for every transport that was given one; pulled, watches break and no request arrives."""
 
     is_open: bool = True
@@ -42,28 +42,28 @@ class Cable:
 
 
 @dataclass(eq=False)
-class Wired:
+class LinkedTransport:
     inner: Transport
-    cable: Cable
+    link: ServerLink
 
     async def send(self, request: Request) -> Reply:
-        if not self.cable.is_open:
+        if not self.link.is_open:
             raise Unreachable("connect: no route to host")
         return await self.inner.send(request)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        if not self.cable.is_open:
+        if not self.link.is_open:
             raise Unreachable("connect: no route to host")
         scope = asyncio.timeout(None)
         try:
             async with scope, self.inner.stream(request) as events:
-                self.cable.watches[scope] = request.path
+                self.link.watches[scope] = request.path
                 yield events
         except TimeoutError as error:
             raise OutcomeUnknown("connection reset by peer") from error
         finally:
-            self.cable.watches.pop(scope, None)
+            self.link.watches.pop(scope, None)
 
     async def aclose(self) -> None:
         await self.inner.aclose()
@@ -74,34 +74,34 @@ AWAY = pytest.mark.parametrize("away_s", [20, pytest.param(600, marks=pytest.mar
 
 
 @asynccontextmanager
-async def a_wired_cluster() -> AsyncIterator[tuple[Simulation, ObjectRef, dict[str, Cable]]]:
-    """A cluster at rest, and the cables from its manager to each of the three APIs."""
+async def a_linked_cluster() -> AsyncIterator[tuple[Simulation, ObjectRef, dict[str, ServerLink]]]:
+    """A cluster at rest, and the links from its manager to each of the three APIs."""
     documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 2))
-    cables = {name: Cable() for name in (MANAGEMENT, HARVESTER, GUEST)}
+    links = {name: ServerLink() for name in (MANAGEMENT, HARVESTER, GUEST)}
     async with simulation(seed=11, with_manager=False) as sim:
         await stock(sim, documents)
 
         def dial(access: ClientConfig) -> Transport:
-            return Wired(sim.connect(access), cables[HARVESTER if VIP in access.server else GUEST])
+            return LinkedTransport(sim.connect(access), links[HARVESTER if VIP in access.server else GUEST])
 
-        sim.start_manager(Wired(sim.api.local(), cables[MANAGEMENT]), dial)
+        sim.start_manager(LinkedTransport(sim.api.local(), links[MANAGEMENT]), dial)
         ref = await post(sim, documents)
         await sim.cluster(ref.name, ref.namespace).wait_for_settled()
         await sim.advance(minutes=1)
-        yield sim, ref, cables
+        yield sim, ref, links
 
 
 @AWAY
 def test_two_seconds_after_a_server_is_back_the_manager_has_all_its_watches(away_s: int) -> None:
     async def story() -> dict[str, tuple[set[str], set[str]]]:
         found = {}
-        async with a_wired_cluster() as (sim, _, cables):
-            for name, cable in cables.items():
-                before = cable.pull()
+        async with a_linked_cluster() as (sim, _, links):
+            for name, link in links.items():
+                before = link.pull()
                 await sim.advance(seconds=away_s)
-                cable.is_open = True
+                link.is_open = True
                 await sim.advance(seconds=2)
-                found[name] = before, cable.paths()
+                found[name] = before, link.paths()
                 await sim.advance(minutes=1)
         return found
 
@@ -119,15 +119,15 @@ def test_two_seconds_after_a_server_is_back_the_manager_has_all_its_watches(away
 @AWAY
 def test_two_seconds_after_harvester_is_back_what_happened_meanwhile_is_acted_on(away_s: int) -> None:
     async def story() -> tuple[bool, int, int]:
-        async with a_wired_cluster() as (sim, ref, cables):
+        async with a_linked_cluster() as (sim, ref, links):
             lost = name_of((await machines_of(sim, ref, "workers"))[0])
-            cables[HARVESTER].pull()
+            links[HARVESTER].pull()
             await sim.advance(seconds=away_s / 2)
             await sim.harvester_client.delete(VM.ref(lost, "default"), "Foreground")
             await scale(sim, ref, 1, 3)
             await sim.advance(seconds=away_s / 2)
             before = {name_of(raw) for raw in await sim.harvester_client.list(VM)}
-            cables[HARVESTER].is_open = True
+            links[HARVESTER].is_open = True
             await sim.advance(seconds=2)
             made = {name_of(raw) for raw in await sim.harvester_client.list(VM)} - before
             await sim.cluster(ref.name, ref.namespace).wait_for_settled()
