@@ -174,7 +174,7 @@ async def check(
         problems = [
             *find_unknown_fields(raw),
             *reading.problems,
-            *check_bootstrap(cluster, reading.problems, strict=True),
+            *check_bootstrap(cluster, reading.problems),
         ]
         has_credential = single_credential or not any(
             one.field.endswith(CREDENTIAL_FIELD) for one in reading.problems if one.severity == "error"

@@ -31,9 +31,6 @@ class Distribution(Protocol):
     def check(self, spec: BootstrapSpec) -> list[str]:
         """Warnings about the spec."""
 
-    def list_unknown_keys(self, spec: BootstrapSpec) -> list[str]:
-        """Those of `check` that are about configuration keys that the release does not have."""
-
     def check_config(self, config: Mapping[str, Any], version: Version) -> list[str]:
         """Warnings about the user's configuration keys."""
 

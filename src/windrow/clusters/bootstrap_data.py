@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
 from windrow.bootstrap import DISTRIBUTIONS, Distribution
 from windrow.bootstrap.spec import (
@@ -121,11 +120,9 @@ def find_config_hash(cluster: Cluster, pool: Pool, version: str) -> str:
         return ""
 
 
-def check_bootstrap(cluster: Cluster, existing: Sequence[Problem], *, strict: bool = False) -> list[Problem]:
-    """What is wrong with the distribution's configuration, beside the `existing` problems of the Cluster.
-
-    An unknown key of it is a warning, because machines may run with it; with `strict`, for a manifest, it is an error.
-    """
+def check_bootstrap(cluster: Cluster, existing: Sequence[Problem]) -> list[Problem]:
+    """What is wrong with the distribution's configuration, beside the `existing` problems of the Cluster. A key of it that
+    is not known is a warning: a release may have more."""
     found: list[Problem] = []
     if any(problem.field == "spec.kubernetesVersion" for problem in existing):
         return found  # without a version there is no distribution to ask
@@ -133,11 +130,9 @@ def check_bootstrap(cluster: Cluster, existing: Sequence[Problem], *, strict: bo
         try:
             distribution = find_distribution(cluster.version)
             spec = sample_bootstrap_spec(cluster, pool, cluster.version)
-            refused = distribution.list_unknown_keys(spec) if strict else []
             for text in distribution.check(spec):
                 message, _, hint = text.rpartition("; ")
-                severity: Literal["error", "warning"] = "error" if text in refused else "warning"
-                found.append(Problem(message or hint, hint if message else "", "spec.rkeConfig", severity))
+                found.append(Problem(message or hint, hint if message else "", "spec.rkeConfig", "warning"))
         except InvalidBootstrapSpec as error:
             found.append(Problem(error.message, error.hint, "spec.rkeConfig"))
     return list(dict.fromkeys(found))

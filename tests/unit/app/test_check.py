@@ -171,8 +171,6 @@ async def test_an_unknown_field_of_another_object_is_refused(document: dict[str,
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ({"cnii": "calico"}, "'cnii' is no key of RKE2, which will not start with it"),
-        ({"flannel-backend": "none"}, "'flannel-backend' is a key of K3s, RKE2 will not start with it"),
         ({"cluster-cidr": "10.42.0.0/99"}, "cluster-cidr is '10.42.0.0/99', which is not a network"),
         ({"service-cidr": "10.42.128.0/17"}, "cluster-cidr and service-cidr have addresses in common"),
         ({"cluster-dns": "10.44.0.10"}, "cluster-dns 10.44.0.10 is not in service-cidr"),
@@ -185,6 +183,43 @@ async def test_what_the_distribution_would_not_start_with_is_refused(keys: dict[
     )
 
     assert [one.message for one in result.errors] == [told]
+
+
+@pytest.mark.parametrize(
+    ("keys", "told", "cure"),
+    [
+        ({"cnii": "calico"}, "'cnii' is no key of RKE2, which will not start with it", "did you mean 'cni'?"),
+        (
+            {"flannel-backend": "none"},
+            "'flannel-backend' is a key of K3s, RKE2 will not start with it",
+            "remove it",
+        ),
+    ],
+)
+@pytest.mark.parametrize("place", ["machineGlobalConfig", "machineSelectorConfig"])
+async def test_a_key_that_the_distribution_does_not_know_is_a_warning(
+    keys: dict[str, str], told: str, cure: str, place: str
+):
+    """No error: a patch release may have a key that no list has yet."""
+    value = keys if place == "machineGlobalConfig" else [{"config": keys}]
+    pools = cluster()["spec"]["rkeConfig"]["machinePools"]
+    result = await result_of(cluster(rkeConfig={"machinePools": pools, place: value}), config())
+
+    assert [(one.severity, one.message, one.hint) for one in result.problems] == [("warning", told, cure)]
+
+
+async def test_a_key_that_cloud_init_does_not_know_is_a_warning():
+    data = "#cloud-config\npackage: [vim]\nruncmd: [[true]]\nfoo_bar_baz: 1\n"
+    result = await result_of(cluster(), config(userData=data))
+
+    label, effect = (
+        "HarvesterConfig nc-w (pool w): userData has the key",
+        "which cloud-init does not know, so it has no effect",
+    )
+    assert [(one.severity, one.message, one.hint) for one in result.problems] == [
+        ("warning", f"{label} 'package', {effect}", "did you mean 'packages'?"),
+        ("warning", f"{label} 'foo_bar_baz', {effect}", "correct its spelling, or leave it out"),
+    ]
 
 
 async def test_networks_of_both_families_are_no_problem():

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from windrow.bootstrap.rke2.flags import COMMON, MANAGED, SERVER_ONLY, check_config
+from windrow.bootstrap.rke2.flags import MANAGED, check_config, find_keys, server_only
 from windrow.core.formats.version import Version
 
 NOW = Version.parse("v1.35.1+rke2r1")
@@ -31,6 +31,8 @@ def test_what_ranchers_form_writes_raises_no_doubt() -> None:
             "'cnii' is no key of RKE2, which will not start with it; did you mean 'cni'?",
         ),
         ({"cluster-init": True}, "v1.35.1+rke2r1", "is a key of K3s"),
+        ({"etcd-s3-retention": 3}, "v1.30.4+rke2r1", "a key of RKE2 since v1.31, v1.30.4+rke2r1 will not"),
+        ({"multi-cluster-cidr": True}, "v1.30.4+rke2r1", "was a key of RKE2 up to v1.28"),
         ({"brand-new": True}, "v1.39.0+rke2r1", "check that v1.39.0+rke2r1 supports it"),
         ({"token": "x"}, "v1.35.1+rke2r1", "is set by Windrow"),
         ({"cloud-provider-config": "x"}, "v1.35.1+rke2r1", "means nothing without"),
@@ -50,5 +52,17 @@ def test_no_warning_repeats_the_secret_it_is_about() -> None:
 
 
 def test_a_key_is_either_for_servers_only_or_for_all() -> None:
-    assert COMMON.isdisjoint(SERVER_ONLY)
-    assert MANAGED <= COMMON | SERVER_ONLY
+    assert find_keys() >= MANAGED
+    assert {"cluster-cidr", "tls-san", "etcd-s3"} <= server_only() < find_keys()
+    assert not {"kubelet-arg", "node-label", "cloud-provider-name"} & server_only()
+
+
+@pytest.mark.parametrize(
+    ("key", "first"),
+    [("etcd-s3-retention", 31), ("ingress-controller", 31), ("prime", 32), ("embedded-registry", 26)],
+)
+def test_a_key_is_known_from_the_line_on_that_brought_it(key: str, first: int) -> None:
+    """A line beyond the list has what the newest has."""
+    known = {minor for minor in range(25, 45) if key in find_keys((1, minor))}
+
+    assert known == set(range(first, 45))

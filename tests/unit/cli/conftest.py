@@ -90,6 +90,10 @@ class Manager:
         """Do something to the objects, as the manager would."""
         return asyncio.run_coroutine_threadsafe(work(self._api.local()), self._loop).result(60)
 
+    def serve(self, prefix: str, handler: Any) -> None:
+        """Answer requests below a path, as the emulator does for consoles."""
+        self._api.routes[prefix] = handler
+
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[Manager]:

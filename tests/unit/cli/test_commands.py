@@ -19,6 +19,7 @@ from windrow.cli import exit_codes, main
 from windrow.cli.context import CliContext
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.kubernetes.objects import new_object, uid_of
+from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import CRD, EVENT, SECRET
 
 Windrow = Callable[..., Any]
@@ -489,3 +490,64 @@ def test_a_kubeconfig_of_another_server_is_named_as_such(windrow: Windrow, manag
 
     assert answer.code == exit_codes.NOT_FOUND
     assert "Use the kubeconfig of the management API" in answer.err
+
+
+# -- the console of a machine ---------------------------------------------------------------------------------------
+
+CONSOLE = ["[ 0.0] Linux version 6.8", "\x1b[2J[ 9.1] cloud-init: FATAL no datasource", "[ 9.9] login: "]
+
+
+def with_credential(manager: Manager, tmp_path: Path) -> None:
+    """The credential of the machines leads to the very same API server, as a Harvester."""
+    text = (tmp_path / ".windrow" / "manager.yaml").read_text()
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "cc", "namespace": "fleet-default"},
+        "stringData": {"harvestercredentialConfig-kubeconfigContent": text},
+    }
+    manager.do(lambda api: api.create(SECRET, secret))
+
+
+def console_of(name: str = "orchard-workers-a-b") -> Callable[..., Any]:
+    async def answer(request: Any, caller: Any) -> Reply:
+        found = request.path.endswith(f"/default/{name}")
+        return Reply(200 if found else 404, "\n".join(CONSOLE).encode(), "text/plain")
+
+    return answer
+
+
+def test_the_console_of_a_machine_is_read_with_the_clusters_credential(
+    windrow: Windrow, orchard: Manager, tmp_path: Path
+):
+    with_credential(orchard, tmp_path)
+    orchard.do(enlist("orchard-workers-a-b", "workers"))
+    ref = MACHINE.ref("orchard-workers-a-b", "fleet-default")
+    orchard.do(lambda api: api.patch(ref, {"spec": {"credential": "fleet-default:cc"}}))
+    orchard.serve("/windrow/console/", console_of())
+
+    answer = windrow("machine", "console", "orchard-workers-a-b", "--tail", "2")
+
+    assert (answer.code, answer.err) == (exit_codes.OK, "")
+    assert answer.out.splitlines() == ["[2J[ 9.1] cloud-init: FATAL no datasource", "[ 9.9] login: "]
+
+
+def test_where_harvester_has_no_console_text_the_way_to_the_console_is_named(
+    windrow: Windrow, orchard: Manager, tmp_path: Path
+):
+    with_credential(orchard, tmp_path)
+    orchard.do(enlist("orchard-workers-a-b", "workers"))
+    ref = MACHINE.ref("orchard-workers-a-b", "fleet-default")
+    orchard.do(lambda api: api.patch(ref, {"spec": {"credential": "fleet-default:cc"}}))
+
+    answer = windrow("machine", "console", "fleet-default/orchard-workers-a-b")
+
+    assert answer.code == exit_codes.NOT_FOUND
+    assert "virtctl console -n default orchard-workers-a-b" in " ".join(answer.err.split())
+
+
+def test_the_console_of_a_machine_that_does_not_exist(windrow: Windrow, orchard: Manager):
+    answer = windrow("machine", "console", "nowhere")
+
+    assert answer.code == exit_codes.NOT_FOUND
+    assert "windrow machine list" in answer.err

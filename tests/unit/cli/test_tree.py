@@ -9,7 +9,7 @@ import pytest
 
 from windrow.cli.output.lines import to_text
 from windrow.cli.output.tree import format_version, format_wait, render_tree
-from windrow.cli.output.views import ClusterView, Wait, read_views
+from windrow.cli.output.views import ClusterView, Wait, read_cluster, read_views
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -245,3 +245,16 @@ def test_a_reason_that_is_part_of_the_clusters_is_printed():
     machine = a_machine("b", "workers", phase="Joining", waiting={"for": "Machine b to join (10.52.0.1)"})
 
     assert "Machine b to join (10.52.0.1)" in drawn([cluster], [machine], width=200)
+
+
+@pytest.mark.parametrize(("ready", "shown"), [("False", True), ("True", False)])
+def test_what_the_preflight_warned_of_is_shown_until_the_cluster_is_ready(ready: str, shown: bool) -> None:
+    warned = "'cnii' is no key of RKE2, which will not start with it; did you mean 'cni'?"
+    conditions = [
+        {"type": "PreflightPassed", "status": "True", "reason": "PassedWithWarnings", "message": warned},
+        {"type": "Ready", "status": ready, "reason": "InProgress", "message": ""},
+    ]
+    metadata = {"name": "orchard", "namespace": "fleet-default"}
+    raw = {"metadata": metadata, "spec": {}, "status": {"conditions": conditions}}
+
+    assert read_cluster(raw, []).warnings == ((warned,) if shown else ())

@@ -442,7 +442,7 @@ def test_the_time_in_which_a_ready_node_was_initialised_is_not_time_of_not_being
 
 @pytest.mark.parametrize(
     ("since_start", "said"),
-    [(1, "it joins the cluster"), (4.9, "it joins the cluster"), (5, "the machine is replaced if that takes longer than 10m")],
+    [(1, "it joins the cluster"), (4.9, "it joins the cluster"), (5, "the machine is replaced if that takes longer than 10m; its console: windrow machine console fleet-default/w1")],
 )  # fmt: skip
 def test_the_limit_of_a_newcomer_is_told_only_once_half_of_it_has_passed(since_start, said):
     newcomer = sighted(

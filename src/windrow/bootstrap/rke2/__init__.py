@@ -17,7 +17,7 @@ from windrow.bootstrap.install_unit import BOOT_COMMANDS, RUN_COMMANDS, list_ins
 from windrow.bootstrap.pki import list_ca_files
 from windrow.bootstrap.registries import render_registries
 from windrow.bootstrap.rke2.charts import chart_configs, credential_secret, find_charts, harvester_values
-from windrow.bootstrap.rke2.flags import MANAGED, NEWEST_LINE, SERVER_ONLY, check_config, find_unknown_keys
+from windrow.bootstrap.rke2.flags import MANAGED, check_config, server_only
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec
 from windrow.bootstrap.tokens import agent_token, server_token
 from windrow.core.formats import yaml
@@ -33,7 +33,6 @@ __all__ = [
     "check_config",
     "config_hash",
     "join_url",
-    "list_unknown_keys",
     "render",
     "scrub",
 ]
@@ -79,7 +78,7 @@ def render_config(spec: BootstrapSpec) -> dict[str, Any]:
     """The keys of the machine's own configuration file: the user's, then those of its roles."""
     user = keys.merge_config(spec)
     server = spec.is_server
-    dropped = MANAGED if server else MANAGED | SERVER_ONLY
+    dropped = MANAGED if server else MANAGED | server_only()
     config = {key: value for key, value in user.items() if key not in dropped}
     config |= _identity(spec, config) | _credential_keys(spec, user)
     if not server:
@@ -127,13 +126,6 @@ def check(spec: BootstrapSpec) -> list[str]:
             "so load balancers would stay behind when it is deleted; remove clusterName from chartValues"
         )
     return warnings
-
-
-def list_unknown_keys(spec: BootstrapSpec) -> list[str]:
-    """What is wrong with the keys of the configuration that this release does not have; `check` warns of them. None for a
-    release that is newer than the list of keys."""
-    version = Version.parse(spec.version)
-    return find_unknown_keys(keys.merge_config(spec), version) if version.line <= NEWEST_LINE else []
 
 
 def join_url(address: str) -> str:

@@ -1,190 +1,67 @@
-"""The configuration keys that RKE2 supports, as of August 2026, and warnings about others.
+"""The configuration keys that RKE2 has, by release, and warnings about others.
+
+`config_keys.json` lists the keys that servers and agents take, those that servers alone take, and those of K3s that RKE2
+does not have. "" means every release since v1.25, "1.31-" those from that line on, "1.26-1.28" those of these lines. It is
+made of the command-line definitions at the newest release of each line; `rke2 server --help` and `rke2 agent --help` print
+all of them but the hidden ones. A new line is added by comparing these with the file.
 
 An unknown key stops the service at its start. It is kept all the same, with a warning, since it may be newer than this
-list. From RKE2's own command-line definitions.
+list: a key may come with any patch release.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG, CLOUD_PROVIDER_NAME
+from windrow.core.formats.json import loads
 from windrow.core.formats.version import Version
 
-NEWEST_LINE = (1, 36)
-
-# Servers and agents.
-COMMON = frozenset(
-    [
-        "airgap-extra-registry",
-        "bind-address",
-        "config",
-        "container-runtime-endpoint",
-        "data-dir",
-        "debug",
-        "default-runtime",
-        "disable-default-registry-endpoint",
-        "enable-pprof",
-        "image-credential-provider-bin-dir",
-        "image-credential-provider-config",
-        "kube-proxy-arg",
-        "kubelet-arg",
-        "lb-server-port",
-        "node-external-dns",
-        "node-external-ip",
-        "node-internal-dns",
-        "node-ip",
-        "node-label",
-        "node-name",
-        "node-taint",
-        "nonroot-devices",
-        "private-registry",
-        "protect-kernel-defaults",
-        "resolv-conf",
-        "selinux",
-        "server",
-        "snapshotter",
-        "token",
-        "token-file",
-        "with-node-id",
-        "v",
-        "vmodule",
-        "log",
-        "alsologtostderr",
-        "cloud-provider-config",
-        "cloud-provider-name",
-        "node-name-from-cloud-provider-metadata",
-        "kubelet-path",
-        "profile",
-        "audit-policy-file",
-        "pod-security-admission-config-file",
-        "control-plane-resource-requests",
-        "control-plane-resource-limits",
-        "control-plane-probe-configuration",
-        "kube-apiserver-image",
-        "kube-controller-manager-image",
-        "cloud-controller-manager-image",
-        "kube-proxy-image",
-        "kube-scheduler-image",
-        "pause-image",
-        "runtime-image",
-        "etcd-image",
-        "kube-apiserver-extra-mount",
-        "kube-scheduler-extra-mount",
-        "kube-controller-manager-extra-mount",
-        "kube-proxy-extra-mount",
-        "etcd-extra-mount",
-        "cloud-controller-manager-extra-mount",
-        "kube-apiserver-extra-env",
-        "kube-scheduler-extra-env",
-        "kube-controller-manager-extra-env",
-        "kube-proxy-extra-env",
-        "etcd-extra-env",
-        "cloud-controller-manager-extra-env",
-    ]
-)
-
-SERVER_ONLY = frozenset(
-    [
-        "advertise-address",
-        "agent-token",
-        "agent-token-file",
-        "cluster-cidr",
-        "cluster-dns",
-        "cluster-domain",
-        "cluster-reset",
-        "cluster-reset-restore-path",
-        "cni",
-        "datastore-cafile",
-        "datastore-certfile",
-        "datastore-endpoint",
-        "datastore-keyfile",
-        "disable",
-        "disable-agent",
-        "disable-apiserver",
-        "disable-cloud-controller",
-        "disable-controller-manager",
-        "disable-etcd",
-        "disable-kube-proxy",
-        "disable-scheduler",
-        "egress-selector-mode",
-        "embedded-registry",
-        "enable-servicelb",
-        "etcd-arg",
-        "etcd-disable-snapshots",
-        "etcd-expose-metrics",
-        "etcd-s3",
-        "etcd-s3-access-key",
-        "etcd-s3-bucket",
-        "etcd-s3-bucket-lookup-type",
-        "etcd-s3-config-secret",
-        "etcd-s3-endpoint",
-        "etcd-s3-endpoint-ca",
-        "etcd-s3-folder",
-        "etcd-s3-insecure",
-        "etcd-s3-proxy",
-        "etcd-s3-region",
-        "etcd-s3-retention",
-        "etcd-s3-secret-key",
-        "etcd-s3-session-token",
-        "etcd-s3-skip-ssl-verify",
-        "etcd-s3-timeout",
-        "etcd-snapshot-compress",
-        "etcd-snapshot-dir",
-        "etcd-snapshot-name",
-        "etcd-snapshot-reconcile-interval",
-        "etcd-snapshot-retention",
-        "etcd-snapshot-schedule-cron",
-        "helm-controller-arg",
-        "helm-job-image",
-        "ingress-controller",
-        "kube-apiserver-arg",
-        "kube-cloud-controller-manager-arg",
-        "kube-controller-manager-arg",
-        "kube-scheduler-arg",
-        "prime",
-        "secrets-encryption",
-        "secrets-encryption-provider",
-        "service-cidr",
-        "service-node-port-range",
-        "servicelb-namespace",
-        "supervisor-metrics",
-        "system-default-registry",
-        "tls-san",
-        "tls-san-security",
-        "write-kubeconfig",
-        "write-kubeconfig-group",
-        "write-kubeconfig-mode",
-        "write-kubeconfig-name",
-    ]
-)
+Line = tuple[int, int]
 
 # Keys of a machine's identity; a user's value would break the join, so it is ignored.
 MANAGED = frozenset(
     {"server", "token", "token-file", "agent-token", "agent-token-file", "node-name", "data-dir"}
 )
 
-# Keys of K3s that people carry over.
-_K3S = frozenset(
-    [
-        "cluster-init",
-        "flannel-backend",
-        "flannel-iface",
-        "disable-network-policy",
-        "disable-helm-controller",
-        "docker",
-        "default-local-storage-path",
-        "https-listen-port",
-        "rootless",
-    ]
-)
+
+@cache
+def _read_keys() -> Mapping[str, Any]:
+    return loads(files("windrow.bootstrap.rke2").joinpath("config_keys.json").read_bytes())  # type: ignore[no-any-return]
+
+
+def server_only() -> frozenset[str]:
+    """The keys that agents do not take."""
+    return frozenset(_read_keys()["servers"])
+
+
+def find_keys(line: Line | None = None) -> frozenset[str]:
+    """The keys of the releases of one line, such as (1, 34), or of any. Lines newer than the list are taken as the newest."""
+    data = _read_keys()
+    spans: Mapping[str, str] = {**data["machines"], **data["servers"]}
+    if line is None:
+        return frozenset(spans)
+    line = min(line, _parse_line(data["newest"]))
+    return frozenset(key for key, span in spans.items() if _covers(span, line))
+
+
+def _covers(span: str, line: Line) -> bool:
+    first, _, last = span.partition("-")
+    return (not first or _parse_line(first) <= line) and (not last or line <= _parse_line(last))
+
+
+def _parse_line(text: str) -> Line:
+    major, _, minor = text.partition(".")
+    return int(major), int(minor)
 
 
 def check_config(config: Mapping[str, Any], version: Version) -> list[str]:
     """Warnings about the user's keys for RKE2 `version`, each with a hint."""
-    warnings = [*find_unknown_keys(config, version)]
+    warnings = [_unknown(key, version) for key in config if key not in find_keys(version.line)]
     warnings += [
         f"{key!r} is set by Windrow, the value given is not used; remove it"
         for key in config
@@ -204,18 +81,17 @@ def check_config(config: Mapping[str, Any], version: Version) -> list[str]:
     return warnings
 
 
-def find_unknown_keys(config: Mapping[str, Any], version: Version) -> list[str]:
-    """What is wrong with each key that RKE2 `version` does not have, with a hint."""
-    return [_unknown(key, version) for key in config if key not in COMMON | SERVER_ONLY]
-
-
 def _unknown(key: str, version: Version) -> str:
-    if key in _K3S:
+    data = _read_keys()
+    if key in data["k3s"]:
         return f"{key!r} is a key of K3s, RKE2 will not start with it; remove it"
-    if version.line > NEWEST_LINE:
-        return (
-            f"{key!r} was no key of RKE2 {'.'.join(map(str, NEWEST_LINE))}; check that {version} supports it"
-        )
-    near = get_close_matches(key, COMMON | SERVER_ONLY, 1)
+    if span := {**data["machines"], **data["servers"]}.get(key, ""):
+        first, _, last = span.partition("-")
+        if first and version.line < _parse_line(first):
+            return f"{key!r} is a key of RKE2 since v{first}, {version} will not start with it; remove it"
+        return f"{key!r} was a key of RKE2 up to v{last}, {version} will not start with it; remove it"
+    if version.line > _parse_line(data["newest"]):
+        return f"{key!r} was no key of RKE2 {data['newest']}; check that {version} supports it"
+    near = get_close_matches(key, find_keys(version.line), 1)
     cure = f"did you mean {near[0]!r}?" if near else "remove it or correct its spelling"
     return f"{key!r} is no key of RKE2, which will not start with it; {cure}"

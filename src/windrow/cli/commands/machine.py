@@ -1,8 +1,9 @@
-"""List machines.
+"""List machines, or read the console of one.
 
 Examples:
   windrow machine list
   windrow machine list prod -o yaml
+  windrow machine console fleet-default/prod-workers-x7k2p-9k2lp
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import argparse
 from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
+from windrow.cli.errors import CliError
 from windrow.cli.output.data import list_of, render_data
 from windrow.cli.output.tables import render_machines
 from windrow.cli.output.views import read_machine
+from windrow.clusters.api.kinds import MACHINE
+from windrow.kubernetes.objects import Raw, name_of, nested
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,10 +30,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_output(listing)
     options.add_connection(listing)
     options.add_verbose(listing)
+    console = commands.add_parser("console", help="print the last lines of a machine's serial console")
+    console.add_argument("name", metavar="MACHINE", help="NAME or NAMESPACE/NAME")
+    console.add_argument("--tail", type=_count, default=50, metavar="LINES", help="how many (default: 50)")
+    options.add_connection(console)
+    options.add_verbose(console)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines from 1 to 10000")
+    return int(text)
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
-    return connect.run_connected(args, context, lambda manager: _list(args, context, manager))
+    work = _console if args.command == "console" else _list
+    return connect.run_connected(args, context, lambda manager: work(args, context, manager))
 
 
 async def _list(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
@@ -47,3 +63,41 @@ async def _list(args: argparse.Namespace, context: CliContext, manager: Connecti
     for one in lines or ["No machines."]:
         context.print(one)
     return exit_codes.OK
+
+
+async def _console(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
+    from windrow.cli.console import NoConsole, read_console
+
+    namespace, _, name = args.name.rpartition("/")
+    raw = await _get_machine(manager, name, namespace or args.namespace or "")
+    if nested(raw, "spec", "driver", default="harvester") != "harvester":
+        driver = raw["spec"]["driver"]
+        raise CliError(
+            f"Machine {args.name} was made by node driver {driver}, whose consoles Windrow cannot read.",
+            "Open it where that driver makes machines.",
+            exit_codes.REFUSED,
+        )
+    try:
+        lines = await read_console(manager.client, raw, args.tail, context.env)
+    except NoConsole as error:
+        raise CliError(error.message, error.hint, exit_codes.NOT_FOUND) from error
+    for one in lines:
+        context.print(one)
+    return exit_codes.OK
+
+
+async def _get_machine(manager: Connection, name: str, namespace: str) -> Raw:
+    found = [raw for raw in await manager.client.list(MACHINE, namespace) if name_of(raw) == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = ", ".join(connect.full_name(raw) for raw in found)
+        raise CliError(
+            f"Several Machines are named {name!r}: {places}.", "Name one as NAMESPACE/NAME.", exit_codes.USAGE
+        )
+    where = f"namespace {namespace}" if namespace else "any namespace"
+    raise CliError(
+        f"Machine {name!r} not found in {where} of {manager.config.server}.",
+        "List the machines: windrow machine list",
+        exit_codes.NOT_FOUND,
+    )

@@ -125,6 +125,13 @@ def _remediation_blocked(raw: Raw) -> str:
     return found.message if found is not None and found.status == "False" else ""
 
 
+def _preflight_warnings(raw: Raw) -> list[str]:
+    """What the preflight found that is no error, until the cluster is Ready: it may be why it is not."""
+    found = _condition(raw, "PreflightPassed")
+    warned = found is not None and found.status == "True" and found.reason == "PassedWithWarnings"
+    return [found.message] if found is not None and warned and not _is_ready(raw) else []
+
+
 _ROLES = {"etcdRole": "etcd", "controlPlaneRole": "control plane", "workerRole": "worker"}
 
 
@@ -191,7 +198,7 @@ def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
         # A refusal lists every problem; the wait only the first.
         problem=_problem(raw, None if phase == "Refused" else wait),
         remediation_blocked=_remediation_blocked(raw),
-        warnings=tuple(str(text) for text in nested(raw, "status", "warnings", default=())),
+        warnings=(*map(str, nested(raw, "status", "warnings", default=())), *_preflight_warnings(raw)),
         wait=wait,
         pools=_read_pools(raw, mine),
     )

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Literal
 
-from windrow.clusters.api.cluster import Pool
+from windrow.clusters.api.cluster import STARTUP_TIMEOUT, Pool
 from windrow.clusters.api.names import REMEDIATION, REPLACE_NOW
 from windrow.clusters.plan.actions import first_clause
 from windrow.clusters.state import (
@@ -296,8 +296,12 @@ def _within_startup_timeout(
     boot: Diagnosis, machine: MachineState, pool: Pool, state: ClusterState, since: datetime
 ) -> Diagnosis:
     timeout = pool.startup_timeout
+    console = f"its console: windrow machine console {machine.record.namespace}/{machine.name}"
     if timeout is None:
-        return boot
+        late = since + STARTUP_TIMEOUT / 2
+        return (
+            replace(boot, until=late) if state.now < late else replace(boot, next=f"{boot.next}; {console}")
+        )
     if machine.record.last_restart is not None:
         since = max(since, machine.record.last_restart)
     if state.now >= since + timeout:
@@ -307,7 +311,7 @@ def _within_startup_timeout(
         return replace(boot, until=since + timeout / 2)  # so far it is on time
     return replace(
         boot,
-        next=f"the machine is replaced if that takes longer than {human_duration(timeout)}",
+        next=f"the machine is replaced if that takes longer than {human_duration(timeout)}; {console}",
         until=since + timeout,
     )
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
 from windrow.cloudinit.document import BadUserData, parse
+from windrow.cloudinit.keys import find_unknown_keys as find_unknown_cloud_config_keys
 from windrow.harvester.problems import Problem, Severity
 from windrow.kubernetes.objects import is_dns_label, is_dns_subdomain
 from windrow.nodedriver.affinity import AFFINITIES, find_unknown_keys, read_affinity
@@ -52,6 +53,7 @@ def find_problems(
         problems.append(Problem(bad.message, bad.hint, "userData"))
     else:
         problems += _several_documents(configuration)
+        problems += _unknown_keys(configuration)
     return [problem for problem in problems if problem.field not in unreadable]
 
 
@@ -76,6 +78,16 @@ def _several_documents(configuration: Configuration) -> Iterator[Problem]:
         yield Problem(
             "userData holds several YAML documents, and only the first has an effect",
             "put all keys into one document; a line --- begins another",
+            "userData",
+            "warning",
+        )
+
+
+def _unknown_keys(configuration: Configuration) -> Iterator[Problem]:
+    for key, near in find_unknown_cloud_config_keys(parse(configuration.user_data).data).items():
+        yield Problem(
+            f"userData has the key {key!r}, which cloud-init does not know, so it has no effect",
+            f"did you mean {near!r}?" if near else "correct its spelling, or leave it out",
             "userData",
             "warning",
         )

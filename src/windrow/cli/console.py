@@ -1,0 +1,64 @@
+"""The serial console of a machine's VM, read with the cluster's own credential for Harvester.
+
+The emulator serves consoles itself. A real Harvester has the text only where KubeVirt logs serial consoles: in container
+`guest-console-log` of the VM's virt-launcher pod. Harvester turns that off by default, so there is a pointer instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from windrow.app.clock import SystemClock
+from windrow.app.embedded import read_credential
+from windrow.client.client import Client
+from windrow.client.http_transport import HttpTransport
+from windrow.clusters.api.machine import read_machine
+from windrow.core.errors import UserError
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
+from windrow.kubernetes.objects import Raw, name_of
+from windrow.kubernetes.requests import Reply, Request
+from windrow.kubernetes.resources import POD
+
+CONTAINER = "guest-console-log"
+MAX_BYTES = 1 << 20  # of an answer, of which the end counts
+
+
+class NoConsole(UserError):
+    """Harvester has no console text of this VM."""
+
+
+async def read_console(api: Client, raw: Raw, tail: int, env: Mapping[str, str]) -> list[str]:
+    """The last lines of the console of the VM of Machine `raw`. Raises NoConsole, and KubeError of the management API."""
+    machine = read_machine(raw)
+    try:
+        config = parse_kubeconfig(await read_credential(api, machine.credential))
+    except BadKubeconfig as bad:
+        raise NoConsole(f"Secret {machine.credential}: {bad.message}", bad.hint) from bad
+    namespace, name = machine.vm_namespace, machine.name
+    async with HttpTransport(config, SystemClock(), env=env, user_agent="windrow-cli") as transport:
+        found = f"VirtualMachine {namespace}/{name} has no virt-launcher pod"
+        try:
+            path = f"/windrow/console/{namespace}/{name}"
+            reply = await transport.send(Request("GET", path, accept="text/plain"))
+            if reply.status == 200:
+                return _last_lines(reply, tail)
+            for pod in await Client(transport).list(POD, namespace, f"vm.kubevirt.io/name={name}"):
+                path = f"/api/v1/namespaces/{namespace}/pods/{name_of(pod)}/log"
+                query = (("container", CONTAINER), ("tailLines", str(tail)))
+                reply = await transport.send(Request("GET", path, query=query, accept="text/plain"))
+                if reply.status == 200:
+                    return _last_lines(reply, tail)
+                found = f"Pod {namespace}/{name_of(pod)} gives no log of container {CONTAINER} (HTTP {reply.status})"
+        except KubeError as error:
+            found = str(error)
+    raise NoConsole(
+        f"Harvester {config.server} has no console text of VirtualMachine {namespace}/{name}: {found}.",
+        f"Open the console itself: virtctl console -n {namespace} {name}, or Harvester's UI, Virtual Machines.",
+    )
+
+
+def _last_lines(reply: Reply, tail: int) -> list[str]:
+    """A guest writes what it likes: no control character of it reaches the terminal."""
+    lines = reply.body[-MAX_BYTES:].decode("utf-8", "replace").splitlines()[-tail:]
+    return ["".join(one for one in line.expandtabs() if one.isprintable()) for line in lines]
