@@ -45,6 +45,8 @@ SPEED = 60
 IMAGE, NETWORK, OTHER_NETWORK = "default/ubuntu", "default/vlan50", "default/vlan60"
 STORAGE = "fast"
 KEY_PAIR = "default/keys"
+# What Harvester called the class of this image up to v1.3; drivers before v0.6.9 derive it instead of reading it.
+IMAGE_CLASS_OF_OLD = "longhorn-ubuntu"
 # What a host asks a guest over SSH, answered as a Debian with Docker would.
 SSH = """#!/bin/sh
 case "$*" in
@@ -217,7 +219,7 @@ async def a_site(*, speed: float = SPEED, key: str = "", seed: int = 1) -> Async
                 await harvester.preload(
                     images=[Image(IMAGE)],
                     networks=[VmNetwork(NETWORK, vlan=50), VmNetwork(OTHER_NETWORK, vlan=60)],
-                    storage_classes=[STORAGE],
+                    storage_classes=[STORAGE, IMAGE_CLASS_OF_OLD],
                     key_pairs=[KeyPair(KEY_PAIR, key)] if key else [KEY_PAIR],
                 )
                 yield HarvesterSite(

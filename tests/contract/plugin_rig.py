@@ -91,4 +91,6 @@ async def plugin_rig() -> AsyncIterator[PluginRig]:
 async def go_plugin_rig() -> AsyncIterator[PluginRig]:
     """The Go driver that the environment names."""
     async with _plugin_world(Path(os.environ[GO_DRIVER])) as rig:
+        # Drivers before v0.6.9 derive an image's class, as Harvester called it up to v1.3, instead of reading it.
+        await rig.harvester.preload(storage_classes=["longhorn-jammy"])
         yield rig
