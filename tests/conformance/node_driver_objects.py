@@ -84,6 +84,7 @@ class CreatedObjects:
     def _general(self, text: str) -> str:
         text = re.sub(rf"({re.escape(self.name)}-disk-\d+)-[a-z0-9]{{5}}\b", r"\1-<random>", text)
         text = text.replace(self.name, "<machine>")
+        text = re.sub(r"\bSHA256:[A-Za-z0-9+/]{43}\b", "<fingerprint>", text)
         text = re.sub(r"ssh-rsa [A-Za-z0-9+/=]+", "<SSH key>", text)
         return re.sub(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uid>", text)
 

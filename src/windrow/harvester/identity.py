@@ -6,6 +6,7 @@ certificate or credential does.
 
 from __future__ import annotations
 
+import binascii
 import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -55,6 +56,19 @@ def vm_uid_of(provider_id: str) -> str:
     """The VM uid in a providerID, "" when it is not one of Harvester's. Uids are compared in lower case, as Kubernetes
     writes them, whichever program wrote the providerID."""
     return provider_id.removeprefix(PROVIDER).lower() if provider_id.startswith(PROVIDER) else ""
+
+
+def ssh_key_digest(public_key: str) -> str:
+    """The fingerprint of an OpenSSH public key, as `ssh-keygen -l` writes it; "" for no key. Its comment does not count."""
+    words = public_key.split()
+    if not words:
+        return ""
+    try:
+        blob = binascii.a2b_base64(words[min(1, len(words) - 1)])
+    except ValueError:
+        blob = words[0].encode()
+    digest = binascii.b2a_base64(hashlib.sha256(blob).digest(), newline=False)
+    return f"SHA256:{digest.decode().rstrip('=')}"
 
 
 def owner_annotations(cluster_uid: str, machine_uid: str) -> dict[str, str]:

@@ -68,6 +68,8 @@ GUEST_UID = "windrow.io/guest-uid"
 # Windrow's own: the owner of an object. On VMs, VM templates, claim templates and cloud-init Secrets, as annotations.
 CLUSTER_UID = "windrow.io/cluster-uid"
 MACHINE_UID = "windrow.io/machine-uid"
+# An annotation on VMs: the fingerprint of the SSH key in the machine's record, which every driver keeps.
+SSH_KEY = "windrow.io/ssh-key"
 
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 

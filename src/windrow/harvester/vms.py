@@ -97,6 +97,7 @@ class VmSpec:
     devices_in: VgpuField = "hostDevices"
     affinity: Mapping[str, Any] | None = None
     ssh_names: tuple[str, ...] = ()
+    ssh_key_digest: str = ""
 
     @property
     def ref(self) -> ObjectRef:
@@ -143,6 +144,8 @@ def build_vm(spec: VmSpec) -> Raw:
         names.CLAIM_TEMPLATES: render_claim_templates(spec.disks, spec.owner_annotations),
         **spec.owner_annotations,
     }
+    if spec.ssh_key_digest:
+        annotations[names.SSH_KEY] = spec.ssh_key_digest
     if spec.reserved_memory:
         annotations[names.RESERVED_MEMORY] = spec.reserved_memory
     return new_object(

@@ -20,6 +20,7 @@ from tests.unit.nodedriver.harvester_rig import NAME, Crash, HarvesterRig, a_mac
 
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
+from windrow.harvester.identity import ssh_key_digest
 from windrow.harvester.names import (
     CLUSTER_UID,
     CREATOR,
@@ -27,6 +28,7 @@ from windrow.harvester.names import (
     MACHINE_UID,
     REMOVE_ALL_CLAIMS,
     REMOVED_CLAIMS,
+    SSH_KEY,
     VM_NAME,
 )
 from windrow.harvester.resources import IMAGE, VM, VMI
@@ -486,6 +488,40 @@ def test_a_record_that_the_go_driver_rewrote_does_not_cost_the_machine(rig: Harv
     made = go_written(created_machine(rig))
     assert rig.run(get_state(made)) == RUNNING
     rig.run(remove_and_wait(made))
+    assert rig.orphans() == []
+
+
+KEYS = ("ssh-rsa QUFB old", "ssh-rsa QkJC new")
+
+
+def test_a_record_without_uid_is_of_the_machine_whose_ssh_key_it_has(rig: HarvesterRig) -> None:
+    made = created_machine(rig, replace(a_machine(), ssh_public_key=KEYS[1]))
+    assert annotations_of(rig.get(REF))[SSH_KEY] == ssh_key_digest("ssh-rsa QkJC another comment\n")
+    kept = go_written(made)
+    assert kept.ssh_public_key == KEYS[1]
+    rig.run(stop_and_wait(kept))
+    rig.run(remove_and_wait(kept))
+    assert rig.orphans() == []
+
+
+def test_a_record_without_uid_of_an_earlier_machine_of_the_name_leaves_the_vm_alone(
+    rig: HarvesterRig,
+) -> None:
+    """Same name, namespace and cluster: only the key that its host made tells the two apart."""
+    created_machine(rig, replace(a_machine(), ssh_public_key=KEYS[1]))
+    earlier = go_written(replace(a_machine(), ssh_public_key=KEYS[0], ip_address="192.168.50.9"))
+    for operation in (get_state, stop_and_wait):
+        text = refusal(rig, operation(earlier))
+        assert "exists and is not this machine's" in text
+    rig.run(remove_and_wait(earlier))
+    assert rig.names(VM) == [NAME]
+    assert REMOVED_CLAIMS not in annotations_of(rig.get(REF))
+
+
+def test_a_vm_without_the_digest_is_known_by_name_and_cluster_as_before(rig: HarvesterRig) -> None:
+    made = created_machine(rig, replace(a_machine(), ssh_public_key=KEYS[1]))
+    rig.patch(REF, {"metadata": {"annotations": {SSH_KEY: None}}})
+    rig.run(remove_and_wait(go_written(made)))
     assert rig.orphans() == []
 
 

@@ -2,7 +2,8 @@
 
 This driver annotates everything it creates with the machine's uid. The Go driver annotates nothing, and drops the uid
 from each config.json that it saves. For a configuration without any uid the name and namespace must do, with the labels
-that both drivers give every VM; a VM that a cluster manager annotated is not touched, since that has records of its own.
+that both drivers give every VM, and the SSH key, which both keep in config.json: its digest is on the VM. A VM that a
+cluster manager annotated is not touched, since that has records of its own.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from windrow.harvester.identity import is_owned_by, owner_annotations
+from windrow.harvester.identity import is_owned_by, owner_annotations, ssh_key_digest
 from windrow.harvester.names import (
     CLUSTER_UID,
     CREATOR,
     CREATOR_NODE_DRIVER,
     GUEST_CLUSTER,
     MACHINE_UID,
+    SSH_KEY,
     VM_NAME,
     label_value,
 )
@@ -34,7 +36,7 @@ Owner = Literal["this machine", "another", "unknown"]
 def owner_of(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Owner:
     """Who owns the VM. "another" proves that this machine's own VM does not exist: a name belongs to one VM only.
 
-    Without a recorded machine uid there is no such proof: the Go driver drops the `Windrow` keys from config.json.
+    Without a recorded machine uid, which the Go driver drops from config.json, only another SSH key is such a proof.
     """
     if configuration.machine_uid:
         if is_owned_by(raw_vm, configuration.cluster_uid, configuration.machine_uid):
@@ -43,6 +45,8 @@ def owner_of(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Owner:
     found = _owner_annotations(raw_vm)
     if CLUSTER_UID in found or not _has_driver_labels(configuration, raw_vm):
         return "unknown"
+    if _has_another_key(configuration, raw_vm):
+        return "another"
     return "this machine" if not found or _is_in_cluster(configuration, raw_vm) else "unknown"
 
 
@@ -57,6 +61,12 @@ def _has_driver_labels(configuration: Configuration, raw_vm: Mapping[str, Any]) 
     """Whether a node driver made the VM for a machine of this name."""
     labels = labels_of(raw_vm)
     return labels.get(CREATOR) == CREATOR_NODE_DRIVER and labels.get(VM_NAME) == configuration.machine_name
+
+
+def _has_another_key(configuration: Configuration, raw_vm: Mapping[str, Any]) -> bool:
+    """Whether the VM was created for a machine with another SSH key. A host makes one for each machine, before its VM."""
+    recorded, found = ssh_key_digest(configuration.ssh_public_key), annotations_of(raw_vm).get(SSH_KEY)
+    return bool(recorded and found) and recorded != found
 
 
 def _is_in_cluster(configuration: Configuration, raw_vm: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windrow.harvester.cloud_init_secret import INLINE_LIMIT
-from windrow.harvester.identity import owner_annotations
+from windrow.harvester.identity import owner_annotations, ssh_key_digest
 from windrow.harvester.references import VgpuField
 from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmSpec
 from windrow.harvester.volumes import LONGHORN, ClaimModes, Disk, claim_name
@@ -58,6 +58,7 @@ def plan_vm(
         devices_in=vgpus_in,
         affinity=read_affinity(configuration),
         ssh_names=(configuration.key_pair_name,) if configuration.key_pair_name else (),
+        ssh_key_digest=ssh_key_digest(configuration.ssh_public_key),
     )
 
 
