@@ -16,6 +16,7 @@ from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import install_crds, management_api
 from windrow.app.loop import running
+from windrow.app.machines import read_create_flags
 from windrow.client.client import Client
 from windrow.client.downloads import Downloader
 from windrow.core.rng import Rng
@@ -26,7 +27,7 @@ from windrow.drivers.store import DriverStore
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import CRD
-from windrow.machines.plugin.process.client import open_plugin
+from windrow.machines.plugin.process.sandbox import Sandbox
 from windrow.nodedriver.schema import harvester_config_crd
 from windrow.protocols.dockermachine import Flag
 
@@ -35,8 +36,7 @@ pytestmark = pytest.mark.skipif(not BINARY, reason="WINDROW_GO_NODE_DRIVER names
 
 
 async def ask_flags(path: Path) -> tuple[Flag, ...]:
-    async with open_plugin(path, "gopher", env={}) as plugin:
-        return await plugin.get_flags()
+    return await read_create_flags(path, "gopher", {}, Sandbox((path,)))
 
 
 def properties(crd: dict) -> dict:

@@ -23,6 +23,7 @@ from windrow.emulator.proxy import serve
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.machines.plugin.machines import PluginMachines
 from windrow.machines.plugin.poller import PollIntervals
+from windrow.machines.plugin.process.sandbox import Sandbox, describe_sandbox
 
 GO_DRIVER = "WINDROW_GO_NODE_DRIVER"
 OUR_DRIVER = "WINDROW_DRIVER_ELF"
@@ -56,10 +57,17 @@ class PluginRig(HarvesterRig):
             env={"PATH": os.environ["PATH"]},
             connect=self.dial_out,
             intervals=QUICKLY,
+            find_sandbox=find_sandbox,
         )
 
     def dial_out(self, access: ClientConfig) -> Transport:
         return HttpTransport(access, SystemClock())
+
+
+def find_sandbox(path: Path) -> Sandbox | None:
+    """A binary runs as a downloaded driver does; a script needs this interpreter."""
+    is_script = path.read_bytes().startswith(b"#!")
+    return None if is_script or not describe_sandbox() else Sandbox((path,))
 
 
 async def _no_fields(driver: str, credential: str) -> Mapping[str, str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import platform
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,9 +32,11 @@ from windrow.kubernetes.proxies import find_proxy
 from windrow.machines.dispatch import DriverDispatch
 from windrow.machines.harvester.connections import Connect, ReadKubeconfig
 from windrow.machines.harvester.machines import HarvesterMachines
+from windrow.machines.plugin.launcher import FindSandbox
 from windrow.machines.plugin.machines import PluginMachines
 from windrow.machines.plugin.poller import PollIntervals
 from windrow.machines.plugin.process.client import open_plugin
+from windrow.machines.plugin.process.sandbox import Sandbox, describe_sandbox
 from windrow.machines.port import HARVESTER, Machines, Problem
 from windrow.machines.status_store import StatusStore
 from windrow.protocols.dockermachine import Flag
@@ -51,10 +54,17 @@ def plugin_env(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name in PLUGIN_ENV_NAMES}
 
 
-async def read_create_flags(path: Path, driver: str, env: Mapping[str, str]) -> tuple[Flag, ...]:
+async def read_create_flags(
+    path: Path, driver: str, env: Mapping[str, str], sandbox: Sandbox | None = None
+) -> tuple[Flag, ...]:
     """The create flags of the plugin at `path`. Raises what `open_plugin` raises."""
-    async with open_plugin(path, driver, env=plugin_env(env)) as plugin:
-        return await plugin.get_flags()
+    with tempfile.TemporaryDirectory(prefix="windrow-driver-") as name:
+        home, variables = Path(name), plugin_env(env)
+        if sandbox is not None:
+            sandbox = sandbox.with_paths((), (home,))
+            variables |= {"HOME": name, "TMPDIR": name}
+        async with open_plugin(path, driver, env=variables, folder=home, sandbox=sandbox) as plugin:
+            return await plugin.get_flags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,32 @@ class PluginSettings:
     @property
     def plugin_env(self) -> dict[str, str]:
         return plugin_env(self.env)
+
+
+def sandbox_of_downloaded(settings: PluginSettings) -> FindSandbox:
+    """The sandbox of each downloaded driver, where this computer has one. A program of the operator's (`driver`) has none."""
+    downloaded = settings.state_dir / DRIVERS_DIRECTORY
+    named = (settings.env.get(name, "").split(":") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
+    certificates = tuple(Path(name) for names in named for name in names if name and Path(name).exists())
+
+    def find(path: Path) -> Sandbox | None:
+        if not describe_sandbox() or not path.is_relative_to(downloaded):
+            return None
+        return Sandbox((path, *certificates))
+
+    return find
+
+
+def sandbox_notice() -> str:
+    """What downloaded drivers run in, for the start of a manager."""
+    if described := describe_sandbox():
+        return (
+            f"Node drivers from a URL run in a sandbox ({described}), without access to this state directory."
+        )
+    return (
+        "Node drivers from a URL run without a sandbox, because this kernel has no Landlock: they can read this state "
+        "directory. Add only drivers that you trust, or run the manager on Linux 5.13 or later."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +161,7 @@ def full_backend(
         store=statuses,
         intervals=settings.poll_intervals,
         may_run=settings.may_run,
+        find_sandbox=sandbox_of_downloaded(settings),
     )
     by_driver: dict[str, Machines] = {}
     services: list[Service] = [drivers.run, plugins.run]
@@ -144,17 +181,24 @@ def full_backend(
 def _make_driver_controller(
     api: Client, clock: Clock, rng: Rng, settings: PluginSettings, on_kind_changed: Callable[[str], None]
 ) -> NodeDriverController:
+    find_sandbox = sandbox_of_downloaded(settings)
+
+    def read_flags(path: Path) -> Awaitable[tuple[Flag, ...]]:
+        name = path.name.removeprefix("docker-machine-driver-")
+        return read_create_flags(path, name, settings.env, find_sandbox(path))
+
     return NodeDriverController(
         api,
         DriverStore(settings.state_dir / DRIVERS_DIRECTORY, Platform(sys.platform, platform.machine())),
         Downloader(proxy=lambda url: find_proxy(url, "", settings.env)).fetch,
-        lambda path: read_create_flags(path, path.name.removeprefix("docker-machine-driver-"), settings.env),
+        read_flags,
         clock,
         rng,
         files_allowed=settings.allow_file_urls,
         programs={HARVESTER: settings.driver} if settings.driver else {},
         run_blocking=asyncio.to_thread,
         on_kind_changed=on_kind_changed,
+        sandbox=describe_sandbox(),
     )
 
 

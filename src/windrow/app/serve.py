@@ -10,7 +10,7 @@ from datetime import timedelta
 from windrow.app.clock import SystemClock
 from windrow.app.cluster_roles import install_cluster_roles
 from windrow.app.embedded import embedded_manager, install_crds, make_manager
-from windrow.app.machines import PluginSettings, require_harvester_driver
+from windrow.app.machines import PluginSettings, require_harvester_driver, sandbox_notice
 from windrow.app.network import HttpConnector
 from windrow.app.options import Output, ServeOptions
 from windrow.app.state.directory import open_state_directory
@@ -68,7 +68,7 @@ async def run(options: ServeOptions, out: Output) -> int:
     """Serve until cancelled. Raises BadDriver where `driver` is not a docker-machine driver for Harvester."""
     if options.driver is not None:
         await require_harvester_driver(options.driver, options.env, SystemClock())
-    for line in open_state_directory(options.state_dir):
+    for line in (*open_state_directory(options.state_dir), sandbox_notice()):
         out.print_line(line)
     if options.kubeconfig is not None:
         return await _serve_external(options, out)

@@ -64,7 +64,8 @@ class NodeDriverController:
 
     `fetch` downloads an https URL; `read_flags` starts an installed driver and returns its create flags, and is called
     only for a verified checksum. `programs` are the binaries of built-in drivers by name, where they have one.
-    `on_kind_changed` gets each machine config kind that becomes usable or unusable.
+    `on_kind_changed` gets each machine config kind that becomes usable or unusable. `sandbox` describes what downloaded
+    programs run in, "" for nothing; None leaves it out of the status.
     """
 
     def __init__(
@@ -81,10 +82,11 @@ class NodeDriverController:
         programs: Mapping[str, Path] | None = None,
         run_blocking: RunBlocking = run_inline,
         on_kind_changed: Callable[[str], None] | None = None,
+        sandbox: str | None = None,
     ) -> None:
         self._api, self._store = api, store
         self._clock, self._rng = clock, rng
-        self._files_allowed = files_allowed
+        self._files_allowed, self._sandbox = files_allowed, sandbox
         self._built_ins = {driver.name: driver for driver in built_ins}
         self._programs = dict(programs or {})
         self._run_blocking, self._on_kind_changed = run_blocking, on_kind_changed
@@ -213,7 +215,7 @@ class NodeDriverController:
         if driver.is_deleting:
             return await self._observe_users(NodeDriverState(driver, now, failure=failure))
         if driver.built_in_kind or not driver.is_requested or driver.faults:
-            return NodeDriverState(driver, now, failure=failure)
+            return NodeDriverState(driver, now, failure=failure, sandbox=self._sandbox)
         installed: InstalledDriver | None = await self._run_blocking(lambda: self._find_installed(driver))
         crd, owner, kind_external = None, "", False
         if installed is not None:
@@ -231,6 +233,7 @@ class NodeDriverController:
             owner_is_built_in=owner in self._built_ins,
             kind_external=kind_external,
             failure=failure,
+            sandbox=self._sandbox,
         )
 
     async def _observe_users(self, state: NodeDriverState) -> NodeDriverState:

@@ -51,6 +51,7 @@ class NodeDriverState:
     machines: tuple[str, ...] = ()  # Machines created with the driver
     machine_configs: tuple[str, ...] = ()  # machine config objects of the kind
     failure: Failure | None = None
+    sandbox: str | None = None  # what its program runs in, "" for nothing; None where that is not known here
 
     @property
     def inputs(self) -> tuple[object, ...]:

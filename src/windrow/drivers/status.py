@@ -17,6 +17,7 @@ from windrow.kubernetes.objects import Raw, is_deleting
 from windrow.kubernetes.patches import make_merge_patch
 
 DOWNLOADED, INSTALLED, ACTIVE, INACTIVE = "Downloaded", "Installed", "Active", "Inactive"
+SANDBOXED = "Sandboxed"
 
 # Reasons of the condition Downloaded; all others belong to Installed.
 _DOWNLOAD_REASONS: frozenset[Reason] = frozenset(
@@ -35,7 +36,8 @@ def fault_message(plan: Plan) -> str:
 def derive_status(state: NodeDriverState, plan: Plan) -> dict[str, Any]:
     """The controller's fields of `status`. None removes a field."""
     conditions = state.driver.status.get("conditions")
-    for one in (_downloaded(state, plan), _installed(state, plan), *_active(state, plan)):
+    sandboxed = () if state.sandbox is None or state.driver.built_in_kind else (_sandboxed(state.sandbox),)
+    for one in (_downloaded(state, plan), _installed(state, plan), *sandboxed, *_active(state, plan)):
         conditions = set_condition(conditions, one, state.now)
     fields = _identity_fields(state, plan)
     return {**fields, "observedGeneration": state.driver.generation, "conditions": conditions}
@@ -102,6 +104,15 @@ def _installed(state: NodeDriverState, plan: Plan) -> Condition:
         return Condition(INSTALLED, "Unknown", "NotDownloaded", "not downloaded yet")
     source = redact_url(driver.applied[0])
     return Condition(INSTALLED, "True", "Installed", f"driver {driver.driver_name} from {source}")
+
+
+def _sandboxed(sandbox: str) -> Condition:
+    if not sandbox:
+        message = "this kernel has no Landlock, so the driver can read the manager's state directory; use Linux 5.13 or later"
+        return Condition(SANDBOXED, "False", "NotSupported", message)
+    return Condition(
+        SANDBOXED, "True", "Landlock", f"it runs without access to the manager's state ({sandbox})"
+    )
 
 
 def _active(state: NodeDriverState, plan: Plan) -> tuple[Condition, Condition]:

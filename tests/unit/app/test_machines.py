@@ -22,6 +22,8 @@ from windrow.app.machines import (
     driver_for_kind,
     full_backend,
     read_credential_fields,
+    sandbox_notice,
+    sandbox_of_downloaded,
 )
 from windrow.client.client import Client
 from windrow.core.rng import Rng
@@ -29,6 +31,7 @@ from windrow.drivers.api import NODE_DRIVER, NodeDriver, find_driver
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.resources import SECRET
+from windrow.machines.plugin.process.sandbox import Sandbox, describe_sandbox
 from windrow.machines.port import Problem
 
 
@@ -134,3 +137,23 @@ def test_harvester_s_kind_can_be_switched_off():
     off = a_driver(name="harvester", built_in_kind="HarvesterConfig", active=False, status={})
 
     assert isinstance(driver_for_kind("HarvesterConfig", [off]), Problem)
+
+
+def test_a_downloaded_driver_runs_in_a_sandbox_and_the_operator_s_own_does_not(tmp_path: Path):
+    bundle = tmp_path / "ca.pem"
+    bundle.touch()
+    settings = PluginSettings(
+        tmp_path, {"SSL_CERT_FILE": str(bundle), "SSL_CERT_DIR": "/absent:/also-absent"}
+    )
+    downloaded = tmp_path / "drivers" / "sha256" / "0f" / "docker-machine-driver-noop"
+    find = sandbox_of_downloaded(settings)
+
+    assert find(Path("/usr/local/bin/docker-machine-driver-harvester")) is None
+    assert find(downloaded) == (Sandbox((downloaded, bundle)) if describe_sandbox() else None)
+
+
+def test_the_start_of_a_manager_says_what_downloaded_drivers_run_in():
+    said = sandbox_notice()
+
+    assert ("run in a sandbox (Landlock ABI" in said) == bool(describe_sandbox())
+    assert ("run without a sandbox" in said) == (not describe_sandbox())

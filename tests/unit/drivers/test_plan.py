@@ -33,7 +33,9 @@ from windrow.drivers.plan import (
     plan_driver,
 )
 from windrow.drivers.schema import read_fields, render_crd
+from windrow.drivers.status import derive_status
 from windrow.drivers.store import InstalledDriver
+from windrow.kubernetes.conditions import find_condition
 from windrow.nodedriver.schema import harvester_config_crd
 from windrow.protocols.dockermachine import Flag
 
@@ -265,3 +267,31 @@ def test_another_fault_or_another_spec_restarts_the_backoff():
 @pytest.mark.parametrize("reason", sorted(TERMINAL_REASONS))
 def test_a_terminal_fault_is_not_retried(reason: Reason):
     assert next_failure(None, Fault("x", "y", reason), seen(), RNG).retry_at is None
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "status", "words"),
+    [
+        (
+            "Landlock ABI 7, seccomp",
+            "True",
+            "without access to the manager's state (Landlock ABI 7, seccomp)",
+        ),
+        ("", "False", "can read the manager's state directory"),
+    ],
+)
+def test_the_status_says_whether_the_driver_runs_in_a_sandbox(sandbox: str, status: str, words: str):
+    written = derive_status(replace(in_use(), sandbox=sandbox), Plan())
+
+    found = find_condition(written["conditions"], "Sandboxed")
+    assert found is not None
+    assert found.status == status
+    assert words in found.message
+
+
+def test_a_built_in_driver_has_no_sandbox_to_report():
+    built_in = a_driver(has_finalizer=True, built_in_kind="HarvesterConfig")
+
+    written = derive_status(seen(built_in, sandbox="Landlock"), Plan())
+
+    assert find_condition(written["conditions"], "Sandboxed") is None

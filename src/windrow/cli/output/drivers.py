@@ -12,7 +12,7 @@ from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.objects import is_deleting, name_of, nested
 
 NOT_OBSERVED = "the manager has not observed it yet"
-CONDITIONS = ("Downloaded", "Installed", "Active")
+CONDITIONS = ("Downloaded", "Installed", "Sandboxed", "Active")
 _TONES: dict[str, Tone] = {"active": "good", "failed": "bad", "inactive": "quiet", "working": "busy"}
 # An active driver of which a newer version is not in use yet.
 _STILL_ACTIVE = {"UpdateFailed": "active, failed", "Updating": "active, working"}

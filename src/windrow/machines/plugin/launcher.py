@@ -1,4 +1,4 @@
-"""Starts plugins: the driver's binary, the current credential, and limits on the number of processes."""
+"""Starts plugins: the driver's binary, the current credential, its sandbox, and limits on the number of processes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from pathlib import Path
 from windrow.core.formats.json import dumps
 from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
 from windrow.machines.plugin.process.client import Plugin, Timeouts, open_plugin
+from windrow.machines.plugin.process.sandbox import Sandbox
 from windrow.machines.plugin.tracked_machine import TrackedMachine
 from windrow.machines.port import DriverConfig, InfrastructureUnknown
 from windrow.protocols import dockermachine as wire
 
 FindBinary = Callable[[str], Path | None]  # driver name -> its plugin binary, where one is installed
+# Binary -> what it may open beside the directories of its machine; None: it runs without a sandbox.
+FindSandbox = Callable[[Path], Sandbox | None]
+
+
+def no_sandbox(path: Path) -> None:
+    """Every plugin runs without a sandbox."""
 
 
 class ConcurrencyLimit:
@@ -41,6 +48,7 @@ class PluginLauncher:
     operations: ConcurrencyLimit
     creates: ConcurrencyLimit
     may_run: Callable[[], bool] = lambda: True
+    find_sandbox: FindSandbox = no_sandbox
 
     def get_binary(self, driver: str) -> Path:
         """Raises InfrastructureUnknown."""
@@ -65,13 +73,21 @@ class PluginLauncher:
             if driver_config is not None
             else None
         )
+        path = self.get_binary(machine.driver)
+        env, home = {**self.env, **credential.env}, None
+        if (sandbox := self.find_sandbox(path)) is not None:
+            *store, home = machine.make_plugin_directories()
+            sandbox = sandbox.with_paths((machine.folder,), (*store, home))
+            env |= {"HOME": str(home), "TMPDIR": str(home)}
         return open_plugin(
-            self.get_binary(machine.driver),
+            path,
             machine.driver,
-            env={**self.env, **credential.env},
+            env=env,
             config=config,
             label=machine.name,
             secrets=[*credential.fields.values(), *secrets],
+            folder=home,
+            sandbox=sandbox,
             timeouts=self.timeouts,
             may_run=self.may_run,
         )

@@ -28,8 +28,10 @@ from windrow.machines.plugin.error_text import translate_error
 from windrow.machines.plugin.launcher import (
     ConcurrencyLimit,
     FindBinary,
+    FindSandbox,
     PluginLauncher,
     is_windrow_plugin,
+    no_sandbox,
 )
 from windrow.machines.plugin.operations import PluginOperations
 from windrow.machines.plugin.poller import PollIntervals, StatusPoller
@@ -70,8 +72,8 @@ class PluginMachines:
 
     `read_kubeconfig` returns the kubeconfig of a Harvester credential, `read_fields` the fields of any other driver's.
     `connect` opens a transport to a Harvester, whose identity and VMs are read from its API, as the harvester adapter does.
-    `state_dir` belongs to this host alone. `env` is the environment of plugins. For each credential at most
-    `max_processes` plugins serve queries, as many run operations, four times as many create machines, and one of our
+    `state_dir` belongs to this host alone. `env` is the environment of plugins, `find_sandbox` the sandbox of each. For
+    each credential at most `max_processes` plugins serve queries, as many run operations, four times as many create machines, and one of our
     own stays open. `may_run` says whether this process may act at this instant, and may be stopped the next one.
     """
 
@@ -91,6 +93,7 @@ class PluginMachines:
         intervals: PollIntervals | None = None,
         timeouts: Timeouts | None = None,
         may_run: Callable[[], bool] = lambda: True,
+        find_sandbox: FindSandbox = no_sandbox,
     ) -> None:
         self._state_dir, self._rng, self._intervals = state_dir, rng, intervals or PollIntervals()
         self._host_id = f"{rng.uid()}@{state_dir}"
@@ -103,6 +106,7 @@ class PluginMachines:
             ConcurrencyLimit(max_processes),
             ConcurrencyLimit(max_processes * 4),
             may_run,
+            find_sandbox,
         )
         statuses = store if store is not None else StatusStore()
         self._poller = StatusPoller(self._launcher, statuses, clock, rng, self._intervals)

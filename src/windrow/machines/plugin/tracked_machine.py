@@ -29,6 +29,8 @@ from windrow.machines.port import DriverConfig, driver_of, synthetic_uid
 
 # Directories: that of plugins for checks, and in a machine's own the user data.
 CHECKS = "checks"
+# In a machine's own: what its plugin may write, as docker-machine's store has it, and its home.
+STORE_DIRECTORIES, HOME_DIRECTORY = ("machines", "cache"), "home"
 # Keys of the config: Create may have been started with it; the account of the credential.
 PLANNED, ACCOUNT = "WindrowPlanned", "WindrowAccount"
 _USER_DATA_FILE = "user-data"
@@ -135,6 +137,14 @@ class TrackedMachine:
         make_private_directory(self.folder / "machines" / self.name)
         self.folder.chmod(0o700)
         sync_directory(self.folder.parent)
+
+    def make_plugin_directories(self) -> tuple[Path, ...]:
+        """Make the directories that a sandboxed plugin may write, its home last. The state file is in none of them."""
+        self.make_folder()
+        made = tuple(self.folder / name for name in (*STORE_DIRECTORIES, HOME_DIRECTORY))
+        for path in made:
+            make_private_directory(path)
+        return made
 
     def save(self, config: DriverConfig, *, create_started: bool | None = None) -> None:
         """Set the config, here and on disk."""

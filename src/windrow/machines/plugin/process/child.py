@@ -3,7 +3,7 @@
 It has a process group of its own, both of its pipes are always drained, and its end is reported by a pidfd: no thread,
 no signal handler, no task. There is no await between the start of the process and the moment from which `kill` reaches
 it, so no cancellation can come between. The process is reaped only after its whole group was killed: until then its
-pid cannot belong to another process.
+pid cannot belong to another process. With a sandbox it is in that from its first instruction on.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
+
+from windrow.machines.plugin.process.sandbox import Sandbox, call_in_sandbox, limit_process
 
 LINE_LIMIT = 4096
 # Between the kept beginning of a line and the size of the rest.
@@ -74,7 +76,7 @@ class _Pipe:
 class ChildProcess:
     """A running process. `on_stdout` and `on_stderr` get each of its lines; `out_ended` and `exited` are set once.
 
-    Raises OSError when it cannot be started. The owner must `kill` it or see `exited`.
+    Raises OSError when it cannot be started, and SandboxFailed. The owner must `kill` it or see `exited`.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class ChildProcess:
         on_stdout: Callable[[str], None],
         on_stderr: Callable[[str], None],
         folder: Path | None = None,
+        sandbox: Sandbox | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.out_ended = asyncio.Event()
@@ -92,18 +95,23 @@ class ChildProcess:
         self._pidfd = -1
         self._poll_timer: asyncio.TimerHandle | None = None
         self._pipes: dict[int, _Pipe] = {}
-        self._process = subprocess.Popen(
-            command,
-            bufsize=0,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(env),
-            cwd=folder,
-            umask=0o077,
-            process_group=0,
-        )
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                command,
+                bufsize=0,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=dict(env),
+                cwd=folder,
+                umask=0o077,
+                process_group=0,
+            )
+
+        self._process = start() if sandbox is None else call_in_sandbox(sandbox, start)
         self.pid = self._process.pid
+        limit_process(self.pid)
         try:
             self._drain(self._process.stdout, on_stdout, self.out_ended.set)
             self._drain(self._process.stderr, on_stderr, lambda: None)

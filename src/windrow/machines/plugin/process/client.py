@@ -27,6 +27,7 @@ from windrow.core.wait import Stopped, run_until
 from windrow.machines.plugin.process.child import CUT_MARK, ChildProcess
 from windrow.machines.plugin.process.redaction import Redactor
 from windrow.machines.plugin.process.rpc_connection import ConnectionLost, RpcConnection
+from windrow.machines.plugin.process.sandbox import Sandbox, SandboxFailed
 from windrow.protocols import dockermachine as wire
 from windrow.protocols.gob import EMPTY, fits
 
@@ -245,13 +246,15 @@ async def open_plugin(
     label: str = "",
     secrets: Sequence[str] = (),
     folder: Path | None = None,
+    sandbox: Sandbox | None = None,
     timeouts: Timeouts | None = None,
     may_run: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[Plugin]:
     """A connected plugin until the block is left; then its process has ended.
 
     `env` is its whole environment but for the protocol's own variables. `argv` are its arguments: none for
-    docker/machine, the host's own arguments for rancher-machine. `config` is set first. Its output becomes log records
+    docker/machine, the host's own arguments for rancher-machine. `folder` is its working directory. With `sandbox` it may
+    open what that names, and what a program of the system needs. `config` is set first. Its output becomes log records
     under `label`, without any of `secrets`. While `may_run` says no none is started, and those that run get no heartbeat,
     which ends them. Raises PluginUnusable, PluginDisconnected, PluginTimeout, DriverError.
     """
@@ -262,7 +265,7 @@ async def open_plugin(
             "the next leader continues",
         )
     output = _PluginOutput(f"plugin {path.name}", label or driver, Redactor(secrets, (label, driver)))
-    process = _start(path, driver, env, argv, folder, output)
+    process = _start(path, driver, env, argv, folder, sandbox, output)
     connection: RpcConnection | None = None
     try:
         connection = await _connect(await _read_address_line(process, output, timeouts), output, timeouts)
@@ -284,13 +287,16 @@ def _start(
     env: Mapping[str, str],
     argv: Sequence[str],
     folder: Path | None,
+    sandbox: Sandbox | None,
     output: _PluginOutput,
 ) -> ChildProcess:
     protocol_env = {wire.TOKEN_ENV: wire.TOKEN, wire.NAME_ENV: driver}
     try:
         return ChildProcess(
-            [str(path), *argv], {**env, **protocol_env}, output.on_stdout, output.on_stderr, folder
+            [str(path), *argv], {**env, **protocol_env}, output.on_stdout, output.on_stderr, folder, sandbox
         )
+    except SandboxFailed as failed:
+        raise PluginUnusable(f"{output.name} is not started: {failed.message}", failed.hint) from failed
     except (OSError, ValueError) as error:
         raise PluginUnusable(f"{output.name} cannot be started: {error}", _hint_for(error)) from error
 

@@ -1,0 +1,262 @@
+"""The sandbox of downloaded plugins, with plugins that try to leave it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.machines.binaries import ROOT, a_binary
+
+from windrow.machines.plugin.credentials import ResolvedCredential
+from windrow.machines.plugin.launcher import ConcurrencyLimit, PluginLauncher, no_sandbox
+from windrow.machines.plugin.process.client import Plugin, PluginUnusable, Timeouts
+from windrow.machines.plugin.process.sandbox import Sandbox, call_in_sandbox, describe_sandbox, render_filter
+from windrow.machines.plugin.tracked_machine import TrackedMachine, load_tracked_machine
+
+pytestmark = pytest.mark.skipif(not describe_sandbox(), reason="this kernel has no Landlock")
+
+# What this interpreter needs, which is no program of the system where it was built in a home directory.
+PYTHON = (ROOT, Path(sys.base_prefix), Path(sys.prefix))
+SECRET = "s3cret-of-the-manager"
+
+# A driver whose SetConfigRaw makes attempts: each is a name and a Python expression. It answers with what each gave.
+HOSTILE = """
+import ctypes, json, os, signal, socket
+from tests.unit.machines.driver_server import serve
+results = {}
+def attempt(raw):
+    for name, expression in json.loads(raw).items():
+        try:
+            results[name] = repr(eval(expression))
+        except OSError as error:
+            results[name] = f"refused: {type(error).__name__}"
+serve({'SetConfigRaw': attempt, 'GetConfigRaw': lambda _: json.dumps(results).encode()})
+"""
+
+
+class Rig:
+    """A state directory with a secret, two machines, and a launcher of the hostile driver."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.path = a_binary(state / "drivers", "hostile", HOSTILE)
+        self.machine, self.other = self.a_machine("uid-1"), self.a_machine("uid-2")
+        (state / "manager.db").write_text(SECRET)
+        (self.other.folder / "user-data").write_text(SECRET)
+
+    def a_machine(self, uid: str) -> TrackedMachine:
+        config = {"WindrowMachineUID": uid, "MachineName": f"m-{uid}", "WindrowDriver": "hostile"}
+        machine = load_tracked_machine(self.state / "machines", config)
+        machine.save(config)
+        return machine
+
+    def launcher(self, *, sandboxed: bool) -> PluginLauncher:
+        limit = ConcurrencyLimit(4)
+        sandbox = Sandbox((self.path, *PYTHON))
+        return PluginLauncher(
+            lambda driver: self.path,
+            SimpleNamespace(),  # type: ignore[arg-type]
+            {"PATH": os.environ["PATH"], "HOME": str(Path.home())},
+            Timeouts(),
+            limit,
+            limit,
+            limit,
+            (lambda path: sandbox) if sandboxed else no_sandbox,
+        )
+
+    def credential(self, token: str = "own-t0ken") -> ResolvedCredential:
+        return ResolvedCredential("ns:cc", {"token": token}, {"HOSTILE_TOKEN": token})
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    (tmp_path / "drivers").mkdir()
+    return Rig(tmp_path)
+
+
+async def answers(plugin: Plugin, attempts: dict[str, str]) -> dict[str, str]:
+    await plugin.set_config(json.dumps(attempts).encode())
+    found: dict[str, str] = json.loads(await plugin.get_config())
+    return found
+
+
+def attempts_of(rig: Rig, victim: int) -> dict[str, str]:
+    """What is taken where there is no sandbox."""
+    other, link = rig.other.folder, str(rig.machine.folder / "machines" / rig.machine.name / "link")
+    return {
+        "the state directory": f"os.listdir({str(rig.state)!r})",
+        "the database": f"open({str(rig.state / 'manager.db')!r}).read()",
+        "a link to the database": f"(os.symlink({str(rig.state / 'manager.db')!r}, {link!r}), open({link!r}).read())",
+        "another machine's user data": f"open({str(other / 'user-data')!r}).read()",
+        "another machine's record": f"open({str(other / 'machine.json')!r}).read()",
+        "its own record, to write": f"open({str(rig.machine.folder / 'machine.json')!r}, 'a')",
+        "its own program, to write": f"open({str(rig.path)!r}, 'a')",
+        "the manager's environment": f"open('/proc/{os.getpid()}/environ').read()",
+        "another plugin's environment": f"open('/proc/{victim}/environ').read()",
+        "another plugin's memory": f"open('/proc/{victim}/mem', 'rb')",
+        "another plugin's files": f"os.listdir('/proc/{victim}/fd')",
+        "the list of processes": "os.listdir('/proc')",
+        "passwords": "open('/etc/shadow').read()",
+        "temporary files of others": "os.listdir('/tmp')",
+        "a socket of another program": "socket.socket(socket.AF_UNIX)",
+        "a signal to the manager": f"os.kill({os.getpid()}, 0)",
+        "a signal to another plugin": f"os.kill({victim}, 0)",
+    }
+
+
+@pytest.mark.parametrize("sandboxed", [True, False])
+async def test_a_downloaded_driver_gets_nothing_of_the_manager_or_of_other_machines(
+    rig: Rig, sandboxed: bool
+) -> None:
+    """Without the sandbox the same driver gets what its user may read: the attempts are real."""
+    launcher = rig.launcher(sandboxed=sandboxed)
+    async with (
+        launcher.open(rig.other, rig.credential("t0ken-of-another"), None) as victim,
+        launcher.open(rig.machine, rig.credential(), None) as plugin,
+    ):
+        found = await answers(plugin, attempts_of(rig, victim.pid))
+
+    taken = {name for name, result in found.items() if not result.startswith("refused")}
+    if sandboxed:
+        assert taken == set()
+    else:
+        assert taken >= {"the database", "another machine's user data", "another plugin's environment"}
+        assert SECRET in found["the database"]
+
+
+async def test_a_sandboxed_driver_has_what_drivers_need(rig: Rig) -> None:
+    """A store for its machine, a home, programs and certificates of the system, names and the network."""
+    machine = rig.machine
+    machine.user_data_path.write_text("#cloud-config\n")
+    key = machine.folder / "machines" / machine.name / "id_rsa"
+    async with rig.launcher(sandboxed=True).open(machine, rig.credential(), None) as plugin:
+        found = await answers(
+            plugin,
+            {
+                "key": f"open({str(key)!r}, 'w').write('key')",
+                "cache": f"open({str(machine.folder / 'cache' / 'image')!r}, 'w').write('iso')",
+                "user data": f"open({str(machine.user_data_path)!r}).read()",
+                "home": "os.environ['HOME'] == os.environ['TMPDIR'] == os.getcwd()",
+                "a temporary file": "__import__('tempfile').NamedTemporaryFile().write(b'x')",
+                "a program": "__import__('subprocess').check_output(['/bin/echo', 'hello'])",
+                "names": "socket.getaddrinfo('localhost', 443)[0][0].name",
+                "a connection": "socket.create_server(('127.0.0.1', 0)).getsockname()[0]",
+                "its credential": "os.environ['HOSTILE_TOKEN']",
+                "no new privileges": "ctypes.CDLL(None).prctl(39, 0, 0, 0, 0)",
+                "core dumps": "__import__('resource').getrlimit(4)",
+            },
+        )
+
+    assert found == {
+        "key": "3",
+        "cache": "3",
+        "user data": repr("#cloud-config\n"),
+        "home": "True",
+        "a temporary file": "1",
+        "a program": repr(b"hello\n"),
+        "names": repr("AF_INET"),
+        "a connection": repr("127.0.0.1"),
+        "its credential": repr("own-t0ken"),
+        "no new privileges": "1",
+        "core dumps": "(0, 0)",
+    }
+    assert key.read_text() == "key"
+
+
+async def test_a_driver_whose_sandbox_cannot_be_set_up_is_not_started(rig: Rig, tmp_path: Path) -> None:
+    launcher = rig.launcher(sandboxed=True)
+    absent = Sandbox((tmp_path / "absent",))
+    refusing = PluginLauncher(
+        launcher.find_binary,
+        launcher.resolver,
+        {},
+        Timeouts(),
+        launcher.queries,
+        launcher.operations,
+        launcher.creates,
+        lambda path: absent,
+    )
+    with pytest.raises(
+        PluginUnusable, match=r"not started: the sandbox of downloaded drivers cannot be set up"
+    ):
+        async with refusing.open(rig.machine, rig.credential(), None):
+            pass
+
+
+async def test_the_manager_itself_is_not_restricted_by_the_sandbox_of_a_plugin(rig: Rig) -> None:
+    """Also what it starts later is not."""
+    async with rig.launcher(sandboxed=True).open(rig.machine, rig.credential(), None):
+        assert (rig.state / "manager.db").read_text() == SECRET
+        assert os.listdir("/proc/self/fd")
+        started = await asyncio.create_subprocess_exec(
+            "/bin/cat", str(rig.state / "manager.db"), stdout=asyncio.subprocess.PIPE
+        )
+        assert (await started.communicate())[0].decode() == SECRET
+
+
+def test_what_the_work_in_a_sandbox_raises_is_raised_by_the_call(tmp_path: Path) -> None:
+    def work() -> Any:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        call_in_sandbox(Sandbox((), (tmp_path,)), work)
+
+
+# -- the filter of system calls, executed by an interpreter of its few instructions ---------------------------------
+
+
+def decide(program: bytes, architecture: int, number: int, argument: int = 0) -> int:
+    """The return value of the filter for a system call: the kernel's struct seccomp_data is number, architecture, …"""
+    data = struct.pack("=IIQQ", number, architecture, 0, argument)
+    steps = [struct.unpack_from("=HBBI", program, place) for place in range(0, len(program), 8)]
+    place, loaded = 0, 0
+    while True:
+        code, if_true, if_false, value = steps[place]
+        place += 1
+        match code:
+            case 0x20:
+                (loaded,) = struct.unpack_from("=I", data, value)
+            case 0x15:
+                place += if_true if loaded == value else if_false
+            case 0x35:
+                place += if_true if loaded >= value else if_false
+            case 0x06:
+                return value
+            case _:
+                raise AssertionError(f"instruction {code:#x}")
+
+
+X86_64, AARCH64 = (0, 0xC000003E), (1, 0xC00000B7)
+ALLOWED = 0x7FFF0000
+
+
+@pytest.mark.parametrize(
+    ("architecture", "read", "ptrace", "socket"), [(X86_64, 0, 101, 41), (AARCH64, 63, 117, 198)]
+)
+def test_the_filter_allows_the_network_and_denies_other_processes(
+    architecture: tuple[int, int], read: int, ptrace: int, socket: int
+) -> None:
+    column, audit = architecture
+    program = render_filter(column)
+
+    assert decide(program, audit, read) == ALLOWED
+    assert decide(program, audit, ptrace) == 0x50000 | errno.EPERM
+    assert decide(program, audit, 425) == 0x50000 | errno.EPERM  # io_uring_setup
+    for family, wanted in ((2, ALLOWED), (10, ALLOWED), (16, ALLOWED), (1, 0x50000 | errno.EAFNOSUPPORT)):
+        assert decide(program, audit, socket, family) == wanted
+
+
+def test_system_calls_of_another_architecture_end_the_process_or_do_not_exist() -> None:
+    program = render_filter(0)
+
+    assert decide(program, 0x40000003, 0) == 0x80000000  # i386
+    assert decide(program, 0xC000003E, 0x40000000 | 41) == 0x50000 | errno.ENOSYS  # x32
