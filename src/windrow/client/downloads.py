@@ -2,24 +2,34 @@
 
 Only https, also after each of at most five redirects; the status must be 200; the transfer ends at the size limit; no
 cookies, no decompression, no credentials, and only the proxies that the caller names.
+
+A URL may lead into an internal network, where a mirror may be. A redirect may not lead further in than the URL did:
+what a public server answers must not make the manager ask its own network (a metadata service, say). The addresses that
+are checked are those that are connected to, so a name that changes in between changes nothing. Behind a proxy names are
+resolved by the proxy, and only addresses in the URL can be checked here.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from windrow.core.errors import UserError
+from windrow.core.formats.cidr import is_address
 from windrow.core.text import collapse_whitespace
 from windrow.kubernetes.proxies import BadProxy, Proxy
 
@@ -51,6 +61,77 @@ class DownloadLimits:
 DEFAULT_LIMITS = DownloadLimits()
 
 
+class Reach(IntEnum):
+    """How far into a network an address leads; each is further in than the one before."""
+
+    PUBLIC = 0
+    PRIVATE = 1
+    LOOPBACK = 2
+    LINK_LOCAL = 3  # metadata services of clouds
+
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+def reach_of(address: IPv4Address | IPv6Address) -> Reach:
+    """How far in the address leads; an IPv4 address within an IPv6 one counts as itself."""
+    if isinstance(address, IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if inner is None and address in _NAT64:
+            inner = IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return reach_of(inner)
+    if address.is_link_local:
+        return Reach.LINK_LOCAL
+    if address.is_loopback or address.is_unspecified:
+        return Reach.LOOPBACK
+    return Reach.PUBLIC if address.is_global else Reach.PRIVATE
+
+
+class _RedirectGuard(AbstractResolver):
+    """Resolves names, and refuses those of a redirect that lead further in than the first URL. One for each download."""
+
+    def __init__(self, first_url: str, inner: AbstractResolver) -> None:
+        self._first_url, self._inner = first_url, inner
+        self._allowed: Reach | None = None
+        self.proxy_host = ""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await self._inner.resolve(host, port, family)
+        if host != self.proxy_host:
+            self._check(host, [str(one["host"]) for one in found])
+        return found
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def check_literal(self, url: str) -> None:
+        """Check an address in the URL itself, which is not resolved. Raises DownloadFailed."""
+        host = urlsplit(url).hostname or ""
+        if is_address(host):
+            self._check(host, [host])
+
+    def end_request(self) -> None:
+        """The first URL has been requested: what follows is a redirect. Behind a proxy it counts as public."""
+        if self._allowed is None:
+            self._allowed = Reach.PUBLIC
+
+    def _check(self, host: str, addresses: list[str]) -> None:
+        reached = [reach_of(ip_address(text.partition("%")[0])) for text in addresses]
+        if not reached:
+            return
+        if self._allowed is None:
+            self._allowed = min(reached)
+        elif max(reached) > self._allowed:
+            kind = max(reached).name.lower().replace("_", "-")
+            raise DownloadFailed(
+                f"{self._first_url} redirects to {host}, a {kind} address, which the URL itself does not lead to",
+                "name the URL that it ends at, if that is meant",
+            )
+
+
 def no_proxy(url: str) -> None:
     """No proxy: every server is reached directly."""
 
@@ -59,7 +140,7 @@ class Downloader:
     """Fetches files. Each call is a connection of its own, and ends with it.
 
     `ca` are certificates in PEM that are trusted beside the system's. `proxy` finds the proxy that leads to a URL,
-    None for none, as the environment says; it may raise BadProxy.
+    None for none, as the environment says; it may raise BadProxy. `resolver` makes the resolver of names.
     """
 
     def __init__(
@@ -69,7 +150,9 @@ class Downloader:
         proxy: Callable[[str], Proxy | None] = no_proxy,
         limits: DownloadLimits = DEFAULT_LIMITS,
         user_agent: str = "windrow",
+        resolver: Callable[[], AbstractResolver] = aiohttp.ThreadedResolver,
     ) -> None:
+        self._resolver = resolver
         self._ca, self._proxy, self._limits, self._user_agent = ca, proxy, limits, user_agent
 
     async def fetch(self, url: str, write: Callable[[bytes], None]) -> None:
@@ -79,21 +162,32 @@ class Downloader:
             sock_connect=self._limits.connect_s,
             sock_read=self._limits.idle_s,
         )
+        guard = _RedirectGuard(_host(url), self._resolver())
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._tls(), force_close=True),
+            connector=aiohttp.TCPConnector(
+                ssl=self._tls(), force_close=True, resolver=guard, use_dns_cache=False
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             timeout=timeout,
             trust_env=False,
             headers={"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": self._user_agent},
         ) as session:
-            await self._follow(session, url, write)
+            await self._follow(session, guard, url, write)
 
-    async def _follow(self, session: aiohttp.ClientSession, url: str, write: Callable[[bytes], None]) -> None:
+    async def _follow(
+        self,
+        session: aiohttp.ClientSession,
+        guard: _RedirectGuard,
+        url: str,
+        write: Callable[[bytes], None],
+    ) -> None:
         current, first_url = url, _host(url)
         for _ in range(self._limits.redirects + 1):
             _require_https(current, first_url)
-            async with self._get(session, current) as response:
+            guard.check_literal(current)
+            async with self._get(session, guard, current) as response:
+                guard.end_request()
                 if response.status not in REDIRECTS:
                     await self._receive(response, current, write)
                     return
@@ -104,12 +198,15 @@ class Downloader:
         )
 
     @asynccontextmanager
-    async def _get(self, session: aiohttp.ClientSession, url: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _get(
+        self, session: aiohttp.ClientSession, guard: _RedirectGuard, url: str
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
             proxy = self._proxy(url)
         except BadProxy as bad:
             raise DownloadFailed(bad.message, bad.hint) from bad
         options: dict[str, Any] = {}
+        guard.proxy_host = proxy.host if proxy is not None else ""
         if proxy is not None:
             host = f"[{proxy.host}]" if ":" in proxy.host else proxy.host
             options["proxy"] = f"http://{host}:{proxy.port}"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from windrow.app.clock import SystemClock
-from windrow.client.downloads import Downloader, DownloadFailed, DownloadLimits
+from windrow.client.downloads import Downloader, DownloadFailed, DownloadLimits, Reach, reach_of
 from windrow.core import pki
 from windrow.kubernetes.proxies import BadProxy, Proxy
 
@@ -77,6 +80,7 @@ def tls(authority: tuple[str, str], tmp_path: Path) -> ssl.SSLContext:
         common_name="files",
         server=True,
         ips=["127.0.0.1"],
+        dns=["files.example"],
         now=SystemClock().now(),
         lifetime=timedelta(hours=1),
     )
@@ -359,3 +363,81 @@ async def test_what_the_receiver_raises_ends_the_download_as_it_is(tls: TLS, aut
     async with serving(tls, file=answer(body=FILE)) as server:
         with pytest.raises(LookupError, match="no room"):
             await Downloader(ca=authority[0]).fetch(f"{server.url}/file", full)
+
+
+# -- redirects into internal networks ---------------------------------------------------------------------------------
+
+
+class Names(AbstractResolver):
+    """A resolver that knows these names; the last address of a name stays when the others were given."""
+
+    def __init__(self, **addresses: list[str]) -> None:
+        self._addresses = addresses
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        known = self._addresses[host.partition(".")[0]]
+        address = known.pop(0) if len(known) > 1 else known[0]
+        return [
+            ResolveResult(hostname=host, host=address, port=port, family=socket.AF_INET, proto=0, flags=0)
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "https://169.254.169.254/latest/meta-data/",
+        "https://[fe80::1]/",
+        "https://[::ffff:169.254.169.254]/",
+        "https://metadata.example/",
+    ],
+)
+async def test_a_redirect_that_leads_further_in_than_the_url_is_refused(
+    tls: TLS, authority: Authority, target: str
+):
+    names = Names(metadata=["169.254.169.254"])
+    async with serving(tls, a=redirect(target)) as server:
+        said = await refused(f"{server.url}/a", authority, resolver=lambda: names)
+
+    assert "a link-local address, which the URL itself does not lead to; name the URL that it ends at" in said
+    assert server.paths == ["/a"]
+
+
+async def test_a_name_that_leads_elsewhere_at_the_redirect_is_checked_where_it_is_connected_to(
+    tls: TLS, authority: Authority
+):
+    names = Names(files=["127.0.0.1", "169.254.169.254"])
+    async with serving(tls, a=redirect("/b"), b=answer(body=b"here")) as server:
+        url = f"https://files.example:{server.port}"
+        said = await refused(f"{url}/a", authority, resolver=lambda: names)
+        assert await fetched(f"{server.url}/a", authority) == b"here"
+
+    assert "redirects to files.example, a link-local address" in said
+    assert server.paths == ["/a", "/a", "/b"]
+
+
+@pytest.mark.parametrize(
+    ("address", "reach"),
+    [
+        ("93.184.215.14", Reach.PUBLIC),
+        ("2606:4700::1111", Reach.PUBLIC),
+        ("10.0.0.5", Reach.PRIVATE),
+        ("192.168.1.1", Reach.PRIVATE),
+        ("100.64.0.1", Reach.PRIVATE),
+        ("fd00::1", Reach.PRIVATE),
+        ("64:ff9b::a00:5", Reach.PRIVATE),
+        ("2002:a00:5::", Reach.PRIVATE),
+        ("127.0.0.1", Reach.LOOPBACK),
+        ("::1", Reach.LOOPBACK),
+        ("0.0.0.0", Reach.LOOPBACK),
+        ("::ffff:127.0.0.1", Reach.LOOPBACK),
+        ("169.254.169.254", Reach.LINK_LOCAL),
+        ("fe80::1", Reach.LINK_LOCAL),
+    ],
+)
+def test_how_far_in_an_address_leads(address: str, reach: Reach) -> None:
+    assert reach_of(ip_address(address)) == reach
