@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +28,7 @@ from windrow.core.connections import ConnectionLimits
 from windrow.core.formats.fastjson import dumps
 from windrow.kubernetes.errors import KubeError, OutcomeUnknown, Unreachable
 from windrow.kubernetes.handler import Handler, Peer, TlsIdentity
-from windrow.kubernetes.requests import JSON, Reply, Request, WatchEvent
+from windrow.kubernetes.requests import JSON, FileReply, Reply, Request, WatchEvent
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ HEAD_TIMEOUT_S = 32.0  # as kube-apiserver's ReadHeaderTimeout
 BODY_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 90.0  # as kube-apiserver's; client-go closes its own as late
 WRITE_TIMEOUT_S = 60.0
+FILE_PIECE_BYTES = 256 * 1024
 
 
 def encode_event(event: WatchEvent) -> bytes:
@@ -173,7 +175,8 @@ class Listener:
         try:
             if info.is_resource and request_verb(request.method, info, query_options(request)) == "watch":
                 return await self._watch(http, request, peer)
-            return _response(await self._handler.send(request, peer))
+            reply = await self._handler.send(request, peer)
+            return await _send_file(http, reply) if isinstance(reply, FileReply) else _response(reply)
         except (OutcomeUnknown, Unreachable):
             return _abort_connection(http)
         except OSError:
@@ -224,6 +227,26 @@ def _abort_connection(http: web.BaseRequest) -> web.StreamResponse:
     if http.transport is not None:
         http.transport.abort()
     return web.Response(status=500)
+
+
+async def _send_file(http: web.BaseRequest, reply: FileReply) -> web.StreamResponse:
+    """Send the file in pieces, read by another thread, and close it."""
+    assert reply.file is not None
+    with reply.file as file:
+        response = web.StreamResponse(status=reply.status, headers={"Content-Type": reply.content_type})
+        response.content_length = os.fstat(file.fileno()).st_size
+        await response.prepare(http)
+        try:
+            while piece := await asyncio.to_thread(file.read, FILE_PIECE_BYTES):
+                async with asyncio.timeout(WRITE_TIMEOUT_S):
+                    await response.write(piece)
+        except TimeoutError:
+            return _abort_connection(http)
+        except ConnectionError:
+            return response  # the client closed the connection
+        with suppress(ConnectionError):
+            await response.write_eof()
+        return response
 
 
 async def _read(http: web.BaseRequest) -> Request:

@@ -246,6 +246,8 @@ def _server(cluster: Mapping[str, Any], name: str) -> str:
     try:
         parts = urlsplit(server)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        # With either, the path of each request would not reach the server, which would be asked what this URL says.
+        good = good and not {"?", "#"} & set(server)
         named = parts.username is not None or "@" in server
     except ValueError:
         good, named = False, "@" in server

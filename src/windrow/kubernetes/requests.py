@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 from urllib.parse import urlencode
 
 from windrow.core.formats.json import dumps
@@ -56,6 +56,13 @@ class Reply:
     body: bytes = b""
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FileReply(Reply):
+    """An answer whose body is read from an open file, for servers over sockets. Whoever sends it closes the file."""
+
+    file: BinaryIO | None = None
 
 
 @dataclass(frozen=True, slots=True)

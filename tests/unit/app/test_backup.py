@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,18 +15,30 @@ from typing import Any
 import pytest
 from tests.unit.app.test_state_directory import open_to_others, served
 
+from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import SqliteStore, StoreDamaged
-from windrow.apiserver.storage.backup import REVISION_GAP, NotBackup
+from windrow.apiserver.storage.backup import REVISION_GAP, NotBackup, read_backup
 from windrow.app.clock import SystemClock
-from windrow.app.state.backup import NoOwnStore, backup_running, backup_stopped, restore, write_backup
+from windrow.app.embedded import management_api
+from windrow.app.state.backup import (
+    BACKUP_PATH,
+    NoOwnStore,
+    backup_running,
+    backup_stopped,
+    restore,
+    serve_backups,
+    write_backup,
+)
 from windrow.app.state.directory import DirectoryInUse
+from windrow.app.state.pki import load_or_create_ca
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
 from windrow.core.formats.fastjson import dumps
+from windrow.core.rng import Rng
 from windrow.kubernetes.errors import Forbidden
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
 from windrow.kubernetes.objects import new_object
-from windrow.kubernetes.requests import Request, watch
+from windrow.kubernetes.requests import FileReply, Request, watch
 from windrow.kubernetes.resources import SECRET, SERVICE_ACCOUNT
 
 TOKEN = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
@@ -188,3 +203,58 @@ def test_a_backup_replaces_no_file(tmp_path: Path):
 
     with pytest.raises(FileExistsError):
         write_backup(tmp_path / "manager.db", data)
+
+
+@asynccontextmanager
+async def answering(state: Path, **options: Any) -> AsyncIterator[tuple[ApiServer, SqliteStore]]:
+    """A management API that answers backups of its store, without sockets."""
+    load_or_create_ca(state / "manager-ca.json", "windrow", SystemClock())
+    with closing(SqliteStore(state / "manager.db")) as store:
+        api = management_api(store, SystemClock(), Rng(1))
+        serve_backups(api, store, state, **options)
+        await api.prepare()
+        yield api, store
+
+
+async def test_other_work_goes_on_while_a_backup_is_written(tmp_path: Path):
+    async with answering(tmp_path) as (api, store):
+        for number in range(200):
+            raw = {**new_object(SECRET, f"s-{number}", "default"), "data": {"x": "QUFB" * 2500}}
+            await Client(api.local()).create(SECRET, raw)
+        answer = asyncio.create_task(api.local().send(Request("GET", BACKUP_PATH)))
+        steps = 0
+        while not answer.done():
+            await asyncio.sleep(0)
+            steps += 1
+        reply = answer.result()
+        assert isinstance(reply, FileReply)
+        assert reply.file is not None
+        with reply.file as file:
+            backup = read_backup(file.read())
+
+        assert steps > 5
+        assert backup.rev == store.rev
+        assert sum("/secrets/" in key for key in backup.objects) == 200
+
+
+async def test_a_backup_leaves_no_file_behind_and_the_next_start_removes_what_a_crash_left(tmp_path: Path):
+    left = tmp_path / "manager.db.backup"
+    left.write_bytes(b"a part of a backup")
+    async with answering(tmp_path) as (api, _):
+        assert not left.exists()
+        reply = await api.local().send(Request("GET", BACKUP_PATH))
+        assert isinstance(reply, FileReply)
+        assert reply.file is not None
+        reply.file.close()
+
+        assert not left.exists()
+
+
+async def test_a_disk_without_space_for_a_backup_is_told_and_kept_for_the_store(tmp_path: Path):
+    async with answering(tmp_path, reserve=2**62) as (api, _):
+        reply = await api.local().send(Request("GET", BACKUP_PATH))
+
+    assert reply.status == 507
+    assert b"the backup cannot be written to" in reply.body
+    assert b"MiB are free; free space there" in reply.body
+    assert not (tmp_path / "manager.db.backup").exists()

@@ -196,3 +196,12 @@ def test_two_documents_are_not_called_broken_yaml():
     with pytest.raises(BadKubeconfig, match="2 YAML documents, and a kubeconfig is one"):
         parse_kubeconfig(f"{text}---\n{text}")
     assert parse_kubeconfig(f"---\n{text}---\n").server == "https://192.0.2.1:6443"
+
+
+@pytest.mark.parametrize(
+    "server", ["https://h/latest/user-data#", "https://h/x?y=", "https://h/?", "https://h#"]
+)
+def test_a_server_with_a_query_or_a_fragment_is_refused(server):
+    """Behind a `#` the path of every request would be lost: whoever writes the kubeconfig could choose what is asked."""
+    with pytest.raises(BadKubeconfig, match="write it as https://HOST or https://HOST:PORT"):
+        parse_kubeconfig(config({"server": server}))

@@ -1,4 +1,7 @@
-"""Backups of a SqliteStore: one SQLite file with its changes, and the files that belong to it.
+"""Backups of a SqliteStore: one SQLite file with its objects, and the files that belong to it.
+
+It is written from the objects in memory, which are the store's as of one revision. So neither a reader nor a writer of the
+store waits for it, and it may be written by another thread.
 
 A backup is input from outside when it is restored. So it is opened in memory, checked, and read row by row into a
 database that is made anew: nothing of its schema (a trigger, a view) reaches the store.
@@ -6,18 +9,22 @@ database that is made anew: nothing of its schema (a trigger, a view) reaches th
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from windrow.apiserver.storage.sqlite import APPLICATION_ID, SCHEMA, SCHEMA_VERSION, SqliteStore
+from windrow.apiserver.storage.port import Entry
+from windrow.apiserver.storage.sqlite import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 from windrow.core.errors import UserError
+from windrow.core.files import open_private
 from windrow.core.formats.fastjson import loads
 
 _FILES = "CREATE TABLE files (name TEXT PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID"
 _MAGIC = b"SQLite format 3\0"
-_FORMAT_VERSIONS = slice(18, 20)  # in the header; 2: with a WAL, which a copy in memory cannot have
+_ROW_BYTES, _FILE_BYTES = 64, 256 * 1024  # beside the values themselves
 # What was acknowledged after the backup had revisions, too, which clients still hold. A restored store begins after them,
 # so that each client lists again instead of waiting for changes that it believes to have seen.
 REVISION_GAP = 1_000_000
@@ -41,12 +48,36 @@ class Backup:
     files: Mapping[str, bytes] = field(repr=False)
 
 
-def make_backup(store: SqliteStore, files: Mapping[str, bytes]) -> bytes:
-    """A consistent copy of the store as of now, with `files`. Nothing is written for it."""
-    with closing(_open(store.copy())) as copy:
-        copy.execute(_FILES)
-        copy.executemany("INSERT INTO files VALUES (?, ?)", files.items())
-        return copy.serialize()
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a backup is written from: the objects of a store as of `rev`, and the files that belong to it."""
+
+    rev: int
+    entries: Sequence[Entry] = field(repr=False)
+    files: Mapping[str, bytes] = field(repr=False)
+
+    def size(self) -> int:
+        """About how many bytes the backup has. It encodes what is not yet: for another thread."""
+        return sum(len(entry.data) + len(entry.key) + _ROW_BYTES for entry in self.entries) + _FILE_BYTES
+
+
+def write_snapshot(snapshot: Snapshot, path: Path) -> None:
+    """Write a backup to a new file (0600). Raises OSError and sqlite3.Error, also where the disk is full; then a part
+    of the file may be there."""
+    os.close(open_private(path, os.O_RDWR | os.O_EXCL))
+    with closing(sqlite3.connect(path, isolation_level=None)) as made:
+        made.execute("PRAGMA journal_mode = OFF")  # no other file; what a crash leaves is no backup
+        made.execute("PRAGMA synchronous = OFF")
+        made.executescript(SCHEMA)
+        made.execute(_FILES)
+        made.execute("BEGIN")
+        rows = ((entry.rev, entry.key, entry.data) for entry in snapshot.entries)
+        made.executemany("INSERT INTO changes VALUES (?, ?, ?)", rows)
+        made.execute("INSERT INTO marks VALUES ('compacted', ?)", (snapshot.rev,))
+        made.executemany("INSERT INTO files VALUES (?, ?)", snapshot.files.items())
+        made.execute("COMMIT")
+        made.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        made.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def read_backup(data: bytes) -> Backup:
@@ -62,9 +93,7 @@ def read_backup(data: bytes) -> Backup:
 
 def _open(data: bytes) -> sqlite3.Connection:
     copy = sqlite3.connect(":memory:", isolation_level=None)
-    header = bytearray(data[:100])
-    header[_FORMAT_VERSIONS] = b"\1\1"
-    copy.deserialize(bytes(header) + data[100:])
+    copy.deserialize(data)
     copy.execute("PRAGMA trusted_schema = OFF")
     return copy
 

@@ -158,6 +158,10 @@ class MemoryStore:
             found.append(entry)
         return Page(found, self._rev if at is None else min(at, self._rev), remaining)
 
+    def snapshot(self) -> tuple[Rev, tuple[Entry, ...]]:
+        """The revision and every object of now. Entries never change, so another thread may read them."""
+        return self._rev, tuple(self._entries.values())
+
     def _entries_at(self, prefix: str, at: Rev) -> dict[str, Entry | None]:
         """The entries at revision `at` of the keys changed since."""
         if at < self._oldest:

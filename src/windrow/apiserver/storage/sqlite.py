@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from windrow.apiserver.apierrors import internal
@@ -222,12 +222,6 @@ class SqliteStore(MemoryStore):
                 )
         except sqlite3.Error as error:
             _log.warning("cannot drop old history of %s: %s", self._path, error)
-
-    def copy(self) -> bytes:
-        """The database as of now, as the bytes of a file. Nothing is written for it."""
-        with closing(sqlite3.connect(":memory:")) as copied:
-            self._file.backup(copied)
-            return copied.serialize()
 
     def check_writable(self) -> None:
         try:

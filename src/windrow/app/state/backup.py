@@ -7,16 +7,21 @@ Restoring is for a stopped manager; the former files are kept aside.
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
+import shutil
+import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from windrow.apiserver.apierrors import error_reply, method_not_allowed
+from windrow.apiserver.apierrors import error_reply, method_not_allowed, status_error
 from windrow.apiserver.request.info import UserInfo
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.storage.backup import NotBackup, make_backup, read_backup, render_store
+from windrow.apiserver.storage.backup import NotBackup, Snapshot, read_backup, render_store, write_snapshot
 from windrow.apiserver.storage.high_water import HighWaterMark, mark_path
 from windrow.apiserver.storage.sqlite import SqliteStore
 from windrow.app.state.directory import (
@@ -33,10 +38,13 @@ from windrow.core.errors import UserError
 from windrow.core.files import make_private_directory, sync_directory, write_private
 from windrow.kubernetes.errors import NotFound, error_for
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.kubernetes.requests import Reply, Request
+from windrow.kubernetes.requests import FileReply, Reply, Request
 
 BACKUP_PATH = "/windrow/backup"
 SQLITE = "application/vnd.sqlite3"
+MIB = 2**20
+RESERVE = 64 * MIB
+_TEMPORARY = f"{STORE_FILE}.backup"
 
 
 class NoOwnStore(UserError):
@@ -60,19 +68,54 @@ class Restored:
     former: Path | None
 
 
-def serve_backups(api: ApiServer, store: SqliteStore, state_dir: Path) -> None:
-    """Answer BACKUP_PATH on the management API."""
+def serve_backups(api: ApiServer, store: SqliteStore, state_dir: Path, reserve: int = RESERVE) -> None:
+    """Answer BACKUP_PATH on the management API, one request at a time. `reserve` stays free for the store itself.
+
+    The backup is written by another thread, to a file that has no name when it is sent. What a crash leaves of one is
+    removed by the next start.
+    """
+    (state_dir / _TEMPORARY).unlink(missing_ok=True)
+    lock = asyncio.Lock()
 
     async def answer(request: Request, caller: UserInfo) -> Reply:
         if request.method != "GET":
             return error_reply(method_not_allowed())
-        return Reply(200, _copy(store, state_dir), SQLITE)
+        async with lock:
+            snapshot = _snapshot(store, state_dir)
+            try:
+                file = await asyncio.to_thread(_open_backup, snapshot, state_dir, reserve)
+            except (OSError, sqlite3.Error) as error:
+                reason = getattr(error, "strerror", None) or str(error)
+                return error_reply(
+                    status_error(
+                        507, f"the backup cannot be written to {state_dir}: {reason}; free space there"
+                    )
+                )
+        return FileReply(200, content_type=SQLITE, file=file)
 
     api.routes[BACKUP_PATH] = answer
 
 
-def _copy(store: SqliteStore, state_dir: Path) -> bytes:
-    return make_backup(store, {CA_FILE: (state_dir / CA_FILE).read_bytes()})
+def _snapshot(store: SqliteStore, state_dir: Path) -> Snapshot:
+    rev, entries = store.snapshot()
+    return Snapshot(rev, entries, {CA_FILE: (state_dir / CA_FILE).read_bytes()})
+
+
+def _open_backup(snapshot: Snapshot, state_dir: Path, reserve: int = 0) -> BinaryIO:
+    """A backup as an open file without a name. Raises OSError, also where less than `reserve` would be free, and
+    sqlite3.Error."""
+    needed, free = snapshot.size() + reserve, shutil.disk_usage(state_dir).free
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC, f"it takes {needed // MIB} MiB with a reserve, and {free // MIB} MiB are free"
+        )
+    path = state_dir / _TEMPORARY
+    path.unlink(missing_ok=True)
+    try:
+        write_snapshot(snapshot, path)
+        return path.open("rb")
+    finally:
+        path.unlink(missing_ok=True)
 
 
 async def backup_running(access: ClientConfig, clock: Clock, env: Mapping[str, str]) -> bytes:
@@ -100,7 +143,11 @@ def backup_stopped(state_dir: Path) -> bytes:
         )
     open_state_directory(state_dir)
     with lock_state_dir(state_dir, "manager", "manager"), closing(SqliteStore(path)) as store:
-        return _copy(store, state_dir)
+        try:
+            with _open_backup(_snapshot(store, state_dir), state_dir) as file:
+                return file.read()
+        except (OSError, sqlite3.Error) as error:
+            raise cannot_keep_state(state_dir, OSError(str(error))) from error
 
 
 def write_backup(path: Path, data: bytes) -> BackupSummary:
