@@ -6,6 +6,11 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windrow.core.formats.json import dumps
+
+# What the copy operations of one patch may make together; kube-apiserver has the same limit.
+MAX_COPIED_BYTES = 3 * 1024 * 1024
+
 
 class PatchFailed(ValueError):
     """A JSON Patch step cannot be applied; `test` failed or a path is missing."""
@@ -97,7 +102,11 @@ def _remove(document: Any, steps: Sequence[str]) -> Any:
 
 
 def apply_json_patch(document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
-    """`document` with every step applied in order. Raises PatchFailed; then nothing has changed."""
+    """`document` with every step applied in order. Raises PatchFailed; then nothing has changed.
+
+    A step `copy` may double the document, so thirty of them would make a gigabyte of a kilobyte: what they copy is bounded.
+    """
+    copied = 0
     result = copy.deepcopy(document)
     for step in patch:
         try:
@@ -122,9 +131,14 @@ def apply_json_patch(document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
                     raise PatchFailed(f"test failed at {step['path']!r}")
             case "move" | "copy":
                 source = _pointer_parts(str(step.get("from", "")))
-                value = copy.deepcopy(_get(result, source))
+                value = _get(result, source)
                 if action == "move":
                     result = _remove(result, source)
+                else:
+                    copied += len(dumps(value))
+                    if copied > MAX_COPIED_BYTES:
+                        raise PatchFailed(f"its copy operations copy more than {MAX_COPIED_BYTES} bytes")
+                    value = copy.deepcopy(value)
                 result = _add(result, path, value)
             case _:
                 raise PatchFailed(f"unknown operation {action!r}")

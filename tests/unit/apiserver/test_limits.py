@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore, SqliteStore
 from windrow.apiserver.storage.port import Compacted, Overflow
+from windrow.kubernetes.requests import JSON_PATCH, STRATEGIC_PATCH
 
 KEY = "group/things/ns/a"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -113,3 +115,41 @@ async def test_a_body_above_three_mebibytes_is_refused_before_it_is_parsed(
 
     assert (status, answer["reason"]) == (413, "RequestEntityTooLarge")
     assert answer["message"] == "Request entity too large: limit is 3145728"
+
+
+def finalizers(prefix: str, count: int) -> list[str]:
+    return [f"{prefix}.example/{number}" for number in range(count)]
+
+
+def owners(prefix: str, count: int) -> list[dict[str, Any]]:
+    fields = {"apiVersion": "v1", "kind": "ConfigMap"}
+    return [{**fields, "name": f"n{number}", "uid": f"{prefix}-{number}"} for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("field", "items", "count"), [("finalizers", finalizers, 10_000), ("ownerReferences", owners, 2_000)]
+)
+async def test_a_list_of_many_items_takes_time_in_proportion_to_it(
+    api: Any, field: str, items: Callable[[str, int], list[Any]], count: int
+):
+    """Each item was compared with each other: an object of the largest size held all requests for two minutes."""
+    began = time.process_time()
+    raw = {**config_map(0), "metadata": {"name": "big", field: items("a", count)}}
+    made = await api("POST", MAPS, raw)
+    patch = {"metadata": {field: items("b", count)}}
+    merged = await api("PATCH", f"{MAPS}/big", patch, media=STRATEGIC_PATCH)
+
+    assert (made.status, merged.status) == (201, 200)
+    assert time.process_time() - began < 1.5
+
+
+async def test_copies_of_a_json_patch_are_bounded(api: Any):
+    """Each step doubles the document: thirty steps would make terabytes of ten kilobytes."""
+    await api("POST", MAPS, config_map(10))
+    steps = [{"op": "copy", "from": "/data", "path": f"/data/y{number}"} for number in range(18)]
+    began = time.process_time()
+
+    reply = await api("PATCH", f"{MAPS}/big", steps, media=JSON_PATCH)
+
+    assert reply.status == 422
+    assert time.process_time() - began < 1.5

@@ -14,7 +14,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.apiserver.types.schema import MAP_TYPE, Schema, is_set, items_schema, list_keys, property_schema
+from windrow.apiserver.types.schema import (
+    MAP_TYPE,
+    Schema,
+    identity_of,
+    is_set,
+    items_schema,
+    list_keys,
+    property_schema,
+)
 from windrow.core.formats.json import dumps, loads
 
 Raw = dict[str, Any]
@@ -232,8 +240,8 @@ def plan_apply(
 def _whole_items(dropped: set[Path], wanted: Any, others: list[Manager]) -> set[Path]:
     """List items are removed as a whole only when no other manager owns a field inside them."""
     owned = [path for one in others for path in one.paths] + list(wanted)
-    items = {path[:-1] for path in dropped if path[-1] == SELF}
-    whole = {item for item in items if not any(path[: len(item)] == item for path in owned)}
+    inside = {path[:length] for path in owned for length in range(len(path) + 1)}
+    whole = {path[:-1] for path in dropped if path[-1] == SELF} - inside
     return {path for path in dropped if path[-1] != SELF} | whole
 
 
@@ -249,7 +257,8 @@ def _merge(schema: Schema, live: Any, applied: Any) -> Any:
         if keys:
             return _merge_items(schema, keys, live, applied)
         if is_set(schema):
-            return [*live, *(item for item in applied if item not in live)]
+            present = {identity_of(item) for item in live}
+            return [*live, *(item for item in applied if identity_of(item) not in present)]
     return applied
 
 

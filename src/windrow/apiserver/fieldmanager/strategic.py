@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Hashable
 from typing import Any
 
 from windrow.apiserver import apierrors
-from windrow.apiserver.types.schema import Schema, items_schema, merge_key, property_schema
+from windrow.apiserver.types.schema import Schema, identity_of, items_schema, merge_key, property_schema
 
 PATCH, RETAIN = "$patch", "$retainKeys"
 SET_ELEMENT_ORDER, DELETE_FROM_PRIMITIVE_LIST = "$setElementOrder/", "$deleteFromPrimitiveList/"
@@ -63,35 +65,54 @@ def _merge_list(schema: Schema, old: list[Any], new: list[Any]) -> list[Any]:
     if key is None or replaces:
         return [item for item in new if not (isinstance(item, dict) and PATCH in item)]
     if key == "" or not all(isinstance(item, dict) for item in new):
-        return _ordered("", [*old, *(item for item in new if item not in old)], old, new)
-    result = list(old)
+        known = {identity_of(item) for item in old}
+        return _ordered("", [*old, *(item for item in new if identity_of(item) not in known)], old, new)
+    result: list[Any] = list(old)
+    places: dict[Hashable, list[int]] = {}
+    for at, one in enumerate(old):
+        places.setdefault(identity_of(one.get(key)), []).append(at)
     for item in new:
         if key not in item:
             raise apierrors.bad_request(f"map: {item} does not contain declared merge key: {key}")
-        place = next((at for at, one in enumerate(result) if one.get(key) == item[key]), None)
+        identity = identity_of(item[key])
         if item.get(PATCH) == "delete":
-            result = [one for one in result if one.get(key) != item[key]]
-        elif place is None:
+            for at in places.pop(identity, ()):
+                result[at] = _DELETED
+        elif identity not in places:
+            places[identity] = [len(result)]
             result.append(_merge_map(items_schema(schema), {}, item))
         else:
-            result[place] = _merge_map(items_schema(schema), result[place], item)
-    return _ordered(key, result, old, new)
+            at = places[identity][0]
+            result[at] = _merge_map(items_schema(schema), result[at], item)
+    return _ordered(key, [one for one in result if one is not _DELETED], old, new)
 
 
-def _identity(key: str, item: Any) -> Any:
-    return item.get(key) if key and isinstance(item, dict) else item
+_DELETED = object()
+
+
+def _identity(key: str, item: Any) -> Hashable:
+    return identity_of(item.get(key) if key and isinstance(item, dict) else item)
+
+
+def _positions(key: str, items: list[Any]) -> dict[Hashable, int]:
+    """The position of the first item of each identity."""
+    found: dict[Hashable, int] = {}
+    for at, one in enumerate(items):
+        found.setdefault(_identity(key, one), at)
+    return found
 
 
 def _ordered(key: str, items: list[Any], before: list[Any], order: list[Any]) -> list[Any]:
     """Items of `order` in its order; other items keep their position relative to their former neighbours."""
-    wanted = [_identity(key, one) for one in order]
-    former = [_identity(key, one) for one in before]
-    named = [one for one in items if _identity(key, one) in wanted]
-    named.sort(key=lambda one: wanted.index(_identity(key, one)))
-    others = [one for one in items if _identity(key, one) not in wanted]
+    wanted, former = _positions(key, order), _positions(key, before)
+    identified = [(_identity(key, one), one) for one in items]
+    named = deque(
+        sorted((pair for pair in identified if pair[0] in wanted), key=lambda pair: wanted[pair[0]])
+    )
+    others = deque(pair for pair in identified if pair[0] not in wanted)
     merged: list[Any] = []
     while named and others:
-        first, second = _identity(key, named[0]), _identity(key, others[0])
-        goes_first = first not in former or second not in former or former.index(first) < former.index(second)
-        merged.append(named.pop(0) if goes_first else others.pop(0))
-    return [*merged, *named, *others]
+        first, second = named[0][0], others[0][0]
+        goes_first = first not in former or second not in former or former[first] < former[second]
+        merged.append((named if goes_first else others).popleft()[1])
+    return [*merged, *(one for _, one in named), *(one for _, one in others)]

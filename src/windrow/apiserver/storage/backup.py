@@ -9,6 +9,7 @@ database that is made anew: nothing of its schema (a trigger, a view) reaches th
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -62,9 +63,15 @@ class Snapshot:
 
 
 def write_snapshot(snapshot: Snapshot, path: Path) -> None:
-    """Write a backup to a new file (0600). Raises OSError and sqlite3.Error, also where the disk is full; then a part
-    of the file may be there."""
+    """Write a backup to a new file (0600). Raises OSError, also where the disk is full; then a part of it may be there."""
     os.close(open_private(path, os.O_RDWR | os.O_EXCL))
+    try:
+        _write(snapshot, path)
+    except sqlite3.Error as error:
+        raise OSError(errno.EIO, str(error)) from error
+
+
+def _write(snapshot: Snapshot, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as made:
         made.execute("PRAGMA journal_mode = OFF")  # no other file; what a crash leaves is no backup
         made.execute("PRAGMA synchronous = OFF")

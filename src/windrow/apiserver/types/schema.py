@@ -8,7 +8,7 @@ resources bring their own, whole.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -37,6 +37,18 @@ def join_path(path: str, step: str | int) -> str:
     if isinstance(step, int):
         return f"{path}[{step}]"
     return f"{path}.{step}" if path else step
+
+
+def identity_of(value: Any) -> Hashable:
+    """A hashable form of a JSON value, equal to that of each equal value and of no other.
+
+    Lists of many items are searched by it: to compare each with each took minutes for one object of the largest size.
+    """
+    if isinstance(value, dict):
+        return "object", frozenset((name, identity_of(inner)) for name, inner in value.items())
+    if isinstance(value, list):
+        return "array", tuple(identity_of(item) for item in value)
+    return ("boolean", value) if isinstance(value, bool) else value
 
 
 def _copy(value: Any) -> Any:
@@ -252,13 +264,13 @@ def _validate_count(schema: Schema, count: int, path: str, of: str) -> list[Caus
 
 def _duplicates(keys: Mapping[int, Any], path: str) -> list[Cause]:
     """A cause for each item, by its index, whose key an item before it has."""
-    seen: list[Any] = []
+    seen: set[Hashable] = set()
     causes: list[Cause] = []
     for index, key in keys.items():
-        if key in seen:
+        if (identity := identity_of(key)) in seen:
             text = f"Duplicate value: {format_value(key)}"
             causes.append(Cause(join_path(path, index), "FieldValueDuplicate", text))
-        seen.append(key)
+        seen.add(identity)
     return causes
 
 

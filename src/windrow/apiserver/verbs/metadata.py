@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from windrow.apiserver.apierrors import Cause, bad_request, conflict, forbidden_value, invalid_value, required
 from windrow.apiserver.types.registry import ResourceType, key_errors, label_value_errors, name_errors
+from windrow.apiserver.types.schema import identity_of
 from windrow.kubernetes.errors import KubeError
 
 Raw = dict[str, Any]
@@ -125,18 +127,18 @@ def dedupe_owner_references(raw: Raw) -> list[str]:
     owners = raw["metadata"].get("ownerReferences")
     if not owners:
         return []
-    seen: list[Any] = []
+    kept: dict[Hashable, Any] = {}
     warnings = []
     for owner in owners:
-        if owner in seen:
+        if (identity := identity_of(owner)) in kept:
             warnings.append(
                 ".metadata.ownerReferences contains duplicate entries after mutating admission happens, "
                 "API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; "
                 f"please fix your requests; duplicate UID(s) observed: {{{owner.get('uid')}}}"
             )
         else:
-            seen.append(owner)
-    raw["metadata"]["ownerReferences"] = seen
+            kept[identity] = owner
+    raw["metadata"]["ownerReferences"] = list(kept.values())
     return warnings
 
 

@@ -11,7 +11,6 @@ import asyncio
 import errno
 import os
 import shutil
-import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -84,8 +83,8 @@ def serve_backups(api: ApiServer, store: SqliteStore, state_dir: Path, reserve: 
             snapshot = _snapshot(store, state_dir)
             try:
                 file = await asyncio.to_thread(_open_backup, snapshot, state_dir, reserve)
-            except (OSError, sqlite3.Error) as error:
-                reason = getattr(error, "strerror", None) or str(error)
+            except OSError as error:
+                reason = error.strerror or str(error)
                 return error_reply(
                     status_error(
                         507, f"the backup cannot be written to {state_dir}: {reason}; free space there"
@@ -102,8 +101,7 @@ def _snapshot(store: SqliteStore, state_dir: Path) -> Snapshot:
 
 
 def _open_backup(snapshot: Snapshot, state_dir: Path, reserve: int = 0) -> BinaryIO:
-    """A backup as an open file without a name. Raises OSError, also where less than `reserve` would be free, and
-    sqlite3.Error."""
+    """A backup as an open file without a name. Raises OSError, also where less than `reserve` would be free."""
     needed, free = snapshot.size() + reserve, shutil.disk_usage(state_dir).free
     if free < needed:
         raise OSError(
@@ -146,8 +144,8 @@ def backup_stopped(state_dir: Path) -> bytes:
         try:
             with _open_backup(_snapshot(store, state_dir), state_dir) as file:
                 return file.read()
-        except (OSError, sqlite3.Error) as error:
-            raise cannot_keep_state(state_dir, OSError(str(error))) from error
+        except OSError as error:
+            raise cannot_keep_state(state_dir, error) from error
 
 
 def write_backup(path: Path, data: bytes) -> BackupSummary:
