@@ -70,7 +70,7 @@ class Rig:
             limit,
             limit,
             limit,
-            (lambda path: sandbox) if sandboxed else no_sandbox,
+            find_sandbox=(lambda path: sandbox) if sandboxed else no_sandbox,
         )
 
     def credential(self, token: str = "own-t0ken") -> ResolvedCredential:
@@ -183,7 +183,7 @@ async def test_a_driver_whose_sandbox_cannot_be_set_up_is_not_started(rig: Rig, 
         launcher.queries,
         launcher.operations,
         launcher.creates,
-        lambda path: absent,
+        find_sandbox=lambda path: absent,
     )
     with pytest.raises(
         PluginUnusable, match=r"not started: the sandbox of downloaded drivers cannot be set up"

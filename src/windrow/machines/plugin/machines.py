@@ -73,8 +73,9 @@ class PluginMachines:
     `read_kubeconfig` returns the kubeconfig of a Harvester credential, `read_fields` the fields of any other driver's.
     `connect` opens a transport to a Harvester, whose identity and VMs are read from its API, as the harvester adapter does.
     `state_dir` belongs to this host alone. `env` is the environment of plugins, `find_sandbox` the sandbox of each. For
-    each credential at most `max_processes` plugins serve queries, as many run operations, four times as many create machines, and one of our
-    own stays open. `may_run` says whether this process may act at this instant, and may be stopped the next one.
+    each credential at most `max_processes` plugins serve queries, as many run operations, four times as many create
+    machines, and one of our own stays open. `may_run` says whether this process may act at this instant, and may be
+    stopped the next one.
     """
 
     def __init__(
