@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -34,13 +36,18 @@ def machine_config(kind: str) -> ApiResource:
 
 
 def crds() -> list[dict[str, Any]]:
-    """The CRD of NodeDriver."""
+    """The CRD of NodeDriver. The caller may change it."""
+    return [deepcopy(_crd())]
+
+
+@cache
+def _crd() -> dict[str, Any]:
     # Imported here because the command line needs the resources above and must start fast.
     from importlib.resources import files
 
     from windrow.core.formats import yaml
 
-    return [yaml.load((files("windrow.drivers") / "crds" / "nodedriver.yaml").read_text("utf-8"))]
+    return yaml.load((files("windrow.drivers") / "crds" / "nodedriver.yaml").read_text("utf-8"))
 
 
 # Reasons of conditions and events.

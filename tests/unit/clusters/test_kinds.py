@@ -7,6 +7,7 @@ import pytest
 
 from windrow.clusters.api.kinds import CLUSTER, MACHINE, crds
 from windrow.core.formats.yaml import load
+from windrow.drivers import api as node_drivers
 
 RANCHERS = Path(__file__).parents[4] / "shared" / "crds" / "provisioning.cattle.io_clusters.yaml"
 
@@ -80,3 +81,11 @@ def test_every_field_of_ranchers_is_one_of_ours():
     elsewhere = tuple(open_paths(spec))
 
     assert {path for path in ranchers - fields(spec) if not path.startswith(elsewhere)} == set()
+
+
+@pytest.mark.parametrize("definitions", [crds, node_drivers.crds])
+def test_whoever_changes_a_definition_changes_a_copy(definitions):
+    whole = definitions()
+    definitions()[0]["spec"].clear()
+
+    assert definitions() == whole

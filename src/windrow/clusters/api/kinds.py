@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
 from windrow.drivers.api import CLUSTER as CLUSTER
@@ -15,7 +17,12 @@ HARVESTER_CONFIG = machine_config("HarvesterConfig")
 
 
 def crds() -> list[dict[str, Any]]:
-    """The definitions of Cluster and Machine, as an API server takes them."""
+    """The definitions of Cluster and Machine, as an API server takes them. The caller may change them."""
+    return deepcopy(_crds())
+
+
+@cache
+def _crds() -> list[dict[str, Any]]:
     # Imported here, because the command line needs the kinds above and must start fast.
     from importlib.resources import files
 
