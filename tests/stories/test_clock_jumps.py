@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.support.clock import LoopClock, run_driven
+from tests.support.seeds import partly_long
 from tests.support.simulation import Simulation, simulation
 
 from windrow.app.embedded import make_manager
@@ -25,7 +26,9 @@ from windrow.kubernetes.resources import ObjectRef
 from .cluster_rig import ALL, SERVERS, a_cluster, a_pool, machines_of, post, scale, stock
 from .test_cluster_life import set_heartbeats
 
-JUMPS = pytest.mark.parametrize("jump_s", [-300, -3600, 3600])
+
+def jumps(*of_make_test: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("jump_s", partly_long([-300, -3600, 3600], of_make_test))
 
 
 @dataclass
@@ -70,7 +73,7 @@ async def settled_after(managed: Managed, **settled: Any) -> float:
     return (managed.sim.clock.now() - begun).total_seconds()
 
 
-@JUMPS
+@jumps(-300, 3600)
 def test_a_cluster_starts_as_soon_though_the_clock_is_set_meanwhile(jump_s: int) -> None:
     async def story(jump_s: float) -> tuple[float, int]:
         async with a_managed_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as managed:
@@ -85,7 +88,7 @@ def test_a_cluster_starts_as_soon_though_the_clock_is_set_meanwhile(jump_s: int)
     assert took <= usual[0] + 30
 
 
-@JUMPS
+@jumps(-3600)
 def test_a_cluster_at_rest_stays_as_it_is_when_the_clock_is_set(jump_s: int) -> None:
     async def story() -> bool:
         async with a_managed_cluster(a_pool("servers", 1, ALL), a_pool("workers", 2)) as managed:
@@ -101,7 +104,7 @@ def test_a_cluster_at_rest_stays_as_it_is_when_the_clock_is_set(jump_s: int) -> 
     assert run_story(story)
 
 
-@JUMPS
+@jumps(-300, 3600)
 @pytest.mark.parametrize("set_right", [False, True])
 def test_a_node_that_is_not_ready_is_replaced_when_its_timeout_has_passed(
     jump_s: int, set_right: bool
@@ -157,7 +160,7 @@ class Manager:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
-@JUMPS
+@jumps(-3600, 3600)
 @pytest.mark.parametrize("of_the_leader", [True, False])
 def test_of_two_managers_one_works_though_a_clock_is_set(jump_s: int, of_the_leader: bool) -> None:
     async def story() -> tuple[list[bool], int]:

@@ -34,7 +34,7 @@ LATE_S = 150.0
 
 WHOLE = Scenario(("bootstrap", "grow", "shrink", "lose a worker", "delete"))
 # `make test` branches at some of the writes, `make test-long` at each.
-SAMPLE = pytest.param(lambda: SomeWrites(12, Rng(SEED)), id="some")
+SAMPLE = pytest.param(lambda: SomeWrites(40, Rng(SEED)), id="some")
 RunBranches = Callable[[Scenario, Fate], tuple[Life, list[Branch]]]
 
 

@@ -94,9 +94,15 @@ async def _look(sim: Simulation, ref: ObjectRef, seconds: float, most: int) -> N
             assert nested(raw, "status", "waiting", "for")
 
 
-@pytest.mark.parametrize("takes", [0.0, 0.3])
-@pytest.mark.parametrize("silent", [False, True])
-def test_scaled_up_and_down_in_haste_the_workers_that_are_ready_stay(takes: float, silent: bool) -> None:
+@pytest.mark.parametrize(
+    ("silent", "takes"),
+    [
+        (False, 0.0),
+        (True, 0.3),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in [(False, 0.3), (True, 0.0)]),
+    ],
+)
+def test_scaled_up_and_down_in_haste_the_workers_that_are_ready_stay(silent: bool, takes: float) -> None:
     async def story() -> None:
         documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 2))
         cut: set[str] = set()

@@ -147,7 +147,7 @@ def told_with_death(end: int, folder: Path, disk: Callable[[Life], None]) -> Lif
     return life
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.long)])
 def test_a_crash_at_any_write_or_rename_is_recovered_at_the_next_start(
     tmp_path: Path, disk: Callable[[Life], None], every: int
 ):

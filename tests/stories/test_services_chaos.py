@@ -14,7 +14,7 @@ from tests.support.seeds import sampled
 from .service_chaos import live
 
 SEEDS = int(os.environ.get("WINDROW_SEEDS", "2000"))
-SAMPLE = 100
+SAMPLE = 50
 CHUNK = 50
 CHUNKS = sampled(range(0, max(SEEDS, SAMPLE), CHUNK), SAMPLE // CHUNK)
 

@@ -47,7 +47,8 @@ class _JumpingSelector(selectors.SelectSelector):
         self.elapsed = 0.0
 
     def select(self, timeout: float | None = None) -> Any:
-        ready = super().select(0)
+        # Besides the pipe that wakes the loop from another thread nothing is registered, or nearly always: no system call.
+        ready = super().select(0) if len(self.get_map()) > 1 else []
         if ready or timeout is None or timeout <= 0:
             if timeout is None and not ready:
                 raise Deadlock("every task waits, and no timer or other task will wake one")

@@ -351,23 +351,25 @@ def retry_until_done(rig: HarvesterRig, order_: Callable[[], Any], faults: list[
 fates = st.lists(st.sampled_from(["fine", *FAULTS]), max_size=12)
 
 
-@settings(max_examples=60)
-@given(fates, fates)
-def test_whatever_happens_on_the_way_one_machine_comes_to_be_and_nothing_stays(
-    create_requests: list[str], remove_requests: list[str]
-) -> None:
-    with a_rig() as rig:
-        rig.create(VM, a_vm("neighbour"))
-        machine = a_machine()
-        made = retry_until_done(rig, lambda: checked_creation(machine), create_requests)
-        assert rig.names(VM) == [NAME, "neighbour"]
-        assert sum(name.startswith(NAME) for name in rig.names(PVC)) == 1
-        assert f"{NAME}-cloudinit" in rig.names(SECRET)
-        assert rig.run(get_state(made)) == RUNNING
+@pytest.mark.parametrize("examples", [15, pytest.param(100, marks=pytest.mark.long)])
+def test_whatever_happens_on_the_way_one_machine_comes_to_be_and_nothing_stays(examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(fates, fates)
+    def check(create_requests: list[str], remove_requests: list[str]) -> None:
+        with a_rig() as rig:
+            rig.create(VM, a_vm("neighbour"))
+            machine = a_machine()
+            made = retry_until_done(rig, lambda: checked_creation(machine), create_requests)
+            assert rig.names(VM) == [NAME, "neighbour"]
+            assert sum(name.startswith(NAME) for name in rig.names(PVC)) == 1
+            assert f"{NAME}-cloudinit" in rig.names(SECRET)
+            assert rig.run(get_state(made)) == RUNNING
 
-        retry_until_done(rig, lambda: remove_and_wait(made), remove_requests)
-        assert [name for name in rig.orphans() if "neighbour" not in name] == []
-        assert "neighbour" in rig.names(VM)
+            retry_until_done(rig, lambda: remove_and_wait(made), remove_requests)
+            assert [name for name in rig.orphans() if "neighbour" not in name] == []
+            assert "neighbour" in rig.names(VM)
+
+    check()
 
 
 # --- whose VM it is ------------------------------------------------------------------------------------------------

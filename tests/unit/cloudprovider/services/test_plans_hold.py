@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.clock import NOON
@@ -106,9 +107,12 @@ def worlds(draw):
     )
 
 
-@settings(max_examples=300)
-@given(worlds())
-def test_no_plan_does_harm(world):
+@pytest.mark.parametrize("examples", [60, pytest.param(600, marks=pytest.mark.long)])
+def test_no_plan_does_harm(examples):
+    settings(max_examples=examples)(given(worlds())(check_plan))()
+
+
+def check_plan(world):
     policy, seen = world
     plan = plan_service(seen)
     service, done = seen.service, {type(one) for one in plan.actions}
