@@ -47,7 +47,10 @@ def _crd() -> dict[str, Any]:
 
     from windrow.core.formats import yaml
 
-    return yaml.load((files("windrow.drivers") / "crds" / "nodedriver.yaml").read_text("utf-8"))
+    crd: dict[str, Any] = yaml.load(
+        (files("windrow.drivers") / "crds" / "nodedriver.yaml").read_text("utf-8")
+    )
+    return crd
 
 
 # Reasons of conditions and events.
