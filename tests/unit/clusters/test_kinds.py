@@ -84,7 +84,7 @@ def test_every_field_of_ranchers_is_one_of_ours():
 
 
 @pytest.mark.parametrize("definitions", [crds, node_drivers.crds])
-def test_whoever_changes_a_definition_changes_a_copy(definitions):
+def test_each_caller_gets_a_copy_of_the_definitions(definitions):
     whole = definitions()
     definitions()[0]["spec"].clear()
 
