@@ -32,7 +32,9 @@ from windrow.clusters.api.references import (
     read_allowed_namespaces,
 )
 from windrow.clusters.bootstrap_data import check_bootstrap, sample_machine_spec
+from windrow.clusters.bootstrap_secrets import FindSecret, check_secrets
 from windrow.core.rng import Rng
+from windrow.core.text import encode_base64
 from windrow.drivers.api import NODE_DRIVER, read_driver, read_machine_config_kinds
 from windrow.harvester.connection import describe_credential
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unreachable
@@ -48,7 +50,6 @@ CREDENTIAL_FIELD = "cloudCredentialSecretName"
 
 # From a driver and the `namespace:name` of a credential to its fields, read from the management API.
 ReadFields = Callable[[str, str], Awaitable[Mapping[str, str]]]
-FindSecret = Callable[[ObjectRef], Awaitable[Raw | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ async def run(
             single_credential=bool(harvester),
             driver_for_kind=driver_for_kind,
             fields_of=partial(read_credential_fields, api) if api is not None else None,
-            find_secret=partial(_find_readable, api) if api is not None else None,
+            find_secret=api.find if api is not None else None,
         )
 
 
@@ -162,7 +163,8 @@ async def check(
     """A result for each Cluster in `documents`. `configs` are existing machine configs; those in the documents come first.
     Without `machines`, nothing is checked on Harvester; `single_credential`: it is used for every pool. Configs of other
     kinds than HarvesterConfig are not checked; of these the credential is read with `fields_of`, unless it is a document.
-    Secrets of other namespaces are documents, or are read with `find_secret`: they must allow the Cluster's."""
+    Secrets that the Cluster names are documents, or are read with `find_secret`: those of other namespaces must allow the
+    Cluster's, and those for registries and S3 must hold what they are named for."""
     own = {_key(raw): raw for raw in reversed(documents) if _is_config(raw)}
     known = {_key(raw): raw for raw in reversed(configs)} | own
     secrets = {_credential_of(raw) for raw in documents if raw.get("kind") == SECRET.kind}
@@ -183,6 +185,7 @@ async def check(
         found, was_asked = await _check_machines(cluster, known, asked)
         of_credentials, unchecked = await _check_credentials(cluster, secrets, fields_of)
         of_credentials += await _check_consent(raw, documents, find_secret)
+        of_credentials += await _check_named_secrets(cluster, documents, find_secret)
         only_others = all(pool.kind != HARVESTER_CONFIG.kind for pool in cluster.pools) and bool(unchecked)
         results.append(
             CheckResult(
@@ -209,12 +212,25 @@ async def check(
     ]
 
 
-async def _find_readable(api: Client, ref: ObjectRef) -> Raw | None:
-    """The Secret; None where there is none, or this account may not read it."""
+async def _check_named_secrets(
+    cluster: Cluster, documents: Sequence[Raw], find_secret: FindSecret | None
+) -> list[Problem]:
+    """Problems of the Secrets for registries and S3, as far as this account may read them."""
+    given = {_credential_of(one): one for one in documents if one.get("kind") == SECRET.kind}
+
+    async def find(ref: ObjectRef) -> Raw | None:
+        document = given.get(f"{ref.namespace}:{ref.name}")
+        if document is None:
+            return await find_secret(ref) if find_secret is not None else None
+        plain = {key: encode_base64(str(text)) for key, text in (document.get("stringData") or {}).items()}
+        return {**document, "data": {**(document.get("data") or {}), **plain}}
+
+    if find_secret is None:
+        return []
     try:
-        return await api.find(ref)
+        return await check_secrets(find, cluster, lambda reference, namespace: None)
     except Forbidden:
-        return None
+        return []
 
 
 async def _check_consent(raw: Raw, documents: Sequence[Raw], find_secret: FindSecret | None) -> list[Problem]:
@@ -225,7 +241,10 @@ async def _check_consent(raw: Raw, documents: Sequence[Raw], find_secret: FindSe
     for ref in list_grants([raw]):
         secret = given.get(f"{ref.namespace}:{ref.name}")
         if secret is None and find_secret is not None:
-            secret = await find_secret(ref)
+            try:
+                secret = await find_secret(ref)
+            except Forbidden:
+                continue
         if secret is not None and not {namespace, ALL_NAMESPACES} & read_allowed_namespaces(secret):
             message = f"Secret {ref.namespace}/{ref.name} does not allow its use from namespace {namespace}"
             problems.append(Problem(message, allow_command(ref, namespace), CREDENTIAL_FIELD))

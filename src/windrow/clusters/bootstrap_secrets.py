@@ -3,11 +3,10 @@ the cloud credential for etcd snapshots in S3."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from windrow.client.client import Client
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.secrets import CredentialError
@@ -31,6 +30,8 @@ _S3_DEFAULTS = {
     "folder": "defaultFolder",
 }
 
+# The Secret, None where there is none.
+FindSecret = Callable[[ObjectRef], Awaitable[Raw | None]]
 # Raises CredentialError unless Clusters of the namespace may use the Secret `namespace:name`.
 RequireConsent = Callable[[str, str], None]
 
@@ -43,32 +44,32 @@ class BootstrapSecretError(UserError):
         self.secret = secret
 
 
-async def resolve_secrets(api: Client, cluster: Cluster, require_consent: RequireConsent) -> Cluster:
+async def resolve_secrets(find: FindSecret, cluster: Cluster, require_consent: RequireConsent) -> Cluster:
     """The Cluster with the contents of the Secrets beside their names, as the bootstrap takes them.
 
     Raises BootstrapSecretError, CredentialError.
     """
-    registries = await resolve_registries(api, cluster.namespace, cluster.registries)
-    etcd = await resolve_s3(api, cluster.namespace, cluster.etcd, require_consent)
+    registries = await resolve_registries(find, cluster.namespace, cluster.registries)
+    etcd = await resolve_s3(find, cluster.namespace, cluster.etcd, require_consent)
     return replace(cluster, registries=registries, etcd=etcd)
 
 
-async def check_secrets(api: Client, cluster: Cluster, require_consent: RequireConsent) -> list[Problem]:
+async def check_secrets(find: FindSecret, cluster: Cluster, require_consent: RequireConsent) -> list[Problem]:
     """What is wrong with the Secrets that the configuration names."""
     problems = []
     try:
-        await resolve_registries(api, cluster.namespace, cluster.registries)
+        await resolve_registries(find, cluster.namespace, cluster.registries)
     except BootstrapSecretError as error:
         problems.append(Problem(error.message, error.hint, _REGISTRIES))
     try:
-        await resolve_s3(api, cluster.namespace, cluster.etcd, require_consent)
+        await resolve_s3(find, cluster.namespace, cluster.etcd, require_consent)
     except (BootstrapSecretError, CredentialError) as error:
         problems.append(Problem(error.message, error.hint, _S3))
     return problems
 
 
-async def _find_secret(api: Client, ref: ObjectRef, what: str, hint: str) -> dict[str, str]:
-    raw: Raw | None = await api.find(ref)
+async def _find_secret(find: FindSecret, ref: ObjectRef, what: str, hint: str) -> dict[str, str]:
+    raw: Raw | None = await find(ref)
     if raw is None:
         secret = f"Secret {ref.namespace}/{ref.name}"
         raise BootstrapSecretError(f"{what} {secret}, which does not exist", hint, secret)
@@ -78,7 +79,9 @@ async def _find_secret(api: Client, ref: ObjectRef, what: str, hint: str) -> dic
 # -- registries --------------------------------------------------------------------------------------------------
 
 
-async def resolve_registries(api: Client, namespace: str, registries: Mapping[str, Any]) -> dict[str, Any]:
+async def resolve_registries(
+    find: FindSecret, namespace: str, registries: Mapping[str, Any]
+) -> dict[str, Any]:
     """`registries` with the contents of the Secrets beside their names. Raises BootstrapSecretError."""
     configs = {}
     for host, config in (registries.get("configs") or {}).items():
@@ -89,13 +92,13 @@ async def resolve_registries(api: Client, namespace: str, registries: Mapping[st
         ):
             if name := resolved.get(field):
                 resolved[key] = read(
-                    await _secret_of_registry(api, namespace, str(name), host), namespace, str(name), host
+                    await _secret_of_registry(find, namespace, str(name), host), namespace, str(name), host
                 )
         configs[host] = resolved
     return {**registries, "configs": configs} if configs else dict(registries)
 
 
-async def _secret_of_registry(api: Client, namespace: str, name: str, host: str) -> dict[str, str]:
+async def _secret_of_registry(find: FindSecret, namespace: str, name: str, host: str) -> dict[str, str]:
     what = f"registry {host} takes its credentials from"
     if not is_dns_subdomain(name):
         raise BootstrapSecretError(
@@ -103,7 +106,7 @@ async def _secret_of_registry(api: Client, namespace: str, name: str, host: str)
             "write the name of a Secret in the namespace of the Cluster",
             "the name of a Secret",
         )
-    return await _find_secret(api, SECRET.ref(name, namespace), what, "create it beside the Cluster")
+    return await _find_secret(find, SECRET.ref(name, namespace), what, "create it beside the Cluster")
 
 
 def _read_auth(data: Mapping[str, str], namespace: str, name: str, host: str) -> dict[str, str]:
@@ -138,7 +141,7 @@ def _read_tls(data: Mapping[str, str], namespace: str, name: str, host: str) -> 
 
 
 async def resolve_s3(
-    api: Client, namespace: str, etcd: Mapping[str, Any], require_consent: RequireConsent
+    find: FindSecret, namespace: str, etcd: Mapping[str, Any], require_consent: RequireConsent
 ) -> dict[str, Any]:
     """`etcd` with the access key, the secret key and the defaults of the cloud credential that `s3` names: `name`, in the
     namespace of the Cluster, or `namespace:name`. Raises BootstrapSecretError, CredentialError."""
@@ -155,7 +158,7 @@ async def resolve_s3(
         )
     require_consent(f"{ref.namespace}:{ref.name}", namespace)
     data = await _find_secret(
-        api,
+        find,
         ref,
         what,
         "create it, with the keys s3credentialConfig-accessKey and s3credentialConfig-secretKey",

@@ -337,7 +337,7 @@ class Observer:
         """Everything that is wrong, all at once, before anything is made."""
         cluster = state.cluster
         problems = check_bootstrap(cluster, state.problems)
-        problems += await check_secrets(self._context.api, cluster, self._context.require_consent)
+        problems += await check_secrets(self._context.api.find, cluster, self._context.require_consent)
         if state.guest_credential.state == "refused":
             message, _, hint = state.guest_credential.because.partition("; ")
             problems.append(Problem(message, hint, "spec.rkeConfig.machineGlobalConfig"))

@@ -7,7 +7,7 @@ import pytest
 from tests.support.fake_machines import MemoryMachines
 
 from windrow.app.check import CheckResult, check
-from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.errors import Forbidden, NotFound
 from windrow.kubernetes.resources import ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
 
@@ -417,3 +417,50 @@ async def test_a_credential_of_another_namespace_must_allow_the_clusters() -> No
     assert sentence not in facts(good)
     (cure,) = (one.hint for one in of_server.problems if one.message == sentence)
     assert cure == ("kubectl -n a annotate --overwrite secret b windrow.io/allowed-namespaces=fleet-default")
+
+
+REGISTRY = {"configs": {"registry.example.com": {"authConfigSecretName": "pull"}}}
+S3 = {"s3": {"cloudCredentialName": "cc-s3"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "secret", "told"),
+    [
+        (
+            {"registries": REGISTRY},
+            "pull",
+            "registry registry.example.com takes its credentials from Secret fleet-default/pull, which does not exist",
+        ),
+        (
+            {"etcd": S3},
+            "cc-s3",
+            "etcd snapshots go to S3 with the credential in Secret fleet-default/cc-s3, which does not exist",
+        ),
+    ],
+)
+async def test_a_secret_for_a_registry_or_s3_must_exist_or_be_in_the_manifest(
+    fields: dict[str, Any], secret: str, told: str
+) -> None:
+    raw = cluster()
+    raw["spec"]["rkeConfig"] |= fields
+    data = {
+        "username": "u",
+        "password": "p",
+        "s3credentialConfig-accessKey": "a",
+        "s3credentialConfig-secretKey": "s",
+    }
+    metadata = {"name": secret, "namespace": "fleet-default"}
+    made = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}
+
+    async def find_none(ref: ObjectRef) -> None:
+        return None
+
+    async def may_not(ref: ObjectRef) -> None:
+        raise Forbidden("secrets is forbidden", status=403)
+
+    (absent,) = await check([raw, config()], find_secret=find_none)
+    (given,) = await check([raw, config(), made], find_secret=find_none)
+    (unreadable,) = await check([raw, config()], find_secret=may_not)
+
+    assert [one.message for one in absent.errors] == [told]
+    assert (given.errors, unreadable.errors) == ((), ())

@@ -43,8 +43,8 @@ def resolved(config: dict[str, Any], **secrets: dict[str, str]) -> dict[str, Any
             await client.create(SECRET, new_object(SECRET, name, "default", data=encoded))
         registries = {"mirrors": {"docker.io": {"endpoint": ["https://m"]}}, "configs": {HOST: config}}
         cluster = Cluster("default", "prod", registries=registries)
-        assert bool(await check_secrets(client, cluster, consent)) == bool(config.get("_broken"))
-        return await resolve_registries(client, "default", registries)
+        assert bool(await check_secrets(client.find, cluster, consent)) == bool(config.get("_broken"))
+        return await resolve_registries(client.find, "default", registries)
 
     return run_driven(story())
 
@@ -96,7 +96,7 @@ def s3_with(secret: dict[str, str] | None, name: str = "cc-s3", **fields: Any) -
             encoded = {key: base64.b64encode(text.encode()).decode() for key, text in secret.items()}
             await client.create(SECRET, new_object(SECRET, "cc-s3", "default", data=encoded))
         etcd = {"snapshotRetention": 3, "s3": {"cloudCredentialName": name, **fields}}
-        found = await resolve_s3(client, "default", etcd, consent)
+        found = await resolve_s3(client.find, "default", etcd, consent)
         assert found["snapshotRetention"] == 3
         return dict(found["s3"])
 

@@ -61,7 +61,7 @@ class MachineActions:
         pool = state.cluster.find_pool(machine.pool)
         if pool is None or state.secrets is None:
             raise StalePlan
-        cluster = await resolve_secrets(self._context.api, state.cluster, self._context.require_consent)
+        cluster = await resolve_secrets(self._context.api.find, state.cluster, self._context.require_consent)
         intent = build_bootstrap_spec(
             cluster, pool, machine, state.secrets, state.guest_credential.credential
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,9 +77,11 @@ def _decoded(text: str) -> str:
         return ""
 
 
-def is_blank(claim: Mapping[str, Any]) -> bool:
+def is_blank(claim: Mapping[str, Any], images: Iterable[Raw]) -> bool:
     """Whether nothing was on the disk of a claim when it was made: neither an image, nor a copy of another disk."""
     spec = claim.get("spec") or {}
+    if any(nested(image, "status", "storageClassName") == spec.get("storageClassName") for image in images):
+        return False
     copied = any(spec.get(key) for key in ("dataSource", "dataSourceRef"))
     return not annotations_of(claim).get(names.IMAGE_ID) and not copied
 
@@ -104,7 +106,7 @@ def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
         nics=interfaces.nics_of(vmi, namespace),
         root=root,
         image=image_id,
-        boots=claim is None or not is_blank(claim) or bool(root.files),
+        boots=claim is None or not is_blank(claim, context.listers.images.values()) or bool(root.files),
         image_has_agent=has_agent(image),
         missing_modules=missing_modules(image),
         cores=int(nested(vmi, "spec", "domain", "cpu", "cores", default=1)),
