@@ -25,12 +25,16 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 MAX_OPEN_FILES = 65_536
 
 
-def _raise_open_files_limit() -> None:
-    """Open files up to the hard limit, as Go programs do: shells start programs with 1024, one for each connection."""
+def _set_limits() -> None:
+    """Open files up to the hard limit, as Go programs do: shells start programs with 1024, one for each connection.
+
+    And no core dump: a service holds Secrets in memory, and other programs collect dumps.
+    """
     try:
         import resource
     except ImportError:  # Windows
         return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -45,7 +49,7 @@ def run_service(main: Coroutine[Any, Any, T]) -> T:
     removed; then this raises KeyboardInterrupt. A signal that the process ignores when it starts (SIGHUP under nohup,
     SIGINT in the background of a script) stays ignored, as in a shell's own commands.
     """
-    _raise_open_files_limit()
+    _set_limits()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_run_until_signal(main))
 

@@ -60,7 +60,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class FileReply(Reply):
-    """An answer whose body is read from an open file, for servers over sockets. Whoever sends it closes the file."""
+    """An answer whose body is read from an open file, for servers over sockets, which close the file."""
 
     file: BinaryIO | None = None
 

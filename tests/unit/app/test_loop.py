@@ -81,3 +81,16 @@ def test_a_service_may_open_as_many_files_as_the_hard_limit_allows():
         assert run_service(serve()) > 256
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_service_leaves_no_core_dump():
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+
+        async def serve() -> int:
+            return resource.getrlimit(resource.RLIMIT_CORE)[0]
+
+        assert run_service(serve()) == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)

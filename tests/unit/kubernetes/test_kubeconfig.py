@@ -202,6 +202,6 @@ def test_two_documents_are_not_called_broken_yaml():
     "server", ["https://h/latest/user-data#", "https://h/x?y=", "https://h/?", "https://h#"]
 )
 def test_a_server_with_a_query_or_a_fragment_is_refused(server):
-    """Behind a `#` the path of every request would be lost: whoever writes the kubeconfig could choose what is asked."""
+    """Behind a `#` the path of every request would be lost, and the author of the kubeconfig would choose what is asked."""
     with pytest.raises(BadKubeconfig, match="write it as https://HOST or https://HOST:PORT"):
         parse_kubeconfig(config({"server": server}))
