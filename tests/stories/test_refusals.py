@@ -244,6 +244,7 @@ def test_a_vm_namespace_that_does_not_exist_is_refused_with_its_cure() -> None:
     run_driven(story())
 
 
+@pytest.mark.long
 def test_a_secret_that_a_running_cluster_has_lost_is_what_the_next_machine_waits_for() -> None:
     """Harvester has nothing to do with it."""
 

@@ -334,3 +334,21 @@ def test_a_machine_is_dated_anew_when_its_node_falls_ill_while_it_was_initialise
 
     assert found is not None
     assert (found.reason, found.last_transition_time) == ("NotReady", format_time(NOON))
+
+
+def test_a_failure_that_harvester_has_no_part_in_is_not_told_as_harvesters():
+    pull = "Secret fleet-default/pull"
+    trouble = ActionFailure(
+        f"registry r takes its credentials from {pull}, which does not exist",
+        "create it beside the Cluster",
+        f"{pull} to be corrected",
+    )
+    ordered = unordered(a_machine("w1", WORKERS))
+    state = look(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), ordered])
+
+    waiting = derive_machine(ordered, state, plan_cluster(state), {"w1": trouble})["waiting"]
+
+    assert waiting["for"] == (
+        f"{pull} to be corrected (registry r takes its credentials from {pull}, which does not exist; create it beside the "
+        "Cluster)"
+    )
