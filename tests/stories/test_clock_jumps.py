@@ -21,6 +21,7 @@ from windrow.client.transport import Transport
 from windrow.core.rng import Rng
 from windrow.demo.cluster import DemoCluster
 from windrow.kubernetes.objects import Raw, name_of
+from windrow.kubernetes.resources import NODE as HOST
 from windrow.kubernetes.resources import ObjectRef
 
 from .cluster_rig import ALL, SERVERS, a_cluster, a_pool, machines_of, post, scale, stock
@@ -128,6 +129,60 @@ def test_a_node_that_is_not_ready_is_replaced_when_its_timeout_has_passed(
 
     # 40 s until the Node is not Ready, unhealthyNodeTimeout of 5 min, and the removal of the VM.
     assert 340 <= run_story(story) <= 440
+
+
+# -- one computer, as with `windrow demo`: Harvester's and the guests' clocks are set, too --------------------------
+
+
+@asynccontextmanager
+async def a_computer(*pools: Raw) -> AsyncIterator[Managed]:
+    """Harvester, guests and the manager with one clock; the certificates are older than any jump."""
+    documents = a_cluster(*pools)
+    async with simulation(seed=5) as sim:
+        await stock(sim, documents)
+        await sim.advance(hours=2)
+        ref = await post(sim, documents)
+        yield Managed(sim, ref, sim.cluster(ref.name, ref.namespace), sim.clock)
+
+
+OF_THE_COMPUTER = pytest.mark.parametrize(
+    "jump_s", [-3600, *(pytest.param(jump_s, marks=pytest.mark.long) for jump_s in (-300, 300, 3600))]
+)
+
+
+@OF_THE_COMPUTER
+def test_machines_boot_and_join_as_soon_though_the_computer_s_clock_is_set_again_and_again(
+    jump_s: int,
+) -> None:
+    async def story() -> tuple[float, int]:
+        async with a_computer(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as managed:
+            begun = managed.clock.monotonic()
+            for number in range(8):
+                await managed.sim.advance(seconds=10)
+                managed.set_wall(-jump_s if number % 2 else jump_s)
+            await managed.stage.wait_for_settled()
+            return (managed.clock.monotonic() - begun).total_seconds(), len(await managed.names())
+
+    took, machines = run_story(story)
+    assert machines == 2
+    assert took <= 140  # 110 s where no clock is set
+
+
+@OF_THE_COMPUTER
+def test_a_lost_host_is_given_up_in_the_usual_time_though_the_computer_s_clock_is_set(jump_s: int) -> None:
+    async def story() -> float:
+        async with simulation(seed=5, with_manager=False) as sim:
+            await sim.harvester.ready.wait()
+            hosts, begun = sim.harvester.hosts, sim.clock.monotonic()
+            hosts.fail(name := name_of((await sim.harvester_client.list(HOST))[-1]))
+            await sim.advance(seconds=20)
+            sim.clock.set_wall(timedelta(seconds=jump_s))
+            while not hosts.health(name)[0].cleared:
+                await sim.advance(seconds=1)
+                assert (sim.clock.monotonic() - begun) < timedelta(minutes=10)
+            return (sim.clock.monotonic() - begun).total_seconds()
+
+    assert run_story(story) == pytest.approx(245, abs=1)  # the sum of its delays
 
 
 # -- two managers --------------------------------------------------------------------------------------------------

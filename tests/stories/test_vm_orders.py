@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from tests.support.clock import run_driven
 
@@ -288,7 +290,7 @@ def _through_door(harvester, token):
 def test_a_token_that_expires_is_refused_from_then_on():
     async def story():
         async with a_harvester() as harvester:
-            token = harvester.new_token(expires=harvester.clock.after(60))
+            token = harvester.new_token(expires=harvester.clock.now() + timedelta(seconds=60))
             line = _through_door(harvester, token)
             assert (await line.send(requests.list_(NODE))).status == 200
             await harvester.clock.sleep(61)

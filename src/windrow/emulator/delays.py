@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 
-from windrow.core.clock import Clock
+from windrow.core.clock import Clock, sleep
 
 
 def _delay(seconds: float, why: str) -> float:
@@ -75,12 +75,19 @@ class ScaledClock:
     time_scale: float = 1.0
 
     def now(self) -> datetime:
+        """The wall clock, for stamps on objects."""
         return self.base.now()
 
-    def after(self, seconds: float, since: datetime | None = None) -> datetime:
-        """The instant `seconds` of hardware time after `since` (default: now)."""
-        return (since or self.base.now()) + timedelta(seconds=seconds / self.time_scale)
+    def monotonic(self) -> timedelta:
+        """The monotonic clock, by which everything becomes due: setting the wall clock delays and hastens nothing."""
+        return self.base.monotonic()
+
+    def after(self, seconds: float, since: timedelta | None = None) -> timedelta:
+        """The monotonic instant `seconds` of hardware time after `since` (default: now)."""
+        return (self.base.monotonic() if since is None else since) + timedelta(
+            seconds=seconds / self.time_scale
+        )
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for `seconds` of hardware time."""
-        await self.base.sleep_until(self.after(seconds))
+        await sleep(self.base, timedelta(seconds=seconds / self.time_scale))

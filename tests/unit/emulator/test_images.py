@@ -35,7 +35,7 @@ def an(arrives="", **spec):
 
 
 def at(image, seconds):
-    stage = plan_image(image, NOON, NOON + timedelta(seconds=seconds), PACE, DELAYS)
+    stage = plan_image(image, timedelta(), timedelta(seconds=seconds), NOON, PACE, DELAYS)
     return {**image, "status": stage.status}, stage.requeue_at
 
 

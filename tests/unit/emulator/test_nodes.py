@@ -31,7 +31,7 @@ class FrozenClock:
 
 def health_after(seconds, time_scale=1.0):
     return host_health_at(
-        NOON, NOON + timedelta(seconds=seconds), ScaledClock(FrozenClock(), time_scale), Delays()
+        timedelta(), timedelta(seconds=seconds), ScaledClock(FrozenClock(), time_scale), Delays()
     )
 
 
@@ -50,7 +50,7 @@ def test_host_health_changes_in_the_stated_steps(seconds, wanted, next_look):
     health, look = health_after(seconds)
 
     assert health == wanted
-    assert look == (NOON + timedelta(seconds=next_look) if next_look else None)
+    assert look == (timedelta(seconds=next_look) if next_look else None)
 
 
 def test_the_time_scale_divides_every_step():
@@ -59,7 +59,7 @@ def test_the_time_scale_divides_every_step():
 
 
 def test_a_host_with_power_is_fine():
-    assert host_health_at(None, NOON, ScaledClock(FrozenClock()), Delays()) == (HEALTHY, None)
+    assert host_health_at(None, timedelta(), ScaledClock(FrozenClock()), Delays()) == (HEALTHY, None)
 
 
 def test_taints_of_other_controllers_are_kept():

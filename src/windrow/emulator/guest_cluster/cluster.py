@@ -11,7 +11,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from windrow.apiserver.loopback import LoopbackClient
@@ -61,7 +61,7 @@ class Heartbeat:
     """The heartbeat of one kubelet: whether it reports, and when it last did."""
 
     alive: bool
-    last: datetime
+    last: timedelta  # by the monotonic clock
 
 
 class MountFailed(Exception):
@@ -80,7 +80,7 @@ class ChartPod:
     mount: Callable[[GuestOS], Awaitable[Mapping[str, File]]]
     tolerations: Sequence[Mapping[str, Any]] = ()
     node: str = ""
-    lost_since: datetime | None = None  # since when its node's status is Unknown
+    lost_since: timedelta | None = None  # since when its node's status is Unknown
     generation: int = 0  # incremented when its chart is upgraded
 
 

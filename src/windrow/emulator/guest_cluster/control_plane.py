@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
 
-from windrow.core.clock import format_time
+from windrow.core.clock import format_time, sleep
 from windrow.core.formats.yaml import NotYaml, load_all
 from windrow.emulator.guest_cluster.charts import CLOUD_PROVIDER, deploy_bundled_charts, update_vip_settings
 from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heartbeat
@@ -137,7 +137,7 @@ class ControlPlane:
         grace = self.guest.scaled(self.guest.delays.node_grace)
         while True:
             await self.cluster.wait_usable()
-            wakes: list[datetime] = []
+            wakes: list[timedelta] = []
             voters = {member.node: member.learner for member in self.cluster.etcd.by_name.values()}
             for raw in await self.cluster.client().list(NODE):
                 name = name_of(raw)
@@ -146,19 +146,20 @@ class ControlPlane:
                 heartbeat = self.cluster.heartbeats.get(name)
                 if heartbeat is not None and not heartbeat.alive:
                     due = heartbeat.last + grace
-                    if self.guest.now() >= due:
+                    if self.guest.monotonic() >= due:
                         await self._mark_unknown(name)
                     else:
                         wakes.append(due)
                 await self._taint(raw)
             await self._wait(wakes)
 
-    async def _wait(self, wakes: Sequence[datetime]) -> None:
-        """Wait for a change of the cluster, or until the first of these instants."""
+    async def _wait(self, wakes: Sequence[timedelta]) -> None:
+        """Wait for a change of the cluster, or until the first of these instants of the monotonic clock."""
         if not wakes:
             await self.cluster.changed.wait()
             return
-        await result_unless(self.cluster.changed.wait(), self.guest.host.clock.sleep_until(min(wakes)))
+        span = min(wakes) - self.guest.monotonic()
+        await result_unless(self.cluster.changed.wait(), sleep(self.guest.host.clock, span))
 
     async def _mark_unknown(self, name: str) -> None:
         def edit(raw: Raw) -> None:
@@ -181,17 +182,17 @@ class ControlPlane:
 
     async def _remove_stalled_learners(self) -> None:
         """Remove learners that are down for five minutes: they would block every join."""
-        since: dict[str, datetime] = {}
+        since: dict[str, timedelta] = {}
         limit = self.guest.scaled(self.guest.delays.learner_stalled)
         while True:
             stalled = [one for one in self.cluster.etcd.by_name.values() if one.learner and not one.up]
-            since = {one.name: since.get(one.name, self.guest.now()) for one in stalled}
+            since = {one.name: since.get(one.name, self.guest.monotonic()) for one in stalled}
             for name, start in since.items():
-                if self.guest.now() >= start + limit:
+                if self.guest.monotonic() >= start + limit:
                     self.guest.log("etcd", f"Removing stalled learner {name}")
                     self.cluster.etcd.remove(name)
             dues = [start + limit for start in since.values()]
-            await self._wait([due for due in dues if due > self.guest.now()])
+            await self._wait([due for due in dues if due > self.guest.monotonic()])
 
     # -- charts and pods
 
@@ -222,7 +223,7 @@ class ControlPlane:
         while True:
             await self.cluster.wait_usable()
             nodes = {name_of(raw): raw for raw in await self.cluster.client().list(NODE)}
-            wakes: list[datetime] = []
+            wakes: list[timedelta] = []
             for pod in self.cluster.pods.values():
                 if due := self._check_node_of(pod, nodes, eviction):
                     wakes.append(due)
@@ -230,20 +231,22 @@ class ControlPlane:
                     self._schedule(pod, nodes)
             await self._wait(wakes)
 
-    def _check_node_of(self, pod: ChartPod, nodes: Mapping[str, Raw], eviction: timedelta) -> datetime | None:
+    def _check_node_of(
+        self, pod: ChartPod, nodes: Mapping[str, Raw], eviction: timedelta
+    ) -> timedelta | None:
         """Unassign the pod when its eviction is due; else the instant when it will be, if any."""
         if not pod.node:
             return None
         if pod.node not in nodes:
             pod.node, pod.lost_since = "", None
             return None
-        heartbeat = self.cluster.heartbeats.get(pod.node, Heartbeat(False, self.guest.now()))
+        heartbeat = self.cluster.heartbeats.get(pod.node, Heartbeat(False, self.guest.monotonic()))
         if heartbeat.alive:
             pod.lost_since = None
             return None
         grace = self.guest.scaled(self.guest.delays.node_grace)
         pod.lost_since = pod.lost_since or heartbeat.last + grace
-        if self.guest.now() >= pod.lost_since + eviction:
+        if self.guest.monotonic() >= pod.lost_since + eviction:
             pod.node, pod.lost_since = "", None
             return None
         return pod.lost_since + eviction

@@ -127,7 +127,7 @@ class Kubelet:
         await self.guest.sleep(self.guest.delays.kubelet)
         await self.cluster.wait_usable()
         await self._register()
-        started = self.guest.now()
+        started = self.guest.monotonic()
         self.cluster.heartbeats[self.name] = Heartbeat(True, started)
         self.cluster.changed.notify()
         try:
@@ -139,10 +139,10 @@ class Kubelet:
             self.cluster.heartbeats[self.name] = Heartbeat(False, self._last_heartbeat(started))
             self.cluster.changed.notify()
 
-    def _last_heartbeat(self, started: datetime) -> datetime:
+    def _last_heartbeat(self, started: timedelta) -> timedelta:
         """The instant of the last heartbeat before now."""
         period = self.guest.delays.heartbeat / self.guest.host.time_scale
-        passed = (self.guest.now() - started).total_seconds()
+        passed = (self.guest.monotonic() - started).total_seconds()
         return started + timedelta(seconds=int(passed / period) * period)
 
     # -- the Node

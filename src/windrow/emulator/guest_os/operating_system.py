@@ -32,13 +32,18 @@ class GuestOS:
         self.addresses_changed = Notifier()  # notified when an address is added or removed
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.kernel_parameters: dict[str, str] = {}  # parameters that were set since power-on
-        self._booted = self.now()
+        self._booted = self.monotonic()
         self._repeats: dict[str, dict[str, int]] = {}
 
     # -- time and console
 
     def now(self) -> datetime:
+        """The wall clock, for stamps and certificates."""
         return self.host.clock.now()
+
+    def monotonic(self) -> timedelta:
+        """The monotonic clock, by which everything in the guest becomes due."""
+        return self.host.clock.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for `seconds` of simulated time, divided by the host's time scale."""
@@ -51,7 +56,7 @@ class GuestOS:
 
     def console(self, line: str) -> None:
         """Write lines on the serial console, each with the machine's uptime, as kernels do."""
-        uptime = (self.now() - self._booted).total_seconds() * self.host.time_scale
+        uptime = (self.monotonic() - self._booted).total_seconds() * self.host.time_scale
         for part in line.splitlines() or [""]:
             self.host.console(f"[{uptime:8.1f}] {part}")
 

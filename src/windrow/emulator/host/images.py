@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.core.clock import format_time
@@ -63,11 +63,13 @@ class ImageState:
     """The status of an image at one instant, and when it changes next."""
 
     status: Raw
-    requeue_at: datetime | None = None
+    requeue_at: timedelta | None = None
 
 
-def plan_image(image: Raw, began: datetime, now: datetime, clock: ScaledClock, delays: Delays) -> ImageState:
-    """The status of `image` at `now`, when its present attempt began at `began`."""
+def plan_image(
+    image: Raw, began: timedelta, elapsed: timedelta, now: datetime, clock: ScaledClock, delays: Delays
+) -> ImageState:
+    """The status of `image` at `now` (`elapsed` by the monotonic clock), when its present attempt began at `began`."""
     status: Raw = dict(image.get("status") or {})
     if status.get("progress") == 100 or _gave_up(status):
         return ImageState(status)
@@ -76,18 +78,18 @@ def plan_image(image: Raw, began: datetime, now: datetime, clock: ScaledClock, d
     status = _set_condition(status, "Initialized", "True", "", "", now)
     outcome = annotations_of(image).get(IMPORT_OUTCOME, "")
     due = began if outcome == "done" else clock.after(delays.image_import, began)
-    if now >= due and outcome in ("", "done"):
+    if elapsed >= due and outcome in ("", "done"):
         return ImageState(_ready(image, status, now))
-    if now >= due and outcome == "fails":
-        return _failed(image, status, now, clock, delays)
-    share = min(max((now - began) / (due - began), 0.0), 1.0)
+    if elapsed >= due and outcome == "fails":
+        return _failed(image, status, elapsed, now, clock, delays)
+    share = min(max((elapsed - began) / (due - began), 0.0), 1.0)
     # A stuck download stays at 33 %; a finished one at 99 until the backing image is ready.
     status["progress"] = 33 if outcome == "stuck" and share > 0.33 else min(int(share * 100), 99)
     status = _set_condition(status, "Imported", "Unknown", "Importing", "", now)
     if outcome == "stuck" and share > 0.33:
         return ImageState(status)
-    step = clock.after(delays.image_import / PROGRESS_UPDATES, now)
-    return ImageState(status, min(step, due) if now < due else None)
+    step = clock.after(delays.image_import / PROGRESS_UPDATES, elapsed)
+    return ImageState(status, min(step, due) if elapsed < due else None)
 
 
 def _ready(image: Raw, status: Raw, now: datetime) -> Raw:
@@ -101,7 +103,9 @@ def _ready(image: Raw, status: Raw, now: datetime) -> Raw:
     return _set_condition(status, "Imported", "True", "Imported", "", now)
 
 
-def _failed(image: Raw, status: Raw, now: datetime, clock: ScaledClock, delays: Delays) -> ImageState:
+def _failed(
+    image: Raw, status: Raw, elapsed: timedelta, now: datetime, clock: ScaledClock, delays: Delays
+) -> ImageState:
     count = status.get("failed", 0) + 1
     limit = nested(image, "spec", "retry", default=3)
     why = "failed to download: Get " + repr(status["appliedUrl"]).replace("'", '"') + ": 404 Not Found"
@@ -112,7 +116,7 @@ def _failed(image: Raw, status: Raw, now: datetime, clock: ScaledClock, delays: 
         return ImageState(_set_condition(status, "Imported", "False", "ImportFailed", why, now))
     message = f"retry attempted {count}/{limit}, failed due to error: {why}"
     status = _set_condition(status, "RetryLimitExceeded", "False", "", message, now)
-    return ImageState(status, clock.after(delays.image_retry, now))
+    return ImageState(status, clock.after(delays.image_retry, elapsed))
 
 
 def _gave_up(status: Raw) -> bool:
@@ -145,9 +149,9 @@ class ImageController:
         self._client = client
         self._clock = clock
         self._delays = delays
-        self._began: dict[str, datetime] = {}
+        self._began: dict[str, timedelta] = {}
 
-    async def reconcile(self, key: Key) -> datetime | None:
+    async def reconcile(self, key: Key) -> timedelta | None:
         ref = kinds.IMAGE.ref(key[1], key[0])
         image = await self._client.find(ref)
         if image is None:
@@ -158,8 +162,9 @@ class ImageController:
         now = self._clock.now()
         await self._client.mutate(ref, add_finalizers(FINALIZER))
         await self._client.ensure(STORAGE_CLASS, render_class(image))
-        began = self._began.setdefault(uid_of(image), now)
-        stage = plan_image(image, began, now, self._clock, self._delays)
+        elapsed = self._clock.monotonic()
+        began = self._began.setdefault(uid_of(image), elapsed)
+        stage = plan_image(image, began, elapsed, now, self._clock, self._delays)
         failed_again = stage.status.get("failed", 0) > nested(image, "status", "failed", default=0)
         if failed_again and stage.requeue_at is not None:
             self._began[uid_of(image)] = stage.requeue_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 import hashlib
 from base64 import b64decode
-from datetime import datetime
+from datetime import timedelta
 
 from windrow.core.clock import Clock, format_time
 from windrow.emulator import kinds
@@ -39,7 +39,7 @@ class KeyPairController:
         self._client = client
         self._clock = clock
 
-    async def reconcile(self, key: Key) -> datetime | None:
+    async def reconcile(self, key: Key) -> timedelta | None:
         await self._client.mutate(kinds.KEY_PAIR.ref(key[1], key[0]), self._validate)
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import accumulate
 
 from windrow.core.clock import format_time
@@ -110,8 +110,8 @@ HEALTHY = HostHealth()
 
 
 def host_health_at(
-    lost: datetime | None, now: datetime, clock: ScaledClock, delays: Delays
-) -> tuple[HostHealth, datetime | None]:
+    lost: timedelta | None, now: timedelta, clock: ScaledClock, delays: Delays
+) -> tuple[HostHealth, timedelta | None]:
     """The health at `now` of a host without power since `lost`, and the instant of its next change."""
     if lost is None:
         return HEALTHY, None
@@ -164,14 +164,14 @@ class HostController:
         self._client = client
         self._clock = clock
         self._delays = delays
-        self._lost: dict[str, datetime] = {}
+        self._lost: dict[str, timedelta] = {}
         self.on_change: Callable[[str], None] = lambda name: (
             None
         )  # called for a host that is powered off or on
 
     def fail(self, name: str) -> None:
         """Power off the host. May be repeated."""
-        self._lost.setdefault(name, self._clock.now())
+        self._lost.setdefault(name, self._clock.monotonic())
         self.on_change(name)
 
     def recover(self, name: str) -> None:
@@ -182,11 +182,11 @@ class HostController:
     def has_power(self, name: str) -> bool:
         return name not in self._lost
 
-    def health(self, name: str) -> tuple[HostHealth, datetime | None]:
+    def health(self, name: str) -> tuple[HostHealth, timedelta | None]:
         """The health of the host now, and the instant of its next change."""
-        return host_health_at(self._lost.get(name), self._clock.now(), self._clock, self._delays)
+        return host_health_at(self._lost.get(name), self._clock.monotonic(), self._clock, self._delays)
 
-    async def reconcile(self, key: Key) -> datetime | None:
+    async def reconcile(self, key: Key) -> timedelta | None:
         name = key[1]
         health, requeue_at = self.health(name)
         now = self._clock.now()

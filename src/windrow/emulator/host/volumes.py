@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import timedelta
 
 from windrow.emulator import names
 from windrow.emulator.delays import Delays, ScaledClock
@@ -66,9 +66,9 @@ class ClaimController:
         self._clock = clock
         self._delays = delays
         self._delete_disk = delete_disk
-        self._since: dict[str, datetime] = {}
+        self._since: dict[str, timedelta] = {}
 
-    async def reconcile(self, key: Key) -> datetime | None:
+    async def reconcile(self, key: Key) -> timedelta | None:
         ref = PVC.ref(key[1], key[0])
         claim = await self._client.find(ref)
         if claim is None:
@@ -82,7 +82,7 @@ class ClaimController:
         if unbound_reason(claim, self._listers):
             self._since.pop(uid_of(claim), None)
             return None
-        now = self._clock.now()
+        now = self._clock.monotonic()
         due = self._clock.after(self._delays.volume_bind, self._since.setdefault(uid_of(claim), now))
         if now < due:
             return due

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import timedelta
 
 from windrow.core.clock import Clock
 from windrow.core.work_queue import WorkQueue
@@ -16,7 +16,7 @@ from windrow.emulator.delays import ScaledClock
 from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.errors import KubeError
 
-Reconcile = Callable[[Key], Awaitable[datetime | None]]
+Reconcile = Callable[[Key], Awaitable[timedelta | None]]
 
 LONGEST_POWER = 20
 
@@ -30,8 +30,8 @@ class Backoff:
         self._last_s = last_s
         self._failures: Counter[Key] = Counter()
 
-    def next(self, key: Key) -> datetime:
-        """The time of the next try, after one more failure."""
+    def next(self, key: Key) -> timedelta:
+        """The monotonic instant of the next try, after one more failure."""
         wait = self._first_s * (1 << min(self._failures[key], LONGEST_POWER))
         self._failures[key] += 1
         return self._clock.after(min(wait, self._last_s))
@@ -43,7 +43,7 @@ class Backoff:
 class Controller:
     """Reconciles added keys until cancelled. A key added twice before its turn is reconciled once.
 
-    `reconcile` returns the instant of its next run, or None to wait for a change. A KubeError (a denial by a
+    `reconcile` returns the monotonic instant of its next run, or None to wait for a change. A KubeError (a denial by a
     webhook included) is retried with exponential back-off; any other error is a bug and ends the controller.
     """
 
@@ -51,6 +51,7 @@ class Controller:
         self.name = name
         self._reconcile = reconcile
         self._log = log
+        self._clock = clock
         self._queue: WorkQueue[Key] = WorkQueue(clock)
         self._backoff = Backoff(ScaledClock(clock), 1, 60)
         self.add = self._queue.add
@@ -67,4 +68,4 @@ class Controller:
                 self._backoff.forget(key)
             self._queue.done(key)
             if requeue_at is not None:
-                self._queue.add_at(key, requeue_at)
+                self._queue.add_after(key, requeue_at - self._clock.monotonic())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from windrow.core.clock import Clock, format_time
@@ -25,7 +25,7 @@ class EventRecorder:
         self._clock = clock
         self._rng = rng
         self._recorded: dict[tuple[str, str, str], str] = {}
-        self._written: deque[tuple[datetime, tuple[str, str, str], ObjectRef]] = deque()
+        self._written: deque[tuple[timedelta, tuple[str, str, str], ObjectRef]] = deque()
 
     async def record(
         self, about: Mapping[str, Any], reason: str, message: str, component: str, type: str = "Normal"
@@ -42,10 +42,10 @@ class EventRecorder:
         except KubeError:
             return
         self._recorded[uid_of(about), reason, message] = name_of(raw)
-        self._written.append((self._clock.now(), (uid_of(about), reason, message), ref_of(EVENT, raw)))
+        self._written.append((self._clock.monotonic(), (uid_of(about), reason, message), ref_of(EVENT, raw)))
 
     async def _remove_old(self) -> None:
-        while self._written and self._clock.now() - self._written[0][0] > EVENT_TTL:
+        while self._written and self._clock.monotonic() - self._written[0][0] > EVENT_TTL:
             _, key, ref = self._written.popleft()
             self._recorded.pop(key, None)
             found = await self._client.find(ref)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import datetime
+from datetime import timedelta
 
 from windrow.emulator.delays import ScaledClock
 
 
 class StepTimers:
-    """The instants at which steps began, by object uid and step."""
+    """The monotonic instants at which steps began, by object uid and step."""
 
     def __init__(self, clock: ScaledClock) -> None:
         self._clock = clock
-        self._began: dict[str, dict[str, datetime]] = defaultdict(dict)
+        self._began: dict[str, dict[str, timedelta]] = defaultdict(dict)
 
-    def due(self, uid: str, step: str, seconds: float) -> datetime | None:
+    def due(self, uid: str, step: str, seconds: float) -> timedelta | None:
         """None once the step has taken its `seconds` of simulated time; else the instant when it will have."""
-        now = self._clock.now()
+        now = self._clock.monotonic()
         at = self._clock.after(seconds, self._began[uid].setdefault(step, now))
         return at if now < at else None
 

@@ -6,7 +6,7 @@ Status is written by ordinary updates, for the kind has no status subresource, a
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import timedelta
 
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays, ScaledClock
@@ -59,7 +59,7 @@ class LoadBalancerController:
         self._timers = StepTimers(clock)
         self._backoff = Backoff(clock, FIRST_RETRY_S, LAST_RETRY_S)
 
-    async def reconcile(self, key: Key) -> datetime | None:
+    async def reconcile(self, key: Key) -> timedelta | None:
         balancer = await self._client.find(kinds.LOAD_BALANCER.ref(key[1], key[0]))
         if balancer is None:
             self._backoff.forget(key)
@@ -77,7 +77,7 @@ class LoadBalancerController:
             return due
         return await self._ensure(balancer)
 
-    async def _ensure(self, balancer: Raw) -> datetime | None:
+    async def _ensure(self, balancer: Raw) -> timedelta | None:
         """Address and Service as far as possible, then the status."""
         status: Raw = {**(balancer.get("status") or {})}
         try:
@@ -172,7 +172,7 @@ class LoadBalancerController:
 
     # --- removal ----------------------------------------------------------------------------------------------------
 
-    async def _remove(self, balancer: Raw) -> datetime | None:
+    async def _remove(self, balancer: Raw) -> timedelta | None:
         if names.BALANCER_FINALIZER not in finalizers_of(balancer):
             return None
         if due := self._timers.due(uid_of(balancer), REMOVAL, self._delays.balancer_removal):

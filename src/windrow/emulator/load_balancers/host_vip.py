@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import timedelta
 from functools import partial
 
 from windrow.emulator.delays import Delays, ScaledClock
@@ -72,7 +72,7 @@ class HostVip:
         network.on_change(self._on_listener)
         self._management = DhcpServer(MANAGEMENT_LAN)
 
-    async def reconcile(self, key: Key) -> datetime | None:
+    async def reconcile(self, key: Key) -> timedelta | None:
         service = await self._client.find(SERVICE.ref(key[1], key[0]))
         requested = next(iter(requested_addresses(service)), "") if service is not None else ""
         held = self._announced.get(key)

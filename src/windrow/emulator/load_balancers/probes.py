@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import timedelta
 from typing import Any
 
 from windrow.emulator.delays import ScaledClock
@@ -41,7 +41,7 @@ class Probe:
     """The probe of one machine."""
 
     check: HealthCheck
-    next_at: datetime
+    next_at: timedelta  # by the monotonic clock
     answered: bool = False  # the last result
     streak: int = 0  # results equal to the last one since a threshold was reached
 
@@ -90,11 +90,11 @@ class Probes:
     def forget(self, key: Key) -> None:
         self._probes.pop(key, None)
 
-    async def reconcile(self, key: Key) -> datetime | None:
+    async def reconcile(self, key: Key) -> timedelta | None:
         probes = self._probes.get(key)
         if not probes:
             return None
-        now = self._clock.now()
+        now = self._clock.monotonic()
         results = {}
         for address, probe in probes.items():
             if now < probe.next_at:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 from windrow.core.clock import format_time
 from windrow.core.formats.json import dumps
@@ -19,7 +20,7 @@ from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.edits import add_finalizers, annotate, remove_finalizer
 from windrow.emulator.kit.events import EventRecorder
 from windrow.emulator.kit.listers import Key, Listers
-from windrow.emulator.kit.vm_readings import read_instance, read_strategy, read_vm
+from windrow.emulator.kit.vm_readings import Vm, read_instance, read_strategy, read_vm
 from windrow.emulator.vms import quotas
 from windrow.emulator.vms.claims import VolumeClaims
 from windrow.emulator.vms.run_strategies import (
@@ -71,8 +72,10 @@ class VmController:
         self._on_removed = on_removed
         self._finalizers = finalizers
         self._claims = VolumeClaims(client, listers)
+        # By uid: the end of a start back-off as the status has it, and by the monotonic clock.
+        self._retries: dict[str, tuple[datetime, timedelta]] = {}
 
-    async def reconcile(self, key: Key) -> datetime | None:
+    async def reconcile(self, key: Key) -> timedelta | None:
         vm = await self._client.find(kinds.VM.ref(key[1], key[0]))
         if vm is None:
             return None
@@ -108,7 +111,7 @@ class VmController:
 
         return await self._mutate(vm, edit)
 
-    async def _ensure_claims(self, vm: Raw) -> datetime | None:
+    async def _ensure_claims(self, vm: Raw) -> timedelta | None:
         """A PVC that is refused is retried later; KubeVirt continues meanwhile without it."""
         try:
             await self._claims.ensure(vm)
@@ -137,14 +140,17 @@ class VmController:
 
     # --- KubeVirt -----------------------------------------------------------------------------------------------
 
-    async def _apply_strategy(self, vm: Raw, vmi: Raw | None) -> tuple[datetime | None, Condition | None]:
+    async def _apply_strategy(self, vm: Raw, vmi: Raw | None) -> tuple[timedelta | None, Condition | None]:
         now = self._clock.now()
         await self._count_failure(vm, vmi)
-        step = plan_instance(read_vm(vm), read_instance(vmi), now)
+        reading, retry_at = self._read(vm, now), None
+        if reading.retry_at is not None:
+            retry_at = self._clock.monotonic() + (reading.retry_at - now)
+        step = plan_instance(reading, read_instance(vmi), now)
         failure = None
         match step:
-            case WaitUntil(until):
-                return until, None
+            case WaitUntil():
+                return retry_at, None
             case CreateInstance():
                 failure = await self._start(vm)
             case DeleteInstance(then_start=then_start):
@@ -161,8 +167,20 @@ class VmController:
             "status",
         )
         # The back-off is in the status until it is over, also while nothing is to be started.
-        holding = read_vm(vm).retry_at
-        return (holding if holding is not None and now < holding else None), None
+        is_held = reading.retry_at is not None and now < reading.retry_at
+        return (retry_at if is_held else None), None
+
+    def _read(self, vm: Raw, now: datetime) -> Vm:
+        """The VM, with the end of its back-off as the wall clock of `now` would have written it."""
+        reading = read_vm(vm)
+        if reading.retry_at is None:
+            self._retries.pop(uid_of(vm), None)
+            return reading
+        known = self._retries.get(uid_of(vm))
+        if known is None or known[0] != reading.retry_at:
+            due = self._clock.monotonic() + (reading.retry_at - now)
+            known = self._retries[uid_of(vm)] = reading.retry_at, due
+        return replace(reading, retry_at=now + (known[1] - self._clock.monotonic()))
 
     async def _start(self, vm: Raw) -> Condition | None:
         name = name_of(vm)
@@ -205,7 +223,7 @@ class VmController:
         failure = {
             "consecutiveFailCount": reading.failures + 1,
             "lastFailedVMIUID": instance.uid,
-            "retryAfterTimestamp": format_time(self._clock.after(wait.total_seconds())),
+            "retryAfterTimestamp": format_time(self._clock.now() + wait / self._clock.time_scale),
         }
         vm.setdefault("status", {})["startFailure"] = failure
         await self._mutate(
@@ -224,7 +242,7 @@ class VmController:
 
     # --- deletion -----------------------------------------------------------------------------------------------
 
-    async def _remove(self, vm: Raw, vmi: Raw | None) -> datetime | None:
+    async def _remove(self, vm: Raw, vmi: Raw | None) -> timedelta | None:
         """Deletion, in the order of reference 05 §2.5 H. Foreground dependents are deleted by the garbage collector."""
         if vmi is not None:
             await self._stop(vm, vmi)

@@ -218,9 +218,9 @@ def test_deleting_and_final_pods_are_not_active():
 
 
 def plan(
-    pod: Raw, node: Raw | None = None, *, alive: bool = True, after: float = 0, **tainted: datetime
+    pod: Raw, node: Raw | None = None, *, alive: bool = True, after: float = 0, **tainted: timedelta
 ) -> Any:
-    seen = pod_lifecycle.PodState(NOON + timedelta(seconds=after), NOON, node, alive, tainted, PACE)
+    seen = pod_lifecycle.PodState(timedelta(seconds=after), timedelta(), node, alive, tainted, PACE)
     return pod_lifecycle.plan_pod(pod, seen)
 
 
@@ -230,7 +230,7 @@ NO_EXECUTE = {"key": "gone", "effect": "NoExecute"}
 def test_a_scheduled_pod_starts_after_its_delay_on_a_reporting_kubelet():
     pod = a_pod(ready=False, phase="Pending")
 
-    assert plan(pod, a_node()) == [pod_lifecycle.WaitUntil(NOON + PACE.start, "containers start")]
+    assert plan(pod, a_node()) == [pod_lifecycle.WaitUntil(PACE.start, "containers start")]
     assert plan(pod, a_node(), after=2) == [pod_lifecycle.StartPod("its containers run")]
     assert plan(pod, a_node(), after=2, alive=False) == []
 
@@ -269,10 +269,10 @@ def test_an_evicted_pod_gets_its_time_to_end():
     node = a_node(taints=[NO_EXECUTE])
     bearing = a_pod(tolerations=[{"key": "gone", "operator": "Exists", "tolerationSeconds": 30}])
 
-    assert plan(bearing, node, gone=NOON) == [
-        pod_lifecycle.WaitUntil(NOON + timedelta(seconds=30), "its toleration of the node's taints ends")
+    assert plan(bearing, node, gone=timedelta()) == [
+        pod_lifecycle.WaitUntil(timedelta(seconds=30), "its toleration of the node's taints ends")
     ]
-    (end,) = plan(bearing, node, after=30, gone=NOON)
+    (end,) = plan(bearing, node, after=30, gone=timedelta())
     assert end == pod_lifecycle.DeletePod(at_once=False, because="its toleration of taint gone has ended")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.apiserver.loopback import LoopbackClient
@@ -31,7 +31,12 @@ class ControllerContext:
         self.informers = {kind: MutationCache(self._client, kind) for kind in kinds}
 
     def now(self) -> datetime:
+        """The wall clock, for stamps."""
         return self.guest.now()
+
+    def monotonic(self) -> timedelta:
+        """The monotonic clock, by which everything becomes due."""
+        return self.guest.monotonic()
 
     def client(self) -> LoopbackClient:
         return self.cluster.client(*USER_AND_GROUPS)

@@ -36,11 +36,11 @@ class PodTimings:
 class PodState:
     """What is observed about a pod beside its object. `since` is when it entered its present stage."""
 
-    now: datetime
-    since: datetime
+    now: timedelta  # by the monotonic clock, as all instants here
+    since: timedelta
     node: Raw | None
     kubelet_alive: bool  # the kubelet of its node
-    tainted_since: Mapping[str, datetime]  # since when, by taint key
+    tainted_since: Mapping[str, timedelta]  # since when, by taint key
     timings: PodTimings
 
 
@@ -72,7 +72,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    until: datetime
+    until: timedelta
     because: str
 
 
@@ -148,7 +148,7 @@ def _plan_running(pod: Raw, state: PodState) -> list[Step]:
 def _plan_eviction(pod: Raw, state: PodState) -> DeletePod | WaitUntil | None:
     """Eviction by the NoExecute taints of its node."""
     tolerations = nested(pod, "spec", "tolerations", default=[])
-    soonest: datetime | None = None
+    soonest: timedelta | None = None
     for taint in nested(state.node, "spec", "taints", default=[]):
         if taint.get("effect") != "NoExecute":
             continue

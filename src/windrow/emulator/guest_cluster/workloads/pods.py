@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections import defaultdict
 from collections.abc import Set
-from datetime import datetime
+from datetime import timedelta
 
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
@@ -57,8 +57,8 @@ class PodController:
         self._scheduler = Scheduler(context)
         self._addresses = PodAddressAllocator()
         self._by_node = context.informers[POD].add_index(lambda raw: [("", _node_of(raw))])
-        self._stages: dict[Key, tuple[str, str, datetime]] = {}
-        self._tainted_since: dict[str, dict[str, datetime]] = {}
+        self._stages: dict[Key, tuple[str, str, timedelta]] = {}
+        self._tainted_since: dict[str, dict[str, timedelta]] = {}
         self._alive: frozenset[str] = frozenset()
         context.informers[NODE].add_event_handler(self._on_node)
 
@@ -84,7 +84,7 @@ class PodController:
                 case DeletePod(at_once, _):
                     await context.delete(POD, pod, 0 if at_once else None)
                 case WaitUntil(until, _):
-                    context.queue.add_at((POD, key), until)
+                    context.queue.add_after((POD, key), until - context.monotonic())
 
     async def watch_heartbeats(self) -> None:
         """Queue the pods of a node when its kubelet stops or starts to report."""
@@ -104,7 +104,7 @@ class PodController:
             for one in nested(node, "spec", "taints", default=[])
             if one.get("effect") == "NoExecute"
         }
-        self._tainted_since[name] = {key: before.get(key, self._context.now()) for key in keys}
+        self._tainted_since[name] = {key: before.get(key, self._context.monotonic()) for key in keys}
         self._enqueue_pods_on(name)
         self._enqueue_pods_on("")
 
@@ -121,7 +121,7 @@ class PodController:
         return heartbeat is not None and heartbeat.alive
 
     def _observe(self, key: Key, pod: Raw, node: Raw | None) -> PodState:
-        now, alive = self._context.now(), self._is_alive(pod)
+        now, alive = self._context.monotonic(), self._is_alive(pod)
         stage = stage_of(pod, alive=alive)
         before = self._stages.get(key)
         if before is None or before[:2] != (uid_of(pod), stage):

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import timedelta
 
 from windrow.core.formats.json import dumps
 from windrow.emulator import kinds
@@ -44,7 +44,7 @@ class IPPoolController:
         self._delays = delays
         self._allocators: dict[str, Allocator] = {}
 
-    async def reconcile(self, key: Key) -> datetime | None:
+    async def reconcile(self, key: Key) -> timedelta | None:
         ref = kinds.IP_POOL.ref(key[1])
         pool = await self._client.find(ref)
         if pool is None:

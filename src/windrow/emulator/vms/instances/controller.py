@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import timedelta
 
 from windrow.emulator import kinds
 from windrow.emulator.kit.listers import Key
@@ -14,7 +14,7 @@ from windrow.emulator.vms.instances.context import InstanceContext, InstanceReco
 from windrow.emulator.vms.scheduler import find_host
 from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nested, uid_of
 
-PhaseHandler = Callable[[InstanceContext, Raw, InstanceRecord], Awaitable[datetime | None]]
+PhaseHandler = Callable[[InstanceContext, Raw, InstanceRecord], Awaitable[timedelta | None]]
 
 PHASE_HANDLERS: dict[str, PhaseHandler] = {
     "": phases.accept,
@@ -42,7 +42,7 @@ class InstanceController:
         self._context = context
         self._uids: dict[Key, str] = {}
 
-    async def reconcile(self, key: Key) -> datetime | None:
+    async def reconcile(self, key: Key) -> timedelta | None:
         vmi = await self._context.client.find(kinds.VMI.ref(key[1], key[0]))
         self._forget_previous(key, uid_of(vmi) if vmi is not None else "")
         self.waiting.discard(key)

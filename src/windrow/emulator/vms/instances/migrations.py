@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import timedelta
 
 from windrow.core.clock import format_time
 from windrow.emulator import kinds, names
@@ -43,7 +43,7 @@ class MigrationController:
         self._timers = StepTimers(clock)
         self._targets: dict[str, str] = {}  # target host by the migration's uid
 
-    async def reconcile(self, key: Key) -> datetime | None:
+    async def reconcile(self, key: Key) -> timedelta | None:
         migration = await self._client.find(kinds.MIGRATION.ref(key[1], key[0]))
         if migration is None:
             return None
@@ -60,7 +60,7 @@ class MigrationController:
             return None
         return await self._advance(migration, vmi)
 
-    async def _advance(self, migration: Raw, vmi: Raw) -> datetime | None:
+    async def _advance(self, migration: Raw, vmi: Raw) -> timedelta | None:
         uid = uid_of(migration)
         match phase_of(migration):
             case "":

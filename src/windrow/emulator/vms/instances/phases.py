@@ -5,7 +5,7 @@ A handler either advances the instance or returns when to reconcile again; None 
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import timedelta
 from ipaddress import IPv4Address
 
 from windrow.emulator import names
@@ -24,7 +24,7 @@ from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, 
 FIRST_POD_ADDRESS = IPv4Address("10.52.0.10")
 
 
-async def accept(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
+async def accept(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> timedelta | None:
     """virt-controller has observed the instance."""
 
     def edit(raw: Raw) -> None:
@@ -37,7 +37,7 @@ async def accept(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
     return None
 
 
-async def create_pod(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
+async def create_pod(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> timedelta | None:
     """Create the launcher pod once every PVC exists."""
     namespace = namespace_of(vmi)
     missing = [claim for claim in claims_of(vmi["spec"]) if (namespace, claim) not in context.listers.claims]
@@ -72,7 +72,7 @@ async def _report_missing_claim(context: InstanceContext, vmi: Raw, claim: str) 
     await context.recorder.record(vmi, "FailedPvcNotFound", text, names.VIRT_CONTROLLER, "Warning")
 
 
-async def schedule(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
+async def schedule(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> timedelta | None:
     """Schedule the pod, wait for what it mounts, start its containers."""
     if not record.host:
         if problem := _assign_host(context, vmi, record):
@@ -127,7 +127,7 @@ def _assign_host(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
 # --- domain ----------------------------------------------------------------------------------------------------
 
 
-async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
+async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> timedelta | None:
     """Define and start the domain: the machine is powered on."""
     if not context.hosts.has_power(record.host):
         return await handle_host_down(context, vmi, record)
@@ -151,7 +151,7 @@ async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
     return None
 
 
-async def sync(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
+async def sync(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> timedelta | None:
     """Write the state of the domain and the guest agent's report."""
     if not context.hosts.has_power(record.host):
         context.power.power_off(uid_of(vmi))
@@ -171,7 +171,7 @@ async def sync(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> da
 
 async def _sync_agent(
     context: InstanceContext, vmi: Raw, record: InstanceRecord, session: PowerSession
-) -> datetime | None:
+) -> timedelta | None:
     report = session.report
     if report is not None and report != record.written_report:
         # A new agent is polled fast; later reports are read at the ordinary poll interval.
@@ -196,7 +196,7 @@ async def _sync_agent(
 # --- end -------------------------------------------------------------------------------------------------------
 
 
-async def shut_down(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
+async def shut_down(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> timedelta | None:
     """Deletion of a running instance: power button, grace period, power cut."""
     if record.host and not context.hosts.has_power(record.host):
         context.power.power_off(uid_of(vmi))
@@ -239,7 +239,7 @@ async def finish(
         await context.recorder.record(vmi, "Stopped", text, names.VIRT_HANDLER, type)
 
 
-async def clean_up(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
+async def clean_up(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> timedelta | None:
     """An instance in a final phase keeps its object until it is deleted and its pod is gone."""
     context.power.power_off(uid_of(vmi))
     context.allocations.release(uid_of(vmi))
@@ -253,7 +253,7 @@ async def clean_up(context: InstanceContext, vmi: Raw, record: InstanceRecord) -
     return None
 
 
-async def handle_host_down(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
+async def handle_host_down(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> timedelta | None:
     """The host has no power. Nothing changes until its Node is Unknown, and nothing is deleted until the Node is cleared."""
     health, due = context.hosts.health(record.host)
     if health.cleared:
