@@ -7,6 +7,8 @@ What is promised beyond the port `Transport`:
 * Every error of aiohttp, of OpenSSL and of the operating system becomes Unreachable or OutcomeUnknown, by one rule:
   were the request's headers written or not?
 * Redirects are not followed, cookies not kept, proxies of the environment not used.
+* What a server sends is bounded, after decompression: a reply by MAX_REPLY_BYTES, an event of a watch by MAX_EVENT_BYTES. A
+  tenant chooses the server of a cloud credential, and one that sends without end must not take the manager's memory.
 """
 
 from __future__ import annotations
@@ -50,6 +52,9 @@ CONNECT_TIMEOUT_S = 10.0
 RESPONSE_TIMEOUT_S = 90.0
 # Longer than the timeoutSeconds of an informer's watch.
 WATCH_IDLE_TIMEOUT_S = 400.0
+# Above the longest list of 10,000 VirtualMachines, and above the largest object that an API server stores.
+MAX_REPLY_BYTES = 256 * 2**20
+MAX_EVENT_BYTES = 16 * 2**20
 
 _SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
 
@@ -103,7 +108,10 @@ class HttpTransport:
         env: Mapping[str, str] | None = None,
         user_agent: str = "windrow",
         pool: ConnectionPool | None = None,
+        max_reply_bytes: int = MAX_REPLY_BYTES,
+        max_event_bytes: int = MAX_EVENT_BYTES,
     ) -> None:
+        self._max_reply_bytes, self._max_event_bytes = max_reply_bytes, max_event_bytes
         self.config = config
         self._pool = pool or ConnectionPool()
         self._owns_pool = pool is None
@@ -166,10 +174,16 @@ class HttpTransport:
             response.release() if response.content.is_eof() else response.close()
 
     async def _read_reply(self, request: Request, response: aiohttp.ClientResponse) -> Reply:
+        pieces, size = [], 0
         try:
-            body = await response.read()
+            async for piece in response.content.iter_any():
+                pieces.append(piece)
+                size += len(piece)
+                if size > self._max_reply_bytes:
+                    raise self._too_large("an answer", self._max_reply_bytes)
         except (aiohttp.ClientError, OSError) as error:
             raise self._translate_error(error, request, sent=True) from error
+        body = b"".join(pieces)
         content_type = response.headers.get("Content-Type", "")
         return messages.explain(
             Reply(response.status, body, content_type, dict(response.headers)), self.config
@@ -180,17 +194,22 @@ class HttpTransport:
     ) -> AsyncGenerator[WatchEvent, None]:
         # Lines are split here, because aiohttp's own readline refuses lines longer than its buffer.
         rest: list[bytes] = []
+        size = 0
         try:
             async for chunk in response.content.iter_any():
                 *lines, tail = chunk.split(b"\n")
                 if lines:
                     lines[0] = b"".join([*rest, lines[0]])
                     rest = [tail]
+                    size = len(tail)
                 else:
                     rest.append(tail)
+                    size += len(tail)
                 for line in lines:
                     if line.strip():
                         yield self._event(request, line)
+                if size > self._max_event_bytes:
+                    raise self._too_large("an event", self._max_event_bytes)
         except (aiohttp.ClientError, OSError) as error:
             raise self._translate_error(error, request, sent=True) from error
         if b"".join(rest).strip():
@@ -204,6 +223,12 @@ class HttpTransport:
             raise self._outcome_unknown(
                 request, f"the watch carried {line[:60]!r}, which is no event"
             ) from error
+
+    def _too_large(self, what: str, limit: int) -> ServerError:
+        return ServerError(
+            f"{self.config.server} sends {what} of more than {limit // 2**20} MiB; is it an API server?",
+            status=502,
+        )
 
     def _url(self, request: Request) -> URL:
         query = f"?{urlencode(request.query)}" if request.query else ""

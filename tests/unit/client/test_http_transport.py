@@ -1,6 +1,7 @@
 """HttpTransport against servers that misbehave at the level of bytes. What well-behaved ones do is in the contract."""
 
 import asyncio
+import gzip
 import logging
 import socket
 import ssl
@@ -14,7 +15,7 @@ from windrow.app.clock import SystemClock
 from windrow.client.http_transport import HttpTransport
 from windrow.core import pki
 from windrow.kubernetes import requests
-from windrow.kubernetes.errors import CertificateError, OutcomeUnknown, Unauthorized, Unreachable
+from windrow.kubernetes.errors import CertificateError, OutcomeUnknown, ServerError, Unauthorized, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.resources import NODE
 
@@ -65,12 +66,12 @@ async def listening(server, tls=None):
 
 
 @asynccontextmanager
-async def connected_to(*answers, tls=None, **access):
+async def connected_to(*answers, tls=None, limits=None, **access):
     server = Server(*answers)
     async with listening(server, tls) as port:
         scheme = "https" if tls else "http"
         access = ClientConfig(f"{scheme}://127.0.0.1:{port}", **access)
-        async with HttpTransport(access, SystemClock()) as transport:
+        async with HttpTransport(access, SystemClock(), **(limits or {})) as transport:
             yield server, transport
 
 
@@ -410,3 +411,30 @@ async def test_a_proxy_that_is_not_there_is_named():
     async with HttpTransport(access, SystemClock()) as transport:
         with pytest.raises(Unreachable, match="proxy itself cannot be reached: connection refused"):
             await transport.send(READ)
+
+
+async def test_an_answer_without_end_is_given_up_and_its_connection_closed():
+    """A tenant chooses the server of a credential: what that sends must not take the memory of the manager."""
+    answer = CHUNKED + chunk(b"x" * 2000) * 3
+    async with connected_to(answer, limits={"max_reply_bytes": 5000}) as (_, transport):
+        with pytest.raises(ServerError, match="sends an answer of more than 0 MiB; is it an API server"):
+            await transport.send(READ)
+
+
+async def test_a_small_answer_that_unpacks_to_a_large_one_is_given_up():
+    body = gzip.compress(bytes(2**20))
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    async with connected_to(head + body, limits={"max_reply_bytes": 2**19}) as (_, transport):
+        with pytest.raises(ServerError, match="sends an answer of more than 0 MiB"):
+            await transport.send(READ)
+
+
+async def test_an_event_without_end_ends_the_watch():
+    answer = CHUNKED + chunk(b'{"type":"ADDED","object":{}}\n') + chunk(b"x" * 2000) * 3
+    async with (
+        connected_to(answer, limits={"max_event_bytes": 5000}) as (_, transport),
+        transport.stream(WATCH) as events,
+    ):
+        assert (await anext(events)).type == "ADDED"
+        with pytest.raises(ServerError, match="sends an event of more than"):
+            await anext(events)
