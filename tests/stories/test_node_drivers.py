@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,23 @@ def test_a_file_url_is_installed_where_files_are_allowed(tmp_path: Path):
             await rig.wait()
 
             assert (await rig.condition()).status == "True"
+
+    run_story(story)
+
+
+@pytest.mark.parametrize("jump_s", [-3600, 3600])
+def test_a_download_is_retried_in_time_though_the_clock_is_set(tmp_path: Path, jump_s: int):
+    async def story() -> None:
+        async with node_driver_rig(tmp_path) as rig:
+            rig.files_by_url[URL] = DownloadFailed("drivers.example cannot be reached", "check the network")
+            await rig.add(checksum=sha256(FIRST))
+            await rig.wait(20)
+            tries = len(rig.fetched)
+            rig.clock.set_wall(timedelta(seconds=jump_s))
+            await rig.wait(100)
+
+            assert tries >= 2
+            assert 1 <= len(rig.fetched) - tries <= 3
 
     run_story(story)
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from windrow.controller.outcomes import SETTLED, Changed, Outcome, Refused, Wait
 from windrow.core.clock import Clock
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
+from windrow.core.stamps import TOLERANCE
 from windrow.drivers.api import (
     CLUSTER,
     HARVESTER,
@@ -92,7 +94,8 @@ class NodeDriverController:
         self._run_blocking, self._on_kind_changed = run_blocking, on_kind_changed
         self._installer = Installer(api, store, fetch, read_flags, clock, run_blocking, self._read)
         self._status_writer = StatusWriter(api, clock, rng)
-        self._failures: dict[str, Failure] = {}
+        # With the instant of the monotonic clock at which it was recorded.
+        self._failures: dict[str, tuple[Failure, timedelta]] = {}
         self._built_ins_reset = False
         self._started = asyncio.Event()
         self._drivers: Informer[NodeDriver] = Informer(api.transport, NODE_DRIVER, "", self._read, clock, rng)
@@ -211,7 +214,7 @@ class NodeDriverController:
     async def _observe(self, raw: Raw) -> NodeDriverState:
         driver = self._read(raw)
         now = self._clock.now()
-        failure = self._failures.get(driver.name)
+        failure = self._find_failure(driver.name, now)
         if driver.is_deleting:
             return await self._observe_users(NodeDriverState(driver, now, failure=failure))
         if driver.built_in_kind or not driver.is_requested or driver.faults:
@@ -235,6 +238,17 @@ class NodeDriverController:
             failure=failure,
             sandbox=self._sandbox,
         )
+
+    def _find_failure(self, name: str, now: datetime) -> Failure | None:
+        """The last failure, with its times by the wall clock of now, which may have been set since."""
+        if name not in self._failures:
+            return None
+        failure, recorded = self._failures[name]
+        was_set = now - failure.at - (self._clock.monotonic() - recorded)
+        if abs(was_set) < TOLERANCE:
+            return failure
+        retry_at = None if failure.retry_at is None else failure.retry_at + was_set
+        return replace(failure, since=failure.since + was_set, retry_at=retry_at)
 
     async def _observe_users(self, state: NodeDriverState) -> NodeDriverState:
         kind, name = state.driver.config_kind, state.driver.driver_name
@@ -288,8 +302,10 @@ class NodeDriverController:
                 except DownloadCancelled:
                     return Changed("its spec changed during the download")
                 except Fault as fault:
-                    previous, failed = self._failures.get(driver.name), replace(state, now=self._clock.now())
-                    self._failures[driver.name] = next_failure(previous, fault, failed, self._rng)
+                    now = self._clock.now()
+                    previous = self._find_failure(driver.name, now)
+                    failed = next_failure(previous, fault, replace(state, now=now), self._rng)
+                    self._failures[driver.name] = failed, self._clock.monotonic()
                     return Changed(str(fault))
                 if not isinstance(action, Download):
                     self._failures.pop(driver.name, None)

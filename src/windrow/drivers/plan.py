@@ -31,7 +31,8 @@ class Failure:
     fault: Fault
     inputs: tuple[object, ...]
     count: int
-    since: datetime
+    at: datetime
+    since: datetime  # of the first in a row
     retry_at: datetime | None
 
 
@@ -246,4 +247,4 @@ def next_failure(previous: Failure | None, fault: Fault, state: NodeDriverState,
         count, since = 1, state.now
     # Whole seconds, as the status shows them.
     retry_at = (state.now + RETRY.delay(count, rng)).replace(microsecond=0) + timedelta(seconds=1)
-    return Failure(fault, state.inputs, count, since, retry_at if fault.is_retryable else None)
+    return Failure(fault, state.inputs, count, state.now, since, retry_at if fault.is_retryable else None)

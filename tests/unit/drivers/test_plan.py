@@ -62,7 +62,7 @@ def in_use(**fields: Any) -> NodeDriverState:
 def trouble(
     again: datetime | None, asked: tuple[object, ...] = ("u", URL, SUM, NO_FIELD_ANNOTATIONS)
 ) -> Failure:
-    return Failure(Fault("it broke", "mend it", "DownloadFailed"), asked, 1, NOON, again)
+    return Failure(Fault("it broke", "mend it", "DownloadFailed"), asked, 1, NOON, NOON, again)
 
 
 STEPS: dict[str, tuple[NodeDriverState, type]] = {
