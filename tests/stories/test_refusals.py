@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.stories.cluster_rig import ALL, a_cluster, a_pool, machines_of, post, scale, stock, until
+from tests.stories.cluster_rig import ALL, a_cluster, a_pool, gone, machines_of, post, scale, stock, until
 from tests.support.clock import run_driven
 from tests.support.simulation import VIP, Simulation, simulation
 
@@ -15,7 +15,7 @@ from windrow.clusters.api.kinds import HARVESTER_CONFIG, MACHINE
 from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import Raw, nested, new_object
-from windrow.kubernetes.resources import SECRET
+from windrow.kubernetes.resources import NAMESPACE, SECRET
 
 Change = Callable[[list[Raw]], None]
 CREDENTIAL = SECRET.ref("cc-harvester", "cattle-global-data")
@@ -273,5 +273,46 @@ def test_a_secret_that_a_running_cluster_has_lost_is_what_the_next_machine_waits
             )
             await sim.management_client.create(SECRET, made)
             await stage.wait_for_settled()
+
+    run_driven(story())
+
+
+@pytest.mark.long
+def test_of_two_clusters_of_one_name_that_start_together_one_is_refused_and_starts_when_the_name_is_free() -> (
+    None
+):
+    """Both pass the preflight, since neither has its ServiceAccount on Harvester yet."""
+
+    async def story() -> None:
+        async with simulation(seed=3) as sim:
+            refs = []
+            first = a_cluster(a_pool("servers", 1, ALL))
+            await stock(sim, first)
+            await sim.management_client.create(NAMESPACE, new_object(NAMESPACE, "team-b"))
+            grant = {"metadata": {"annotations": {"windrow.io/allowed-namespaces": "*"}}}
+            await sim.management_client.patch(CREDENTIAL, grant)
+            for documents in (first, a_cluster(a_pool("servers", 1, ALL), namespace="team-b")):
+                refs.append(await post(sim, documents))
+            await sim.advance(minutes=10)
+            clusters = {ref: await sim.management_client.get(ref) for ref in refs}
+            (winner,) = [ref for ref, raw in clusters.items() if raw["status"]["ready"]]
+            (loser,) = [ref for ref in refs if ref != winner]
+            status = clusters[loser]["status"]
+
+            assert status["phase"] == "Refused"
+            ready = find_condition(status["conditions"], "Ready")
+            assert ready is not None
+            assert ready.reason == "Refused"
+            assert (
+                "on Harvester is not this cluster's, perhaps that of another cluster called orchard"
+                in ready.message
+            )
+            assert "rename the cluster" in status["waiting"]["for"]
+            assert await machines_of(sim, loser) == []
+
+            await sim.management_client.delete(winner)
+            await gone(sim, winner)
+            await sim.advance(minutes=10)
+            assert (await sim.management_client.get(loser))["status"]["ready"]
 
     run_driven(story())

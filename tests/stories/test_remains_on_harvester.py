@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,13 +13,17 @@ import pytest
 from tests.support.clock import run_driven
 from tests.support.simulation import Simulation, simulation
 
+from windrow.bootstrap.pki import USER
+from windrow.client.transport import Transport, TransportMiddleware
 from windrow.clusters.api.kinds import MACHINE
 from windrow.demo.cluster import DemoCluster
 from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.resources import VM
 from windrow.kubernetes.conditions import Condition, find_condition
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of
-from windrow.kubernetes.resources import EVENT, PVC, SECRET, ObjectRef
+from windrow.kubernetes.requests import Request, WatchEvent
+from windrow.kubernetes.resources import EVENT, PVC, SECRET, SERVICE_ACCOUNT, ApiResource, ObjectRef
 
 from .cluster_rig import ALL, SERVERS, a_cluster, a_pool, gone, machines_of, post, scale, stock, until
 
@@ -256,3 +261,120 @@ def test_a_vm_whose_machine_was_deleted_by_force_is_named_while_the_manager_runs
             await until(stage, f"VirtualMachine default/{name_of(lost)} carries the uid of this Cluster")
 
     run_story(story)
+
+
+def test_a_machine_stays_while_a_disk_of_it_terminates_and_names_what_holds_it() -> None:
+    async def story() -> None:
+        documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1))
+        async with simulation(seed=3) as sim:
+            await stock(sim, documents)
+            ref = await post(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
+            (worker,) = await machines_of(sim, ref, "workers")
+            claim = PVC.ref(worker["status"]["driverConfig"]["WindrowClaims"][0], "default")
+            held = await sim.harvester_client.get(claim)
+            finalizers = [*held["metadata"].get("finalizers", []), "example.com/hold"]
+            await sim.harvester_client.patch(claim, {"metadata": {"finalizers": finalizers}})
+
+            await scale(sim, ref, 1, 0)
+            await sim.advance(minutes=10)
+
+            machine = await sim.management_client.get(MACHINE.ref(name_of(worker), ref.namespace))
+            assert (
+                f"PersistentVolumeClaim {claim.namespace}/{claim.name}" in machine["status"]["waiting"]["for"]
+            )
+            assert "example.com/hold" in machine["status"]["waiting"]["for"]
+            assert {name_of(raw) for raw in await sim.harvester_client.list(VM)}.isdisjoint({name_of(worker)})
+
+            await sim.harvester_client.patch(claim, {"metadata": {"finalizers": []}})
+            await gone(sim, MACHINE.ref(name_of(worker), ref.namespace), within=timedelta(seconds=10))
+
+    run_driven(story())
+
+
+@pytest.mark.parametrize(
+    "deleted", [SERVICE_ACCOUNT, pytest.param(SECRET, marks=pytest.mark.long)], ids=["account", "token"]
+)
+def test_the_account_of_the_guest_is_made_again_where_it_was_deleted_on_harvester(
+    deleted: ApiResource,
+) -> None:
+    async def story() -> None:
+        documents = a_cluster(a_pool("servers", 1, ALL))
+        async with simulation(seed=3) as sim:
+            await stock(sim, documents)
+            before = await inventory(sim.harvester.api)
+            ref = await post(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
+            (machine,) = await machines_of(sim, ref)
+            secret = SECRET.ref(f"{ref.name}-windrow-secrets", ref.namespace)
+            first = (await sim.management_client.get(secret))["data"]
+
+            gone_ref = deleted.ref(ref.name if deleted == SERVICE_ACCOUNT else f"{ref.name}-token", "default")
+            await sim.harvester_client.delete(gone_ref)
+            await sim.advance(seconds=30)
+
+            assert await sim.harvester_client.find(SERVICE_ACCOUNT.ref(ref.name, "default"))
+            token = await sim.harvester_client.get(SECRET.ref(f"{ref.name}-token", "default"))
+            now = (await sim.management_client.get(secret))["data"]
+            changed = {key for key in first if first[key] != now.get(key)}
+            assert len(changed) == 1
+            kubeconfig = b64decode(now[changed.pop()])
+            assert b64decode(token["data"]["token"]) in kubeconfig
+            raw = await sim.management_client.get(ref)
+            told = find_condition(raw["status"]["conditions"], "GuestCredentialValid")
+            assert told is not None
+            assert (told.status, told.reason) == ("False", "TokenVoid")
+            assert name_of(machine) in told.message
+            events = await sim.management_client.list(EVENT, ref.namespace)
+            assert [event["reason"] for event in events].count("RecreateServiceAccount") == 1
+            assert raw["status"]["ready"]
+
+            await sim.management_client.delete(ref)
+            await gone(sim, ref)
+            await sim.advance(minutes=1)
+            assert await inventory(sim.harvester.api) == before
+
+    run_driven(story())
+
+
+class OpenWatches(TransportMiddleware):
+    """Counts the watches that are open."""
+
+    count = 0
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        async with self._inner.stream(request) as events:
+            type(self).count += 1
+            try:
+                yield events
+            finally:
+                type(self).count -= 1
+
+
+def test_the_guest_of_a_cluster_that_is_deleted_is_not_watched_so_that_its_end_is_no_alarm() -> None:
+    """Its API ends with its machines; a broken watch is logged as a warning."""
+
+    async def story() -> None:
+        documents = a_cluster(a_pool("servers", 1, ALL))
+        async with simulation(seed=3, with_manager=False) as sim:
+
+            def connect(access: ClientConfig) -> Transport:
+                transport = sim.connect(access)
+                return OpenWatches(transport) if access.user == USER else transport
+
+            sim.start_manager(connect=connect)
+            await stock(sim, documents)
+            ref = await post(sim, documents)
+            await sim.cluster(ref.name, ref.namespace).wait_for_settled()
+            assert OpenWatches.count == 1
+
+            await sim.management_client.delete(ref)
+            await sim.advance(seconds=1)
+            assert await sim.harvester_client.list(VM)
+            assert OpenWatches.count == 0
+            await gone(sim, ref)
+
+    run_driven(story())

@@ -38,6 +38,9 @@ class ProcessState:
     # By the cluster's uid, and by the machine's, by the monotonic clock.
     guest_uid_requested: dict[str, timedelta] = field(default_factory=dict)
     deletion_requested: dict[str, timedelta] = field(default_factory=dict)
+    node_deleted: set[str] = field(default_factory=set)  # machine uids
+    # By uid: clusters whose ServiceAccount on Harvester turned out to be another cluster's after the preflight.
+    account_taken: set[str] = field(default_factory=set)
     machine_statuses: dict[str, dict[str, Any]] = field(default_factory=dict)  # to be written, by machine uid
 
 

@@ -22,14 +22,14 @@ from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.executor import Executor
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.observer import Observer, clusters_using_config
-from windrow.clusters.orphans import OrphanVm
+from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, Wait
 from windrow.clusters.plan.diagnosis import diagnose_all
 from windrow.clusters.plan.endpoint import list_api_servers
 from windrow.clusters.plan.planner import Plan, plan_cluster
-from windrow.clusters.sources.cluster_vms import ClusterVms
 from windrow.clusters.sources.credentials import CredentialProber, SecretUsers
 from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, GuestConnection
+from windrow.clusters.sources.harvester_objects import AccountObject, HarvesterObjects, Owned
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState
@@ -112,7 +112,9 @@ class ClusterController:
         self._credentials: dict[str, str] = {}  # machine uid -> its credential
         self._harvesters = HarvesterClients(self._secrets, connect_with_retries, proxy)
         self._prober = CredentialProber(self._harvesters.read_config, connect, clock, self._enqueue_users)
-        self._vms = ClusterVms(self._harvesters, clock, rng, self._on_cluster_vm, self._enqueue_users)
+        self._objects = HarvesterObjects(
+            self._harvesters, clock, rng, self._on_harvester_object, self._enqueue_users
+        )
         self._secret_users = SecretUsers()
         self._context = ReconcileContext(
             api=api,
@@ -125,7 +127,7 @@ class ClusterController:
         )
         guests = self._guest_clusters
         self._observer = Observer(
-            self._context, self._configs, machines, self._harvesters, guests, self._prober, self._vms
+            self._context, self._configs, machines, self._harvesters, guests, self._prober, self._objects
         )
         self._executor = Executor(
             self._context,
@@ -198,7 +200,7 @@ class ClusterController:
                     self._track(machine)
             if before != after:
                 self._prober.probe_again(f"{secret.namespace}:{secret.name}")
-                self._vms.restart(f"{secret.namespace}:{secret.name}")
+                self._objects.restart(f"{secret.namespace}:{secret.name}")
             self._enqueue_users(f"{secret.namespace}:{secret.name}", secret.cluster_uid)
 
     async def _on_machine_statuses(self) -> None:
@@ -209,12 +211,24 @@ class ClusterController:
             if before and after and before.presence != "unknown" == after.presence:
                 self._prober.probe_again(self._credentials.get(after.machine_uid, ""))
 
-    def _on_cluster_vm(self, vm: OrphanVm) -> None:
-        """A VM with a cluster's uid has come, or is gone. What a Machine records is reported with its status."""
-        if vm.machine_uid in self._cluster_of:
-            return
+    def _on_harvester_object(self, before: Owned | None, after: Owned | None) -> None:
+        """A VM that no Machine records has come or gone; a claim is gone; an account or its token has come or gone.
+
+        A VM that a Machine records is reported with the machine's status.
+        """
+        match after or before:
+            case OrphanVm(machine_uid=uid, cluster_uid=cluster_uid) if uid not in self._cluster_of:
+                self._enqueue_cluster(cluster_uid)
+            case MachineClaim(cluster_uid=cluster_uid) | AccountObject(cluster_uid=cluster_uid) if (
+                after is None
+            ):
+                self._enqueue_cluster(cluster_uid)
+            case _:
+                pass
+
+    def _enqueue_cluster(self, uid: str) -> None:
         for raw in self._clusters.values():
-            if uid_of(raw) == vm.cluster_uid:
+            if uid_of(raw) == uid:
                 self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
 
     def on_kind(self, kind: str) -> None:
@@ -254,7 +268,7 @@ class ClusterController:
         if self._group is not None:
             for credential in self._observer.list_allowed_credentials(state.cluster):
                 self._prober.open(self._group, credential)
-            self._vms.open(self._group, self._observer.list_vm_places(state.cluster))
+            self._objects.open(self._group, self._observer.list_places(state))
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)
         self._remember_preflight(state)
@@ -296,6 +310,7 @@ class ClusterController:
         if state.preflight is not None and not state.has_failed_preflight:
             passed = (state.cluster.generation, state.preflight)
             self._context.process_state.preflight_passed[state.cluster.uid] = passed
+            self._context.process_state.account_taken.discard(state.cluster.uid)
 
     def _find_startup_deadline(self, state: ClusterState) -> datetime | None:
         """Until when no status is written because this process has just started and not every source has answered yet.
@@ -314,7 +329,11 @@ class ClusterController:
 
     def _connect_guest(self, key: ObjectRef, state: ClusterState) -> GuestConnection | None:
         """Keep the connection to the guest cluster open, and pointing to its servers."""
-        urls = () if state.cluster.deletion_timestamp is not None else list_api_servers(state)
+        if state.cluster.deletion_timestamp is not None:
+            # Nothing is done in it any more, and that its API ends with its machines is no failure.
+            self._guest_clusters.close(state.cluster.uid)
+            return None
+        urls = list_api_servers(state)
         if not (self._group and state.secrets and urls):
             return self._guest_clusters.find(state.cluster.uid)
         proxy = self._harvesters.find_proxy(state.cluster.credential, state.cluster.namespace)

@@ -8,7 +8,7 @@ seems to record; and the LoadBalancers of a deleted cluster, once its machines a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -36,6 +36,7 @@ from windrow.clusters.bootstrap_data import (
 from windrow.clusters.bootstrap_secrets import check_secrets
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.orphans import (
+    MachineClaim,
     OrphanLoadBalancer,
     Orphans,
     OrphanVm,
@@ -45,13 +46,19 @@ from windrow.clusters.orphans import (
     load_balancer_selector,
     location_of,
     read_cluster_vm,
+    read_machine_claim,
     read_orphan_load_balancer,
     read_orphan_vm,
     same_name_selectors,
 )
-from windrow.clusters.sources.cluster_vms import CREATOR_SELECTOR, ClusterVms, VmPlace, vm_places
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.guest_api import GuestClusterCache
+from windrow.clusters.sources.harvester_objects import (
+    CREATOR_SELECTOR,
+    HarvesterObjects,
+    Place,
+    machine_places,
+)
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.state import (
@@ -84,10 +91,10 @@ class Observer:
         harvesters: HarvesterClients,
         guests: GuestClusterCache,
         prober: CredentialProber,
-        vms: ClusterVms,
+        objects: HarvesterObjects,
     ) -> None:
         self._context, self._configs, self._infrastructure = context, configs, infrastructure
-        self._harvesters, self._guests, self._prober, self._vms = harvesters, guests, prober, vms
+        self._harvesters, self._guests, self._prober, self._objects = harvesters, guests, prober, objects
 
     async def observe(self, key: ObjectRef) -> ClusterState | None:
         """The Cluster `key` as it is now; None when there is none."""
@@ -108,15 +115,19 @@ class Observer:
             config_hashes=_config_hashes(cluster),
         )
         state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
+        state = await self._with_claims(state)
         if cluster.has_finalizer and cluster.deletion_timestamp is not None and not state.machines:
             return replace(state, orphans=await self._find_orphans(cluster))
-        if _needs_preflight(state):
+        is_taken = cluster.uid in self._context.process_state.account_taken
+        if is_taken or _needs_preflight(state):
             generation, found = self._context.process_state.preflight_passed.get(cluster.uid, (0, ()))
-            if generation != cluster.generation:
+            if is_taken or generation != cluster.generation:
                 found = await self._preflight(state)
             state = replace(state, preflight=found)
         if cluster.deletion_timestamp is None:
             state = replace(state, unrecorded=await self._find_unrecorded(state))
+            if await self._has_lost_account(state):
+                state = replace(state, guest_credential=GuestCredentialState("lost"))
         return await self._with_pods(state)
 
     # -- machines --------------------------------------------------------------------------------------------------
@@ -143,14 +154,25 @@ class Observer:
             deletion_requested=self._context.by_wall_clock(
                 self._context.process_state.deletion_requested.get(record.uid)
             ),
+            node_deleted=record.uid in self._context.process_state.node_deleted,
         )
 
     # -- VMs that no Machine records -------------------------------------------------------------------------------
 
-    def list_vm_places(self, cluster: Cluster) -> frozenset[VmPlace]:
-        """Where its VMs are, by credentials that its namespace may use."""
-        allowed = set(self.list_allowed_credentials(cluster))
-        return frozenset(place for place in vm_places(cluster) if place.credential in allowed)
+    def list_places(self, state: ClusterState) -> frozenset[Place]:
+        """Where anything of the cluster is, by credentials that its namespace may use."""
+        cluster, account = state.cluster, state.recorded.service_account
+        records = (machine.record for machine in state.machines if machine.record.driver == HARVESTER)
+        places = {Place(one.credential, one.vm_namespace, cluster.namespace) for one in records}
+        if account is not None:
+            places.add(Place(account.credential, account.namespace, cluster.namespace))
+        return self._allowed(places, cluster) | self._list_vm_places(cluster)
+
+    def _list_vm_places(self, cluster: Cluster) -> frozenset[Place]:
+        return self._allowed(machine_places(cluster), cluster)
+
+    def _allowed(self, places: Iterable[Place], cluster: Cluster) -> frozenset[Place]:
+        return frozenset(one for one in places if self._find_refusal(one.credential, cluster) is None)
 
     async def _find_unrecorded(self, state: ClusterState) -> tuple[OrphanVm, ...] | None:
         """What the watch shows, confirmed by a GET each, since two watches are never in step.
@@ -158,8 +180,8 @@ class Observer:
         Before the watch is open a list is read, but only where Machines are about to be created.
         """
         cluster = state.cluster
-        places = self.list_vm_places(cluster)
-        vms = self._vms.list_vms(cluster.uid, places)
+        places = self._list_vm_places(cluster)
+        vms = self._objects.list_vms(cluster.uid, places)
         asks = any(len(state.of_pool(pool)) < pool.quantity for pool in cluster.pools)
         recorded = {machine.record.uid for machine in state.machines}
         try:
@@ -171,7 +193,7 @@ class Observer:
             return None
         return None if vms is None else tuple(filter(None, confirmed))
 
-    async def _list_vms(self, place: VmPlace, cluster: Cluster) -> list[OrphanVm]:
+    async def _list_vms(self, place: Place, cluster: Cluster) -> list[OrphanVm]:
         client = self._harvesters.get_client(place.credential, place.cluster_namespace)
         try:
             listed = await client.list(VM, place.namespace, CREATOR_SELECTOR)
@@ -180,7 +202,7 @@ class Observer:
         vms = filter(None, (read_orphan_vm(raw, cluster) for raw in listed))
         return sorted((vm for vm in vms if not vm.is_deleting), key=str)
 
-    async def _confirm_vm(self, vm: OrphanVm, places: frozenset[VmPlace]) -> OrphanVm | None:
+    async def _confirm_vm(self, vm: OrphanVm, places: frozenset[Place]) -> OrphanVm | None:
         """The VM, if it still is as it was listed."""
         for credential in sorted({place.credential for place in places if place.namespace == vm.namespace}):
             client = self._harvesters.get_client(credential, next(iter(places)).cluster_namespace)
@@ -188,6 +210,48 @@ class Observer:
             if raw is not None and read_cluster_vm(raw) == vm:
                 return vm
         return None
+
+    # -- disks of machines whose VM is gone ------------------------------------------------------------------------
+
+    async def _with_claims(self, state: ClusterState) -> ClusterState:
+        leaving = [
+            machine
+            for machine in state.deleting
+            if machine.presence == "missing" and machine.record.driver == HARVESTER
+        ]
+        if not leaving:
+            return state
+        found = await asyncio.gather(*map(self._find_claims, leaving))
+        by_name = {machine.name: claims for machine, claims in zip(leaving, found, strict=True)}
+        machines = (
+            replace(machine, claims=by_name[machine.name]) if machine.name in by_name else machine
+            for machine in state.machines
+        )
+        return replace(state, machines=tuple(machines))
+
+    async def _find_claims(self, machine: MachineState) -> tuple[MachineClaim, ...] | None:
+        """The claims that were made for it; None where that cannot be found out.
+
+        The watch is enough for those that terminate. It may be a moment behind that of the VMs: what does not terminate
+        according to it is read again.
+        """
+        record = machine.record
+        place = Place(record.credential, record.vm_namespace, record.namespace)
+        claims = self._objects.list_claims(record.cluster_uid, (place,))
+        own = None if claims is None else [one for one in claims if one.machine_uid == record.uid]
+        if own is not None and all(one.is_deleting for one in own):
+            return tuple(own)
+        planned = (record.driver_config or {}).get("WindrowClaims") or ()
+        names = [str(name) for name in planned] if own is None else [one.name for one in own]
+        try:
+            client = self._harvesters.get_client(record.credential, record.namespace)
+            found = await asyncio.gather(*(client.find(PVC.ref(name, record.vm_namespace)) for name in names))
+        except Forbidden:
+            return ()  # the VM is gone, which is what counts
+        except (CredentialError, KubeError):
+            return None
+        read = filter(None, (read_machine_claim(raw) for raw in found if raw is not None))
+        return tuple(claim for claim in read if claim.machine_uid == record.uid)
 
     # -- what the guest had made -----------------------------------------------------------------------------------
 
@@ -305,6 +369,22 @@ class Observer:
             return GuestCredentialState("ready", made)
         return GuestCredentialState("missing" if cluster.recorded.service_account is None else "pending")
 
+    async def _has_lost_account(self, state: ClusterState) -> bool:
+        """Whether the ServiceAccount that we created for the guest, or its token, is not on Harvester any more."""
+        cluster, recorded = state.cluster, state.recorded.service_account
+        if state.guest_credential.state != "ready" or recorded is None or cluster.cloud_config_secret:
+            return False
+        account = GuestAccount(recorded.name, recorded.namespace, cluster.uid)
+        place = Place(recorded.credential, recorded.namespace, cluster.namespace)
+        if self._objects.has_account(recorded.name, account.token.name, cluster.uid, place) is not False:
+            return False
+        try:
+            client = await self._harvesters.get_verified_client(recorded, cluster.namespace)
+            found = await asyncio.gather(client.find(account.account), client.find(account.token))
+        except (CredentialError, KubeError):
+            return False
+        return not all(raw is not None and account.is_owned(raw) and not is_deleting(raw) for raw in found)
+
     def _credential_problems(self, state: ClusterState) -> tuple[CredentialProblem, ...] | None:
         cluster, prober = state.cluster, self._prober
         probed = self.list_allowed_credentials(cluster)
@@ -362,7 +442,7 @@ class Observer:
         specs = [sample_machine_spec(cluster, pool, n) for pool in pools for n in range(pool.quantity)]
         try:
             problems += await self._infrastructure.check(specs)
-            if state.guest_credential.state == "missing" and cluster.credential in usable:
+            if state.guest_credential.state in ("missing", "pending") and cluster.credential in usable:
                 problems += await self._check_service_account(cluster)
         except InfrastructureUnknown as error:
             problems.append(Problem(error.message, error.hint, "spec.cloudCredentialSecretName"))

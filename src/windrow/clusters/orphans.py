@@ -39,7 +39,7 @@ from windrow.kubernetes.objects import (
     time_of,
     uid_of,
 )
-from windrow.kubernetes.resources import ObjectRef
+from windrow.kubernetes.resources import PVC, ObjectRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,26 @@ class OrphanVm:
 
     def __str__(self) -> str:
         return f"VirtualMachine {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineClaim:
+    """A PersistentVolumeClaim that was made for a machine."""
+
+    namespace: str
+    name: str
+    machine_uid: str
+    cluster_uid: str
+    is_deleting: bool = False
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def ref(self) -> ObjectRef:
+        return PVC.ref(self.name, self.namespace)
+
+    def __str__(self) -> str:
+        held = f" (finalizers: {', '.join(self.finalizers)})" if self.finalizers else ""
+        return f"PersistentVolumeClaim {self.namespace}/{self.name}{held}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +163,21 @@ def read_orphan_vm(raw: Mapping[str, Any], cluster: Cluster) -> OrphanVm | None:
     return vm if vm is not None and vm.cluster_uid == cluster.uid else None
 
 
+def read_machine_claim(raw: Mapping[str, Any]) -> MachineClaim | None:
+    """The reading; None for a claim that does not carry the uids of a machine and of its cluster."""
+    annotations = annotations_of(raw)
+    machine_uid, cluster_uid = annotations.get(MACHINE_UID, ""), annotations.get(CLUSTER_UID, "")
+    if not (machine_uid and cluster_uid):
+        return None
+    return MachineClaim(
+        namespace_of(raw), name_of(raw), machine_uid, cluster_uid, is_deleting(raw), tuple(finalizers_of(raw))
+    )
+
+
 def find_terminating_claim(raw: Mapping[str, Any], cluster: Cluster) -> str:
     """The claim and what holds it, where it is one of this cluster's that terminates; else ""."""
-    if annotations_of(raw).get(CLUSTER_UID, "") != cluster.uid or not is_deleting(raw):
-        return ""
-    held = f" (finalizers: {', '.join(finalizers_of(raw))})" if finalizers_of(raw) else ""
-    return f"PersistentVolumeClaim {namespace_of(raw)}/{name_of(raw)}{held}"
+    claim = read_machine_claim(raw)
+    return str(claim) if claim and claim.cluster_uid == cluster.uid and claim.is_deleting else ""
 
 
 def load_balancer_selector(cluster: str) -> str:

@@ -14,7 +14,7 @@ from windrow.clusters.api import names
 from windrow.clusters.api.cluster import DRAIN_TIMEOUT, Cluster, Pool
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
-from windrow.clusters.orphans import Orphans, OrphanVm
+from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested, resource_version_of, uid_of
 from windrow.machines.port import HARVESTER, MachineStatus, Problem
@@ -137,7 +137,10 @@ class MachineState:
     vm: MachineStatus | None = None
     node: Node | None = None
     pods: tuple[Pod, ...] = ()
+    # Those that were made for it and are left, once its VM is gone; None: unknown.
+    claims: tuple[MachineClaim, ...] | None = ()
     deletion_requested: datetime | None = None
+    node_deleted: bool = False  # with its password Secret, by this process
 
     @property
     def name(self) -> str:
@@ -192,7 +195,7 @@ class MachineState:
 class GuestCredentialState:
     """Whether the guest has a credential for Harvester."""
 
-    state: Literal["unneeded", "missing", "pending", "ready", "refused"] = "unneeded"
+    state: Literal["unneeded", "missing", "pending", "ready", "lost", "refused"] = "unneeded"
     credential: GuestCredential | None = field(default=None, repr=False)
     because: str = ""  # where refused
 

@@ -282,7 +282,13 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
     if state.recorded.provisioned or ready.status == "True":
         provisioned = Condition("Provisioned", "True", "Complete", "every machine has been Ready")
     checked = filter(
-        None, (_preflight_condition(state), credential_condition(state), unrecorded_condition(state))
+        None,
+        (
+            _preflight_condition(state),
+            credential_condition(state),
+            _guest_credential_condition(state),
+            unrecorded_condition(state),
+        ),
     )
     pending = _up_to_date_condition(state)
     return [accepted, *checked, initialized, provisioned, pending, _remediation_condition(state, plan), ready]
@@ -323,6 +329,24 @@ def unrecorded_condition(state: ClusterState) -> Condition | None:
     if before is None or state.unrecorded is None or state.cluster.deletion_timestamp is not None:
         return None  # the condition stays
     return Condition("VMsRecorded", "True", "Recorded", "a Machine records each VM of the cluster")
+
+
+def _guest_credential_condition(state: ClusterState) -> Condition | None:
+    """Whether its machines hold the present token of the guest's ServiceAccount; None while it was never created again."""
+    account = state.recorded.service_account
+    if account is None or not account.earlier_token:
+        return None
+    holders = [machine.name for machine in state.active if machine.name in account.earlier_token]
+    if not holders:
+        return Condition("GuestCredentialValid", "True", "Valid", "each machine holds the present token")
+    return Condition(
+        "GuestCredentialValid",
+        "False",
+        "TokenVoid",
+        f"ServiceAccount {account} was deleted on Harvester and created again; these Machines hold its earlier token, with "
+        f"which cloud provider and CSI driver cannot reach Harvester: {', '.join(holders)}; have them replaced one after "
+        f"the other: kubectl -n {state.cluster.namespace} annotate machine {holders[0]} {names.REPLACE_NOW}=",
+    )
 
 
 def _up_to_date_condition(state: ClusterState) -> Condition:

@@ -28,6 +28,7 @@ from tests.unit.clusters.builders import (
 )
 
 from windrow.clusters.api.status import GuestServiceAccount, RecordedStatus
+from windrow.clusters.orphans import MachineClaim
 from windrow.clusters.plan.actions import (
     CordonNode,
     DeleteMachine,
@@ -314,3 +315,31 @@ def test_a_server_that_may_have_joined_unseen_keeps_its_vm_until_the_guest_is_he
     for guest in (silent(), GuestState()):
         assert not of_kind(server_leaves(unseen, guest=guest), DeleteVM)
     assert subjects(server_leaves(unseen), DeleteVM) == ["s1"]
+
+
+def a_claim(**rest: object) -> MachineClaim:
+    return MachineClaim("default", "w1-disk-0", "uid-w1", "cluster-uid", **rest)
+
+
+@pytest.mark.parametrize("whole_cluster", [False, True])
+@pytest.mark.parametrize(
+    ("claims", "requested", "stays"),
+    [
+        ((), NOON, False),
+        ((a_claim(is_deleting=True),), NOON, True),
+        # Not asked for yet: the request comes first.
+        ((a_claim(),), None, True),
+        # It was asked for, and Harvester keeps it: another VM uses it.
+        ((a_claim(),), NOON, False),
+        (None, NOON, True),
+    ],
+)
+def test_the_finalizer_of_a_machine_stays_while_its_claims_terminate(claims, requested, stays, whole_cluster):
+    cluster = a_cluster(WORKERS, deletion_timestamp=NOON if whole_cluster else None)
+    machine = missing(leaving(nodeless(a_machine("w1", WORKERS))))
+    plan = planned(cluster, [replace(machine, claims=claims, deletion_requested=requested)])
+
+    assert bool(of_kind(plan, RemoveMachineFinalizer)) is not stays
+    if claims and stays:
+        assert any("PersistentVolumeClaim default/w1-disk-0" in wait.what for wait in plan.waits)
+    assert bool(of_kind(plan, DeleteVM)) is (requested is None)

@@ -18,12 +18,16 @@ from windrow.kubernetes.objects import nested, time_of
 
 @dataclass(frozen=True, slots=True)
 class GuestServiceAccount:
-    """The ServiceAccount on Harvester for the guest cluster, and the credential that may delete it."""
+    """The ServiceAccount on Harvester for the guest cluster, and the credential that may delete it.
+
+    `earlier_token` names the Machines that were made before it was created again, with a token that is void now.
+    """
 
     namespace: str
     name: str
     credential: str
     harvester: str = ""  # identity of the Harvester it is on, "" where it may not be read
+    earlier_token: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -84,9 +88,13 @@ def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
     )
 
 
-def _read_account(account: Mapping[str, str]) -> GuestServiceAccount:
+def _read_account(account: Mapping[str, Any]) -> GuestServiceAccount:
     return GuestServiceAccount(
-        account["namespace"], account["serviceAccount"], account["credential"], account.get("harvester", "")
+        account["namespace"],
+        account["serviceAccount"],
+        account["credential"],
+        account.get("harvester", ""),
+        tuple(account.get("earlierToken") or ()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import timedelta
 
@@ -51,6 +52,10 @@ KUBECONFIG_RENEWAL = timedelta(days=245)
 VIP = CONFIG_MAP.ref("vip", "harvester-system")
 VIP_PORT = 6443
 GUEST_SERVICE = SERVICE.ref("kubernetes", "default")
+
+
+class _AccountTaken(Exception):
+    """An object of the guest's ServiceAccount is there and is not this cluster's."""
 
 
 class ClusterActions:
@@ -118,11 +123,15 @@ class ClusterActions:
         )
         account = GuestAccount(recorded.name, recorded.namespace, cluster.uid)
         client = await self._harvesters.get_verified_client(recorded, state.cluster.namespace)
-        last = await client.find(
-            account.refs[-1]
-        )  # they are created in order, so the last one stands for all
-        if last is None or not account.is_owned(last):
-            await _create_account_objects(client, account)
+        # They are created in order, so the last one stands for all, unless others have deleted some.
+        found = await asyncio.gather(*(client.find(ref) for ref in account.refs))
+        if not all(raw is not None and account.is_owned(raw) for raw in found):
+            try:
+                await _create_account_objects(client, account)
+            except _AccountTaken as error:
+                # Another cluster of this name was as fast; the preflight, which had passed, refuses this one.
+                self._context.process_state.account_taken.add(cluster.uid)
+                raise StalePlan from error
         server = await self._guest_server(client, recorded.credential, cluster.namespace)
         text = find_kubeconfig(await client.get(account.token), server, recorded.namespace)
         if text is not None:
@@ -130,6 +139,22 @@ class ClusterActions:
             self._context.secrets.mutated(
                 await self._context.api.patch(ref, {"data": {GUEST_KUBECONFIG: encode_base64(text)}})
             )
+
+    async def recreate_service_account(self, action: do.RecreateServiceAccount, state: ClusterState) -> None:
+        """Its token is void on Harvester; without it in our Secret the account is made as for a new cluster."""
+        cluster, recorded = state.cluster, state.recorded.service_account
+        if recorded is None:
+            raise StalePlan
+        account = GuestAccount(recorded.name, recorded.namespace, cluster.uid)
+        client = await self._harvesters.get_verified_client(recorded, cluster.namespace)
+        token = await client.find(account.token)
+        if token is not None and account.is_owned(token):
+            await delete_if_exists(client, account.token, uid_of(token))
+        await self._context.patch_cluster_status(
+            state, {"guestServiceAccount": {"earlierToken": list(action.machines)}}
+        )
+        ref = SECRET.ref(names.secrets_name(cluster.name), cluster.namespace)
+        self._context.secrets.mutated(await self._context.api.patch(ref, {"data": {GUEST_KUBECONFIG: None}}))
 
     async def _guest_server(self, client: Client, credential: str, namespace: str) -> str:
         """Harvester as guests reach it: its VIP, else the address that we use ourselves. Never by our proxy."""
@@ -286,7 +311,4 @@ async def _create_account_objects(client: Client, account: GuestAccount) -> None
         except AlreadyExists:
             found = await client.get(kind.ref(raw["metadata"]["name"], raw["metadata"].get("namespace", "")))
             if not account.is_owned(found):
-                raise CredentialError(
-                    f"{kind.kind} {raw['metadata']['name']} on Harvester is not this cluster's",
-                    "rename the cluster, or choose another vmNamespace",
-                ) from None
+                raise _AccountTaken from None

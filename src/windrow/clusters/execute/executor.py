@@ -105,6 +105,8 @@ class Executor:
                 await self._on_cluster.record_service_account(action, state)
             case do.CreateServiceAccount():
                 await self._on_cluster.create_service_account(action, state)
+            case do.RecreateServiceAccount():
+                await self._on_cluster.recreate_service_account(action, state)
             case do.ReserveMachineNames():
                 await self._on_cluster.reserve_machine_names(action, state)
             case do.CreateMachine():

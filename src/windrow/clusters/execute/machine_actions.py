@@ -170,6 +170,7 @@ class MachineActions:
         client = get_connection(self._guests, state).client
         await delete_if_exists(client, NODE.ref(action.node))
         await delete_if_exists(client, SECRET.ref(names.password_secret(action.node), "kube-system"))
+        self._context.process_state.node_deleted.add(get_machine(action.machine, state).record.uid)
 
     async def remove_machine_finalizer(self, action: do.RemoveMachineFinalizer, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
@@ -179,3 +180,4 @@ class MachineActions:
         if raw is not None:
             self._context.machines.mutated(raw)
         self._context.process_state.deletion_requested.pop(machine.uid, None)
+        self._context.process_state.node_deleted.discard(machine.uid)

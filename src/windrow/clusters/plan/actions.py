@@ -87,6 +87,18 @@ class CreateServiceAccount(_Action, reason="CreateServiceAccount"):
 
 
 @dataclass(frozen=True)
+class RecreateServiceAccount(
+    _Action,
+    reason="RecreateServiceAccount",
+    done="Recreating ServiceAccount {cluster.recorded.service_account} on Harvester",
+    event="Warning",
+):
+    """Give up the token of a ServiceAccount that is gone, and record which Machines hold it; a new one is created then."""
+
+    machines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ReserveMachineNames(_Action, reason="ReserveMachineNames"):
     """Record the names of the Machines that are going to be created, by compare-and-swap on the Cluster as observed.
 
@@ -274,6 +286,7 @@ ClusterAction = (
     | CreateSecrets
     | RecordServiceAccount
     | CreateServiceAccount
+    | RecreateServiceAccount
     | ReserveMachineNames
     | CreateMachine
     | AdoptVM

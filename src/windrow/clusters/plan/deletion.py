@@ -140,9 +140,9 @@ def _delete_vm(machine: MachineState, state: ClusterState, partial: PartialPlan)
 
 
 def _delete_node(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
-    _delete_remaining_disks(machine, partial)
+    disks_remain = _delete_remaining_disks(machine, state, partial)
     node = machine.node.name if machine.node else machine.record.node
-    if node and state.recorded.initialized and not state.cluster.deletion_timestamp:
+    if node and not machine.node_deleted and state.recorded.initialized:
         if not state.guest.is_reachable:
             partial.wait(
                 f"the guest API server ({unreachable_reason(state.guest)})",
@@ -151,13 +151,29 @@ def _delete_node(machine: MachineState, state: ClusterState, partial: PartialPla
             )
             return
         partial.actions.append(DeleteNode("its VM is deleted", machine.name, node))
-    partial.actions.append(RemoveMachineFinalizer("nothing of it is left on Harvester", machine.name))
+    if not disks_remain:
+        partial.actions.append(RemoveMachineFinalizer("nothing of it is left on Harvester", machine.name))
 
 
-def _delete_remaining_disks(machine: MachineState, partial: PartialPlan) -> None:
-    """A VM that was deleted by others may have left its disks; deleting it again deletes them."""
-    if machine.deletion_requested is None:
+def _delete_remaining_disks(machine: MachineState, state: ClusterState, partial: PartialPlan) -> bool:
+    """Delete the disks that a VM deleted by others may have left. Whether the Machine has to stay for them.
+
+    One that does not terminate although that was requested is kept on purpose, such as one that another VM uses now.
+    """
+    requested = machine.deletion_requested
+    if requested is None or (machine.claims and state.now >= requested + DELETE_RETRY):
         partial.actions.append(DeleteVM("its VM is not found, its disks may remain", machine.name))
+    then, until = "its finalizer is removed", state.now + DELETE_RETRY
+    if machine.claims is None:
+        what = f"Harvester to show whether the disks of {machine.vm_ref} are deleted"
+        partial.wait(what, then, machine.name, state.now + REMAINS_RECHECK)
+        return True
+    remaining = [claim for claim in machine.claims if claim.is_deleting or requested is None]
+    if not remaining:
+        return False
+    more = f" (and {len(remaining) - 1} more)" if len(remaining) > 1 else ""
+    partial.wait(f"{remaining[0]} to be deleted{more}", then, machine.name, until)
+    return True
 
 
 def plan_deletion(state: ClusterState) -> PartialPlan:
@@ -172,8 +188,9 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
         if not machine.record.was_requested:
             partial.actions.append(RemoveMachineFinalizer("nothing was created for it", machine.name))
         elif machine.presence == "missing":
-            _delete_remaining_disks(machine, partial)
-            partial.actions.append(RemoveMachineFinalizer("nothing of it is left on Harvester", machine.name))
+            if not _delete_remaining_disks(machine, state, partial):
+                because = "nothing of it is left on Harvester"
+                partial.actions.append(RemoveMachineFinalizer(because, machine.name))
         else:
             _delete_vm(machine, state, partial)
     if state.machines:

@@ -13,6 +13,7 @@ from windrow.clusters.plan.actions import (
     DeleteServiceAccount,
     PartialPlan,
     RecordServiceAccount,
+    RecreateServiceAccount,
 )
 from windrow.clusters.state import ClusterState
 
@@ -40,9 +41,16 @@ def plan(state: ClusterState) -> PartialPlan:
             partial.actions.append(CreateServiceAccount("its token is not stored yet"))
             partial.wait(
                 f"Harvester to issue a token for ServiceAccount {state.recorded.service_account}",
-                "the init server is created",
+                "machines are made" if state.recorded.initialized else "the init server is created",
                 until=state.now + RECHECK_SOON,
             )
+        case "lost":
+            why = (
+                "it was deleted there, so the cloud provider and the CSI driver of the guest cannot reach Harvester; the "
+                "machines that hold its void token have to be replaced"
+            )
+            holders = tuple(machine.name for machine in state.machines)
+            partial.actions.append(RecreateServiceAccount(why, holders))
         case "refused":
             partial.wait(
                 f"consent to the guest's credential: {state.guest_credential.because}", "machines are made"

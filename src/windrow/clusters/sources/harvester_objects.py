@@ -1,61 +1,105 @@
-"""The VMs on Harvester that carry the uid of a Cluster, whether a Machine records them or not.
+"""What Harvester has of our Clusters, kept current by watches, whichever driver makes the machines.
 
-One informer for each credential and namespace, whichever driver makes the machines: a management API that was restored
-to an earlier state does not know the machines whose statuses it would have to ask for.
+* VMs that carry the uid of a Cluster, whether a Machine records them or not: a management API that was restored to an
+  earlier state does not know the machines whose statuses it would have to ask for;
+* the PersistentVolumeClaims of machines, until they are gone;
+* the ServiceAccounts of guests, and their tokens.
+
+One informer for each kind, credential and namespace. One that is refused (a credential need not have every right) is
+tried again seldom, and nothing is known of its kind meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any, TypeVar
 
+from windrow.bootstrap.guest_account import TOKEN_TYPE
 from windrow.client.informer import Informer
+from windrow.client.transport import Transport
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.secrets import CredentialError
-from windrow.clusters.orphans import OrphanVm, read_cluster_vm
+from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.core.wait import Stopped, run_until, wait_first
-from windrow.harvester.names import CREATOR, CREATOR_NODE_DRIVER
+from windrow.harvester.names import CLUSTER_UID, CREATOR, CREATOR_NODE_DRIVER
 from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import annotations_of, is_deleting, name_of
+from windrow.kubernetes.resources import PVC, SECRET, SERVICE_ACCOUNT, ApiResource
 from windrow.machines.port import HARVESTER
 
+V = TypeVar("V")
+
 CREATOR_SELECTOR = f"{CREATOR}={CREATOR_NODE_DRIVER}"
-# After a credential that cannot be read, or that may not list VMs.
+# After a credential that cannot be read, or that may not list.
 RETRY_INTERVAL = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
-class VmPlace:
-    """Where VMs of a Cluster are made, and the namespace of the Cluster, which the credential must allow."""
+class Place:
+    """Where things of a Cluster are made, and the namespace of the Cluster, which the credential must allow."""
 
     credential: str
     namespace: str
     cluster_namespace: str
 
 
-def vm_places(cluster: Cluster) -> frozenset[VmPlace]:
+def machine_places(cluster: Cluster) -> frozenset[Place]:
     return frozenset(
-        VmPlace(pool.credential, pool.vm_namespace, cluster.namespace)
+        Place(pool.credential, pool.vm_namespace, cluster.namespace)
         for pool in cluster.pools
         if pool.driver == HARVESTER and ":" in pool.credential
     )
 
 
+@dataclass(frozen=True, slots=True)
+class AccountObject:
+    """A ServiceAccount, or the Secret with its token, that was made for a guest."""
+
+    name: str
+    cluster_uid: str
+
+
+def read_account_object(raw: Mapping[str, Any]) -> AccountObject | None:
+    cluster_uid = annotations_of(raw).get(CLUSTER_UID, "")
+    return AccountObject(name_of(raw), cluster_uid) if cluster_uid and not is_deleting(raw) else None
+
+
+Owned = OrphanVm | MachineClaim | AccountObject
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    resource: ApiResource
+    read: Callable[[Mapping[str, Any]], Owned | None]
+    labels: str = ""
+    fields: str = ""
+
+
+_KINDS = (
+    _Kind(VM, read_cluster_vm, labels=CREATOR_SELECTOR),
+    _Kind(PVC, read_machine_claim),
+    _Kind(SERVICE_ACCOUNT, read_account_object),
+    _Kind(SECRET, read_account_object, fields=f"type={TOKEN_TYPE}"),
+)
+
+
 @dataclass(slots=True)
 class _Watched:
-    informer: Informer[OrphanVm] | None = None
+    informer: Informer[Owned] | None = None
     restart: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class ClusterVms:
-    """The VMs with a cluster's uid at the places that were opened.
+class HarvesterObjects:
+    """The objects of clusters at the places that were opened.
 
-    `on_vm` is called with each that has changed, `on_sync` with a credential whose VMs are known now.
+    `on_change` is called with each before and after a change, `on_sync` with a credential whose objects are known now.
     """
 
     def __init__(
@@ -63,70 +107,96 @@ class ClusterVms:
         clients: HarvesterClients,
         clock: Clock,
         rng: Rng,
-        on_vm: Callable[[OrphanVm], None],
+        on_change: Callable[[Owned | None, Owned | None], None],
         on_sync: Callable[[str], None],
     ) -> None:
         self._clients, self._clock, self._rng = clients, clock, rng
-        self._on_vm, self._on_sync = on_vm, on_sync
-        self._watched: dict[VmPlace, _Watched] = {}
+        self._on_change, self._on_sync = on_change, on_sync
+        self._watched: dict[tuple[Place, ApiResource], _Watched] = {}
 
-    def list_vms(self, cluster_uid: str, places: Iterable[VmPlace]) -> tuple[OrphanVm, ...] | None:
+    def list_vms(self, cluster_uid: str, places: Iterable[Place]) -> tuple[OrphanVm, ...] | None:
         """Those of the cluster, without those that are being deleted; None while one of `places` is not watched."""
-        found: list[OrphanVm] = []
+        found = self._list(VM, OrphanVm, cluster_uid, places)
+        return None if found is None else tuple(sorted((vm for vm in found if not vm.is_deleting), key=str))
+
+    def list_claims(self, cluster_uid: str, places: Iterable[Place]) -> list[MachineClaim] | None:
+        return self._list(PVC, MachineClaim, cluster_uid, places)
+
+    def has_account(self, name: str, token: str, cluster_uid: str, place: Place) -> bool | None:
+        """Whether the ServiceAccount and the Secret with its token are there; None while they are not watched."""
+        account, secret = AccountObject(name, cluster_uid), AccountObject(token, cluster_uid)
+        accounts = self._list(SERVICE_ACCOUNT, AccountObject, cluster_uid, (place,))
+        secrets = self._list(SECRET, AccountObject, cluster_uid, (place,))
+        if accounts is None or secrets is None:
+            return None
+        return account in accounts and secret in secrets
+
+    def _list(
+        self, kind: ApiResource, type: type[V], cluster_uid: str, places: Iterable[Place]
+    ) -> list[V] | None:
+        found: list[V] = []
         for place in places:
-            watched = self._watched.get(place)
+            watched = self._watched.get((place, kind))
             if watched is None or watched.informer is None or not watched.informer.is_watching:
                 return None
             found += (
-                vm for vm in watched.informer.values() if vm.cluster_uid == cluster_uid and not vm.is_deleting
+                one
+                for one in watched.informer.values()
+                if isinstance(one, type) and one.cluster_uid == cluster_uid
             )
-        return tuple(sorted(found, key=str))
+        return found
 
-    def open(self, group: asyncio.TaskGroup, places: Iterable[VmPlace]) -> None:
+    def open(self, group: asyncio.TaskGroup, places: Iterable[Place]) -> None:
         """Watch them from now on. May be repeated."""
         for place in sorted(places, key=str):
-            if place not in self._watched:
-                watched = self._watched[place] = _Watched()
-                group.create_task(self._run(place, watched), name=f"watch VMs of {place.namespace}")
+            for kind in _KINDS:
+                if (place, kind.resource) not in self._watched:
+                    watched = self._watched[place, kind.resource] = _Watched()
+                    name = f"watch {kind.resource.plural} of {place.namespace}"
+                    group.create_task(self._run(place, kind, watched), name=name)
 
     def restart(self, credential: str) -> None:
         """The credential has changed: watch with what it is now."""
-        for place, watched in self._watched.items():
+        for (place, _), watched in self._watched.items():
             if place.credential == credential:
                 watched.restart.set()
 
-    async def _run(self, place: VmPlace, watched: _Watched) -> None:
+    async def _run(self, place: Place, kind: _Kind, watched: _Watched) -> None:
         while True:
             watched.restart.clear()
             try:
                 client = self._clients.get_client(place.credential, place.cluster_namespace)
-                informer = Informer(
-                    client.transport,
-                    VM,
-                    place.namespace,
-                    read_cluster_vm,
-                    self._clock,
-                    self._rng,
-                    labels=CREATOR_SELECTOR,
-                    raise_refusals=True,
-                    on_state=lambda: self._on_state(place, watched),
-                )
-                watched.informer = informer
-                await run_until(self._follow(informer), watched.restart.wait())
+                watched.informer = self._informer(client.transport, place, kind, watched)
+                await run_until(self._follow(watched.informer), watched.restart.wait())
             except Stopped:
                 continue
             except (CredentialError, KubeError):
                 watched.informer = None  # the credential's own probe says why
                 await wait_first(self._clock, RETRY_INTERVAL, watched.restart)
 
-    async def _follow(self, informer: Informer[OrphanVm]) -> None:
+    def _informer(
+        self, transport: Transport, place: Place, kind: _Kind, watched: _Watched
+    ) -> Informer[Owned]:
+        def on_state() -> None:
+            if watched.informer is not None and watched.informer.is_watching:
+                self._on_sync(place.credential)
+
+        return Informer(
+            transport,
+            kind.resource,
+            place.namespace,
+            kind.read,
+            self._clock,
+            self._rng,
+            labels=kind.labels,
+            fields=kind.fields,
+            raise_refusals=True,
+            on_state=on_state,
+        )
+
+    async def _follow(self, informer: Informer[Owned]) -> None:
         async def report() -> None:
             async for before, after in informer.changes():
-                if (vm := after or before) is not None:
-                    self._on_vm(vm)
+                self._on_change(before, after)
 
         await run_until(informer.run(), report())
-
-    def _on_state(self, place: VmPlace, watched: _Watched) -> None:
-        if watched.informer is not None and watched.informer.is_watching:
-            self._on_sync(place.credential)
