@@ -106,6 +106,8 @@ $(RUN): $(BIN)/uv requirements/run.txt pyproject.toml
 	@$(UV) --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# The tests' bytecode, with pytest's assertions in it, is written here once, and not by each worker of the first run.
 $(DEV): $(RUN) requirements/dev.txt
 	@$(UV) --require-hashes -r requirements/dev.txt
+	@$(BIN)/pytest --collect-only -qq >/dev/null 2>&1 || true
 	@touch $@
