@@ -25,7 +25,7 @@ from windrow.core.formats.duration import render_duration
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import run_until
-from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, OutcomeUnknown
+from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, NotFound, OutcomeUnknown
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import LEASE, ObjectRef
@@ -95,6 +95,8 @@ class LeaderElector:
         self._clock = clock
         self._rng = rng
         self._config = config or LeaderElectionConfig()
+        # The Lease as this process last wrote it, which it renews without a read.
+        self._written: Raw | None = None
         self._record: dict[str, Any] = {}
         self._record_since: timedelta | None = None
         # When the last renewal that succeeded was sent, by this process's monotonic clock.
@@ -181,6 +183,13 @@ class LeaderElector:
             return False
 
     async def _acquire_or_renew(self) -> bool:
+        written, self._written = self._written, None
+        if written is not None and self.is_leader:
+            # As client-go: one request, and the resource version says whether another process wrote meanwhile.
+            try:
+                return await self._claim(written, self._clock.monotonic())
+            except (Conflict, NotFound):
+                self._is_claiming = False
         raw = await self._client.find(self.ref)
         now = self._clock.monotonic()
         if raw is None:
@@ -193,6 +202,9 @@ class LeaderElector:
             self.is_leader = False
             if not self._is_expired(now):
                 return False
+        return await self._claim(raw, now)
+
+    async def _claim(self, raw: Raw, now: timedelta) -> bool:
         raw = {**raw, "spec": {**(raw.get("spec") or {}), **self._new_record(self._record)}}
         self._is_claiming = True
         return self._granted(await self._client.update(LEASE, raw), now)
@@ -200,6 +212,7 @@ class LeaderElector:
     def _granted(self, raw: Raw, sent: timedelta) -> bool:
         """Whether this process leads now: an answer may come after the lease that it grants has ended."""
         self._observe(raw, sent)
+        self._written = raw
         self.last_renewed = sent
         self.is_leader = self._is_held()
         self._is_claiming = not self.is_leader

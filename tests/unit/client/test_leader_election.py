@@ -21,6 +21,7 @@ class Leases:
         self.raw = None
         self.version = 0
         self.down = False
+        self.requests = []
 
     def seen_by(self, name):
         return ServerInstance(self, name)
@@ -37,6 +38,7 @@ class ServerInstance:
 
     async def send(self, request):
         leases = self.leases
+        leases.requests.append(request.method)
         if self.cut_off or leases.down:
             raise Unreachable("connection refused")
         if request.method == "GET":
@@ -46,6 +48,8 @@ class ServerInstance:
         body = loads(request.body)
         if request.method == "POST" and leases.raw is not None:
             return status(409, "AlreadyExists")
+        if request.method == "PUT" and leases.raw is None:
+            return status(404, "NotFound", {"name": "program"})
         if request.method == "PUT" and body["metadata"]["resourceVersion"] != str(leases.version):
             return status(409, "Conflict")
         leases.version += 1
@@ -104,6 +108,35 @@ def test_one_candidate_leads_and_the_record_is_client_gos():
     assert (spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (15, 0)
     assert spec["acquireTime"] == "2026-01-01T12:00:00.000000Z"
     assert parse_time(spec["renewTime"]) - parse_time(spec["acquireTime"]) > timedelta(seconds=95)
+
+
+def test_a_leader_renews_with_one_request_and_reads_the_lease_only_where_that_is_refused():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        program = Program(leases, "one", clock)
+        await asyncio.sleep(1)
+        leases.requests.clear()
+        await asyncio.sleep(6)
+        calm = list(leases.requests)
+        leases.requests.clear()
+        leases.version += 1  # its labels were changed
+        leases.raw["metadata"]["resourceVersion"] = str(leases.version)
+        await asyncio.sleep(2)
+        changed = list(leases.requests)
+        leases.requests.clear()
+        leases.raw = None
+        await asyncio.sleep(2)
+        deleted = list(leases.requests)
+        leading = program.candidate.is_leader
+        await program.stop()
+        return calm, changed, deleted, leading
+
+    calm, changed, deleted, leading = run_driven(story())
+
+    assert calm == ["PUT"] * 3
+    assert changed == ["PUT", "GET", "PUT"]
+    assert deleted == ["PUT", "GET", "POST"]
+    assert leading
 
 
 def test_a_cancelled_leader_releases_the_lease():
