@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import pytest
 from tests.support.clock import run_driven
+from tests.support.seeds import partly_long
 from tests.support.simulation import Simulation, simulation
 
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
@@ -191,10 +192,17 @@ MEANWHILE: dict[str, Action] = {
     "a worker's record is deleted": dismiss(worker),
     "a server's record is deleted": dismiss(server),
 }
+# One of each way of change.
+SAMPLE = (
+    "a server's VM is deleted",
+    "a worker is stopped",
+    "a pool is scaled up",
+    "a worker's record is deleted",
+)
 
 
-@pytest.mark.parametrize("away_s", [pytest.param(3, marks=pytest.mark.long), 900])
-@pytest.mark.parametrize("what", MEANWHILE)
+@pytest.mark.parametrize("away_s", partly_long([3, 900], [900]))
+@pytest.mark.parametrize("what", partly_long(MEANWHILE, SAMPLE))
 def test_what_happened_while_the_manager_was_away_is_made_good(what: str, away_s: int) -> None:
     async def story() -> None:
         async with household(3, 2) as it:
@@ -227,7 +235,7 @@ def test_all_workers_lost_while_the_manager_was_away_are_replaced() -> None:
     run_driven(story())
 
 
-@pytest.mark.parametrize("away_s", [3, 900])
+@pytest.mark.parametrize("away_s", partly_long([3, 900], [900]))
 def test_a_cluster_deleted_while_the_manager_was_away_goes_when_it_is_back(away_s: int) -> None:
     async def story() -> None:
         async with household(3, 1) as it:

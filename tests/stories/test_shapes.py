@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.clock import run_driven
+from tests.support.seeds import partly_long
 from tests.support.simulation import Simulation, simulation
 
 from windrow.clusters.api.kinds import CLUSTER
@@ -58,6 +59,8 @@ SHAPES = {
         Pool("workers", 1, "w"),
     ],
 }
+# The smallest, the usual and the most divided.
+SAMPLE = ("one machine for everything", "three servers and two workers", "etcd apart from the control plane")
 
 
 def cluster(pools: list[Pool]) -> dict[str, Any]:
@@ -83,7 +86,7 @@ async def delete(sim: Simulation, stage: DemoCluster) -> None:
     await sim.advance(minutes=1)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", partly_long(SHAPES, SAMPLE))
 def test_a_cluster_of_this_shape_is_provisioned_heals_and_leaves_nothing(shape: str) -> None:
     async def story() -> tuple[list[CheckRecord], frozenset[Any]]:
         async with simulation(seed=7) as sim:
