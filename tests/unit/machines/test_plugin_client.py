@@ -17,6 +17,7 @@ import pytest
 from tests.unit.machines.binaries import a_binary, noop_driver, our_driver
 
 from windrow.machines.plugin.process.client import (
+    LOG_BURST,
     DriverError,
     Plugin,
     PluginDisconnected,
@@ -317,6 +318,19 @@ serve({'Create': shout})"""
         await plugin.call("Create")
     assert max(len(record.getMessage()) for record in caplog.records) < 3000
     assert "(m-1) done" in caplog.messages
+
+
+async def test_a_plugin_that_prints_without_end_fills_no_log(
+    plugins: Plugins, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    body = """def shout(_):
+    sys.stdout.write('noise\\n' * 20_000 + 'the end\\n'); sys.stdout.flush(); os._exit(7)
+serve({'Create': shout})"""
+    with pytest.raises(PluginDisconnected, match=r"noise \| the end"):
+        async with plugins.open(body, label="m-1") as plugin:
+            await plugin.call("Create")
+    assert LOG_BURST <= caplog.messages.count("(m-1) noise") < 2 * LOG_BURST
 
 
 async def test_lines_become_log_records_without_secrets(

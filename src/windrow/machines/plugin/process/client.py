@@ -51,6 +51,8 @@ _LOCAL_CALLS = frozenset(
 _EXIT_GRACE_S = 0.5
 LAST_LINES_KEPT = 5
 LOG_LINE_LIMIT = 2000
+# Lines of one plugin that are logged: so many at once, and so many in each second after that.
+LOG_BURST, LOG_LINES_PER_S = 2000, 50.0
 CONFIG_LIMIT = 256 * 1024  # it is recorded in the status of the Machine
 ERROR_TEXT_LIMIT = 1500  # an error's text: a panic comes with its whole stack
 _REDACTION_LIMIT = 64 * 1024  # the part of it that is searched for secrets before it is cut
@@ -383,6 +385,8 @@ class _PluginOutput:
         self.address = ""
         self.address_printed = asyncio.Event()
         self._label = label
+        self._loop = asyncio.get_running_loop()
+        self._allowed, self._counted_at, self._dropped = float(LOG_BURST), self._loop.time(), 0
         self._lines: deque[str] = deque(maxlen=LAST_LINES_KEPT)
 
     def on_stdout(self, line: str) -> None:
@@ -399,7 +403,8 @@ class _PluginOutput:
         """The last lines as the end of a message; empty where there are none."""
         if not self._lines:
             return ""
-        return f"; its last output: {' | '.join(self._lines)[-600:]}"
+        lines = [text[:300] for line in self._lines if (text := self.redact_line(line))]
+        return f"; its last output: {' | '.join(lines)[-600:]}"
 
     def redact_line(self, line: str) -> str:
         """The line without secrets; without the beginning of one where the line was cut."""
@@ -411,7 +416,25 @@ class _PluginOutput:
         kept = text[:_REDACTION_LIMIT]
         return (self._redact(kept) if kept == text else self._redact.redact_truncated(kept))[:limit]
 
+    def _may_log(self) -> bool:
+        """A driver that prints without end fills neither the log nor the manager's time."""
+        now = self._loop.time()
+        self._allowed = min(LOG_BURST, self._allowed + (now - self._counted_at) * LOG_LINES_PER_S)
+        self._counted_at = now
+        if self._allowed < 1:
+            self._dropped += 1
+            return False
+        self._allowed -= 1
+        if self._dropped:
+            log.warning(
+                "(%s) %d lines of its output were dropped: it prints too many", self._label, self._dropped
+            )
+            self._dropped = 0
+        return True
+
     def _log(self, level: int, line: str) -> None:
-        if text := self.redact_line(line.strip())[:LOG_LINE_LIMIT]:
-            self._lines.append(text[:300])
+        if not (line := line.strip()):
+            return
+        self._lines.append(line)
+        if self._may_log() and (text := self.redact_line(line)[:LOG_LINE_LIMIT]):
             log.log(level, "(%s) %s", self._label, text)
