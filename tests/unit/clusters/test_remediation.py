@@ -158,6 +158,34 @@ def test_a_newcomer_that_never_becomes_a_node_is_replaced_after_the_startup_time
     assert planned(*workers_with(early)).actions == ()
 
 
+def uninitialized(machine, age_m=10):
+    """Its Node is Ready, and the cloud provider has not initialized it."""
+    never_ready = record_of(machine, conditions=(), created=NOON - minutes(age_m))
+    return replace(never_ready, node=replace(machine.node, provider_id="", uninitialized=True))
+
+
+OTHERS = some("w", 5, WORKERS)[1:]
+
+
+@pytest.mark.parametrize(
+    ("machines", "replaced"),
+    [
+        ([uninitialized(W1), *OTHERS], ["w1"]),
+        ([uninitialized(W1, 9), *OTHERS], []),
+        # The cloud provider initializes none: other machines would fare no better.
+        ([uninitialized(one) for one in (W1, *OTHERS)], []),
+    ],
+)
+def test_a_newcomer_that_the_cloud_provider_alone_of_all_never_initializes_is_replaced(machines, replaced):
+    plan = planned(a_cluster(WORKERS, cloud_provider="harvester"), machines)
+
+    found = of_kind(plan, DeleteMachine)
+    assert [action.machine for action in found] == replaced
+    assert {action.because for action in found} <= {
+        "the cloud provider did not initialize its Node within 10m"
+    }
+
+
 def test_a_pool_may_wait_for_ever_for_newcomers():
     pool = a_pool("workers", 5, startup_timeout=None)
     late = record_of(nodeless(a_machine("w1", pool)), created=NOON - minutes(1000))

@@ -187,7 +187,20 @@ def _healthy(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosi
         if machine.node is not None and state.lacks_cloud_provider(machine.node):
             what = f"the cloud provider to initialize Node {machine.node_name}"
         found = replace(_waiting(INITIALIZING, what, "it takes workloads"), health="healthy")
+        if state.recorded.initialized and _is_alone_uninitialized(machine, state):
+            failure = "the cloud provider did not initialize its Node"
+            found = _within_startup_timeout(
+                found, machine, pool, state, joinable_since(machine, state), failure
+            )
     return found
+
+
+def _is_alone_uninitialized(machine: MachineState, state: ClusterState) -> bool:
+    """A machine that was stopped in its first boot may be so for ever: cloud-init does not repeat the step that was
+    interrupted, such as the installation of the guest agent. Where no other machine is initialized, it is not its fault."""
+    if machine.record.was_ready or machine.node is None or not state.lacks_cloud_provider(machine.node):
+        return False
+    return any(state.is_initialized(other) for other in state.machines)
 
 
 def _unknown(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
@@ -293,7 +306,12 @@ def joinable_since(machine: MachineState, state: ClusterState) -> datetime:
 
 
 def _within_startup_timeout(
-    boot: Diagnosis, machine: MachineState, pool: Pool, state: ClusterState, since: datetime
+    boot: Diagnosis,
+    machine: MachineState,
+    pool: Pool,
+    state: ClusterState,
+    since: datetime,
+    failure: str = "its Node did not become Ready",
 ) -> Diagnosis:
     timeout = pool.startup_timeout
     console = f"its console: windrow machine console {machine.record.namespace}/{machine.name}"
@@ -305,7 +323,7 @@ def _within_startup_timeout(
     if machine.record.last_restart is not None:
         since = max(since, machine.record.last_restart)
     if state.now >= since + timeout:
-        because = f"its Node did not become Ready within {human_duration(timeout)}"
+        because = f"{failure} within {human_duration(timeout)}"
         return replace(boot, health="unhealthy", because=because, next="the machine is replaced")
     if state.now < since + timeout / 2:
         return replace(boot, until=since + timeout / 2)  # so far it is on time
