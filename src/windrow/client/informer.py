@@ -3,7 +3,7 @@
 The life of an `Informer`, which its owner runs as a task:
 
     list, page by page ── complete ──> watch from the list's version
-         ^                                │  the server ends it: watch on from the last version seen
+         ^                                │  the server ends it, or is silent for 100 s: watch on from the last version
          │                                │  it breaks: back off (`shared_backoff`), watch on from the last version seen
          └── 410, version too old ────────┘
 
@@ -31,7 +31,7 @@ from windrow.core.clock import Clock, sleep
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.kubernetes import requests
-from windrow.kubernetes.errors import Expired, KubeError, ServerError, error_from_status
+from windrow.kubernetes.errors import Expired, KubeError, OutcomeUnknown, ServerError, error_from_status
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import WatchEvent
 from windrow.kubernetes.resources import ApiResource, ObjectRef, ref_of
@@ -45,6 +45,9 @@ MAX_BACKOFF_S = 30.0
 # The timeoutSeconds of a watch. Random, so that watches that began together do not end together.
 WATCH_TIMEOUT_S = (240, 360)
 MIN_WATCH = timedelta(seconds=1)
+# A server sends a bookmark each minute (kube-apiserver: up to 75 s apart). Where nothing comes for longer, the connection
+# may be dead without a word (a firewall or a proxy that has forgotten it), so another one is opened.
+SILENCE_S = 100
 
 
 class Cache(Protocol[V_co]):
@@ -206,14 +209,23 @@ class Informer(Store[V]):
             version=self.resource_version,
             timeout_s=int(self._rng.uniform(*WATCH_TIMEOUT_S)),
         )
-        count = 0
-        async with self._transport.stream(request) as events:
-            self._backoff.on_answer()
-            self._clear_error()
-            async for event in events:
-                self._on_event(event)
-                count += 1
-                self._failures = 0
+        count, is_open, loop = 0, False, asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(SILENCE_S) as silence, self._transport.stream(request) as events:
+                is_open = True
+                self._backoff.on_answer()
+                self._clear_error()
+                async for event in events:
+                    silence.reschedule(loop.time() + SILENCE_S)
+                    self._on_event(event)
+                    count += 1
+                    self._failures = 0
+        except TimeoutError:
+            if not is_open:
+                raise OutcomeUnknown(
+                    f"a watch of {self._scope} was not answered within {SILENCE_S} s"
+                ) from None
+            self._log.debug("no event and no bookmark within %d s; opening another watch", SILENCE_S)
         return count
 
     def _on_event(self, event: WatchEvent) -> None:

@@ -9,6 +9,7 @@ Failures of the cluster itself are elsewhere: hosts in `host.nodes`, guest agent
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -64,11 +65,18 @@ class CutWatch:
 
 
 @dataclass(frozen=True, slots=True)
+class StallWatch:
+    """A watch stays open after `events` events and carries nothing any more, neither events nor bookmarks nor its end."""
+
+    events: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ExpireWatch:
     """A watch answers 410: the version it asks from is too old."""
 
 
-Effect = Slow | Refuse | Reset | DropReply | CutWatch | ExpireWatch
+Effect = Slow | Refuse | Reset | DropReply | CutWatch | StallWatch | ExpireWatch
 
 CONFLICT = Refuse(
     409,
@@ -136,9 +144,22 @@ class AgentFault:
     false_addresses: tuple[str, ...] = ("169.254.7.7",)  # reported for every interface by kind `lying`
 
 
+@dataclass(eq=False, slots=True)
+class OpenWatch:
+    """A watch that a client has open."""
+
+    request: Request
+    timeout: asyncio.Timeout
+    stalled: bool = False
+
+    def cut(self) -> None:
+        """Break the connection."""
+        self.timeout.reschedule(asyncio.get_running_loop().time())
+
+
 @dataclass(slots=True)
 class Faults:
-    """The active faults, and how often each was injected."""
+    """The active faults, and how often each was injected. `watches` are those that are open now."""
 
     script: list[Fault] = field(default_factory=list)
     agents: list[AgentFault] = field(default_factory=list)
@@ -146,6 +167,7 @@ class Faults:
     ended: list[Fault] = field(default_factory=list)  # ended; kept because the counts are by identity
     matched: Counter[int] = field(default_factory=Counter)  # id(fault) -> matching requests
     injected: Counter[int] = field(default_factory=Counter)  # id(fault) -> times injected
+    watches: set[OpenWatch] = field(default_factory=set)
 
     def add(self, fault: Fault) -> Fault:
         self.script.append(fault)
@@ -159,6 +181,18 @@ class Faults:
     def times_injected(self, fault: Fault) -> int:
         """How often `fault` was injected."""
         return self.injected[id(fault)]
+
+    def cut_watches(self) -> int:
+        """Break every watch that is open; how many there were."""
+        for watch in self.watches:
+            watch.cut()
+        return len(self.watches)
+
+    def stall_watches(self) -> int:
+        """Let every watch that is open carry nothing any more and stay open; how many there were. New ones work."""
+        for watch in self.watches:
+            watch.stalled = True
+        return len(self.watches)
 
     def draw(self, request: Request, rng: Rng) -> list[Effect]:
         """The effects for this request, in script order."""
@@ -222,7 +256,7 @@ class FaultInjector:
 
     @asynccontextmanager
     async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        cut: CutWatch | None = None
+        limit: CutWatch | StallWatch | None = None
         for effect in self._faults.draw(request, self._rng):
             match effect:
                 case Slow(seconds):
@@ -236,10 +270,21 @@ class FaultInjector:
                 case ExpireWatch():
                     yield _one(WatchEvent("ERROR", _status(GONE)))
                     return
-                case CutWatch():
-                    cut = effect
-        async with self._handler.stream(request, peer) as events:
-            yield _limit_events(events, cut)
+                case CutWatch() | StallWatch():
+                    limit = effect
+        try:
+            async with asyncio.timeout(None) as timeout, self._handler.stream(request, peer) as events:
+                watch = OpenWatch(request, timeout)
+                self._faults.watches.add(watch)
+                try:
+                    yield _limit_events(events, limit, watch)
+                finally:
+                    self._faults.watches.discard(watch)
+        except TimeoutError:
+            raise OutcomeUnknown(BROKEN_WATCH) from None
+
+
+BROKEN_WATCH = "connection reset by peer (a fault, in the middle of a watch)"
 
 
 def render_refusal(refusal: Refuse) -> Reply:
@@ -268,12 +313,22 @@ async def _one(event: WatchEvent) -> AsyncIterator[WatchEvent]:
     yield event
 
 
-async def _limit_events(events: AsyncIterator[WatchEvent], cut: CutWatch | None) -> AsyncIterator[WatchEvent]:
+async def _limit_events(
+    events: AsyncIterator[WatchEvent], limit: CutWatch | StallWatch | None, watch: OpenWatch
+) -> AsyncIterator[WatchEvent]:
     given = 0
     async for event in events:
-        if cut is not None and given >= cut.events:
-            if cut.clean:
-                return
-            raise OutcomeUnknown("connection reset by peer (a fault, in the middle of a watch)")
+        if limit is not None and given >= limit.events:
+            match limit:
+                case StallWatch():
+                    watch.stalled = True
+                case CutWatch(clean=True):
+                    return
+                case CutWatch():
+                    raise OutcomeUnknown(BROKEN_WATCH)
+        if watch.stalled:
+            break
         given += 1
         yield event
+    if watch.stalled:
+        await asyncio.Event().wait()

@@ -37,6 +37,7 @@ class Server:
         self.history = []
         self.oldest = 0
         self.down = None
+        self.unanswered = False  # watches are accepted and not answered
         self.answer = None
         self.requests = []
         self.watching = 0
@@ -67,6 +68,13 @@ class Server:
         endings, self._endings = self._endings, []
         for ending in endings:
             ending.append(error)
+        self._wake()
+
+    def stall_watches(self):
+        """Those that are open carry nothing any more."""
+        self._endings, stalled = [], self._endings
+        for ending in stalled:
+            ending.append("stalled")
         self._wake()
 
     def go_down(self, error=None):
@@ -104,6 +112,8 @@ class Server:
         version = int(request.query_parameter("resourceVersion"))
         ending = []
         self._endings.append(ending)
+        if self.unanswered:
+            await asyncio.Event().wait()
         self.watching += 1
         try:
             yield self._events(version, ending)
@@ -123,6 +133,8 @@ class Server:
                     yield event
             if not ending:
                 await self._changed.wait()
+        if ending[0] == "stalled":
+            await asyncio.Event().wait()
         if ending[0]:
             raise ending[0]
 
@@ -222,6 +234,54 @@ def test_bookmarks_move_the_version_from_which_it_goes_on():
         return [request.query_parameter("resourceVersion") for request in server.requests]
 
     assert run_with(story) == [None, "10", "11"]
+
+
+def test_a_silent_watch_is_opened_anew_and_what_it_withheld_is_read():
+    async def story(server, informer):
+        await informer.wait_for_sync()
+        await settle()
+        server.stall_watches()
+        server.put("a", "1")
+        await asyncio.sleep(99)
+        assert informer.get(ref("a")) is None
+
+        await asyncio.sleep(2)
+
+        assert informer.get(ref("a")) == Value("a", "1")
+        assert informer.is_watching
+        assert informer.error is None
+        assert server.watching == 1
+
+    run_with(story)
+
+
+def test_a_watch_with_bookmarks_stays_open():
+    async def story(server, informer):
+        await informer.wait_for_sync()
+        for _ in range(5):
+            await asyncio.sleep(75)
+            server.bookmark()
+        await settle()
+
+        assert len(server.requests) == 2  # a list and a watch
+
+    run_with(story)
+
+
+def test_a_watch_that_is_not_answered_is_an_error_and_tried_again():
+    async def story(server, informer):
+        server.unanswered = True
+        await informer.wait_for_sync()
+        await asyncio.sleep(101)
+        assert not informer.is_watching
+        assert "was not answered within 100 s" in str(informer.error)
+
+        server.unanswered = False
+        await asyncio.sleep(105)
+
+        assert informer.is_watching
+
+    run_with(story)
 
 
 def test_an_object_deleted_while_no_watch_was_open_is_a_deletion():

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from tests.random_faults import random_faults
+from tests.support.clock import LoopClock, run_driven
 
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.storage.memory import MemoryStore
+from windrow.client.informer import Informer
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
+from windrow.emulator.delays import ScaledClock
 from windrow.emulator.faults import (
     CONFLICT,
     INTERNAL_ERROR,
@@ -16,14 +23,25 @@ from windrow.emulator.faults import (
     WRITES,
     AgentFault,
     Fault,
+    FaultInjector,
     Faults,
     Slow,
+    StallWatch,
     denied,
     parse_request,
     render_refusal,
 )
 from windrow.kubernetes import requests
-from windrow.kubernetes.errors import AdmissionDenied, Conflict, ServerError, TooManyRequests, error_for
+from windrow.kubernetes.errors import (
+    AdmissionDenied,
+    Conflict,
+    OutcomeUnknown,
+    ServerError,
+    TooManyRequests,
+    error_for,
+)
+from windrow.kubernetes.handler import Peer
+from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import NODE
 
 VM = kinds.VM.ref("m-1", "ns")
@@ -146,3 +164,108 @@ def test_the_last_agent_fault_that_matches_counts():
     assert faults.agent_of("ns/m-1").kind == "late"
     assert faults.agent_of("ns/m-2").kind == "absent"
     assert Faults().agent_of("ns/m-1") is None
+
+
+# -- watches that are open ---------------------------------------------------------------------------------------------
+
+
+def run_with_watches(story):
+    """Run `story(faults, injector, client)` on a driven clock, with an API server behind the injector."""
+
+    async def whole():
+        clock = LoopClock()
+        api = ApiServer(MemoryStore(), clock, Rng(1), anonymous=True)
+        faults = Faults()
+        await api.prepare()
+        await story(faults, FaultInjector(api, faults, ScaledClock(clock, 1.0), Rng(2)), api.local())
+
+    run_driven(whole())
+
+
+async def names_of_watch(injector, seen):
+    """Add the name of each object to `seen` until the watch ends."""
+    async with injector.stream(requests.watch(NODE, version="0"), Peer()) as events:
+        async for event in events:
+            seen.append(event.object["metadata"]["name"])
+
+
+async def create_node(client, name):
+    await client.create(NODE, new_object(NODE, name))
+    await asyncio.sleep(1)
+
+
+def test_an_open_watch_can_be_cut():
+    async def story(faults, injector, client):
+        seen = []
+        watching = asyncio.create_task(names_of_watch(injector, seen))
+        await create_node(client, "a")
+
+        assert faults.cut_watches() == 1
+        await asyncio.wait({watching})
+
+        assert isinstance(watching.exception(), OutcomeUnknown)
+        assert seen == ["a"]
+        assert not faults.watches
+
+    run_with_watches(story)
+
+
+def test_an_open_watch_can_be_stalled_and_a_new_one_works():
+    async def story(faults, injector, client):
+        old, new = [], []
+        watches = [asyncio.create_task(names_of_watch(injector, old))]
+        await create_node(client, "a")
+
+        assert faults.stall_watches() == 1
+        watches.append(asyncio.create_task(names_of_watch(injector, new)))
+        await create_node(client, "b")
+        await asyncio.sleep(24 * 3600)
+
+        assert old == ["a"]
+        assert new == ["a", "b"]
+        assert [watch.done() for watch in watches] == [False, True]
+        watches[0].cancel()
+
+    run_with_watches(story)
+
+
+def test_a_watch_can_be_stalled_from_its_first_event_on():
+    async def story(faults, injector, client):
+        faults.add(Fault(StallWatch(1), frozenset({"watch"})))
+        seen = []
+        watching = asyncio.create_task(names_of_watch(injector, seen))
+        for name in ("a", "b"):
+            await create_node(client, name)
+
+        assert seen == ["a"]
+        assert not watching.done()
+        watching.cancel()
+
+    run_with_watches(story)
+
+
+def test_an_informer_behind_a_stalled_watch_reads_on_within_two_minutes():
+    async def story(faults, injector, client):
+        class Direct:
+            """The transport of an anonymous client."""
+
+            async def send(self, request):
+                return await injector.send(request, Peer())
+
+            def stream(self, request):
+                return injector.stream(request, Peer())
+
+        informer = Informer(Direct(), NODE, "", lambda raw: raw["metadata"]["name"], LoopClock(), Rng(3))
+        running = asyncio.create_task(informer.run())
+        await informer.wait_for_sync()
+        await create_node(client, "a")
+        faults.stall_watches()
+        await create_node(client, "b")
+        assert set(informer.values()) == {"a"}
+
+        await asyncio.sleep(120)
+
+        assert set(informer.values()) == {"a", "b"}
+        running.cancel()
+
+    run_with_watches(story)
