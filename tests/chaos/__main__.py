@@ -48,7 +48,9 @@ async def run_site(seed: int, setup: Setup, args: argparse.Namespace, folder: Pa
                 last = planned
                 if faults or time.monotonic() > args.until:
                     break
-            if not faults and last.wanted.servers:
+            if faults:
+                await site.save_objects()
+            elif last.wanted.servers:
                 last = plan_last(last.number + 1, last.wanted)
                 faults = await runner.run_round(last)
             faults = faults or await runner.end()

@@ -97,6 +97,14 @@ class Api:
         except (aiohttp.ClientError, OSError, TimeoutError, json.JSONDecodeError) as error:
             raise Unanswered(f"{method} {path}: {error or type(error).__name__}") from error
 
+    async def text(self, path: str) -> str:
+        """What is at a path that is no part of the Kubernetes API. Raises Unanswered."""
+        try:
+            async with self._send("GET", path, timeout=aiohttp.ClientTimeout(total=10)) as response:
+                return str(await response.text())
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Unanswered(f"GET {path}: {error}") from error
+
     async def demand(
         self, method: str, path: str, body: Any = None, content: str = "application/json"
     ) -> Any:

@@ -300,6 +300,12 @@ class Round:
         return any(isinstance(fault, RollBack) for fault in self.faults)
 
     @property
+    def rest_s(self) -> float:
+        """How much longer than otherwise it may take until all is at rest: a watch that carries nothing is opened anew after
+        100 s, and a request on a connection that carries nothing ends after 90 s."""
+        return 300.0 if any(isinstance(fault, SilenceConnections) for fault in self.faults) else 0.0
+
+    @property
     def _may_lose_quorum(self) -> bool:
         """Whether more etcd members are lost for good than one of three. What the last one had is gone then; the Cluster
         can only be deleted. While it is being created, there may be one member yet."""
@@ -377,6 +383,7 @@ DRAWS: dict[str, Draw] = {
     "CutConnections": Draw(3, lambda rng: CutConnections(_at(rng), _for(rng, 0.0))),
     "StallConnections": Draw(3, lambda rng: StallConnections(_at(rng), _for(rng), bool(rng.below(2)))),
     "SwallowReplies": Draw(3, lambda rng: SwallowReplies(_at(rng), _for(rng, 0.05, 0.5))),
+    "SilenceConnections": Draw(1, lambda rng: SilenceConnections(_at(rng))),
     "LoseVms of workers": Draw(2, lambda rng: LoseVms(_at(rng), WORKERS, 1 + rng.below(2), rng.bits(8))),
     "LoseVms of servers": Draw(1, lambda rng: LoseVms(_at(rng), SERVERS, 1 + rng.below(2), rng.bits(8))),
     "StopVms of workers": Draw(1, lambda rng: StopVms(_at(rng), WORKERS, 1, rng.bits(8))),
@@ -392,7 +399,13 @@ DRAWS: dict[str, Draw] = {
     ),
     "RotateCredential": Draw(2, lambda rng: RotateCredential(_at(rng))),
     "RevokeCredential": Draw(1, lambda rng: RevokeCredential(_at(rng), _for(rng))),
-    "AnotherHarvester": Draw(2, lambda rng: AnotherHarvester(_at(rng), _for(rng)), ("replicas",)),
+    # Not while it is created: a Cluster is on the Harvester that its credential led to first.
+    "AnotherHarvester": Draw(
+        2,
+        lambda rng: AnotherHarvester(_at(rng), _for(rng)),
+        ("replicas",),
+        (Scale, DeleteMachine, Delete, Rest),
+    ),
 }
 
 

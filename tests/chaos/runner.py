@@ -18,6 +18,8 @@ from tests.chaos.strikes import Striker
 
 # The heartbeat of a plugin process whose host is gone.
 PLUGINS_END_WITHIN_S = 15.0
+# Where nothing comes to rest: long enough for a manager to do what it should not.
+SETTLE_S = 3.0
 
 
 @dataclass
@@ -60,7 +62,11 @@ class Runner:
         faults = [*striker.faults, *await self._restart_all()]
         if planned.rolls_back:  # the credential is one of then, which may have been revoked since
             await site.renew_credential()
-        faults += await (self._wait(planned) if planned.wanted.doomed else self._rest(planned.wanted))
+        faults += await (
+            self._wait()
+            if planned.wanted.doomed
+            else self._rest(planned.wanted, self.rest_within_s + planned.rest_s)
+        )
         faults += await self._check(planned)
         self.report.rounds += 1
         self.report.violations += faults
@@ -115,9 +121,9 @@ class Runner:
 
     # -- rest ------------------------------------------------------------------------------------------------------------
 
-    async def _rest(self, wanted: Model) -> list[str]:
-        """Return once what is wanted is there; after `rest_within_s`, what is not."""
-        deadline = time.monotonic() + self.rest_within_s
+    async def _rest(self, wanted: Model, within_s: float) -> list[str]:
+        """Return once what is wanted is there; after `within_s`, what is not."""
+        deadline = time.monotonic() + within_s
         quiet = 0
         while True:
             missing = await self._missing(wanted)
@@ -126,7 +132,7 @@ class Runner:
                 return []
             if time.monotonic() > deadline:
                 waits = render_waits(await self.site.statuses())
-                return [f"not at rest after {self.rest_within_s:g} s: {'; '.join(missing)} ({waits})"]
+                return [f"not at rest after {within_s:g} s: {'; '.join(missing)} ({waits})"]
             await asyncio.sleep(0.2)
 
     async def _missing(self, wanted: Model) -> list[str]:
@@ -154,10 +160,15 @@ class Runner:
         missing += invariants.find_unnamed(held, condition_message(cluster, "VMsRecorded"))
         return missing + invariants.find_orphaned_volumes(now)
 
-    async def _wait(self, planned: Round) -> list[str]:
-        """A cluster without quorum comes to no rest. What can be done is to say so."""
-        await asyncio.sleep(3)
-        return []
+    async def _wait(self) -> list[str]:
+        """A cluster without quorum comes to no rest. What can be done is to say so, of each object."""
+        deadline = time.monotonic() + self.rest_within_s
+        await asyncio.sleep(SETTLE_S)
+        while faults := invariants.find_silent_waits(await self.site.statuses()):
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.2)
+        return faults
 
     async def _check(self, planned: Round) -> list[str]:
         site = self.site
@@ -168,7 +179,6 @@ class Runner:
             deleted = site.history.deleted
             faults += invariants.find_unexplained_deletions(deleted, self._striker.asked, planned.deletions)
         faults += invariants.find_held_addresses(now)
-        faults += invariants.find_silent_waits(await site.statuses())
         faults += await self._check_computer()
         if site.another is not None:
             made = await site.another.inventory()

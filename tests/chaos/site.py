@@ -10,19 +10,19 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 import yaml
-from tests.chaos.api import MERGE_PATCH, Api, read_kubeconfig
+from tests.chaos.api import MERGE_PATCH, Api, Unanswered, read_kubeconfig
 from tests.chaos.credentials import UserAccount, render_kubeconfig
 from tests.chaos.disk import Disk
 from tests.chaos.faults import SERVERS, WORKERS, Create, Delete, DeleteMachine, Operation, Rest, Scale, Setup
 from tests.chaos.history import READ, History, follow
-from tests.chaos.inventory import Inventory, Item
+from tests.chaos.inventory import PATHS, Inventory, Item
 from tests.chaos.programs import BIN, Program
 from tests.chaos.relay import Relay
 from tests.chaos.writes import Writer
@@ -53,6 +53,8 @@ def render_cluster(servers: int, workers: int) -> dict[str, Any]:
     ]
     for pool in pools:
         pool["machineConfigRef"] = {"kind": "HarvesterConfig", "name": f"nc-{pool['name']}"}
+        # The manager's own times are not scaled. A machine that was stopped in its first boot is replaced only then.
+        pool["nodeStartupTimeout"] = "20s"
     return {
         "apiVersion": "provisioning.cattle.io/v1",
         "kind": "Cluster",
@@ -312,6 +314,21 @@ class Site:
 
     async def inventory(self) -> Inventory:
         return await self.harvester.inventory()
+
+    async def save_objects(self) -> None:
+        """Write what there is into the folder, for who looks at a violation: objects, and the consoles of machines."""
+        for path, api, name in (
+            (CLUSTERS, self.management, "clusters"),
+            (MACHINES, self.management, "machines"),
+            (PATHS["VirtualMachine"], self.harvester, "vms"),
+            (PATHS["VirtualMachineInstance"], self.harvester, "vmis"),
+        ):
+            with suppress(Unanswered):
+                (self.folder / f"{name}.json").write_text(json.dumps(await api.list(path), indent=1))
+        for vm in self.history.inventory.vms:
+            with suppress(Unanswered):
+                text = await self.harvester.text(f"/windrow/console/{vm.namespace}/{vm.name}")
+                (self.folder / f"{vm.name}.console").write_text(text)
 
     def state_folders(self) -> list[Path]:
         """Where the programs keep their state."""
