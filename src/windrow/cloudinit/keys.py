@@ -4,7 +4,6 @@ configuration has beside it. What cloud-init does not know it leaves alone, with
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 KEYS = frozenset(
     [
@@ -120,5 +119,9 @@ KEYS = frozenset(
 
 def find_unknown_keys(keys: Iterable[str]) -> dict[str, str]:
     """The keys that cloud-init does not know, each with the nearest one that it knows, or ""."""
-    unknown = (str(key) for key in keys if key not in KEYS)
+    unknown = [str(key) for key in keys if key not in KEYS]
+    if not unknown:
+        return {}
+    from difflib import get_close_matches  # the node driver's plugin starts without it
+
     return {key: next(iter(get_close_matches(key, KEYS, 1)), "") for key in unknown}
