@@ -74,6 +74,17 @@ def _starts(ours: Path, go: Path | None) -> Iterator[Figure]:
     if len(figures) > 1:
         baseline, source = 1.5 * figures[1]["address_ms"], "1.5 times the Go driver beside it"
     yield Figure("start to the address line", mine["address_ms"], "ms", baseline, source)
+    if len(figures) > 1:
+        yield Figure(
+            "start to answered flags",
+            mine["flags_ms"],
+            "ms",
+            figures[1]["flags_ms"],
+            "the Go driver beside it",
+        )
+        yield Figure(
+            "CPU for it, to the end", mine["flags_cpu_ms"], "ms", figures[1]["flags_cpu_ms"], "beside it"
+        )
     yield Figure("memory after an answer over TLS", mine["get_rss_mb"], "MB", 20, "issue 4")
     if len(figures) > 1:
         yield Figure(

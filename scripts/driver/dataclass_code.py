@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib
+import marshal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import CodeType
@@ -20,13 +21,16 @@ NAME = "_dataclass_code"
 COMPILES = b"exec(txt, self.globals, ns)"
 LOOKS_UP = b"exec(__import__('_dataclass_code').take(txt), self.globals, ns)"
 
-# The two tuples are put in place of the two texts when the module is compiled.
+# The two tuples are put in place of the two texts when the module is compiled. Code is marshalled there, because a process
+# that only tells its flags makes a few of the classes.
 DIGESTS, CODES = "digests", "codes"
 MODULE = f"""\
 from _sha2 import sha256
+from marshal import loads
 CODE = dict(zip({DIGESTS!r}, {CODES!r}))
 def take(text):
-    return CODE.pop(sha256(text.encode()).digest(), text)
+    code = CODE.pop(sha256(text.encode()).digest(), None)
+    return text if code is None else loads(code)
 """
 
 
@@ -66,17 +70,28 @@ def _first_in_path(folders: Sequence[str]) -> Iterator[None]:
 
 
 def lookup_module(codes: Mapping[str, CodeType]) -> CodeType:
-    """The module that brings the table along; its code objects are constants, so nothing is held twice."""
+    """The module that brings the table along."""
     code = compile(MODULE, f"<frozen {NAME}>", "exec", optimize=2, dont_inherit=True)
     tables = {
         DIGESTS: tuple(hashlib.sha256(text.encode()).digest() for text in codes),
-        CODES: tuple(without_lines(each) for each in codes.values()),
+        CODES: tuple(stable(without_lines(each)) for each in codes.values()),
     }
     return code.replace(co_consts=tuple(_replaced(constant, tables) for constant in code.co_consts))
 
 
 def _replaced(constant: Any, tables: Mapping[str, Any]) -> Any:
     return tables.get(constant, constant) if isinstance(constant, str) else constant
+
+
+def stable(code: object) -> bytes:
+    """Marshalled so that equal code gives equal bytes.
+
+    From version 3 on, marshal writes whether a value is referred to more than once in the whole process, which
+    depends on what else the process did. What it reads back from its own output is referred to by that alone.
+    """
+    once = marshal.loads(marshal.dumps(code))
+    del code
+    return marshal.dumps(once)
 
 
 def without_lines(code: CodeType) -> CodeType:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import ast
 import importlib._bootstrap_external
-import marshal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -188,7 +187,7 @@ def prepared_dataclasses(modules: dict[str, Module], roots: Mapping[str, Path]) 
     codes = dataclass_code.overheard(ours, sorted({str(folder.parent) for folder in roots.values()}))
     changed = replace(plain, text=dataclass_code.with_lookup(plain.text))
     table = dataclass_code.lookup_module(codes)
-    return {"dataclasses": compiled(changed), dataclass_code.NAME: stable(table)}
+    return {"dataclasses": compiled(changed), dataclass_code.NAME: dataclass_code.stable(table)}
 
 
 def compiled(module: Module) -> bytes:
@@ -198,18 +197,8 @@ def compiled(module: Module) -> bytes:
     alone would make every process bigger by 0.3 MB.
     """
     code = compile(module.text, f"<frozen {module.name}>", "exec", optimize=2, dont_inherit=True)
-    return stable(code if module.name.startswith("windrow.") else dataclass_code.without_lines(code))
-
-
-def stable(code: object) -> bytes:
-    """Marshalled so that equal code gives equal bytes.
-
-    From version 3 on, marshal writes whether a value is referred to more than once in the whole process, which
-    depends on what else the process did. What it reads back from its own output is referred to by that alone.
-    """
-    once = marshal.loads(marshal.dumps(code))
-    del code
-    return marshal.dumps(once)
+    ours = module.name.startswith("windrow.")
+    return dataclass_code.stable(code if ours else dataclass_code.without_lines(code))
 
 
 def render_table(blobs: Mapping[str, bytes], packages: set[str]) -> str:

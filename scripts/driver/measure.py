@@ -1,4 +1,4 @@
-"""Measure a driver from outside: start to address line, CPU, memory, and the same with a TLS GET behind it.
+"""Measure a driver from outside: start to address line, to answered flags, CPU, memory, and the same with a TLS GET.
 
     python scripts/driver/measure.py [PROGRAM]... [--rounds N] [--json]
     python scripts/driver/measure.py [PROGRAM] --at-once N
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -36,7 +36,8 @@ DEFAULT = ROOT / "dist" / "docker-machine-driver-harvester"
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Medians. The last three are of a process that answered one GetState, for which it asked over TLS."""
+    """Medians. `flags` are of a process that was asked for its create flags alone, as Rancher does; the last three of one
+    that answered one GetState, for which it asked over TLS."""
 
     program: str
     size_mb: float
@@ -44,6 +45,8 @@ class Figures:
     address_worst_ms: float
     cpu_ms: float
     rss_mb: float
+    flags_ms: float
+    flags_cpu_ms: float
     get_ms: float
     get_cpu_ms: float
     get_rss_mb: float
@@ -77,6 +80,19 @@ def run_to_line(launcher: Path, program: Path) -> Run:
     """Start it and end it when its address is there."""
     with start(launcher, "line", program) as process:
         return _read(process)
+
+
+def run_to_flags(launcher: Path, program: Path) -> Run:
+    """Start it, ask for the create flags, and tell it to end; `line_ms` is when they were answered."""
+    began = time.perf_counter()
+    with start(launcher, "end", program) as process:
+        assert process.stderr is not None
+        with host.Host(process.stderr.readline()) as talk:
+            talk.ask("GetVersion")
+            talk.ask("GetCreateFlags")
+            answered = (time.perf_counter() - began) * 1e3
+            talk.close_plugin()
+        return replace(_read(process), line_ms=answered)
 
 
 def run_with_get(launcher: Path, program: Path, harvester: host.SmallHarvester) -> Run:
@@ -147,17 +163,21 @@ def _read(process: subprocess.Popen[str]) -> Run:
 
 def measure(programs: Sequence[Path], rounds: int) -> list[Figures]:
     lines: dict[Path, list[Run]] = {program: [] for program in programs}
+    flags: dict[Path, list[Run]] = {program: [] for program in programs}
     gets: dict[Path, list[Run]] = {program: [] for program in programs}
     with tempfile.TemporaryDirectory() as folder, host.a_harvester() as harvester:
         launcher = make_launcher(Path(folder))
         for _ in range(rounds + 1):
             for program in programs:
                 lines[program].append(run_to_line(launcher, program))
+                flags[program].append(run_to_flags(launcher, program))
                 gets[program].append(run_with_get(launcher, program, harvester))
-    return [_figures(program, lines[program][1:], gets[program][1:]) for program in programs]
+    return [
+        _figures(program, lines[program][1:], flags[program][1:], gets[program][1:]) for program in programs
+    ]
 
 
-def _figures(program: Path, lines: Sequence[Run], gets: Sequence[Run]) -> Figures:
+def _figures(program: Path, lines: Sequence[Run], flags: Sequence[Run], gets: Sequence[Run]) -> Figures:
     return Figures(
         program=program.name,
         size_mb=round(program.resolve().stat().st_size / 1e6, 1),
@@ -165,6 +185,8 @@ def _figures(program: Path, lines: Sequence[Run], gets: Sequence[Run]) -> Figure
         address_worst_ms=round(max(run.line_ms for run in lines), 1),
         cpu_ms=round(statistics.median(run.cpu_ms for run in lines), 1),
         rss_mb=round(statistics.median(run.rss_kib for run in lines) * 1024 / 1e6, 1),
+        flags_ms=round(statistics.median(run.line_ms for run in flags), 1),
+        flags_cpu_ms=round(statistics.median(run.cpu_ms for run in flags), 1),
         get_ms=round(statistics.median(run.end_ms for run in gets), 1),
         get_cpu_ms=round(statistics.median(run.cpu_ms for run in gets), 1),
         get_rss_mb=round(statistics.median(run.rss_kib for run in gets) * 1024 / 1e6, 1),
@@ -196,6 +218,7 @@ def main(arguments: Sequence[str]) -> int:
             f"  address line {each.address_ms} ms (worst {each.address_worst_ms}), CPU {each.cpu_ms} ms, "
             f"RSS {each.rss_mb} MB"
         )
+        print(f"  flags answered {each.flags_ms} ms, CPU {each.flags_cpu_ms} ms")
         print(f"  with one TLS answer {each.get_ms} ms, CPU {each.get_cpu_ms} ms, RSS {each.get_rss_mb} MB")
     load = os.getloadavg()[0]
     print(f"medians of {wanted.rounds}; load of the machine {load:.1f}")

@@ -110,6 +110,29 @@ def test_a_whole_life_loads_the_standard_library_and_pyyaml_only(tmp_path: Path)
     assert packages == {"cloudinit", "core", "harvester", "kubernetes", "nodedriver", "plugin", "protocols"}
 
 
+def test_who_asks_for_the_flags_alone_waits_for_nothing_else(tmp_path: Path):
+    """As Rancher does, which makes the fields of HarvesterConfig of them."""
+    out = tmp_path / "modules"
+    with a_plugin(program=(*BARE, "-c", PROBE, str(out)), env={"PYTHONPATH": str(SRC)}) as plugin:
+        plugin.call("GetVersion")
+        assert wire.read_flags(plugin.call("GetCreateFlags"))
+        assert plugin.close() == 0
+
+    loaded = set(out.read_text().split())
+    assert "windrow.nodedriver.options" in loaded
+    assert not loaded & {
+        "socket",
+        "signal",
+        "selectors",
+        "json",
+        "random",
+        "base64",
+        "datetime",
+        "urllib.parse",
+    }
+    assert not loaded & {"windrow.plugin.driver", "windrow.nodedriver.config", "windrow.kubernetes.resources"}
+
+
 def test_who_asks_for_flags_and_names_only_does_not_pay_for_the_driver(tmp_path: Path):
     out = tmp_path / "modules"
     env = {"PYTHONPATH": str(SRC)}  # no PyYAML

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import sys
+from collections.abc import Generator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from scripts.driver import freeze
@@ -66,12 +70,52 @@ def test_code_is_the_same_wherever_its_text_lies(tmp_path: Path) -> None:
     assert str(tmp_path).encode() not in blobs[0]
 
 
-def test_the_driver_itself_reaches_nothing_unknown() -> None:
-    source = Path(__file__).resolve().parent.parent.parent / "src" / "windrow"
+def lean(name: str) -> ModuleType:
+    """A stand-in for a module of the standard library."""
+    path = Path(freeze.__file__).parent / "lean" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"lean_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def driver_modules() -> dict[str, freeze.Module]:
+    """What the driver can reach."""
+    source = Path(__file__).resolve().parents[2] / "src/windrow"
     library = Path(sys.modules["os"].__file__ or "").parent
-    finder = freeze.Finder({"windrow": source}, library)
+    return freeze.reach("windrow.plugin.__main__", freeze.Finder({"windrow": source}, library))
 
-    modules = freeze.reach("windrow.plugin.__main__", finder)
 
-    assert {"windrow.plugin.__main__", "encodings.idna", "traceback"} <= modules.keys()
-    assert [name for name in modules if name.startswith(("asyncio", "logging", "http"))] == []
+def test_the_driver_s_typing_has_what_its_modules_import(driver_modules: dict[str, freeze.Module]) -> None:
+    wanted = {
+        alias.name
+        for name, module in driver_modules.items()
+        if name.startswith("windrow.")
+        for node in freeze.statements(module.tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "typing"
+        for alias in node.names
+    }
+    assert wanted
+    assert wanted <= set(vars(lean("typing")))
+
+
+def test_the_driver_s_typing_takes_what_is_written_with_the_real_one() -> None:
+    typing = lean("typing")
+    result = typing.TypeVar("R", bound=int | typing.Any)
+    operation = Generator[str | typing.Any, typing.Any, result]  # type: ignore[valid-type]
+
+    class WaitFor(typing.Generic[result]):  # type: ignore[misc]
+        pass
+
+    assert operation[int] is not None
+    assert WaitFor[int] | None is not None
+    assert typing.get_args(typing.Literal["a", "b"]) == ("a", "b")
+    assert issubclass(WaitFor, typing.Generic)
+
+
+def test_the_driver_itself_reaches_nothing_unknown(driver_modules: dict[str, freeze.Module]) -> None:
+    assert {"windrow.plugin.__main__", "encodings.idna", "traceback"} <= driver_modules.keys()
+    assert [name for name in driver_modules if name.startswith(("asyncio", "logging", "http"))] == []

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 _PLAIN = re.compile(r"[A-Za-z0-9._~:@!$&'()*+,;=-]+")
 
 
 def _quote(segment: str) -> str:
     """A name as one segment of a path: names come from users, and one with "/" or "?" must not lead elsewhere."""
-    return segment if _PLAIN.fullmatch(segment) else quote(segment, safe="")
+    if _PLAIN.fullmatch(segment):
+        return segment
+    from urllib.parse import quote  # 2 ms of a plugin's start
+
+    return quote(segment, safe="")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 The order is part of the contract: rancher-machine takes the first flag whose name contains `cloud-config` or
 `user-data` for its own file, so new rows go to the end. Names, types and defaults are those of the Go driver; a flag
 that is dropped or renamed would break configurations that are stored in Rancher.
+
+A host that asks for the flags waits for this module alone, so what reads values is imported where they are read.
 """
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 from collections.abc import Mapping
@@ -15,8 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from windrow.core.errors import UserError
-from windrow.core.formats.json import NotJson, loads
-from windrow.core.formats.quantity import NotQuantity, Quantity
 from windrow.harvester.problems import Problem
 from windrow.protocols.dockermachine import config_field_of
 
@@ -238,6 +237,8 @@ def _size(option: Option, value: Any, unit: int, name: str) -> int:
         return read_count(option.field, value)
     except InvalidValue:
         pass
+    from windrow.core.formats.quantity import NotQuantity, Quantity
+
     try:
         count, rest = divmod(Quantity.parse(str(value)).bytes, unit)
     except NotQuantity:
@@ -264,6 +265,8 @@ def _structure(option: Option, value: Any) -> Any:
     if isinstance(value, str):
         if not value.strip():
             return None
+        from windrow.core.formats.json import NotJson, loads
+
         try:
             value = loads(value)
         except NotJson as error:
@@ -298,8 +301,8 @@ def decode_if_base64(value: str) -> str:
     if len(packed) % 4:
         return value
     try:
-        text = base64.b64decode(packed, validate=True).decode()
-    except (binascii.Error, UnicodeError, ValueError):
+        text = binascii.a2b_base64(packed, strict_mode=True).decode()
+    except ValueError:
         return value
     return text if all(character.isprintable() or character in _LAYOUT for character in text) else value
 

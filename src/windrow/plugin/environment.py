@@ -12,7 +12,10 @@ from threading import Lock
 
 from windrow.core.rng import Rng, SystemRng
 from windrow.core.text import one_line
-from windrow.nodedriver.ssh.access import WriteFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from windrow.nodedriver.ssh.access import WriteFile
 
 # No document or key comes near to this; a device or a pipe may go on for ever.
 MAX_FILE_SIZE = 2**24

@@ -32,7 +32,7 @@ class ReconcileContext:
                 files=LocalFiles(Rng(1)),
             )
         )
-        self._methods = RpcMethods(self.driver, self.confessed.append)
+        self._methods = RpcMethods(lambda: self.driver, self.confessed.append)
 
     def call(self, method: str, argument: Any = None, service: str = wire.SERVICE) -> Any:
         kind, value = self._methods(f"{service}.{method}", {} if argument is None else argument)
@@ -68,7 +68,7 @@ def test_both_names_of_the_service_are_served(service: str):
 )
 def test_what_is_not_there_is_refused_in_go_s_words(called: str, said: str):
     with pytest.raises(CallFailed) as failed:
-        RpcMethods(ReconcileContext().driver, print)(called, {})
+        RpcMethods(lambda: ReconcileContext().driver, print)(called, {})
     assert str(failed.value) == said
 
 
