@@ -12,6 +12,7 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -204,7 +205,20 @@ def _key_pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> str:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
+# The same authorities are read at each handshake. A longer text is no chain of certificates in use, and is not kept.
+_CACHED_LENGTH = 16_384
+
+
 def _load(pem: str) -> list[x509.Certificate]:
+    return list(_load_cached(pem)) if len(pem) <= _CACHED_LENGTH else _parse_certificates(pem)
+
+
+@lru_cache(maxsize=128)
+def _load_cached(pem: str) -> tuple[x509.Certificate, ...]:
+    return tuple(_parse_certificates(pem))
+
+
+def _parse_certificates(pem: str) -> list[x509.Certificate]:
     try:
         found = x509.load_pem_x509_certificates(pem.encode())
         for certificate in found:

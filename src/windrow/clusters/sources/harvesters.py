@@ -30,17 +30,29 @@ class HarvesterClients:
         self._secrets = secrets
         self._connect = connect
         self._proxy = proxy
+        self._configs: dict[str, tuple[SecretData, ClientConfig]] = {}
         self._clients: dict[str, tuple[ClientConfig, Client]] = {}
 
     def read_config(self, credential: str) -> ClientConfig:
         """For the probe of the credential itself, which is not the request of any Cluster. Raises CredentialError."""
-        return read_credential(credential, self._find_secret(credential))
+        return self._read(credential, self._find_secret(credential))
 
     def get_config(self, credential: str, namespace: str) -> ClientConfig:
         """For Clusters in `namespace`. Raises CredentialError, also where the Secret does not allow that namespace."""
         secret = self._find_secret(credential)
         require_consent(credential, secret, namespace)
-        return read_credential(credential, secret)
+        return self._read(credential, secret)
+
+    def _read(self, credential: str, secret: SecretData | None) -> ClientConfig:
+        """Each reconcile asks; the kubeconfig is parsed again when its Secret has changed."""
+        known = self._configs.get(credential)
+        if known is None or known[0] != secret:
+            self._configs.pop(credential, None)
+            config = read_credential(credential, secret)
+            if secret is not None:
+                self._configs[credential] = (secret, config)
+            return config
+        return known[1]
 
     def _find_secret(self, credential: str) -> SecretData | None:
         ref = parse_secret_reference(credential)
