@@ -320,13 +320,11 @@ class ApiServer:
         type = self._type(info)
         form = negotiate(request.accept)
         call = ApiCall(verb, info, user, options, user_agent=header(request, "User-Agent"))
+        call.size = len(request.body or b"")
         if type.kind == POD and info.subresource in CONTAINER_STREAMS:
             await get_entry(self.context, type, info)
             raise apierrors.no_containers(info.subresource)
-        if len(request.body or b"") > decoding.IN_PLACE_BYTES:
-            await asyncio.to_thread(self._read_body, request, type, call)
-        else:
-            self._read_body(request, type, call)
+        await decoding.work_on(call.size, lambda: self._read_body(request, type, call))
         outcome = await self._perform(type, call)
         reply = self._encode(outcome, form, options)
         if call.warnings:

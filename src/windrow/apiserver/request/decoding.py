@@ -1,15 +1,16 @@
 """Decoding of request bodies: JSON, YAML, Kubernetes protobuf (reference/05 §7.4).
 
 A body is bounded in bytes, depth and number of values before anything else sees it. One of more than
-`IN_PLACE_BYTES` is decoded in a thread, so that other requests go on.
+`IN_PLACE_BYTES` is decoded in a thread, and so is what is done with its object later (`work_on`): other requests go on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from windrow.apiserver import apierrors
 from windrow.apiserver.protobuf import NotProtobuf, decode_object
@@ -17,6 +18,8 @@ from windrow.core.formats import fastjson, yaml
 from windrow.core.formats.json import NotJson, check_bounds
 from windrow.core.formats.yaml import NotYaml
 from windrow.kubernetes.requests import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+
+T = TypeVar("T")
 
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -27,6 +30,11 @@ MAX_BODY_BYTES = 3 * 1024 * 1024
 # Each further value costs validation and field management; real objects have some ten thousand at most.
 MAX_VALUES = 100_000
 IN_PLACE_BYTES = 64 * 1024
+
+
+async def work_on(size: int, work: Callable[[], T]) -> T:
+    """The result of `work` on an object of `size` bytes: of another thread for a large one, so that other requests go on."""
+    return await asyncio.to_thread(work) if size > IN_PLACE_BYTES else work()
 
 
 def media_type_of(content_type: str) -> str:

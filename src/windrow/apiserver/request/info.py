@@ -62,6 +62,7 @@ class ApiCall:
     user_agent: str = ""
     warnings: list[str] = field(default_factory=list)
     delete_options: Mapping[str, Any] = field(default_factory=dict)  # DeleteOptions
+    size: int = 0  # of the encoded body
 
     @property
     def dry_run(self) -> bool:

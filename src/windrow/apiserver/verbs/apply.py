@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from windrow.apiserver import apierrors
 from windrow.apiserver.context import ObjectResult, ServerContext, find_entry, to_served_version
 from windrow.apiserver.fieldmanager.managed_fields import (
@@ -11,6 +13,7 @@ from windrow.apiserver.fieldmanager.managed_fields import (
     plan_apply,
     write_managers,
 )
+from windrow.apiserver.request.decoding import work_on
 from windrow.apiserver.request.info import ApiCall, is_truthy
 from windrow.apiserver.storage.port import Raw, RevisionMismatch
 from windrow.apiserver.types.registry import ResourceType
@@ -55,7 +58,8 @@ async def apply(context: ServerContext, type: ResourceType, call: ApiCall) -> Ob
             if sent and sent != str(was.rev):
                 raise apierrors.modified(type.kind, call.info.name)
             old = to_served_version(type, was)
-            new, managers = _merge_applied(context, type, call, old.copy(), loads(encoded))
+            merge = partial(_merge_applied, context, type, call, old.copy(), loads(encoded))
+            new, managers = await work_on(max(call.size, len(old.data)), merge)
             changed = await update_entry(context, type, call, old, was, new, managed=managers)
         except (RevisionMismatch, AlreadyExists):
             continue

@@ -11,6 +11,7 @@ from windrow.apiserver.context import (
     to_served_version,
     to_storage_version,
 )
+from windrow.apiserver.request.decoding import work_on
 from windrow.apiserver.request.info import ApiCall
 from windrow.apiserver.storage.port import Entry, Raw, RevisionMismatch
 from windrow.apiserver.types.registry import ResourceType
@@ -25,7 +26,7 @@ async def create(
 ) -> ObjectResult:
     """Create the object in `call.body`, which is not copied. `managed` are its field managers, if recorded."""
     check_dry_run(call)
-    raw = prune_and_default(type, call.body, call)
+    raw = await work_on(call.size, lambda: prune_and_default(type, call.body, call))
     if type.kind.namespaced and not call.info.namespace:
         raise apierrors.method_not_allowed()
     metadata.set_namespace(raw, type, call.info.namespace)
@@ -69,7 +70,7 @@ async def _attempt(context: ServerContext, type: ResourceType, call: ApiCall, te
         type.prepare_for_create(raw)
     asked = await run_admission(context, type, call, "create", raw, None)
     assert asked is not None
-    validate_object(type, asked, None)
+    await work_on(call.size, lambda: validate_object(type, asked, None))
     stored = to_storage_version(type, asked)
     key = type.key(call.info.namespace, asked["metadata"]["name"])
     if call.dry_run:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Literal, TypeVar
 
 from windrow.apiserver import apierrors
 from windrow.apiserver.admission import AdmissionRequest, admit
 from windrow.apiserver.context import ServerContext, get_entry, to_storage_version
 from windrow.apiserver.fieldmanager.managed_fields import Manager, record_update
+from windrow.apiserver.request.decoding import work_on
 from windrow.apiserver.request.info import ApiCall, RequestInfo
 from windrow.apiserver.storage.port import Entry, Raw, RevisionMismatch
 from windrow.apiserver.types import schema
@@ -184,7 +186,8 @@ async def update_entry(
     `old` is in the form of `type`, `was` in stored form; they differ only where versions do.
     `managed` are the field managers after an apply; other writes keep the record on their own.
     """
-    new = prune_and_default(type, new, call)
+    size = max(call.size, len(old.data))
+    new = await work_on(size, partial(prune_and_default, type, new, call))
     metadata.set_namespace(new, type, old.raw["metadata"].get("namespace", ""))
     metadata.copy_server_fields(new, old.raw, type)
     if type.has_status:
@@ -197,7 +200,7 @@ async def update_entry(
     schema.apply_defaults(type.schema, new)
     # After the mutating hooks: a field that they restored has not changed.
     _bump_generation(type, new, old.raw)
-    validate_object(type, new, old.raw)
+    await work_on(size, partial(validate_object, type, new, old.raw))
     _record_managers(context, type, call, old.raw, new, managed)
     stored = to_storage_version(type, new)
     if _without_version(stored) == _without_version(was.raw):
