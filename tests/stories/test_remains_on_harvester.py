@@ -197,6 +197,7 @@ def test_a_vm_that_no_pool_asks_for_is_held_and_named_until_a_person_decides() -
             assert f"VirtualMachine default/{name}" in told.message
             assert "pool workers asks for 1, and 1 exist" in told.message
             assert f"kubectl -n default delete virtualmachine {name}" in told.message
+            assert told.message in (await restored.stage.get_cluster())["status"]["warnings"]
             await sim.advance(minutes=30)
             assert len(await restored.events("UnrecordedVMs")) == 1
 

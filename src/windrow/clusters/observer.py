@@ -177,7 +177,8 @@ class Observer:
     async def _find_unrecorded(self, state: ClusterState) -> tuple[OrphanVm, ...] | None:
         """What the watch shows, confirmed by a GET each, since two watches are never in step.
 
-        Before the watch is open a list is read, but only where Machines are about to be created.
+        Before the watch is open a list is read, but only where Machines are about to be created, and not from a Harvester
+        that is known not to answer.
         """
         cluster = state.cluster
         places = self._list_vm_places(cluster)
@@ -185,7 +186,7 @@ class Observer:
         asks = any(len(state.of_pool(pool)) < pool.quantity for pool in cluster.pools)
         recorded = {machine.record.uid for machine in state.machines}
         try:
-            if vms is None and asks and cluster.has_finalizer:
+            if vms is None and asks and cluster.has_finalizer and not state.credential_problems:
                 vms = tuple([vm for place in places for vm in await self._list_vms(place, cluster)])
             found = [vm for vm in vms or () if vm.machine_uid not in recorded]
             confirmed = await asyncio.gather(*(self._confirm_vm(vm, places) for vm in found))
@@ -383,7 +384,8 @@ class Observer:
             found = await asyncio.gather(client.find(account.account), client.find(account.token))
         except (CredentialError, KubeError):
             return False
-        return not all(raw is not None and account.is_owned(raw) and not is_deleting(raw) for raw in found)
+        # One that is there and lacks our annotation, or has another's, is not ours to replace.
+        return any(raw is None or is_deleting(raw) for raw in found)
 
     def _credential_problems(self, state: ClusterState) -> tuple[CredentialProblem, ...] | None:
         cluster, prober = state.cluster, self._prober

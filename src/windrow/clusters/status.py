@@ -166,13 +166,19 @@ SCALING_DOWN = "ScalingDown"
 # -- the cluster -------------------------------------------------------------------------------------------------
 
 
+# What a person has to decide while the cluster runs; a list of conditions is not read.
+_WARNING_CONDITIONS = ("VMsRecorded", "GuestCredentialValid")
+
+
 def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[str, Any]:
     """The derived fields of a Cluster's status. The fields of `RecordedStatus` belong to actions."""
     before = state.recorded.raw
     ready = _ready_condition(state, plan, wait)
-    conditions = before.get("conditions")
-    for condition in _conditions(state, plan, ready):
+    conditions, found = before.get("conditions"), _conditions(state, plan, ready)
+    for condition in found:
         conditions = set_condition(conditions, condition, state.now)
+    warnings = [str(problem) for problem in state.problems if problem.severity == "warning"]
+    warnings += [one.message for one in found if one.type in _WARNING_CONDITIONS and one.status == "False"]
     return {
         "observedGeneration": state.cluster.generation,
         "ready": ready.status == "True",
@@ -183,7 +189,7 @@ def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[s
         "clientSecretName": names.kubeconfig_name(state.cluster.name)
         if state.guest.published_server
         else None,
-        "warnings": [str(problem) for problem in state.problems if problem.severity == "warning"] or None,
+        "warnings": warnings or None,
         "waiting": _render_wait(wait, before, state),
         "creating": [{"pool": one.pool, "name": one.name} for one in list_reserved(state)] or None,
         "conditions": conditions,
