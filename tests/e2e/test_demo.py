@@ -104,6 +104,7 @@ def test_the_whole_demo_goes_through_a_docker_machine_plugin(tmp_path: Path) -> 
 
 @pytest.mark.long
 @pytest.mark.skipif(GO_DRIVER not in os.environ, reason=f"{GO_DRIVER} names no Go driver")
+@pytest.mark.timeout(400)
 def test_the_go_driver_s_known_flaw_is_reported_as_its_own(tmp_path: Path) -> None:
     arguments = ("--machine-backend", "plugin", "--driver", os.environ[GO_DRIVER])
     out = Shell(tmp_path).windrow("demo", "--plain", "--report", "r.json", *arguments, within=300)
