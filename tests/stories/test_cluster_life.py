@@ -159,7 +159,7 @@ async def set_heartbeats(sim: Simulation, names: set[str], *, beating: bool) -> 
     machine: Any = next(iter(sim.harvester.hypervisor._sessions.values())).machine
     cluster = next(iter(machine.clusters.values()))
     for name in sorted(names):
-        cluster.heartbeats[name] = Heartbeat(beating, sim.clock.now())
+        cluster.heartbeats[name] = Heartbeat(beating, sim.clock.monotonic())
         if beating:
             ready = {
                 "type": "Ready",

@@ -130,7 +130,7 @@ def test_an_unready_node_is_replaced_in_time_however_often_the_manager_restarts(
             machine = worker(await it.stage.list_machines())
             name = name_of(machine)
             (guest,) = it.founded.all()
-            guest.heartbeats[name] = Heartbeat(False, it.sim.clock.now())
+            guest.heartbeats[name] = Heartbeat(False, it.sim.clock.monotonic())
             guest.changed.notify()
             begun = it.sim.clock.now()
             while name in {name_of(raw) for raw in await it.stage.list_machines()}:
