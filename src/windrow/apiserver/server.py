@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from windrow.apiserver import apierrors
@@ -327,6 +328,8 @@ class ApiServer:
         await decoding.work_on(call.size, lambda: self._read_body(request, type, call))
         outcome = await self._perform(type, call)
         reply = self._encode(outcome, form, options)
+        if form.media_type == YAML and not form.as_:
+            reply = await decoding.work_on(len(reply.body), partial(to_yaml, reply))
         if call.warnings:
             reply = replace(reply, headers={**reply.headers, "Warning": _warning_header(call.warnings)})
         return reply
@@ -501,8 +504,7 @@ class ApiServer:
             )
             status = outcome.status if isinstance(outcome, ObjectResult) else 200
             return Reply(status, dumps(made))
-        reply = encode_result(outcome)
-        return to_yaml(reply) if form.media_type == YAML else reply
+        return encode_result(outcome)
 
 
 def _qualified(info: RequestInfo) -> str:
