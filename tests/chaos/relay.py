@@ -98,6 +98,8 @@ class Relay:
                 async with asyncio.TaskGroup() as pumps:
                     pumps.create_task(self._pump(connection, reader, server_writer, answers=False))
                     pumps.create_task(self._pump(connection, server_reader, writer, answers=True))
+        except asyncio.CancelledError:
+            pass  # the relay ends, and this connection with it
         finally:
             self._open.discard(connection)
             writer.close()
