@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 from windrow.core.rng import Rng
 
-# embedded: one manager with a database of its own. plugins: the same, machines made by plugin processes. replicas: two
+# embedded: one manager with a database of its own. plugins: the same, machines made by plugin
+# processes, and the guests' cloud providers are processes, too. replicas: two
 # managers that keep their objects in another Kubernetes and compete for its Lease.
 Setup = Literal["embedded", "plugins", "replicas"]
 SETUPS: tuple[Setup, ...] = ("embedded", "plugins", "replicas")
@@ -150,6 +151,14 @@ class KillPlugins:
 
 
 @dataclass(frozen=True, slots=True)
+class KillCloudProvider:
+    """SIGKILL of every cloud provider of the guests, `times` times in a row; their kubelet starts them again."""
+
+    at_s: float
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
 class RollBack:
     """The manager is killed, its state directory is as it was before the round, and it starts again. With `backup` by
     `windrow backup` and `windrow restore`, else by a copy of the files. Then the user asks again."""
@@ -216,6 +225,7 @@ Fault = (
     | LoseVms
     | StopVms
     | KillPlugins
+    | KillCloudProvider
     | RollBack
     | FillDisk
     | ReadOnlyDisk
@@ -389,6 +399,7 @@ DRAWS: dict[str, Draw] = {
     "StopVms of workers": Draw(1, lambda rng: StopVms(_at(rng), WORKERS, 1, rng.bits(8))),
     "StopVms of servers": Draw(2, lambda rng: StopVms(_at(rng), SERVERS, 1 + rng.below(2), rng.bits(8))),
     "KillPlugins": Draw(5, lambda rng: KillPlugins(_at(rng), 1 + rng.below(4)), ("plugins",)),
+    "KillCloudProvider": Draw(2, lambda rng: KillCloudProvider(_at(rng), 1 + rng.below(3)), ("plugins",)),
     "FillDisk": Draw(2, lambda rng: FillDisk(_at(rng), _for(rng)), OWN_STATE),
     "RollBack": Draw(
         3, lambda rng: RollBack(_at(rng), bool(rng.below(2))), OWN_STATE, (Scale, DeleteMachine, Rest)

@@ -43,6 +43,7 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windrow-mana
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 WINDROW = str(BIN / "windrow")
 DRIVER = str(BIN / "docker-machine-driver-harvester")
+CLOUD_PROVIDER = str(BIN / "harvester-cloud-provider")
 
 
 def render_cluster(servers: int, workers: int) -> dict[str, Any]:
@@ -167,6 +168,8 @@ class Site:
         manifest = self.folder / f"{name}.preload.yaml"
         manifest.write_text(yaml.safe_dump_all([*documents, render_cluster(1, 0)]))
         argv = [WINDROW, "emulate", "--state-dir", name, "--time-scale", f"{self.time_scale:g}"]
+        if self.setup == "plugins":
+            argv += ["--cloud-provider", CLOUD_PROVIDER]
         return await self._run(
             Program(
                 name,

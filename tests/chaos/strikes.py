@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,6 +16,7 @@ from tests.chaos.faults import (
     Fault,
     FillDisk,
     JumpClock,
+    KillCloudProvider,
     KillManager,
     KillPlugins,
     LoseVms,
@@ -33,7 +34,7 @@ from tests.chaos.faults import (
 )
 from tests.chaos.inventory import Vm
 from tests.chaos.programs import DidNotStart, Program, run_windrow
-from tests.chaos.site import ACTIONS, CLUSTER, DRIVER, VMS, Site
+from tests.chaos.site import ACTIONS, CLOUD_PROVIDER, CLUSTER, DRIVER, VMS, Site
 
 
 @dataclass
@@ -67,7 +68,9 @@ class Striker:
             case LoseVms() | StopVms():
                 return await self._strike_vms(fault)
             case KillPlugins(times=times):
-                return await self._kill_plugins(times)
+                return await self._kill_children(self.site.managers, DRIVER, times)
+            case KillCloudProvider(times=times):
+                return await self._kill_children([self.site.emulator], CLOUD_PROVIDER, times)
             case RollBack(backup=backup):
                 return await self._roll_back(backup)
             case FillDisk(for_s=for_s):
@@ -109,15 +112,14 @@ class Striker:
         if program in self.site.managers and self.site.setup != "replicas":
             self.site.management.reload()
 
-    async def _kill_plugins(self, times: int) -> bool:
+    async def _kill_children(self, parents: Sequence[Program], program: str, times: int) -> bool:
         found = 0
         for _ in range(times):
-            for manager in self.site.managers:
-                for pid, command in manager.others():
-                    if DRIVER in command:
-                        with suppress(ProcessLookupError):
-                            os.kill(pid, signal.SIGKILL)
-                            found += 1
+            for pid, command in (one for parent in parents for one in parent.others()):
+                if program in command:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                        found += 1
             await asyncio.sleep(0.2)
         return found > 0
 

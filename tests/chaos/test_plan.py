@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import islice, pairwise
+from pathlib import Path
 
 import pytest
 from tests.chaos.faults import (
@@ -19,6 +21,7 @@ from tests.chaos.faults import (
     Round,
     Scale,
     Setup,
+    SilenceConnections,
     describe,
     plan_rounds,
 )
@@ -80,3 +83,18 @@ def test_a_cluster_that_may_have_lost_its_quorum_is_deleted_next(
 
     assert Round(1, before, Rest(), faults).wanted.doomed is doomed
     assert not Round(1, before, Delete(), faults).wanted.doomed
+
+
+def test_the_rounds_of_ci_are_varied_and_short() -> None:
+    script = (Path(__file__).parents[2] / ".ci" / "run").read_text()
+    found = re.search(r"make chaos ARGS=\"--seed (\d+) --rounds (\d+) ", script)
+    assert found
+    seed, number = map(int, found.groups())
+
+    faults = [
+        fault for setup in SETUPS for one in islice(plan_rounds(seed, setup), number) for fault in one.faults
+    ]
+
+    assert len({type(fault) for fault in faults}) >= 12
+    assert not any(isinstance(fault, SilenceConnections) for fault in faults)
+    assert sum(getattr(fault, "for_s", 0) for fault in faults) < 30
