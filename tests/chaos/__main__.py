@@ -6,7 +6,7 @@
 --rounds N           rounds of a run, before the last one that deletes the Cluster (default: 8)
 --at-once N          how many runs go on at the same time (default: 2)
 --time-scale X       the emulator's (default: 200)
---rest-within S      how long programs have to come to rest after faults (default: 60)
+--rest-within S      how long programs have to come to rest after faults (default: 120)
 --keep               keep the folders of runs without a violation, too
 
 A violation is printed with its seed, its round and the command that runs it again. Exit code 1.
@@ -125,7 +125,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=8, help=argparse.SUPPRESS)
     parser.add_argument("--at-once", type=int, default=2, help=argparse.SUPPRESS)
     parser.add_argument("--time-scale", type=float, default=200.0, help=argparse.SUPPRESS)
-    parser.add_argument("--rest-within", type=float, default=60.0, help=argparse.SUPPRESS)
+    parser.add_argument("--rest-within", type=float, default=120.0, help=argparse.SUPPRESS)
     parser.add_argument("--keep", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)

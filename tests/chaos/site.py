@@ -55,7 +55,7 @@ def render_cluster(servers: int, workers: int) -> dict[str, Any]:
     for pool in pools:
         pool["machineConfigRef"] = {"kind": "HarvesterConfig", "name": f"nc-{pool['name']}"}
         # The manager's own times are not scaled. A machine that was stopped in its first boot is replaced only then.
-        pool["nodeStartupTimeout"] = "20s"
+        pool["nodeStartupTimeout"] = "60s"
     return {
         "apiVersion": "provisioning.cattle.io/v1",
         "kind": "Cluster",
