@@ -13,6 +13,7 @@ from windrow.apiserver import apierrors
 from windrow.apiserver.admission import AdmissionHook, AdmissionRequest
 from windrow.apiserver.context import Authorize, ListResult, ObjectResult, Result, ServerContext, get_entry
 from windrow.apiserver.controllers.claims import PvcProtectionController
+from windrow.apiserver.controllers.compaction import HistoryCompactor
 from windrow.apiserver.controllers.definitions import CrdFinalizer
 from windrow.apiserver.controllers.events import EventExpiry
 from windrow.apiserver.controllers.gc import GarbageCollector
@@ -206,6 +207,7 @@ class ApiServer:
             group.create_task(EventExpiry(self.context).run())
             if self._protects_claims:
                 group.create_task(PvcProtectionController(self.context).run())
+            group.create_task(HistoryCompactor(self.store, self.context.clock).run())
 
     async def prepare(self) -> None:
         """Create the bootstrap objects and load CustomResourceDefinitions. Repeated calls do nothing."""

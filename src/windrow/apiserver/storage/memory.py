@@ -239,7 +239,7 @@ class MemoryStore:
             listening.remove(feed)
 
     def compact(self, rev: Rev) -> None:
-        """Forget history up to `rev`, as etcd does every few minutes; for faults and tests."""
+        """Forget history up to `rev`; objects stay."""
         while self._ring and self._ring[0].rev <= rev:
             self._forget_oldest()
         self._oldest = max(self._oldest, min(rev, self._rev))

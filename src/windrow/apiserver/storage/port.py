@@ -134,6 +134,10 @@ class Store(Protocol):
         """Raises Compacted when `after` is too old. The stream starts with this call. Prefix "" is every key."""
         ...
 
+    def compact(self, rev: Rev) -> None:
+        """Forget the changes up to `rev`, as etcd does; objects stay. Watches that run go on."""
+        ...
+
     def check_writable(self) -> None:
         """Raises OSError, with the reason, where a commit would fail now: the disk is full or read-only."""
         ...
