@@ -35,6 +35,8 @@ MAX_SIMILAR = 10
 SIMILAR_INTERVAL = timedelta(minutes=10)
 COMBINED = "(combined from similar events): "
 CACHE_ENTRIES = 4096
+# What is remembered of an Event or an object that nothing more was written about; API servers keep Events for an hour.
+REMEMBERED = timedelta(hours=1)
 MAX_QUEUED = 10_000
 MAX_MESSAGE_LENGTH = 1024
 
@@ -66,14 +68,23 @@ _AggregationKey = tuple[ObjectRef, str, str, EventType]
 class _Similar:
     """The messages of one object, type and reason, and when the last of them came."""
 
+    last: timedelta
     messages: set[str] = field(default_factory=set)
-    last: timedelta | None = None
 
 
 @dataclass(slots=True)
 class _TokenBucket:
+    last: timedelta  # the latest write, or try
     tokens: float
-    refilled_at: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """An Event that was written: its name, how often, and when last."""
+
+    last: timedelta
+    name: str
+    count: int
 
 
 class EventRecorder:
@@ -101,7 +112,7 @@ class EventRecorder:
         self._refill = refill
         self._queue: deque[EventNote] = deque(maxlen=MAX_QUEUED)
         self._queued = asyncio.Event()
-        self._recorded: OrderedDict[EventNote, tuple[str, int]] = OrderedDict()
+        self._recorded: OrderedDict[EventNote, _Recorded] = OrderedDict()
         self._similar: OrderedDict[_AggregationKey, _Similar] = OrderedDict()
         self._buckets: OrderedDict[ObjectRef, _TokenBucket] = OrderedDict()
 
@@ -134,12 +145,12 @@ class EventRecorder:
         """What identifies the Event to count on, and the message to write."""
         key = (note.involved_object, note.uid, note.reason, note.type)
         now = self._clock.monotonic()
-        similar = self._similar.setdefault(key, _Similar())
-        if similar.last is None or now - similar.last > SIMILAR_INTERVAL:
+        similar = self._similar.setdefault(key, _Similar(now))
+        if now - similar.last > SIMILAR_INTERVAL:
             similar.messages.clear()
         similar.last = now
         self._similar.move_to_end(key)
-        _bound(self._similar)
+        _bound(self._similar, now)
         if note.message in similar.messages or len(similar.messages) < MAX_SIMILAR - 1:
             similar.messages.add(note.message)
             return note, note.message
@@ -147,11 +158,11 @@ class EventRecorder:
 
     def _is_allowed(self, involved_object: ObjectRef) -> bool:
         now = self._clock.monotonic()
-        bucket = self._buckets.setdefault(involved_object, _TokenBucket(self._burst, now))
-        bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.refilled_at) / self._refill)
-        bucket.refilled_at = now
+        bucket = self._buckets.setdefault(involved_object, _TokenBucket(now, self._burst))
+        bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.last) / self._refill)
+        bucket.last = now
         self._buckets.move_to_end(involved_object)
-        _bound(self._buckets)
+        _bound(self._buckets, now, max(REMEMBERED, self._burst * self._refill))
         if bucket.tokens < 1:
             return False
         bucket.tokens -= 1
@@ -189,25 +200,29 @@ class EventRecorder:
             count=1,
         )
         await self._client.create(EVENT, event)
-        self._recorded[key] = (event_name, 1)
-        _bound(self._recorded)
+        self._recorded[key] = _Recorded(self._clock.monotonic(), event_name, 1)
+        _bound(self._recorded, self._clock.monotonic())
 
     async def _count(self, key: EventNote, message: str, namespace: str, now: str) -> bool:
         """Count the Event once more; False when it has expired (API servers keep Events for an hour)."""
-        name, count = self._recorded[key]
-        change: dict[str, Any] = {"count": count + 1, "lastTimestamp": now}
+        recorded = self._recorded[key]
+        change: dict[str, Any] = {"count": recorded.count + 1, "lastTimestamp": now}
         if key.message == COMBINED:
             change["message"] = message
         try:
-            await self._client.patch(EVENT.ref(name, namespace), change)
+            await self._client.patch(EVENT.ref(recorded.name, namespace), change)
         except NotFound:
             del self._recorded[key]
             return False
-        self._recorded[key] = (name, count + 1)
+        self._recorded[key] = _Recorded(self._clock.monotonic(), recorded.name, recorded.count + 1)
         self._recorded.move_to_end(key)
         return True
 
 
-def _bound(cache: OrderedDict[Any, Any]) -> None:
-    if len(cache) > CACHE_ENTRIES:
+def _bound(cache: OrderedDict[Any, Any], now: timedelta, remembered: timedelta = REMEMBERED) -> None:
+    """Forget what is older, and the oldest of too many; the entries are in the order of their last use."""
+    while cache:
+        oldest = next(iter(cache.values()))
+        if len(cache) <= CACHE_ENTRIES and now - oldest.last <= remembered:
+            return
         cache.popitem(last=False)

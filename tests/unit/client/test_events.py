@@ -1,4 +1,5 @@
 import asyncio
+import gc
 
 import pytest
 from tests.support.clock import LoopClock, run_driven
@@ -168,3 +169,19 @@ def test_of_more_events_than_the_queue_holds_the_oldest_are_dropped(monkeypatch)
             writing.cancel()
 
     assert [one["reason"] for one in events_after(story)] == ["Step7", "Step8", "Step9"]
+
+
+def test_nothing_is_remembered_of_objects_that_were_quiet_for_hours():
+    def remembered():
+        gc.collect()
+        return [one for one in gc.get_objects() if isinstance(one, EventNote) and one.reason == "Quiet"]
+
+    async def story(recorder):
+        for number in range(200):
+            await recorder.write(EventNote(NODE.ref(f"w{number}"), f"uid-{number}", "Quiet", "once"))
+        before = len(remembered())
+        await asyncio.sleep(3 * 3600)
+        await recorder.write(SYNCED)
+        assert (before, len(remembered())) == (200, 0)
+
+    events_after(story)
