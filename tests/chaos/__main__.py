@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tests.chaos.faults import SETUPS, Setup, plan_last, plan_rounds
@@ -31,7 +32,7 @@ from tests.chaos.runner import Report, Runner
 from tests.chaos.site import Site
 
 
-async def run_site(seed: int, setup: Setup, args: argparse.Namespace, folder: Path) -> Report:
+async def run_site(seed: int, setup: Setup, args: argparse.Namespace, folder: Path, report: Report) -> None:
     """One run: rounds until one has a violation, then the deletion of the Cluster."""
     name = f"seed {seed} {setup}"
 
@@ -39,7 +40,6 @@ async def run_site(seed: int, setup: Setup, args: argparse.Namespace, folder: Pa
         print(f"{time.strftime('%H:%M:%S')} {name}: {text}", flush=True)
 
     again = f"make chaos ARGS='--seed {seed} --setup {setup} --rounds {{}} --time-scale {args.time_scale:g}'"
-    report = Report()
     try:
         async with Site(setup, folder, args.time_scale) as site:
             runner = Runner(site, log, args.rest_within, report)
@@ -65,7 +65,6 @@ async def run_site(seed: int, setup: Setup, args: argparse.Namespace, folder: Pa
             raise
     if not report.violations and not args.keep:
         shutil.rmtree(folder, ignore_errors=True)
-    return report
 
 
 async def run_all(args: argparse.Namespace) -> list[Report]:
@@ -79,11 +78,13 @@ async def run_all(args: argparse.Namespace) -> list[Report]:
 
     async def work() -> None:
         for seed, setup in plans:
-            reports.append(await run_site(seed, setup, args, base / f"{seed}-{setup}"))
+            reports.append(Report())
+            await run_site(seed, setup, args, base / f"{seed}-{setup}", reports[-1])
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(args.at_once):
-            group.create_task(work())
+    with suppress(asyncio.CancelledError):  # what was done until then is reported
+        async with asyncio.TaskGroup() as group:
+            for _ in range(args.at_once):
+                group.create_task(work())
     if not any(report.violations for report in reports) and not args.keep:
         shutil.rmtree(base, ignore_errors=True)
     return reports
