@@ -272,6 +272,17 @@ class ClusterState:
         """The machines that are etcd members as far as is known, those being removed included."""
         return tuple(machine for machine in self.machines if self.is_etcd_member(machine))
 
+    def why_no_quorum(self) -> str:
+        """Why the etcd members whose VMs run can agree on nothing; "" where they may.
+
+        Nodes cannot say it: without quorum their last conditions stay. So the VMs are counted.
+        """
+        members = self.etcd_members
+        running = sum(not member.is_down for member in members)
+        if not members or 2 * running > len(members):
+            return ""
+        return f"{running} of {len(members)} etcd members run, so etcd has no quorum"
+
     def is_etcd_member(self, machine: MachineState) -> bool:
         if not machine.is_etcd:
             return False

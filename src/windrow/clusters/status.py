@@ -11,7 +11,7 @@ from typing import Any
 
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
-from windrow.clusters.api.machine import format_roles
+from windrow.clusters.api.machine import INFRASTRUCTURE_READY, format_roles
 from windrow.clusters.plan.actions import HeldDisruption, StartVM, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA, LAST_ETCD_MEMBER, is_tripped
@@ -85,6 +85,9 @@ def _machine_conditions(
     if before is not None and before.reason == INITIALIZING != ready.reason:
         # Both are "False", but only now its Node is not Ready; remediation counts from the date.
         conditions = [raw for raw in conditions if raw.get("type") != "Ready"]
+    if machine.record.was_created and machine.record.provisioned is None:
+        created = Condition(INFRASTRUCTURE_READY, "True", "Provisioned", "its VM was created")
+        conditions = [*set_condition(conditions, created, state.now)]
     made = set_condition(conditions, ready, state.now)
     if machine.is_ready and not machine.record.was_ready:
         joined = Condition("Joined", "True", "NodeReady", "its Node was Ready for the first time")

@@ -80,6 +80,7 @@ def a_machine(name: str, pool: Pool, **rest: Any) -> MachineState:
         pool=pool.name,
         roles=pool.roles,
         created=NOON - minutes(60),
+        provisioned=NOON - minutes(60),
         options=pool.options or {},
         credential="ns:cc",
         version="v1.35.1+rke2r1",
@@ -126,6 +127,9 @@ def some(prefix: str, count: int, pool: Pool) -> list[MachineState]:
 
 
 def record_of(machine: MachineState, **changes: Any) -> MachineState:
+    """The machine with another record; `created` is its VM's creation, too, unless `provisioned` is another."""
+    if "created" in changes:
+        changes.setdefault("provisioned", changes["created"])
     return replace(machine, record=replace(machine.record, **changes))
 
 

@@ -205,9 +205,7 @@ def test_a_stopped_member_that_is_deleted_is_started_when_etcd_has_no_quorum_wit
 
     plan = planned(a_cluster(pool), servers)
 
-    assert of_kind(plan, StartVM) == [
-        StartVM("1 of 2 etcd members run, so etcd has no quorum to remove this one", "s1")
-    ]
+    assert of_kind(plan, StartVM) == [StartVM("1 of 2 etcd members run, so etcd has no quorum", "s1")]
 
 
 def test_a_stopped_member_that_is_deleted_stays_stopped_while_the_others_have_a_quorum():

@@ -31,6 +31,7 @@ from tests.unit.clusters.builders import (
 )
 
 from windrow.clusters.api.cluster import IntOrPercent
+from windrow.clusters.api.machine import with_status
 from windrow.clusters.api.status import Breaker, RecordedStatus
 from windrow.clusters.plan.actions import DeleteMachine, StartVM
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
@@ -156,6 +157,26 @@ def test_a_newcomer_that_never_becomes_a_node_is_replaced_after_the_startup_time
 
     assert subjects(planned(*workers_with(late)), DeleteMachine) == ["w1"]
     assert planned(*workers_with(early)).actions == ()
+
+
+@pytest.mark.parametrize("provisioned", [NOON - minutes(9), None])
+def test_the_startup_time_begins_with_the_vm_and_not_with_the_machine(provisioned):
+    """A manager that was away in between makes the VM and would delete it at once."""
+    waited = record_of(nodeless(W1), created=LONG_AGO, provisioned=provisioned)
+
+    assert planned(*workers_with(waited)).actions == ()
+
+
+def test_when_a_vm_was_created_is_recorded_once():
+    new = record_of(nodeless(W1), provisioned=None)
+    seen = look(*workers_with(new))
+    first = derive_machine(new, seen, plan_cluster(seen), {})
+    read = replace(new, record=with_status(new.record, first))
+    seen = look(*workers_with(read), now=NOON + minutes(1))
+    second = derive_machine(read, seen, plan_cluster(seen), {})
+
+    assert read.record.provisioned == NOON
+    assert with_status(new.record, second).provisioned == NOON
 
 
 def uninitialized(machine, age_m=10):
@@ -359,6 +380,24 @@ def test_two_lost_members_of_three_are_not_replaced_because_etcd_has_no_quorum()
 
     assert not of_kind(plan, DeleteMachine)
     assert held(plan)["s1"] == "only 1 of 3 etcd members are healthy, so etcd has no quorum"
+
+
+def test_two_of_three_members_that_were_stopped_are_started_though_their_nodes_stay_ready():
+    """Without quorum no Node changes any more, so that nothing else would ever say that they do not run."""
+    down = [sighted(a_machine(name, SERVERS), state="stopped") for name in ("s1", "s2")]
+
+    starts = of_kind(planned(*servers_with(*down)), StartVM)
+
+    assert [start.machine for start in starts] == ["s1", "s2"]
+    assert starts[0].because == (
+        "VirtualMachine default/s1 is stopped; a restart is quicker than a replacement; "
+        "1 of 3 etcd members run, so etcd has no quorum"
+    )
+
+
+def test_one_of_three_members_that_was_stopped_is_started_once_its_node_says_so():
+    assert not of_kind(planned(*servers_with(sighted(S1, state="stopped"))), StartVM)
+    assert subjects(planned(*servers_with(stopped(S1))), StartVM) == ["s1"]
 
 
 def test_a_lone_etcd_member_is_never_replaced():

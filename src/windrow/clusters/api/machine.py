@@ -42,6 +42,9 @@ _ROLE_LABELS = (
 )
 
 
+INFRASTRUCTURE_READY = "InfrastructureReady"  # of Cluster API's Machine
+
+
 @dataclass(frozen=True, slots=True)
 class Machine(HasRoles):
     """One machine's record.
@@ -58,6 +61,7 @@ class Machine(HasRoles):
     pool: str
     roles: frozenset[Role]
     created: datetime
+    provisioned: datetime | None = None  # when it was first known that its VM had been created
     deletion_timestamp: datetime | None = None
     has_finalizer: bool = True  # Windrow's
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -147,7 +151,9 @@ def with_status(machine: Machine, status: Mapping[str, Any]) -> Machine:
 
 
 def _read_status(status: Mapping[str, Any]) -> dict[str, Any]:
+    provisioned = find_condition(status.get("conditions"), INFRASTRUCTURE_READY)
     return {
+        "provisioned": provisioned.since if provisioned is not None else None,
         "driver_config": status.get("driverConfig"),
         "node": nested(status, "nodeRef", "name", default=""),
         "provider_id": status.get("providerID") or "",

@@ -111,16 +111,10 @@ def _remove_etcd_member(machine: MachineState, state: ClusterState, partial: Par
 
 
 def _start_for_quorum(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
-    """Start the VM of a member that was stopped while it is being deleted, where the others alone can agree on nothing.
-
-    Nodes cannot say it: without quorum their last conditions stay. So the VMs are counted.
-    """
+    """Start the VM of a member that was stopped while it is being deleted, where the others alone can agree on nothing."""
     if machine.presence == "missing" or not machine.is_down or remediation_disabled(machine, state):
         return
-    members = len(state.etcd_members)
-    running = sum(not member.is_down for member in state.etcd_members)
-    if 2 * running <= members:
-        because = f"{running} of {members} etcd members run, so etcd has no quorum to remove this one"
+    if because := state.why_no_quorum():
         partial.actions.append(StartVM(because, machine.name))
 
 

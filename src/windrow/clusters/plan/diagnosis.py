@@ -163,8 +163,11 @@ def _find_progress(machine: MachineState, state: ClusterState) -> Progress:
 
 
 def _stale_node(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
-    """Ready, although its VM does not run: kubelet's last report."""
+    """Ready, although its VM does not run: kubelet's last report, which stays without an etcd that takes another."""
     missing = machine.presence == "missing"
+    if not missing and (why := state.why_no_quorum()):
+        found = _stopped(machine, pool, state)
+        return replace(found, because=f"{found.because}; {why}") if found.because else found
     found = "not found" if missing else f"is {machine.vm.state}" if machine.vm else ""
     return _waiting(
         _phase_of_vm(machine),
@@ -260,7 +263,7 @@ def _starting_up(machine: MachineState, pool: Pool, state: ClusterState) -> Diag
     if state.guest.state == "unknown" and machine.address:
         # It may have started the cluster while no controller was running.
         return boot
-    found = _within_startup_timeout(boot, machine, pool, state, machine.record.created)
+    found = _within_startup_timeout(boot, machine, pool, state, _provisioned_since(machine, state))
     probed_since = state.guest.probed_since
     if (
         found.health == "unhealthy"
@@ -300,9 +303,16 @@ def _boot_step(machine: MachineState, state: ClusterState) -> Diagnosis:
 
 
 def joinable_since(machine: MachineState, state: ClusterState) -> datetime:
-    """Since when it could have joined: its own creation, or the start of the cluster if that came later."""
-    started = state.recorded.initialized_since
-    return max(machine.record.created, started) if started else machine.record.created
+    """Since when it could have joined: the creation of its VM, or the start of the cluster if that came later."""
+    provisioned, started = _provisioned_since(machine, state), state.recorded.initialized_since
+    return max(provisioned, started) if started else provisioned
+
+
+def _provisioned_since(machine: MachineState, state: ClusterState) -> datetime:
+    """Since when its VM has existed for certain. A Machine may be much older: no manager ran, or Harvester was away."""
+    if not machine.record.was_created:
+        return machine.record.created
+    return machine.record.provisioned or state.now
 
 
 def _within_startup_timeout(
