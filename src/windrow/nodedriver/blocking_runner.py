@@ -143,6 +143,16 @@ class _Wait:
             while True:
                 try:
                     self._follow_watch()
+                except Expired:
+                    self._check_deadline()
+                    if self._version:
+                        # An object that does not change has an old version, so reading it would give the same again.
+                        # A watch without a version begins with the object as it is.
+                        self._version = ""
+                        continue
+                    self._sleep(
+                        1
+                    )  # a watch without a version cannot expire; who says so is not asked in a tight loop
                 except _TRANSIENT as error:
                     self._on_transient(error)
                 self._read_watched()
@@ -201,8 +211,6 @@ class _Wait:
         ref = self._spec.refs[0]
         try:
             raw = self._read(ref)
-        except Expired:
-            return None
         except _TRANSIENT as error:
             return self._on_transient(error)
         self._version = str(raw["metadata"].get("resourceVersion", "")) if raw is not None else ""
@@ -214,13 +222,6 @@ class _Wait:
         """Take a failure that may pass for the reason of the delay, and give it some time."""
         if isinstance(error, CertificateError):
             raise error
-        if isinstance(error, Expired):
-            if not self._version:
-                self._sleep(
-                    1
-                )  # a watch without a version cannot have expired; a server that says so is not asked in a tight loop
-            self._version = ""
-            return
         self._not_yet = NotYet(error.message, self._not_yet.stage)
         self._check_deadline()
         self._sleep(max(error.retry_after_s or 0, RETRY_DELAY_S))

@@ -141,6 +141,26 @@ def test_a_watch_that_is_too_old_is_begun_anew() -> None:
     assert wait(api) == ("10.0.0.5",)
 
 
+class Compacted(ApiDouble):
+    """A server whose history begins after the object's last change, as with one that restarted: each watch behind it fails."""
+
+    def watch(self, request: Request) -> Iterator[WatchEvent | None]:
+        if request.query_parameter("resourceVersion"):
+            self.requests.append("WATCH, refused")
+            raise Expired("too old", status=410)
+        yield from super().watch(request)
+        self.now += timedelta(seconds=int(request.query_parameter("timeoutSeconds") or 0))
+
+
+def test_an_object_older_than_the_server_s_history_is_watched_without_a_version() -> None:
+    """Its version would be refused again and again, as fast as the server answers."""
+    api = Compacted((REF, {"spec": SPEC}), (VMI_REF, {"status": {"phase": "Scheduling"}}))
+
+    with pytest.raises(WaitTimeout):
+        wait(api, timedelta(minutes=30))
+    assert len(api.requests) < 30
+
+
 def test_a_bookmark_is_no_news() -> None:
     api = Scripted([WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "9"}})])
     before = api.now
