@@ -166,8 +166,8 @@ def _stale_node(machine: MachineState, pool: Pool, state: ClusterState) -> Diagn
     """Ready, although its VM does not run: kubelet's last report, which stays without an etcd that takes another."""
     missing = machine.presence == "missing"
     if not missing and (why := state.why_no_quorum()):
-        found = _stopped(machine, pool, state)
-        return replace(found, because=f"{found.because}; {why}") if found.because else found
+        start = _stopped(machine, pool, state)
+        return replace(start, because=f"{start.because}; {why}") if start.because else start
     found = "not found" if missing else f"is {machine.vm.state}" if machine.vm else ""
     return _waiting(
         _phase_of_vm(machine),
