@@ -84,12 +84,11 @@ async def test_idle_connections_give_way_and_tunnels_stay() -> None:
 
 
 async def test_eleven_hundred_idle_connections_lock_no_client_out() -> None:
-    async with a_proxy() as proxy:
-        with connect_all(proxy.port, 1100):
-            tunnel = await a_tunnel(proxy)
+    async with a_proxy() as proxy, connect_all(proxy.port, 1100):
+        tunnel = await a_tunnel(proxy)
 
-            assert await is_echoed(tunnel)
-            tunnel[1].close()
+        assert await is_echoed(tunnel)
+        tunnel[1].close()
 
 
 async def test_ended_connections_are_not_counted() -> None:

@@ -2,7 +2,7 @@ import asyncio
 import resource
 import socket
 import ssl
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -120,8 +120,8 @@ async def ends(reader):
     return True
 
 
-@contextmanager
-def connect_all(port, count):
+@asynccontextmanager
+async def connect_all(port, count):
     """That many connections that send nothing, each for one descriptor here and one of the server."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 3 * count:
@@ -132,9 +132,8 @@ def connect_all(port, count):
         for _ in range(count):
             one = socket.socket()
             one.setblocking(False)
-            with suppress(BlockingIOError):
-                one.connect(("127.0.0.1", port))
             held.append(one)
+            await asyncio.get_running_loop().sock_connect(one, ("127.0.0.1", port))
         yield
     finally:
         for one in held:
@@ -143,9 +142,8 @@ def connect_all(port, count):
 
 
 async def test_eleven_hundred_idle_connections_keep_no_probe_away():
-    async with a_site(echo) as site:
-        with connect_all(site.port, 1100):
-            status, _ = await get(site.port)
+    async with a_site(echo) as site, connect_all(site.port, 1100):
+        status, _ = await get(site.port)
 
     assert status == "HTTP/1.1 200 OK"
 
