@@ -15,6 +15,7 @@ from windrow.demo.service_scenarios import (
     check_service_survives,
     create_service,
     delete_service,
+    find_service,
     pick_machine_under_service,
     wait_for_service,
 )
@@ -183,6 +184,7 @@ async def _stop(cluster: DemoCluster, machine: Raw) -> None:
     ref = ref_of(VM, vm)
     key = ref.namespace, ref.name
     before = uid_of(await cluster.harvester.get(VMI.ref(ref.name, ref.namespace)))
+    service = await find_service(cluster)
     cluster.report.add(f"{ref} is stopped on Harvester")
     await cluster.harvester.call(put_subresource(VM_ACTIONS.ref(ref.name, ref.namespace), "stop"))
 
@@ -197,7 +199,7 @@ async def _stop(cluster: DemoCluster, machine: Raw) -> None:
     same = uid_of(await cluster.get_vm(machine)) == uid_of(vm)
     cluster.report.add(f"{ref} runs again")
     cluster.report.check("stopped-machine-started", same, f"{ref} was started again and has the same uid")
-    await wait_for_service(cluster, "service-after-stop")
+    await wait_for_service(cluster, "service-after-stop", service)
 
 
 async def _find_event(cluster: DemoCluster, text: str) -> str:

@@ -127,9 +127,12 @@ async def check_service_survives(cluster: DemoCluster, lost: str, namespace: str
     cluster.report.check(check, True, text)
 
 
-async def wait_for_service(cluster: DemoCluster, check: str = "") -> None:
-    """Return once all pods are Ready and one answers; recorded as `check` where given. Does nothing without a Service."""
-    service = await find_service(cluster)
+async def wait_for_service(cluster: DemoCluster, check: str = "", service: Raw | None = None) -> None:
+    """Return once all pods are Ready and one answers; recorded as `check` where given. Does nothing without a Service.
+
+    `service` is the Service as it was found before, for a guest API that may not answer at this moment.
+    """
+    service = service or await find_service(cluster)
     if service is None:
         return
     await _wait_for_pods(cluster, await cluster.guest_client())
