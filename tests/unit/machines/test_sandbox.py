@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import resource
 import struct
 import sys
 from collections.abc import Iterator
@@ -133,6 +134,46 @@ async def test_a_downloaded_driver_gets_nothing_of_the_manager_or_of_other_machi
         assert SECRET in found["the database"]
 
 
+async def test_a_downloaded_driver_changes_no_attribute_of_the_managers_files_or_limit_of_its_process(
+    rig: Rig,
+) -> None:
+    """A mode and a time are ignored, as docker-machine's library sets those of its keys; the rest is refused."""
+    rig.state.chmod(0o700)
+    database = rig.state / "manager.db"
+    database.chmod(0o600)
+    before, limits = database.stat(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    own = rig.machine.folder / "machines" / rig.machine.name / "program"
+    async with rig.launcher(sandboxed=True).open(rig.machine, rig.credential(), None) as plugin:
+        found = await answers(
+            plugin,
+            {
+                "mode of the state directory": f"os.chmod({str(rig.state)!r}, 0o755)",
+                "mode of the database": f"os.chmod({str(database)!r}, 0o644)",
+                "time of the database": f"os.utime({str(database)!r}, (1, 1))",
+                "attribute of the database": f"os.setxattr({str(database)!r}, 'user.a', b'')",
+                "owner of the database": f"os.chown({str(database)!r}, -1, os.getgid())",
+                "a setuid program": f"(os.umask(0), os.open({str(own)!r}, os.O_CREAT | os.O_WRONLY, 0o4755))",
+                "limit of the manager": f"__import__('resource').prlimit({os.getpid()}, 7, {limits!r})",
+                "own limit": "__import__('resource').prlimit(0, 7)[0] > 0",
+                "processors of the manager": f"os.sched_setaffinity({os.getpid()}, os.sched_getaffinity(0))",
+                "own processors": "os.sched_setaffinity(0, os.sched_getaffinity(0))",
+                "priority of the manager": f"os.setpriority(os.PRIO_PROCESS, {os.getpid()}, 19)",
+            },
+        )
+
+    refused = {name for name, result in found.items() if result == "refused: PermissionError"}
+    assert refused == {
+        "attribute of the database",
+        "owner of the database",
+        "a setuid program",
+        "limit of the manager",
+        "processors of the manager",
+        "priority of the manager",
+    }
+    assert (rig.state.stat().st_mode & 0o777, database.stat()) == (0o700, before)
+    assert not own.exists()
+
+
 async def test_a_sandboxed_driver_has_what_drivers_need(rig: Rig) -> None:
     """A store for its machine, a home, programs and certificates of the system, names and the network."""
     machine = rig.machine
@@ -214,9 +255,9 @@ def test_what_the_work_in_a_sandbox_raises_is_raised_by_the_call(tmp_path: Path)
 # -- the filter of system calls, executed by an interpreter of its few instructions ---------------------------------
 
 
-def decide(program: bytes, architecture: int, number: int, argument: int = 0) -> int:
+def decide(program: bytes, architecture: int, number: int, *arguments: int) -> int:
     """The return value of the filter for a system call: the kernel's struct seccomp_data is number, architecture, …"""
-    data = struct.pack("=IIQQ", number, architecture, 0, argument)
+    data = struct.pack("=IIQ6Q", number, architecture, 0, *arguments, *[0] * (6 - len(arguments)))
     steps = [struct.unpack_from("=HBBI", program, place) for place in range(0, len(program), 8)]
     place, loaded = 0, 0
     while True:
@@ -229,6 +270,8 @@ def decide(program: bytes, architecture: int, number: int, argument: int = 0) ->
                 place += if_true if loaded == value else if_false
             case 0x35:
                 place += if_true if loaded >= value else if_false
+            case 0x45:
+                place += if_true if loaded & value else if_false
             case 0x06:
                 return value
             case _:
@@ -253,6 +296,27 @@ def test_the_filter_allows_the_network_and_denies_other_processes(
     assert decide(program, audit, 425) == 0x50000 | errno.EPERM  # io_uring_setup
     for family, wanted in ((2, ALLOWED), (10, ALLOWED), (16, ALLOWED), (1, 0x50000 | errno.EAFNOSUPPORT)):
         assert decide(program, audit, socket, family) == wanted
+
+
+@pytest.mark.parametrize(
+    ("architecture", "prlimit", "fchmod", "clone", "openat"),
+    [(X86_64, 302, 91, 56, 257), (AARCH64, 261, 52, 220, 56)],
+)
+def test_the_filter_judges_by_argument(
+    architecture: tuple[int, int], prlimit: int, fchmod: int, clone: int, openat: int
+) -> None:
+    column, audit = architecture
+    program, denied = render_filter(column), 0x50000 | errno.EPERM
+
+    assert decide(program, audit, prlimit, 0) == ALLOWED
+    assert decide(program, audit, prlimit, 4711) == denied
+    assert decide(program, audit, fchmod, 3, 0o600) == 0x50000
+    assert decide(program, audit, clone, 0x3D0F00) == ALLOWED  # a thread
+    assert decide(program, audit, clone, 0x10000000) == denied  # a user namespace
+    assert decide(program, audit, 435) == 0x50000 | errno.ENOSYS  # clone3
+    assert decide(program, audit, openat, 0, 0, 0o100, 0o644) == ALLOWED
+    assert decide(program, audit, openat, 0, 0, 0o100, 0o4755) == denied
+    assert decide(program, audit, openat, 0, 0, 0, 0o4755) == ALLOWED  # no mode without O_CREAT
 
 
 def test_system_calls_of_another_architecture_end_the_process_or_do_not_exist() -> None:

@@ -5,6 +5,10 @@ and certificates, and the directories that it is given; not the state directory,
 taken from it (`no_new_privs`), reach or signal processes outside of its sandbox, or connect to a Unix socket: those of a
 container runtime or of systemd would start a program without a sandbox.
 
+Landlock governs neither the attributes of files (modes, owners, times, ACLs) nor the limits and priorities of processes,
+and this user owns the manager's: the filter of system calls keeps a plugin from changing them. A mode or a time is
+ignored rather than refused, since docker-machine's library sets those of its key files, which are private in any case.
+
 All of that belongs to a thread, not to a process, and a child has what the thread had that forked it. So the plugin is
 started by a thread that exists for nothing else: no code runs between fork and exec, and this process stays as it was.
 What is not restricted: the network (drivers reach their infrastructure, wherever it is), memory and processor time.
@@ -214,7 +218,7 @@ def _drop_capabilities() -> None:
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER_MODE = 38, 22, 2
 _AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 # System calls that lead to another process's memory, keys or descriptors, or around the filter: by architecture.
-_DENIED = {
+_DENIED: dict[str, tuple[int, int | None]] = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -229,12 +233,72 @@ _DENIED = {
     "unshare": (272, 97),
     "setns": (308, 268),
     "io_uring_setup": (425, 425),  # its requests pass no filter
+    # The attributes of files; an ACL is an extended attribute. aarch64 has only the newer of each family.
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    "mknod": (133, None),  # a file with any mode
+    "mknodat": (259, 33),
+    # The priorities of all processes of this user, and mounts.
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "move_mount": (429, 429),
+    "open_tree": (428, 428),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "mount_setattr": (442, 442),
 }
+# They succeed and do nothing.
+_IGNORED: dict[str, tuple[int, int | None]] = {
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+}
+# They take a structure, which a filter cannot read: programs use clone and openat instead.
+_ABSENT: dict[str, tuple[int, int | None]] = {"clone3": (435, 435), "openat2": (437, 437)}
+# Denied for any process but the caller, which is 0 as the first argument.
+_ONLY_ITSELF = {
+    "prlimit64": (302, 261),
+    "sched_setaffinity": (203, 122),
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
+}
+_CLONE = (56, 220)
+_NEW_NAMESPACES = 0x7E020000
+# Which argument is the mode of a new file; its setuid and setgid bits would start a program without the sandbox.
+_CREATING: tuple[tuple[str, tuple[int, int | None], int], ...] = (
+    ("open", (2, None), 2),
+    ("openat", (257, 56), 3),
+    ("creat", (85, None), 1),
+)
+_SETUID_OR_SETGID = 0o6000
+_CREATE_FLAGS = 0x400040  # O_CREAT, O_TMPFILE; without them there is no mode
 _SOCKET = (41, 198)
 _FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK: all that reaches a network
 _X32_BIT = 0x40000000
 
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
@@ -246,7 +310,7 @@ def _architecture() -> int | None:
 
 
 def _filter_system_calls() -> None:
-    """Deny what `_DENIED` lists, and sockets of other families than _FAMILIES."""
+    """Deny, ignore or restrict what the tables above list, and deny sockets of other families than _FAMILIES."""
     column = _architecture()
     if column is None:
         return
@@ -267,13 +331,33 @@ def render_filter(column: int) -> bytes:
         (_AT_LEAST, 0, 1, _X32_BIT),
         (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
     ]
-    for numbers in _DENIED.values():
-        steps += [(_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _ERRNO | errno.EPERM)]
+    for calls, answer in ((_DENIED, errno.EPERM), (_IGNORED, 0), (_ABSENT, errno.ENOSYS)):
+        for numbers in calls.values():
+            if (number := numbers[column]) is not None:
+                steps += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | answer)]
+    for own in _ONLY_ITSELF.values():
+        steps += _deny_if(own[column], [(_LOAD, 0, 0, _FIRST_ARGUMENT_AT), (_EQUAL, 1, 0, 0)])
+    steps += _deny_if(_CLONE[column], [(_LOAD, 0, 0, _FIRST_ARGUMENT_AT), (_ANY_BIT, 0, 1, _NEW_NAMESPACES)])
+    for name, numbers, place in _CREATING:
+        mode = [(_LOAD, 0, 0, _FIRST_ARGUMENT_AT + 8 * place), (_ANY_BIT, 0, 1, _SETUID_OR_SETGID)]
+        flags = [(_LOAD, 0, 0, _FIRST_ARGUMENT_AT + 8 * (place - 1)), (_ANY_BIT, 0, 3, _CREATE_FLAGS)]
+        if (number := numbers[column]) is not None:
+            steps += _deny_if(number, mode if name == "creat" else flags + mode)
     steps += [(_EQUAL, 1, 0, _SOCKET[column]), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _FIRST_ARGUMENT_AT)]
     for family in _FAMILIES:
         steps += [(_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
     steps.append((_RETURN, 0, 0, _ERRNO | errno.EAFNOSUPPORT))
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
+
+
+def _deny_if(number: int, condition: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Deny the system call `number` where `condition` does not jump over the next instruction, else allow it."""
+    return [
+        (_EQUAL, 0, len(condition) + 2, number),
+        *condition,
+        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
 
 
 # -- the C library -------------------------------------------------------------------------------------------------
