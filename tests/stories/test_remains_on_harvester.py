@@ -16,12 +16,14 @@ from tests.support.simulation import Simulation, simulation
 from windrow.bootstrap.pki import USER
 from windrow.client.transport import Transport, TransportMiddleware
 from windrow.clusters.api.kinds import MACHINE
+from windrow.core.formats.json import dumps, loads
 from windrow.demo.cluster import DemoCluster
 from windrow.emulator.kit.inventory import inventory
+from windrow.harvester.names import CLAIM_TEMPLATES, VM_NAME
 from windrow.harvester.resources import VM
 from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, new_object
 from windrow.kubernetes.requests import Request, WatchEvent
 from windrow.kubernetes.resources import EVENT, PVC, SECRET, SERVICE_ACCOUNT, ApiResource, ObjectRef
 
@@ -65,6 +67,62 @@ def test_a_vm_whose_machine_was_lost_with_a_restored_state_goes_with_the_cluster
                 if e["reason"] == "DeleteUnrecordedVMs"
             ]
             assert name_of(lost) in told[0]["message"]
+
+    run_driven(story())
+
+
+async def clone_vm(sim: Simulation, source: str, name: str, changed_labels: dict[str, str]) -> set[str]:
+    """A VM as Harvester clones it, stopped: with labels and annotations of the source and claims of its own.
+
+    Returns the names of its claims.
+    """
+    raw = await sim.harvester_client.get(VM.ref(source, "default"))
+    annotations = annotations_of(raw)
+    templates = loads(annotations[CLAIM_TEMPLATES])
+    text = dumps(raw["spec"]).decode()
+    claims = set()
+    for template in templates:
+        old = template["metadata"]["name"]
+        template["metadata"]["name"] = f"{name}-{old[-5:]}"
+        text = text.replace(old, template["metadata"]["name"])
+        claims.add(template["metadata"]["name"])
+    spec = loads(text.encode())
+    spec.pop("running", None)
+    spec["runStrategy"] = "Halted"
+    for nic in spec["template"]["spec"]["domain"]["devices"]["interfaces"]:
+        nic.pop("macAddress", None)
+    copied = {**annotations, CLAIM_TEMPLATES: dumps(templates).decode()}
+    body = new_object(VM, name, "default", labels={**labels_of(raw), **changed_labels}, annotations=copied)
+    await sim.harvester_client.create(VM, {**body, "spec": spec}, "default")
+    return claims
+
+
+def test_a_clone_of_a_machine_is_kept_with_its_disks_where_the_cluster_is_deleted() -> None:
+    async def story() -> None:
+        documents = a_cluster(a_pool("servers", 1, ALL))
+        async with simulation(seed=3) as sim:
+            await stock(sim, documents)
+            ref = await post(sim, documents)
+            await sim.cluster(ref.name, ref.namespace).wait_for_settled()
+            (machine,) = await machines_of(sim, ref)
+            stem, relabelled = "precious-copy", f"{name_of(machine)[:-5]}clone"
+            claims = await clone_vm(sim, name_of(machine), stem, {})
+            # Its label is its own, and so the name could be a machine's; the cloud-init Secret shows that it is not.
+            claims |= await clone_vm(sim, name_of(machine), relabelled, {VM_NAME: relabelled})
+            await sim.advance(seconds=10)
+
+            await sim.management_client.delete(ref)
+            await gone(sim, ref)
+
+            assert {name_of(raw) for raw in await sim.harvester_client.list(VM)} == {stem, relabelled}
+            await sim.advance(minutes=1)
+            assert {name_of(raw) for raw in await sim.harvester_client.list(PVC, "default")} >= claims
+            listed = await sim.management_client.list(EVENT, ref.namespace)
+            told = sorted(raw["message"] for raw in listed if raw["reason"] == "KeepVMs")
+            assert len(told) == 2
+            assert f"its label {VM_NAME} is '{name_of(machine)}'" in " ".join(told)
+            assert f"kubectl -n default delete virtualmachine {stem}" in " ".join(told)
+            assert f"Secret {relabelled}-cloudinit cannot be read" in " ".join(told)
 
     run_driven(story())
 

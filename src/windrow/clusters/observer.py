@@ -45,6 +45,7 @@ from windrow.clusters.orphans import (
     guest_account_of,
     load_balancer_selector,
     location_of,
+    prove_vm,
     read_cluster_vm,
     read_machine_claim,
     read_orphan_load_balancer,
@@ -70,6 +71,7 @@ from windrow.clusters.state import (
     Pod,
 )
 from windrow.drivers.api import read_machine_config_kinds
+from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
@@ -189,7 +191,7 @@ class Observer:
             if vms is None and asks and cluster.has_finalizer and not state.credential_problems:
                 vms = tuple([vm for place in places for vm in await self._list_vms(place, cluster)])
             found = [vm for vm in vms or () if vm.machine_uid not in recorded]
-            confirmed = await asyncio.gather(*(self._confirm_vm(vm, places) for vm in found))
+            confirmed = await asyncio.gather(*(self._confirm_vm(vm, places, cluster) for vm in found))
         except (CredentialError, KubeError):
             return None
         return None if vms is None else tuple(filter(None, confirmed))
@@ -203,13 +205,13 @@ class Observer:
         vms = filter(None, (read_orphan_vm(raw, cluster) for raw in listed))
         return sorted((vm for vm in vms if not vm.is_deleting), key=str)
 
-    async def _confirm_vm(self, vm: OrphanVm, places: frozenset[Place]) -> OrphanVm | None:
-        """The VM, if it still is as it was listed."""
+    async def _confirm_vm(self, vm: OrphanVm, places: frozenset[Place], cluster: Cluster) -> OrphanVm | None:
+        """The VM, if it still is as it was listed, with what its proof lacks."""
         for credential in sorted({place.credential for place in places if place.namespace == vm.namespace}):
             client = self._harvesters.get_client(credential, next(iter(places)).cluster_namespace)
             raw = await client.find(vm.ref)
             if raw is not None and read_cluster_vm(raw) == vm:
-                return vm
+                return await _prove_vm(client, vm, cluster)
         return None
 
     # -- disks of machines whose VM is gone ------------------------------------------------------------------------
@@ -290,7 +292,8 @@ class Observer:
         namesakes = sorted(
             f"{namespace_of(vm)}/{name_of(vm)}" for vm in vms if belongs_to_same_name_cluster(vm, cluster)
         )
-        unrecorded = filter(None, (read_orphan_vm(vm, cluster) for vm in vms))
+        read_vms = filter(None, (read_orphan_vm(vm, cluster) for vm in vms))
+        unrecorded = [await _prove_vm(client, vm, cluster) for vm in read_vms]
         listed = await client.list(PVC, account.namespace)
         claims = filter(None, (find_terminating_claim(raw, cluster) for raw in listed))
         return Orphans(
@@ -489,6 +492,15 @@ def _needs_preflight(state: ClusterState) -> bool:
 def _config_hashes(cluster: Cluster) -> Mapping[str, str]:
     version = cluster.recorded.version or cluster.version
     return {pool.name: find_config_hash(cluster, pool, version) for pool in cluster.pools}
+
+
+async def _prove_vm(client: Client, vm: OrphanVm, cluster: Cluster) -> OrphanVm:
+    """The VM with what its proof lacks; a cloud-init Secret that may not be read proves nothing."""
+    try:
+        secret = await client.find(secret_ref(vm.namespace, vm.name))
+    except Forbidden:
+        secret = None
+    return prove_vm(vm, cluster, secret)
 
 
 async def _list_if_served(client: Client, kind: ApiResource, namespace: str, labels: str) -> list[Raw]:

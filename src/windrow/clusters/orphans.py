@@ -15,7 +15,9 @@ from datetime import datetime
 from typing import Any
 
 from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.machine import is_machine_name
 from windrow.clusters.api.status import GuestServiceAccount
+from windrow.harvester.cloud_init_secret import read_cloud_init_secret, secret_ref
 from windrow.harvester.names import (
     CLUSTER_UID,
     CREATOR,
@@ -24,6 +26,7 @@ from windrow.harvester.names import (
     GUEST_UID,
     LB_OF_CLUSTER,
     MACHINE_UID,
+    VM_NAME,
     is_label_value,
     label_value,
 )
@@ -65,7 +68,11 @@ class OrphanLoadBalancer:
 
 @dataclass(frozen=True, slots=True)
 class OrphanVm:
-    """A VirtualMachine with a cluster's uid. `machine_uid` is that of the Machine that it was made for."""
+    """A VirtualMachine with a cluster's uid. `machine_uid` is that of the Machine that it was made for.
+
+    A clone on Harvester has the labels and annotations of the VM that it was made from. `unproven` says what is missing
+    to prove that this VM itself was made for the cluster; such a one is neither adopted nor deleted.
+    """
 
     namespace: str
     name: str
@@ -73,6 +80,7 @@ class OrphanVm:
     machine_uid: str
     is_deleting: bool = False
     cluster_uid: str = ""
+    unproven: str = ""
 
     @property
     def ref(self) -> ObjectRef:
@@ -154,13 +162,37 @@ def read_cluster_vm(raw: Mapping[str, Any]) -> OrphanVm | None:
     machine_uid, cluster_uid = annotations.get(MACHINE_UID, ""), annotations.get(CLUSTER_UID, "")
     if not (machine_uid and cluster_uid):
         return None
-    return OrphanVm(namespace_of(raw), name_of(raw), uid_of(raw), machine_uid, is_deleting(raw), cluster_uid)
+    name, made_as = name_of(raw), labels_of(raw).get(VM_NAME, "")
+    unproven = (
+        "" if made_as == name else f"its label {VM_NAME} is {made_as!r}, so it may be a copy of that VM"
+    )
+    return OrphanVm(
+        namespace_of(raw), name, uid_of(raw), machine_uid, is_deleting(raw), cluster_uid, unproven
+    )
 
 
 def read_orphan_vm(raw: Mapping[str, Any], cluster: Cluster) -> OrphanVm | None:
     """The reading; None for a VM that does not carry the uid of this cluster and of a machine."""
     vm = read_cluster_vm(raw)
     return vm if vm is not None and vm.cluster_uid == cluster.uid else None
+
+
+def prove_vm(vm: OrphanVm, cluster: Cluster, secret: Mapping[str, Any] | None) -> OrphanVm:
+    """The VM with what its proof lacks, if anything. `secret` is the cloud-init Secret of its name.
+
+    Of a VM that terminates the Secret may be gone before it.
+    """
+    if vm.unproven:
+        return vm
+    if not is_machine_name(cluster, vm.name):
+        return replace(
+            vm, unproven=f"Cluster {cluster.name} gives no machine such a name, so it may be a copy"
+        )
+    if vm.is_deleting or (secret is not None and read_cloud_init_secret(secret).owner_uid == vm.uid):
+        return vm
+    what = f"Secret {secret_ref(vm.namespace, vm.name).name}"
+    missing = f"{what} cannot be read" if secret is None else f"{what} belongs to another VM"
+    return replace(vm, unproven=f"{missing}, so it may be a copy")
 
 
 def read_machine_claim(raw: Mapping[str, Any]) -> MachineClaim | None:

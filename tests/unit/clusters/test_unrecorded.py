@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Pool
-from windrow.clusters.api.machine import machine_name_stem
+from windrow.clusters.api.machine import is_machine_name, machine_name_stem
 from windrow.clusters.orphans import OrphanVm
 from windrow.clusters.plan.actions import AdoptVM, CreateMachine, DeleteMachine
 from windrow.clusters.plan.planner import plan_cluster
@@ -97,3 +97,26 @@ def test_no_etcd_member_is_removed_beside_one_that_no_machine_records() -> None:
     beside = planned(cluster, machines, unrecorded=(a_vm(etcd),))
     assert of_kind(beside, DeleteMachine) == []
     assert "may be an etcd member too" in beside.held[0].because
+
+
+def test_a_clone_is_never_adopted() -> None:
+    clone = replace(a_vm(WORKERS), unproven="it may be a copy")
+    machines = some("s", 3, SERVERS) + some("w", 1, WORKERS)
+    state = look(a_cluster(SERVERS, WORKERS), machines, unrecorded=(clone,))
+
+    assert of_kind(plan_cluster(state), AdoptVM) == []
+    assert "it may be a copy" in describe_held(decide(state).held)
+
+
+def test_a_machine_name_is_known_also_of_a_pool_that_the_cluster_has_no_more() -> None:
+    cluster = a_cluster(SERVERS)
+    stem = machine_name_stem(cluster, "gone-pool")
+
+    assert is_machine_name(cluster, f"{stem}x7k2p")
+    for other in (
+        f"{stem}x7k2p-copy",
+        "precious-copy",
+        cluster.name,
+        f"{cluster.name}-gone-pool-aaaaa-x7k2p",
+    ):
+        assert not is_machine_name(cluster, other)

@@ -219,6 +219,12 @@ def machine_name_stem(cluster: Cluster, pool: str) -> str:
     return f"{cluster.name}-{pool}-{Rng(f'{cluster.uid}/{pool}').name_suffix()}-"
 
 
+def is_machine_name(cluster: Cluster, name: str) -> bool:
+    """Whether this Cluster named it: the stem of a pool, also of one that it has no more, and one word after it."""
+    pool, *rest = name.removeprefix(f"{cluster.name}-").rsplit("-", 2)
+    return len(rest) == 2 and f"{machine_name_stem(cluster, pool)}{rest[1]}" == name
+
+
 def format_roles(roles: frozenset[Role]) -> str:
     """`etcd,control-plane,worker`, in that order, for tables."""
     return ",".join(role.value for role in _ROLE_ORDER if role in roles)

@@ -125,7 +125,7 @@ class Executor:
                 await self._on_cluster.delete_service_account(action, state)
             case do.DeleteLoadBalancers():
                 await self._on_cluster.delete_load_balancers(action, state)
-            case do.KeepLoadBalancers():
+            case do.KeepLoadBalancers() | do.KeepVMs():
                 pass  # its event is all
             case do.DeleteUnrecordedVMs():
                 await self._on_machine.delete_unrecorded_vms(action, state)

@@ -183,6 +183,13 @@ class KeepLoadBalancers(
 
 
 @dataclass(frozen=True)
+class KeepVMs(
+    _Action, reason="KeepVMs", done="Kept VirtualMachines of {cluster} on Harvester", event="Warning"
+):
+    """Report which VMs stay on Harvester with their disks although they carry the Cluster's uid."""
+
+
+@dataclass(frozen=True)
 class DeleteUnrecordedVMs(
     _Action, reason="DeleteUnrecordedVMs", done="Deleted unrecorded VMs of {cluster}", event="Warning"
 ):
@@ -297,6 +304,7 @@ ClusterAction = (
     | DeleteServiceAccount
     | DeleteLoadBalancers
     | KeepLoadBalancers
+    | KeepVMs
     | DeleteUnrecordedVMs
     | DeleteSecrets
     | RemoveFinalizer

@@ -18,6 +18,7 @@ from windrow.clusters.plan.actions import (
     DeleteUnrecordedVMs,
     DeleteVM,
     EvictPods,
+    KeepVMs,
     PartialPlan,
     RemoveEtcdMember,
     RemoveFinalizer,
@@ -200,23 +201,24 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
         return partial.add(remains)
     partial.actions += plan_account_end(state)
     partial.actions += plan_kept(state)  # not before Harvester took the rest, or each attempt would tell it
+    partial.actions += _plan_kept_vms(state)
     partial.actions.append(DeleteSecrets("the Cluster is deleted"))
     partial.actions.append(RemoveFinalizer("nothing of it is left on Harvester"))
     return partial
 
 
 def _plan_remains(state: ClusterState) -> PartialPlan:
-    """Delete VMs with the Cluster's uid that no Machine records, and wait until their disks are gone too.
+    """Delete VMs that were made for the Cluster and that no Machine records, and wait until their disks are gone too.
 
-    The uid is on them because this Cluster had them made; the Cluster is deleted, so they are.
+    The uid alone proves nothing, since a clone has it too: a VM without full proof is kept, and not waited for.
     """
     partial, orphans = PartialPlan(), state.orphans
     if orphans is None:
         return partial
     until = state.now + REMAINS_RECHECK
-    if orphans.vms:
-        named = f"{orphans.vms[0]}" + (f" and {len(orphans.vms) - 1} more" if len(orphans.vms) > 1 else "")
-        if to_delete := tuple(vm for vm in orphans.vms if not vm.is_deleting):
+    if going := [vm for vm in orphans.vms if not vm.unproven]:
+        named = f"{going[0]}" + (f" and {len(going) - 1} more" if len(going) > 1 else "")
+        if to_delete := tuple(vm for vm in going if not vm.is_deleting):
             why = f"{named} carries the uid of the deleted Cluster, and no Machine records it"
             partial.actions.append(DeleteUnrecordedVMs(why, to_delete))
         partial.wait(f"{named} to be deleted (not recorded by any Machine)", REMAINS_NEXT, until=until)
@@ -224,6 +226,18 @@ def _plan_remains(state: ClusterState) -> PartialPlan:
         more = f" (and {len(orphans.claims) - 1} more)" if len(orphans.claims) > 1 else ""
         partial.wait(f"{orphans.claims[0]} to be deleted{more}", REMAINS_NEXT, until=until)
     return partial
+
+
+def _plan_kept_vms(state: ClusterState) -> list[KeepVMs]:
+    """Report each VM that stays although it carries the uid of the deleted Cluster, and why."""
+    kept = [vm for vm in state.orphans.vms if vm.unproven] if state.orphans else []
+    return [
+        KeepVMs(
+            f"{vm} with its disks, since {vm.unproven}; if it is not needed, delete it by hand, there: "
+            f"kubectl -n {vm.namespace} delete virtualmachine {vm.name}"
+        )
+        for vm in kept
+    ]
 
 
 def _remaining_machines(state: ClusterState) -> str:

@@ -3,7 +3,8 @@
 The order "Machine first, VM then" makes none. One appears where the management API was restored to an earlier state, or
 a Machine was deleted by force. The rule:
 
-* adopted, that is recorded by a Machine of its name again, where its pool asks for more machines than exist;
+* adopted, that is recorded by a Machine of its name again, where its pool asks for more machines than exist, and
+  where it is proven not to be a clone;
 * else held: the condition VMsRecorded names it with the reason, and a person decides. A cluster that lives deletes none:
   the restored state may ask for fewer machines than the lost one did.
 
@@ -63,7 +64,9 @@ def decide(state: ClusterState) -> UnrecordedVms:
     held: list[HeldVm] = []
     for vm in state.unrecorded:
         pool = find_pool_of(vm, state.cluster)
-        if pool is None:
+        if vm.unproven:
+            held.append(HeldVm(vm, vm.unproven))
+        elif pool is None:
             held.append(HeldVm(vm, "it is of no machine pool that the Cluster has"))
         elif because := _reason_to_hold(vm, pool, missing[pool.name], state):
             held.append(HeldVm(vm, because))
