@@ -230,3 +230,28 @@ async def test_a_definition_takes_its_objects_along(server: ApiServer, run_contr
         await eventually(not_served)
         with pytest.raises(NotFound, match="the server could not find the requested resource"):
             await client.list(WIDGET, "default")
+
+
+async def test_an_object_of_another_namespace_is_no_dependent(
+    server: ApiServer, run_controllers: Any
+) -> None:
+    client = server.local()
+    for name in ("team-a", "team-b"):
+        await client.create(NAMESPACE, {"metadata": {"name": name}})
+    owner = await client.create(CONFIG_MAP, {"metadata": {"name": "owner"}}, "team-a")
+    foreign = {
+        "metadata": {
+            "name": "foreign",
+            "ownerReferences": [owner_reference(CONFIG_MAP, owner, block=True)],
+            "finalizers": ["x.io/hold"],
+        }
+    }
+
+    await client.create(CONFIG_MAP, foreign, "team-b")
+    async with run_controllers(server) as eventually:
+        await client.delete(CONFIG_MAP.ref("owner", "team-a"), propagation="Foreground")
+
+        async def is_deleted() -> bool:
+            return await client.find(CONFIG_MAP.ref("owner", "team-a")) is None
+
+        await eventually(is_deleted)

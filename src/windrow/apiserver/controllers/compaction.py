@@ -6,10 +6,13 @@ watch, or a list in pages, from an older revision gets 410 and lists anew, as fr
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 
 from windrow.apiserver.storage.port import Store
 from windrow.core.clock import Clock, sleep
+
+_log = logging.getLogger(__name__)
 
 COMPACTION_INTERVAL = timedelta(minutes=5)  # kube-apiserver's --etcd-compaction-interval
 
@@ -27,5 +30,9 @@ class HistoryCompactor:
             known = self._store.rev
             await sleep(self._clock, COMPACTION_INTERVAL)
             if known != compacted:
-                self._store.compact(known)
+                try:
+                    self._store.compact(known)
+                except Exception:
+                    _log.exception("cannot compact the history; trying again")
+                    continue
                 compacted = known

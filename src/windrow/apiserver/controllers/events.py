@@ -44,7 +44,12 @@ class EventExpiry:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self._context.clock.sleep_until(await self._remove_expired())
+            try:
+                again = await self._remove_expired()
+            except Exception:
+                _log.exception("cannot remove expired Events; trying again")
+                again = self._context.clock.now() + SHARED
+            await self._context.clock.sleep_until(again)
 
     async def _remove_expired(self) -> datetime:
         """Remove what has expired; when to do so again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from windrow.apiserver.context import ServerContext
@@ -9,6 +10,8 @@ from windrow.apiserver.controllers.loop import Key, StoreController, controller_
 from windrow.apiserver.storage.port import Change, Entry, Raw
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import FOREGROUND, ORPHAN
+
+_log = logging.getLogger(__name__)
 
 
 class GarbageCollector(StoreController):
@@ -29,12 +32,19 @@ class GarbageCollector(StoreController):
         return found
 
     def _index(self, entry: Entry) -> None:
-        for owner in entry.raw["metadata"].get("ownerReferences") or ():
+        owners = owners_of(entry.raw)
+        if not owners and entry.raw["metadata"].get("ownerReferences"):
+            _log.warning(
+                "the owner references of %s are malformed and are ignored; write them with strings as apiVersion, "
+                "kind, name and uid",
+                entry.key,
+            )
+        for owner in owners:
             self._dependents.setdefault(owner["uid"], set()).add(entry.key)
 
     def _is_relevant(self, raw: Raw) -> bool:
         head = raw["metadata"]
-        return bool(head.get("ownerReferences") or (head.get("deletionTimestamp") and head.get("finalizers")))
+        return bool(owners_of(raw) or (head.get("deletionTimestamp") and head.get("finalizers")))
 
     def keys_of_change(self, change: Change) -> Iterable[Key]:
         if change.after is not None:
@@ -42,7 +52,7 @@ class GarbageCollector(StoreController):
             return [(change.key,)] if self._is_relevant(change.after.raw) else []
         head = change.last.raw["metadata"]
         touched: list[Key] = [(key,) for key in sorted(self._dependents.pop(head["uid"], ()))]
-        for owner in head.get("ownerReferences") or ():
+        for owner in owners_of(change.last.raw):
             self._dependents.get(owner["uid"], set()).discard(change.key)
             owner_key = self._owner_key(owner, head.get("namespace", ""))
             if owner_key is not None:
@@ -50,11 +60,11 @@ class GarbageCollector(StoreController):
         return touched
 
     def _owner_type(self, owner: Raw) -> ResourceType | None:
-        return self._context.registry.find_by_gvk(owner.get("apiVersion", ""), owner.get("kind", ""))
+        return self._context.registry.find_by_gvk(owner["apiVersion"], owner["kind"])
 
     def _owner_key(self, owner: Raw, namespace: str) -> str | None:
         type = self._owner_type(owner)
-        return type.key(namespace, owner.get("name", "")) if type else None
+        return type.key(namespace, owner["name"]) if type else None
 
     async def reconcile(self, key: Key) -> None:
         entry = await self._context.store.find(key[0])
@@ -72,12 +82,12 @@ class GarbageCollector(StoreController):
             elif FOREGROUND in finalizers:
                 await self._foreground(entry)
             return
-        if head.get("ownerReferences"):
+        if owners_of(entry.raw):
             await self._check_owners(type, entry)
 
     async def _check_owners(self, type: ResourceType, entry: Entry) -> None:
         """Delete the object if all its owners are absent; else remove the absent ones from its owner references."""
-        owners = entry.raw["metadata"]["ownerReferences"]
+        owners = owners_of(entry.raw)
         absent = [owner for owner in owners if await self._is_absent(owner, entry)]
         if not absent:
             return
@@ -103,19 +113,23 @@ class GarbageCollector(StoreController):
         await self.commit(entry, {**entry.raw, "metadata": head})
 
     async def _dependents_of(self, entry: Entry) -> list[Entry]:
-        uid = entry.raw["metadata"]["uid"]
+        """The objects that name it as an owner: in its namespace, or anywhere if it has none."""
+        uid, namespace = entry.raw["metadata"]["uid"], entry.raw["metadata"].get("namespace")
         found = []
         for key in sorted(self._dependents.get(uid, ())):
             dependent = await self._context.store.find(key)
-            owners = dependent.raw["metadata"].get("ownerReferences") or () if dependent else ()
-            if dependent is not None and any(owner["uid"] == uid for owner in owners):
+            if dependent is None:
+                continue
+            if namespace and dependent.raw["metadata"].get("namespace") != namespace:
+                continue  # an owner of another namespace is an absent one
+            if any(owner["uid"] == uid for owner in owners_of(dependent.raw)):
                 found.append(dependent)
         return found
 
     async def _orphan(self, entry: Entry) -> None:
         uid = entry.raw["metadata"]["uid"]
         for dependent in await self._dependents_of(entry):
-            owners = dependent.raw["metadata"]["ownerReferences"]
+            owners = owners_of(dependent.raw)
             await self._set_owners(dependent, [owner for owner in owners if owner["uid"] != uid])
         if await self._dependents_of(entry):
             self._queue.add((entry.key,))
@@ -137,5 +151,17 @@ class GarbageCollector(StoreController):
 
     @staticmethod
     def _blocks(dependent: Entry, uid: str) -> bool:
-        owners = dependent.raw["metadata"].get("ownerReferences") or ()
+        owners = owners_of(dependent.raw)
         return any(owner["uid"] == uid and owner.get("blockOwnerDeletion") for owner in owners)
+
+
+def owners_of(raw: Raw) -> list[Raw]:
+    """The owner references; none where one is malformed, as an older server may have stored it."""
+    owners = raw["metadata"].get("ownerReferences") or []
+    return owners if isinstance(owners, list) and all(map(_is_owner, owners)) else []
+
+
+def _is_owner(owner: object) -> bool:
+    return isinstance(owner, dict) and all(
+        isinstance(owner.get(name), str) for name in ("apiVersion", "kind", "name", "uid")
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,18 +15,24 @@ from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
 from windrow.apiserver.storage.port import Change, Compacted, Entry, Overflow, RevisionMismatch
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import delete
+from windrow.core.clock import sleep
 from windrow.core.work_queue import WorkQueue
 from windrow.kubernetes.errors import KubeError, NotFound
 
 Raw = dict[str, Any]
 
+_log = logging.getLogger(__name__)
+
 RETRY_AFTER = timedelta(seconds=1)
+MAX_RETRY_AFTER = timedelta(minutes=5)  # after repeated unexpected errors
 
 Key = tuple[str, ...]
 
 
 class StoreController(ABC):
     """Reconciles the keys of `list_keys` and of each change; a KubeError is retried after a second.
+
+    An unexpected error is logged with its key, which is retried with back-off: no object ends the controller.
 
     `list_keys` runs at the start, and again whenever changes were missed.
     """
@@ -35,6 +42,7 @@ class StoreController(ABC):
     def __init__(self, context: ServerContext) -> None:
         self._context = context
         self._queue: WorkQueue[Key] = WorkQueue(context.clock)
+        self._failures: dict[Key, int] = {}  # unexpected errors in a row
 
     @abstractmethod
     async def list_keys(self) -> Iterable[Key]: ...
@@ -86,24 +94,53 @@ class StoreController(ABC):
         except Compacted:
             return True
         try:
-            for key in await self.list_keys():
-                self._queue.add(key)
+            if not await self._queue_all():
+                return True
             async for change in stream:
-                for key in self.keys_of_change(change):
-                    self._queue.add(key)
+                self._queue_change(change)
         except Overflow:
             return True
         finally:
             stream.close()
         return False
 
+    async def _queue_all(self) -> bool:
+        """Queue the keys of all objects; False, after back-off, when they could not be listed."""
+        try:
+            for key in await self.list_keys():
+                self._queue.add(key)
+        except (Compacted, Overflow):
+            raise
+        except Exception:
+            _log.exception("%s cannot list its objects; trying again", type(self).__name__)
+            await sleep(self._context.clock, self._backoff(()))
+            return False
+        self._failures.pop((), None)
+        return True
+
+    def _queue_change(self, change: Change) -> None:
+        try:
+            for key in self.keys_of_change(change):
+                self._queue.add(key)
+        except Exception:
+            _log.exception("%s ignores a change of %s", type(self).__name__, change.key)
+
+    def _backoff(self, key: Key) -> timedelta:
+        """How long to wait after one more unexpected error with `key`."""
+        count = self._failures[key] = self._failures.get(key, 0) + 1
+        return min(RETRY_AFTER * (1 << min(count - 1, 16)), MAX_RETRY_AFTER)
+
     async def _reconcile_queued(self) -> None:
         while True:
             key = await self._queue.get()
             try:
                 await self.reconcile(key)
+                self._failures.pop(key, None)
             except KubeError:
                 self._queue.add_after(key, RETRY_AFTER)
+            except Exception:
+                _log.exception("%s cannot reconcile %s; trying again", type(self).__name__, "/".join(key))
+                self._queue.add_after(key, self._backoff(key))
             finally:
                 self._queue.done(key)
 

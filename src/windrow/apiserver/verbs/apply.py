@@ -38,7 +38,9 @@ async def apply(context: ServerContext, type: ResourceType, call: ApiCall) -> Ob
     body = call.body
     if not isinstance(body, dict):
         raise apierrors.bad_request("error decoding YAML: the apply configuration is not an object")
-    head = body.setdefault("metadata", {})
+    head = body["metadata"] = body.get("metadata") or {}
+    if not isinstance(head, dict):
+        raise apierrors.bad_request(f"metadata of the {type.kind.kind} must be an object")
     if head.get("managedFields"):
         raise apierrors.bad_request("metadata.managedFields must be nil")
     if type.custom and not head.get("name"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
+from types import NoneType
 from typing import Any
 
 from windrow.apiserver.apierrors import Cause, bad_request, conflict, forbidden_value, invalid_value, required
 from windrow.apiserver.types.registry import ResourceType, key_errors, label_value_errors, name_errors
-from windrow.apiserver.types.schema import identity_of
+from windrow.apiserver.types.schema import Schema, identity_of, validate
 from windrow.kubernetes.errors import KubeError
 
 Raw = dict[str, Any]
@@ -34,6 +36,28 @@ METADATA_FIELDS = frozenset(
         "ownerReferences",
     }
 )
+_STRING: Schema = {"type": "string", "nullable": True}
+_BOOLEAN: Schema = {"type": "boolean", "nullable": True}
+_INTEGER: Schema = {"type": "integer", "nullable": True}
+_OWNER_REFERENCE: Schema = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(("apiVersion", "kind", "name", "uid"), _STRING),
+        **dict.fromkeys(("controller", "blockOwnerDeletion"), _BOOLEAN),
+    },
+}
+# The values of labels and annotations are validated with their keys.
+METADATA_SCHEMA: Schema = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(("name", "generateName", "namespace", "uid", "selfLink"), _STRING),
+        **dict.fromkeys(("resourceVersion", "creationTimestamp", "deletionTimestamp"), _STRING),
+        **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), _INTEGER),
+        "finalizers": {"type": "array", "items": {"type": "string"}},
+        "ownerReferences": {"type": "array", "items": _OWNER_REFERENCE},
+        "managedFields": {"type": "array", "items": {"type": "object"}},
+    },
+}
 STANDARD_FINALIZERS = (
     "customresourcecleanup.apiextensions.k8s.io",
     "foregroundDeletion",
@@ -44,15 +68,18 @@ MAX_NAME_BASE_LENGTH = 58  # characters of generateName that leave room for the 
 
 
 def with_type_meta(raw: Any, type: ResourceType) -> Raw:
-    """`raw` with checked apiVersion and kind in front and known metadata only. 400 for another type."""
+    """`raw` with checked apiVersion and kind in front and known metadata only. 400 for another type, or a wrong type of a field."""
     if not isinstance(raw, dict):
         raise bad_request(f"the body of the request is not a {type.kind.kind} object")
+    for name in ("apiVersion", "kind"):
+        if not isinstance(raw.get(name), (str, NoneType)):
+            raise bad_request(f"{name} of the {type.kind.kind} must be a string")
     found = (raw.get("apiVersion") or type.kind.api_version, raw.get("kind") or type.kind.kind)
     if found != (type.kind.api_version, type.kind.kind):
         raise _type_mismatch(type, *found)
     metadata = raw.get("metadata") or {}
     if not isinstance(metadata, dict):
-        raise bad_request("metadata must be an object")
+        raise bad_request(f"metadata of the {type.kind.kind} must be an object")
     clean = {
         name: value
         for name, value in metadata.items()
@@ -61,8 +88,27 @@ def with_type_meta(raw: Any, type: ResourceType) -> Raw:
     for name in ("labels", "annotations"):
         if not isinstance(clean.get(name, {}), dict):
             raise bad_request(f"metadata.{name} must be an object of strings")
+    if mistyped := validate(METADATA_SCHEMA, clean, "metadata"):
+        raise decode_error(type, mistyped[0])
     rest = {name: value for name, value in raw.items() if name not in ("apiVersion", "kind", "metadata")}
     return {"apiVersion": type.kind.api_version, "kind": type.kind.kind, "metadata": clean, **rest}
+
+
+_MAP_KEY = re.compile(r"^(data|stringData|binaryData|parameters)\..*$")
+_GO_TYPES = {"boolean": "bool", "integer": "number", "null": "null"}
+
+
+def decode_error(type: ResourceType, cause: Cause) -> KubeError:
+    """A wrong JSON type in a built-in object is a decoding error (400), not a validation error."""
+    found, _, wanted = cause.detail.partition(" in body must be of type ")
+    found = found.split('"')[1]
+    wanted = wanted.split(":")[0]
+    # Go names the field, not the key of a map within it.
+    field = f"{type.kind.kind}.{_MAP_KEY.sub(lambda found: found[1], cause.field)}"
+    return bad_request(
+        f'{type.kind.kind} in version "{type.kind.version}" cannot be handled as a {type.kind.kind}: json: cannot '
+        f"unmarshal {_GO_TYPES.get(found, found)} into Go struct field {field} of type {wanted}"
+    )
 
 
 def unknown_metadata(raw: Raw) -> list[str]:
@@ -203,7 +249,7 @@ def validate_new_finalizers(new: Raw, old: Raw) -> list[Cause]:
     """Finalizers must not be added to an object that is being deleted."""
     if not old["metadata"].get("deletionTimestamp"):
         return []
-    before = set(old["metadata"].get("finalizers") or [])
+    before = {identity_of(one) for one in old["metadata"].get("finalizers") or []}
     added = [one for one in new["metadata"].get("finalizers") or [] if one not in before]
     if not added:
         return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -20,7 +19,6 @@ from windrow.apiserver.types.builtins import fold_string_data
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.types.validation import find_bad_base64
 from windrow.apiserver.verbs import metadata
-from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import POD, SECRET
 
 T = TypeVar("T")
@@ -73,26 +71,9 @@ def validate_object(type: ResourceType, raw: Raw, old: Raw | None) -> None:
     if type.validate is not None and not mistyped:  # rules may rely on the types
         causes += type.validate(raw, old)
     if mistyped and not type.custom:
-        raise _decode_error(type, mistyped[0])
+        raise metadata.decode_error(type, mistyped[0])
     if causes:
         raise apierrors.invalid(type.kind, raw["metadata"].get("name", ""), causes)
-
-
-_MAP_KEY = re.compile(r"^(data|stringData|binaryData|parameters)\..*$")
-_GO_TYPES = {"boolean": "bool", "integer": "number", "null": "null"}
-
-
-def _decode_error(type: ResourceType, cause: apierrors.Cause) -> KubeError:
-    """A wrong JSON type in a built-in object is a decoding error (400), not a validation error."""
-    found, _, wanted = cause.detail.partition(" in body must be of type ")
-    found = found.split('"')[1]
-    wanted = wanted.split(":")[0]
-    # Go names the field, not the key of a map within it.
-    field = f"{type.kind.kind}.{_MAP_KEY.sub(lambda found: found[1], cause.field)}"
-    return apierrors.bad_request(
-        f'{type.kind.kind} in version "{type.kind.version}" cannot be handled as a {type.kind.kind}: json: cannot '
-        f"unmarshal {_GO_TYPES.get(found, found)} into Go struct field {field} of type {wanted}"
-    )
 
 
 async def retry_on_conflict(

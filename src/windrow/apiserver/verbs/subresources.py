@@ -11,6 +11,7 @@ from windrow.apiserver.context import JsonResult, ObjectResult, Result, ServerCo
 from windrow.apiserver.request.info import ApiCall
 from windrow.apiserver.service_account_tokens import DEFAULT_LIFETIME, MIN_LIFETIME, ServiceAccountTokens
 from windrow.apiserver.storage.port import Entry
+from windrow.apiserver.types import schema
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import delete
 from windrow.apiserver.verbs.rest_storage import retry_on_conflict
@@ -21,6 +22,26 @@ from windrow.kubernetes.selectors import read_label_selector
 Raw = dict[str, Any]
 
 TOKEN_REQUEST = ApiResource("authentication.k8s.io", "v1", "TokenRequest", "tokenrequests")
+_STRING: schema.Schema = {"type": "string", "nullable": True}
+TOKEN_REQUEST_SCHEMA: schema.Schema = {
+    "type": "object",
+    "properties": {
+        "audiences": {"type": "array", "nullable": True, "items": {"type": "string"}},
+        "expirationSeconds": {"type": "integer", "nullable": True, "maximum": 2**32},
+        "boundObjectRef": {
+            "type": "object",
+            "nullable": True,
+            "required": ["kind", "name"],
+            "properties": {
+                "apiVersion": _STRING,
+                # The claims of a token have other meanings for other kinds.
+                "kind": {"type": "string", "enum": ["Pod", "Secret", "Node"]},
+                "name": {"type": "string", "minLength": 1},
+                "uid": _STRING,
+            },
+        },
+    },
+}
 
 
 async def token(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
@@ -28,6 +49,8 @@ async def token(context: ServerContext, type: ResourceType, call: ApiCall) -> Re
     account = await get_entry(context, type, call.info)
     body = call.body if isinstance(call.body, dict) else {}
     spec = body.get("spec") or {}
+    if causes := schema.validate(TOKEN_REQUEST_SCHEMA, spec, "spec"):
+        raise apierrors.invalid(TOKEN_REQUEST, "", causes)
     span = timedelta(seconds=int(spec.get("expirationSeconds") or DEFAULT_LIFETIME.total_seconds()))
     if span < MIN_LIFETIME:
         text = "may not specify a duration less than 10 minutes"
