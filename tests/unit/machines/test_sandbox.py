@@ -19,7 +19,9 @@ from tests.unit.machines.binaries import ROOT, a_binary
 
 from windrow.machines.plugin.credentials import ResolvedCredential
 from windrow.machines.plugin.launcher import ConcurrencyLimit, PluginLauncher, no_sandbox
+from windrow.machines.plugin.process.child import ChildProcess
 from windrow.machines.plugin.process.client import Plugin, PluginUnusable, Timeouts
+from windrow.machines.plugin.process.orphans import HOST_ID_ENV, kill_orphans
 from windrow.machines.plugin.process.sandbox import Sandbox, call_in_sandbox, describe_sandbox, render_filter
 from windrow.machines.plugin.tracked_machine import TrackedMachine, load_tracked_machine
 
@@ -244,6 +246,33 @@ async def test_the_manager_itself_is_not_restricted_by_the_sandbox_of_a_plugin(r
         assert (await started.communicate())[0].decode() == SECRET
 
 
+async def test_a_process_that_shed_its_environment_is_killed_with_those_of_its_host() -> None:
+    """It has the mark of its host in a limit, which the sandbox keeps it from changing; the manager has it no more."""
+    host, limits = f"shed-{os.getpid()}", resource.getrlimit(resource.RLIMIT_RTTIME)
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    code = (
+        "import os, resource\n"
+        "try: resource.setrlimit(resource.RLIMIT_RTTIME, (0, 0))\n"
+        "except (OSError, ValueError): print('refused', flush=True)\n"
+        "os.execve('/bin/sh', ['sh', '-c', 'echo started; exec /bin/sleep 300'], {})"
+    )
+    child = ChildProcess(
+        [sys.executable, "-c", code],
+        {HOST_ID_ENV: host, "PATH": "/bin"},
+        lines.put_nowait,
+        lambda line: None,
+        sandbox=Sandbox(PYTHON),
+    )
+    try:
+        async with asyncio.timeout(20):
+            assert [await lines.get(), await lines.get()] == ["refused", "started"]
+        assert kill_orphans(host + "0") == 0
+        assert kill_orphans(host) == 1
+    finally:
+        await child.kill_and_wait()
+    assert resource.getrlimit(resource.RLIMIT_RTTIME) == limits
+
+
 def test_what_the_work_in_a_sandbox_raises_is_raised_by_the_call(tmp_path: Path) -> None:
     def work() -> Any:
         raise LookupError
@@ -299,17 +328,21 @@ def test_the_filter_allows_the_network_and_denies_other_processes(
 
 
 @pytest.mark.parametrize(
-    ("architecture", "prlimit", "fchmod", "clone", "openat"),
-    [(X86_64, 302, 91, 56, 257), (AARCH64, 261, 52, 220, 56)],
+    ("architecture", "prlimit", "setrlimit", "fchmod", "clone", "openat"),
+    [(X86_64, 302, 160, 91, 56, 257), (AARCH64, 261, 164, 52, 220, 56)],
 )
 def test_the_filter_judges_by_argument(
-    architecture: tuple[int, int], prlimit: int, fchmod: int, clone: int, openat: int
+    architecture: tuple[int, int], prlimit: int, setrlimit: int, fchmod: int, clone: int, openat: int
 ) -> None:
     column, audit = architecture
     program, denied = render_filter(column), 0x50000 | errno.EPERM
 
     assert decide(program, audit, prlimit, 0) == ALLOWED
-    assert decide(program, audit, prlimit, 4711) == denied
+    assert decide(program, audit, prlimit, 0, 7) == ALLOWED
+    assert decide(program, audit, prlimit, 4711, 7) == denied
+    assert decide(program, audit, prlimit, 0, 15) == denied  # the mark of its host
+    assert decide(program, audit, setrlimit, 7) == ALLOWED
+    assert decide(program, audit, setrlimit, 15) == denied
     assert decide(program, audit, fchmod, 3, 0o600) == 0x50000
     assert decide(program, audit, clone, 0x3D0F00) == ALLOWED  # a thread
     assert decide(program, audit, clone, 0x10000000) == denied  # a user namespace

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from windrow.machines.plugin.process.orphans import HOST_ID_ENV, marked
 from windrow.machines.plugin.process.sandbox import Sandbox, call_in_sandbox, limit_process
 
 LINE_LIMIT = 4096
@@ -109,7 +110,8 @@ class ChildProcess:
                 process_group=0,
             )
 
-        self._process = start() if sandbox is None else call_in_sandbox(sandbox, start)
+        with marked(env.get(HOST_ID_ENV, "")):
+            self._process = start() if sandbox is None else call_in_sandbox(sandbox, start)
         self.pid = self._process.pid
         limit_process(self.pid)
         try:

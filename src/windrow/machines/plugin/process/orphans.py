@@ -2,24 +2,53 @@
 in whatever session.
 
 Each has the id of its host in its environment; the host keeps its id in its state directory. So an unrelated process
-with a reused pid is never killed.
+with a reused pid is never killed. A process can start another with an empty environment. So each has a number made of the
+id as a limit as well: fork and exec keep it, and the sandbox does not let it be changed. The limit is RLIMIT_RTTIME, which
+matters only to real-time processes, and to those not before two weeks of processor time.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from windrow.core.files import write_private
+
+try:
+    import resource
+except ImportError:  # Windows has none
+    resource = None  # type: ignore[assignment]
 
 HOST_ID_ENV = "WINDROW_PLUGIN_OF"
 _HOST_ID_FILE = "host"
 
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def marked(host_id: str) -> Iterator[None]:
+    """What this process starts meanwhile is known by `kill_orphans`, whatever its environment becomes."""
+    limit = getattr(resource, "RLIMIT_RTTIME", None)
+    if limit is None or not host_id:
+        yield
+        return
+    soft, hard = resource.getrlimit(limit)
+    with suppress(OSError, ValueError):  # the hard limit is lower: only the environment tells
+        resource.setrlimit(limit, (_mark(host_id), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(limit, (soft, hard))
+
+
+def _mark(host_id: str) -> int:
+    """In microseconds: 2**40 are twelve days."""
+    return 2**40 + int.from_bytes(hashlib.sha256(host_id.encode()).digest()[:7])
 
 
 def reap_previous_host(state_dir: Path, host_id: str) -> None:
@@ -34,8 +63,9 @@ def reap_previous_host(state_dir: Path, host_id: str) -> None:
 def kill_orphans(host_id: str) -> int:
     """Kill all processes of this host id; returns how many there were. What they start meanwhile is killed, too."""
     marker = f"{HOST_ID_ENV}={host_id}".encode()
+    limit = str(_mark(host_id)).encode()
     killed: set[int] = set()
-    while found := {pid for pid in _processes() if pid not in killed and _kill(pid, marker)}:
+    while found := {pid for pid in _processes() if pid not in killed and _kill(pid, marker, limit)}:
         killed |= found
     if killed:
         log.warning("killed %d orphaned plugin processes", len(killed))
@@ -49,16 +79,16 @@ def _processes() -> Iterator[int]:
                 yield int(name)
 
 
-def _kill(pid: int, marker: bytes) -> bool:
+def _kill(pid: int, marker: bytes, limit: bytes) -> bool:
     """Whether that process had the marker and was killed; its pidfd excludes a reused pid."""
-    if not _has_marker(pid, marker):
+    if not _has_marker(pid, marker, limit):
         return False
     try:
         pidfd = os.pidfd_open(pid)
     except (AttributeError, OSError):
         return False
     try:
-        if not _has_marker(pid, marker):
+        if not _has_marker(pid, marker, limit):
             return False
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except OSError:
@@ -68,8 +98,13 @@ def _kill(pid: int, marker: bytes) -> bool:
     return True
 
 
-def _has_marker(pid: int, marker: bytes) -> bool:
+def _has_marker(pid: int, marker: bytes, limit: bytes) -> bool:
     try:
-        return marker in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if marker in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            return True
+    except OSError:  # a process can make its environment unreadable, but not its limits
+        pass
+    try:
+        return limit in Path(f"/proc/{pid}/limits").read_bytes().split()
     except OSError:
         return False

@@ -278,12 +278,13 @@ _IGNORED: dict[str, tuple[int, int | None]] = {
 _ABSENT: dict[str, tuple[int, int | None]] = {"clone3": (435, 435), "openat2": (437, 437)}
 # Denied for any process but the caller, which is 0 as the first argument.
 _ONLY_ITSELF = {
-    "prlimit64": (302, 261),
     "sched_setaffinity": (203, 122),
     "sched_setscheduler": (144, 119),
     "sched_setparam": (142, 118),
     "sched_setattr": (314, 274),
 }
+# Limits: its own but for RLIMIT_RTTIME, by which orphans.py knows what a plugin started.
+_PRLIMIT, _SETRLIMIT, _MARKED_LIMIT = (302, 261), (160, 164), 15
 _CLONE = (56, 220)
 _NEW_NAMESPACES = 0x7E020000
 # Which argument is the mode of a new file; its setuid and setgid bits would start a program without the sandbox.
@@ -337,6 +338,9 @@ def render_filter(column: int) -> bytes:
                 steps += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | answer)]
     for own in _ONLY_ITSELF.values():
         steps += _deny_if(own[column], [(_LOAD, 0, 0, _FIRST_ARGUMENT_AT), (_EQUAL, 1, 0, 0)])
+    first, second = (_LOAD, 0, 0, _FIRST_ARGUMENT_AT), (_LOAD, 0, 0, _FIRST_ARGUMENT_AT + 8)
+    steps += _deny_if(_SETRLIMIT[column], [first, (_EQUAL, 0, 1, _MARKED_LIMIT)])
+    steps += _deny_if(_PRLIMIT[column], [first, (_EQUAL, 0, 2, 0), second, (_EQUAL, 0, 1, _MARKED_LIMIT)])
     steps += _deny_if(_CLONE[column], [(_LOAD, 0, 0, _FIRST_ARGUMENT_AT), (_ANY_BIT, 0, 1, _NEW_NAMESPACES)])
     for name, numbers, place in _CREATING:
         mode = [(_LOAD, 0, 0, _FIRST_ARGUMENT_AT + 8 * place), (_ANY_BIT, 0, 1, _SETUID_OR_SETGID)]
