@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from windrow.bootstrap import DISTRIBUTIONS, Distribution
@@ -16,6 +16,7 @@ from windrow.bootstrap.spec import (
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine, machine_labels
 from windrow.core.formats.version import NotVersion, Version
+from windrow.kubernetes.selectors import read_label_selector
 from windrow.machines.port import HARVESTER, MachineSpec, Problem
 
 _EMPTY_PAIR = CertKeyPair("", "")
@@ -120,13 +121,37 @@ def find_config_hash(cluster: Cluster, pool: Pool, version: str) -> str:
         return ""
 
 
+def find_config_hashes(cluster: Cluster, version: str) -> dict[str, str]:
+    """`find_config_hash` of every pool, computed once for all pools with one configuration."""
+    hashes: dict[tuple[object, ...], str] = {}
+    found = {}
+    for pool, key in _configurations(cluster):
+        if key not in hashes:
+            hashes[key] = find_config_hash(cluster, pool, version)
+        found[pool.name] = hashes[key]
+    return found
+
+
+def _configurations(cluster: Cluster) -> Iterator[tuple[Pool, tuple[object, ...]]]:
+    """Every pool, with what makes its configuration another than that of other pools: its roles, and which entries of
+    `machineSelectorConfig` fit its machines."""
+    selectors = [read_label_selector(entry.get("machineLabelSelector")) for entry in cluster.selector_config]
+    for pool in cluster.pools:
+        labels = machine_labels(cluster.name, pool)
+        yield pool, (pool.roles, *(selector.matches(labels) for selector in selectors))
+
+
 def check_bootstrap(cluster: Cluster, existing: Sequence[Problem]) -> list[Problem]:
     """What is wrong with the distribution's configuration, beside the `existing` problems of the Cluster. A key of it that
     is not known is a warning: a release may have more."""
     found: list[Problem] = []
     if any(problem.field == "spec.kubernetesVersion" for problem in existing):
         return found  # without a version there is no distribution to ask
-    for pool in cluster.pools:
+    checked = set()
+    for pool, key in _configurations(cluster):
+        if key in checked:
+            continue
+        checked.add(key)
         try:
             distribution = find_distribution(cluster.version)
             spec = sample_bootstrap_spec(cluster, pool, cluster.version)

@@ -30,7 +30,7 @@ from windrow.clusters.api.secrets import (
 from windrow.clusters.api.status import GuestServiceAccount
 from windrow.clusters.bootstrap_data import (
     check_bootstrap,
-    find_config_hash,
+    find_config_hashes,
     sample_machine_spec,
 )
 from windrow.clusters.bootstrap_secrets import check_secrets
@@ -491,7 +491,8 @@ def _needs_preflight(state: ClusterState) -> bool:
 
 def _config_hashes(cluster: Cluster) -> Mapping[str, str]:
     version = cluster.recorded.version or cluster.version
-    return {pool.name: find_config_hash(cluster, pool, version) for pool in cluster.pools}
+    # A cluster that is deleted needs none, and its spec may be what cannot be read.
+    return {} if cluster.deletion_timestamp is not None else find_config_hashes(cluster, version)
 
 
 async def _prove_vm(client: Client, vm: OrphanVm, cluster: Cluster) -> OrphanVm:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from windrow.core.formats.bounds import is_too_long
 from windrow.core.formats.quantity import NotQuantity, Quantity
 from windrow.harvester.problems import Problem
 from windrow.nodedriver.options import GIB, valid_unicode
@@ -29,7 +30,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> int:
-    if isinstance(value, str) and value.isdigit():
+    if isinstance(value, str) and not is_too_long(value) and value.isascii() and value.isdigit():
         return int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise _WrongType("a whole number", "write it as a whole number")

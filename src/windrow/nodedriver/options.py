@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from windrow.core.errors import UserError
+from windrow.core.formats.bounds import abbreviate, is_too_long
 from windrow.harvester.problems import Problem
 from windrow.protocols.dockermachine import config_field_of
 
@@ -225,9 +226,10 @@ def _text(option: Option, value: Any) -> str:
 def read_count(name: str, value: Any) -> int:
     """`value`, called `name`, as a whole number. Raises InvalidValue."""
     if isinstance(value, str):
-        value = int(value) if re.fullmatch(r"\s*[+-]?\d+\s*", value) else value
+        is_number = not is_too_long(value) and re.fullmatch(r"\s*[+-]?\d+\s*", value)
+        value = int(value) if is_number else value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidValue(f"{name} is {value!r}, not a whole number", f'write {name} as "2"')
+        raise InvalidValue(f"{name} is {abbreviate(value)}, not a whole number", f'write {name} as "2"')
     return value
 
 
@@ -245,7 +247,7 @@ def _size(option: Option, value: Any, unit: int, name: str) -> int:
         rest = 1
     if rest:
         raise InvalidValue(
-            f"{option.field} is {value!r}, which is not a whole number of {name}",
+            f"{option.field} is {abbreviate(value)}, which is not a whole number of {name}",
             f'write {option.field} as "4" (in {name}) or as a quantity such as "4{name[:-1]}"',
         )
     return count

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from windrow.bootstrap.node_config import merge_config
 from windrow.bootstrap.spec import Role
+from windrow.clusters.api import names
 from windrow.clusters.api.cluster import ClusterReading, IntOrPercent, read_cluster, read_options
 from windrow.clusters.api.machine import machine_labels
 from windrow.clusters.api.rancher_import import strip_server_fields
-from windrow.clusters.bootstrap_data import sample_bootstrap_spec
+from windrow.clusters.bootstrap_data import find_config_hash, find_config_hashes, sample_bootstrap_spec
 from windrow.core.formats.yaml import load_all
 from windrow.machines.port import Problem
 
@@ -358,3 +359,93 @@ def test_one_annotation_turns_remediation_off(annotations, disabled):
     reading = read(a_raw_cluster(metadata={"annotations": annotations}))
 
     assert reading.cluster.remediation_disabled is disabled
+
+
+DIGITS = "1" * 5000
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "bound"),
+    [
+        ("quantity", 1001, "1000 at most"),
+        ("quantity", 1_000_000_000, "1000 at most"),
+        ("quantity", 10**4400, "1000 at most"),
+        ("quantity", DIGITS, "a whole number"),
+        ("maxUnhealthy", DIGITS, "64 characters at most"),
+        ("unhealthyRange", f"[{DIGITS}-{DIGITS}]", "64 characters at most"),
+        ("drainBeforeDeleteTimeout", f"{DIGITS}s", "64 characters at most"),
+        ("unhealthyNodeTimeout", DIGITS, "64 characters at most"),
+        ("nodeStartupTimeout", "1" * 20000, "64 characters at most"),
+    ],
+    ids=range(9),
+)
+def test_a_value_of_a_pool_beyond_its_bound_is_a_problem_of_its_field(field, value, bound):
+    (problem,) = errors(read(a_raw_cluster(a_raw_pool(**{field: value}))))
+
+    assert problem.field == f"spec.rkeConfig.machinePools[0].{field}"
+    assert problem.message.startswith(problem.field)
+    assert bound in problem.hint
+    assert len(str(problem)) < 250
+
+
+def test_the_largest_pool_may_be_asked_for():
+    assert read(a_raw_cluster(a_raw_pool(), a_raw_pool("w", quantity=1000, etcdRole=False))).problems == ()
+
+
+def test_a_version_beyond_its_bound_is_one_problem():
+    (problem,) = errors(read(a_raw_cluster(kubernetesVersion=f"v1.35.{DIGITS}+rke2r1")))
+
+    assert (problem.field, problem.hint) == ("spec.kubernetesVersion", "write 64 characters at most")
+
+
+NETWORKS = [f"10.{n // 256}.{n % 256}.0/24" for n in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("rke", "field", "fact"),
+    [
+        ({"machineGlobalConfig": {"cluster-cidr": NETWORKS}}, "machineGlobalConfig.cluster-cidr", "has 1000 entries"),
+        ({"machineGlobalConfig": {"service-cidr": ",".join(NETWORKS)}}, "machineGlobalConfig.service-cidr", "has 1000 entries"),
+        ({"machineGlobalConfig": {"cluster-dns": ["10.43.0.10"] * 17}}, "machineGlobalConfig.cluster-dns", "has 17 entries"),
+        ({"machineGlobalConfig": {f"k{n}": "" for n in range(1001)}}, "machineGlobalConfig", "1001 keys"),
+        ({"machineSelectorConfig": [{"config": {f"k{n}": "" for n in range(1001)}}]}, "machineGlobalConfig", "1001 keys"),
+        ({"machineSelectorConfig": [{"config": {}}] * 101}, "machineSelectorConfig", "has 101 entries"),
+        ({"machinePools": [a_raw_pool(f"p{n}") for n in range(101)]}, "machinePools", "has 101 entries"),
+    ],
+)  # fmt: skip
+def test_more_entries_than_the_bound_are_one_problem(rke, field, fact):
+    (problem,) = errors(read(a_raw_cluster(rke=rke)))
+
+    assert problem.field == f"spec.rkeConfig.{field}"
+    assert fact in problem.message
+    assert problem.hint.endswith("at most")
+
+
+def test_pools_with_one_configuration_share_its_hash_and_others_have_their_own():
+    selector = {"machineLabelSelector": {"matchLabels": {"disk": "ssd"}}, "config": {"profile": "cis"}}
+    pools = (
+        a_raw_pool("a"),
+        a_raw_pool("b"),
+        a_raw_pool("w", etcdRole=False),
+        a_raw_pool("s", machineDeploymentLabels={"disk": "ssd"}),
+    )
+    cluster = read(a_raw_cluster(*pools, rke={"machineSelectorConfig": [selector]})).cluster
+
+    hashes = find_config_hashes(cluster, cluster.version)
+
+    assert hashes == {pool.name: find_config_hash(cluster, pool, cluster.version) for pool in cluster.pools}
+    assert hashes["a"] == hashes["b"]
+    assert len(set(hashes.values())) == 3
+
+
+def test_a_spec_that_no_reader_expected_is_a_problem_and_the_rest_of_the_cluster_is_read():
+    raw = a_raw_cluster(
+        metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [names.CLUSTER_FINALIZER]},
+        rke={"machineGlobalConfig": {"cluster-dns": [10**4400]}},
+    )
+    reading = read(raw)
+
+    assert [problem.field for problem in errors(reading)] == ["spec"]
+    assert reading.cluster.deletion_timestamp is not None
+    assert reading.cluster.has_finalizer
+    assert reading.cluster.raw is raw

@@ -22,6 +22,8 @@ from windrow.core.formats.json import loads
 from windrow.core.formats.version import Version
 
 Line = tuple[int, int]
+# Each is compared with all keys that are known, to find the one that was meant.
+MAX_UNKNOWN = 20
 
 # Keys of a machine's identity; a user's value would break the join, so it is ignored.
 MANAGED = frozenset(
@@ -61,7 +63,12 @@ def _parse_line(text: str) -> Line:
 
 def check_config(config: Mapping[str, Any], version: Version) -> list[str]:
     """Warnings about the user's keys for RKE2 `version`, each with a hint."""
-    warnings = [_unknown(key, version) for key in config if key not in find_keys(version.line)]
+    known = find_keys(version.line)
+    unknown = [key for key in config if key not in known]
+    warnings = [_unknown(key, version) for key in unknown[:MAX_UNKNOWN]]
+    if len(unknown) > MAX_UNKNOWN:
+        more = len(unknown) - MAX_UNKNOWN
+        warnings.append(f"{more} more keys are none of RKE2 {version}; remove them or correct their spelling")
     warnings += [
         f"{key!r} is set by Windrow, the value given is not used; remove it"
         for key in config

@@ -1,14 +1,15 @@
 """What the user asks for: a Cluster and its HarvesterConfigs as frozen views, with all faults at once.
 
 A reading always succeeds: what cannot be understood is named in `problems` and read as unset, because a faulty
-Cluster must still be shown, and must still be deletable.
+Cluster must still be shown, and must still be deletable. What is beyond a bound is not looked into: the reading of one
+Cluster holds up those of all others.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
+from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.cidr import NotAddress, Range, is_address, parse_address
 from windrow.core.formats.version import NotVersion, Version
 from windrow.drivers.api import no_driver_fault
@@ -42,6 +44,13 @@ STARTUP_TIMEOUT = timedelta(minutes=10)
 DRAIN_TIMEOUT = timedelta(minutes=5)
 # `<cluster>-<pool>-<5>-<5>` is a VM name, a host name and a label value: 63 at most (reference/04 §7.12).
 MAX_NAMES_LENGTH = 50
+# A guest cluster of Harvester has tens of machines, Kubernetes itself is made for 5,000 nodes; every machine costs a VM,
+# a Machine and a place in each plan. 1,000 in one pool is beyond what is run and below what a reconcile cannot bear.
+MAX_QUANTITY = 1000
+MAX_POOLS = 100
+MAX_NETWORKS = 16  # of cluster-cidr, service-cidr and cluster-dns each; a dual-stack cluster has two
+MAX_CONFIG_KEYS = 1000  # of machineGlobalConfig and all of machineSelectorConfig; RKE2 has about 200
+MAX_SELECTORS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +224,24 @@ def read_cluster(
 ) -> ClusterReading:
     """What `raw` asks for, with `configs` the machine configs of its namespace (others are ignored)."""
     problems = ProblemCollector()
+    try:
+        cluster = _read_cluster(raw, configs, resolve_driver, problems)
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        # A value that no reader above expected. The Cluster is refused, and its deletion needs no spec.
+        problems.add(
+            "spec", f"spec cannot be read: {error}", "correct the value, or report the manifest as a bug"
+        )
+        cluster = _read_cluster({**raw, "spec": {}}, (), resolve_driver, ProblemCollector())
+        cluster = replace(cluster, raw=raw)
+    return ClusterReading(cluster, tuple(problems.found))
+
+
+def _read_cluster(
+    raw: Mapping[str, Any],
+    configs: Iterable[Mapping[str, Any]],
+    resolve_driver: ResolveDriver,
+    problems: ProblemCollector,
+) -> Cluster:
     options = {
         (kind_of(config), name_of(config)): read_options(config)
         for config in configs
@@ -227,13 +254,12 @@ def read_cluster(
     if not rke.raw:
         spec.refuse("rkeConfig", "is absent, so there is nothing to build", "describe machinePools in it")
     credential = spec.text("cloudCredentialSecretName")
-    pools = [_read_pool(fields, credential, options, resolve_driver) for fields in rke.items("machinePools")]
-    selectors = tuple(
-        entry.raw
-        for entry in rke.items("machineSelectorConfig")
-        if entry.mapping("config") or not entry.raw.get("config")
-    )
-    merged = _merge_cluster_wide(rke.mapping("machineGlobalConfig"), selectors)
+    pools = [
+        _read_pool(fields, credential, options, resolve_driver)
+        for fields in rke.items("machinePools", MAX_POOLS)
+    ]
+    global_config, selectors = _read_config(rke)
+    merged = _merge_cluster_wide(global_config, selectors)
     cluster = Cluster(
         namespace=namespace_of(raw),
         name=name_of(raw),
@@ -242,11 +268,11 @@ def read_cluster(
         created=time_of(raw, "metadata", "creationTimestamp"),
         deletion_timestamp=time_of(raw, "metadata", "deletionTimestamp"),
         has_finalizer=names.CLUSTER_FINALIZER in finalizers_of(raw),
-        version=spec.text("kubernetesVersion"),
+        version=spec.short_text("kubernetesVersion"),
         credential=credential,
         pools=tuple(pools),
         remediation_disabled=_is_remediation_disabled(annotations_of(raw)),
-        global_config=rke.mapping("machineGlobalConfig"),
+        global_config=global_config,
         selector_config=selectors,
         chart_values=rke.mapping("chartValues"),
         additional_manifest=rke.text("additionalManifest"),
@@ -267,7 +293,26 @@ def read_cluster(
         _check_networks,
     ):
         check(cluster, problems)
-    return ClusterReading(cluster, tuple(problems.found))
+    return cluster
+
+
+def _read_config(rke: Fields) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]]:
+    """`machineGlobalConfig` and `machineSelectorConfig`; none of either where they have too many keys together."""
+    global_config = rke.mapping("machineGlobalConfig")
+    selectors = tuple(
+        entry.raw
+        for entry in rke.items("machineSelectorConfig", MAX_SELECTORS)
+        if entry.mapping("config") or not entry.raw.get("config")
+    )
+    keys = len(global_config) + sum(len(entry.get("config") or {}) for entry in selectors)
+    if keys > MAX_CONFIG_KEYS:
+        rke.refuse(
+            "machineGlobalConfig",
+            f"and machineSelectorConfig have {keys} keys together",
+            f"write {MAX_CONFIG_KEYS} at most",
+        )
+        return {}, ()
+    return global_config, selectors
 
 
 def _is_remediation_disabled(annotations: Mapping[str, str]) -> bool:
@@ -335,7 +380,7 @@ def _read_pool(
         fields.refuse("machineOS", f"is {system}", "only linux machines are made here")
     return Pool(
         name=fields.text("name"),
-        quantity=fields.count("quantity", 1),
+        quantity=fields.count("quantity", 1, MAX_QUANTITY),
         roles=frozenset(role for key, role in _ROLES if fields.flag(key)),
         config_name=config,
         options=options,
@@ -401,11 +446,11 @@ _RANGE = re.compile(r"\[(\d+)-(\d+)\]")
 
 
 def _read_max_unhealthy(fields: Fields) -> IntOrPercent:
-    if text := fields.text("unhealthyRange"):
+    if text := fields.short_text("unhealthyRange"):
         if found := _RANGE.fullmatch(text):
             return IntOrPercent(None, int(found[2]), int(found[1]))
         fields.refuse("unhealthyRange", f"is {text!r}", "write it as [1-3]")
-    text = fields.text("maxUnhealthy")
+    text = fields.short_text("maxUnhealthy")
     if not text:
         return IntOrPercent()
     found = _INT_OR_PERCENT.fullmatch(text)
@@ -467,6 +512,8 @@ def _check_credentials(cluster: Cluster, problems: ProblemCollector) -> None:
 
 def _check_version(cluster: Cluster, problems: ProblemCollector) -> None:
     where = "spec.kubernetesVersion"
+    if problems.has(where):
+        return
     try:
         wanted = Version.parse(cluster.version)
     except NotVersion:
@@ -493,6 +540,8 @@ def _check_version(cluster: Cluster, problems: ProblemCollector) -> None:
 
 def _check_roles(cluster: Cluster, problems: ProblemCollector) -> None:
     where = "spec.rkeConfig.machinePools"
+    if problems.has(where):
+        return
     if not cluster.pools:
         problems.add(where, "there are no machine pools", "describe at least one, with all three roles")
         return
@@ -550,14 +599,16 @@ def _check_networks(cluster: Cluster, problems: ProblemCollector) -> None:
     networks: dict[str, list[Range]] = {}
     for key, default in _NETWORKS.items():
         networks[key] = []
-        for text in _texts(merged.get(key) or default):
+        for text in _addresses(merged.get(key) or default, key, problems):
             try:
                 if "/" not in text:
                     raise NotAddress("it has no prefix length")
                 networks[key].append(Range.parse(text))
             except NotAddress:
                 problems.add(
-                    f"{where}.{key}", f"{key} is {text!r}, which is not a network", f"write it as {default}"
+                    f"{where}.{key}",
+                    f"{key} is {abbreviate(text)}, which is not a network",
+                    f"write it as {default}",
                 )
     pods, services = networks.values()
     if any(one.overlaps(other) for one in pods for other in services):
@@ -566,11 +617,11 @@ def _check_networks(cluster: Cluster, problems: ProblemCollector) -> None:
             "cluster-cidr and service-cidr have addresses in common",
             "give pods and services networks of their own",
         )
-    for text in _texts(merged.get("cluster-dns") or []):
+    for text in _addresses(merged.get("cluster-dns") or [], "cluster-dns", problems):
         if not is_address(text):
             problems.add(
                 f"{where}.cluster-dns",
-                f"cluster-dns is {text!r}, which is not an IP address",
+                f"cluster-dns is {abbreviate(text)}, which is not an IP address",
                 "write one of service-cidr",
             )
         elif services and not any(parse_address(text) in one for one in services):
@@ -579,6 +630,16 @@ def _check_networks(cluster: Cluster, problems: ProblemCollector) -> None:
                 f"cluster-dns {text} is not in service-cidr",
                 "write an address of service-cidr",
             )
+
+
+def _addresses(value: Any, key: str, problems: ProblemCollector) -> list[str]:
+    """The texts of `value`; none where they are too many to be compared with each other."""
+    texts = _texts(value)
+    if len(texts) > MAX_NETWORKS:
+        field = f"spec.rkeConfig.machineGlobalConfig.{key}"
+        problems.add(field, f"{key} has {len(texts)} entries", f"write {MAX_NETWORKS} at most")
+        return []
+    return texts
 
 
 def _texts(value: Any) -> list[str]:

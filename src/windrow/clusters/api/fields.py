@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
+from windrow.core.formats.bounds import MAX_LENGTH, abbreviate, is_too_long
 from windrow.core.formats.duration import NotDuration, parse_duration
 from windrow.machines.port import Problem
 
@@ -21,6 +22,9 @@ class ProblemCollector:
         self, field: str, message: str, hint: str, severity: Literal["error", "warning"] = "error"
     ) -> None:
         self.found.append(Problem(message, hint, field, severity))
+
+    def has(self, field: str) -> bool:
+        return any(problem.field == field for problem in self.found)
 
 
 _TYPE_NAMES: dict[type, str] = {
@@ -46,7 +50,9 @@ class Fields:
         if value is None or (isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))):
             return value
         self.refuse(
-            key, f"is {value!r}, which is not {_TYPE_NAMES[wanted]}", f"write {_TYPE_NAMES[wanted]} there"
+            key,
+            f"is {abbreviate(value)}, which is not {_TYPE_NAMES[wanted]}",
+            f"write {_TYPE_NAMES[wanted]} there",
         )
         return None
 
@@ -60,22 +66,30 @@ class Fields:
     def text(self, key: str) -> str:
         return self._read(key, str) or ""
 
+    def short_text(self, key: str) -> str:
+        """A text of at most 64 characters; a longer one is a fault, so that it is neither matched nor converted."""
+        text = self.text(key)
+        if is_too_long(text):
+            self.refuse(key, f"is {abbreviate(text)}", f"write {MAX_LENGTH} characters at most")
+            return ""
+        return text
+
     def flag(self, key: str) -> bool:
         return bool(self._read(key, bool))
 
-    def count(self, key: str, default: int) -> int:
-        """A whole number that is not negative."""
+    def count(self, key: str, default: int, maximum: int) -> int:
+        """A whole number from 0 to `maximum`."""
         value = self._read(key, int)
         if value is None:
             return default
-        if value < 0:
-            self.refuse(key, f"is {value}", "write 0 or more")
+        if not 0 <= value <= maximum:
+            self.refuse(key, f"is {abbreviate(value)}", f"write 0 or more, and {maximum} at most")
             return default
         return int(value)
 
     def duration(self, key: str, default: timedelta | None) -> timedelta | None:
         """A span of time as Go writes it; `default` where it is unset or of no length."""
-        text = self.text(key)
+        text = self.short_text(key)
         if not text:
             return default
         try:
@@ -93,12 +107,17 @@ class Fields:
     def child(self, key: str) -> Fields:
         return Fields(self.mapping(key), self.at(key), self.problems)
 
-    def items(self, key: str) -> Iterator[Fields]:
-        for place, value in enumerate(self._read(key, list) or ()):
+    def items(self, key: str, maximum: int | None = None) -> Iterator[Fields]:
+        """The mappings of a list; of one of more than `maximum` entries none is read."""
+        values = self._read(key, list) or ()
+        if maximum is not None and len(values) > maximum:
+            self.refuse(key, f"has {len(values)} entries", f"write {maximum} at most")
+            return
+        for place, value in enumerate(values):
             if isinstance(value, dict):
                 yield Fields(value, f"{self.at(key)}[{place}]", self.problems)
             else:
-                fault = f"is {value!r}, which is not a mapping"
+                fault = f"is {abbreviate(value)}, which is not a mapping"
                 self.refuse(f"{key}[{place}]", fault, "write a mapping there")
 
     def strings(self, key: str) -> dict[str, str]:

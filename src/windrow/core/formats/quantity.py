@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum
 
+from windrow.core.formats.bounds import MAX_LENGTH, abbreviate, is_too_long
+
 NANO = 10**9
 # Go keeps quantities in 64 bits (or big decimals, capped there when parsed).
 LARGEST = (2**63 - 1) * NANO
@@ -47,11 +49,13 @@ class Quantity:
     @classmethod
     def parse(cls, text: str | int) -> Quantity:
         """The quantity that `text` writes. What is finer than a nano is rounded away from zero. Raises NotQuantity."""
-        match = _GRAMMAR.fullmatch(str(text))
+        # A number is measured before it is written out, which Python refuses to do with more than 4300 digits.
+        is_long = is_too_long(text) if isinstance(text, str) else abs(text) >= 10**MAX_LENGTH
+        match = None if is_long else _GRAMMAR.fullmatch(str(text))
         if match is None:
             raise NotQuantity(
-                f"wanted a quantity such as 4Gi, 500m or 2, found {text!r}; "
-                "write a number and one of n u m k M G T P E Ki Mi Gi Ti Pi Ei"
+                f"wanted a quantity such as 4Gi, 500m or 2, found {abbreviate(text)}; "
+                "write a number and one of n u m k M G T P E Ki Mi Gi Ti Pi Ei, 64 characters at most"
             )
         times, by, form = _read_scale(match)
         whole, _, fraction = match["number"].partition(".")

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import total_ordering
 
+from windrow.core.formats.bounds import abbreviate, is_too_long
+
 _GRAMMAR = re.compile(
     r"v?(?P<major>0|[1-9][0-9]*)\.(?P<minor>0|[1-9][0-9]*)\.(?P<patch>0|[1-9][0-9]*)"
     r"(?:-(?P<pre>[0-9A-Za-z.-]+))?"
@@ -38,10 +40,11 @@ class Version:
     @classmethod
     def parse(cls, text: str) -> Version:
         """The version that `text` writes, with or without its `v`. Raises NotVersion."""
-        match = _GRAMMAR.fullmatch(text)
+        match = None if is_too_long(text) else _GRAMMAR.fullmatch(text)
         if match is None:
             raise NotVersion(
-                f"wanted a version such as v1.35.1+rke2r1, found {text!r}; write v<major>.<minor>.<patch>"
+                f"wanted a version such as v1.35.1+rke2r1, found {abbreviate(text)}; "
+                "write v<major>.<minor>.<patch>, 64 characters at most"
             )
         build = match["build"] or ""
         revision = _REVISION.fullmatch(build)
