@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from windrow.apiserver import apierrors
@@ -26,7 +26,9 @@ class Authorizer(Protocol):
 
     async def rules(self, user: UserInfo, namespace: str) -> list[Raw]: ...
 
-    async def authenticate_token(self, token: str) -> UserInfo | None: ...
+    async def review_token(
+        self, token: str, audiences: Sequence[str]
+    ) -> tuple[UserInfo, tuple[str, ...]] | None: ...
 
 
 def _user(user: UserInfo) -> Raw:
@@ -105,10 +107,16 @@ async def _self(guard: Authorizer, call: ApiCall, spec: Raw) -> Raw:
 
 
 async def _token(guard: Authorizer, call: ApiCall, spec: Raw) -> Raw:
-    user = await guard.authenticate_token(spec.get("token", ""))
-    if user is None:
+    asked = tuple(map(str, spec.get("audiences") or ()))
+    found = await guard.review_token(spec.get("token", ""), asked)
+    if found is None:
         return {"user": {}, "error": "invalid bearer token"}
-    return {"authenticated": True, "user": _user(user)}
+    user, audiences = found
+    return {
+        "authenticated": True,
+        "user": _user(user),
+        **({"audiences": list(audiences)} if asked else {}),
+    }
 
 
 Review = Callable[[Authorizer, ApiCall, Raw], Awaitable[Raw]]

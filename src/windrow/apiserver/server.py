@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -44,7 +44,7 @@ from windrow.apiserver.request.info import (
 )
 from windrow.apiserver.request.negotiation import YAML, NegotiatedType, negotiate
 from windrow.apiserver.reviews import REVIEWS, review
-from windrow.apiserver.service_account_tokens import ServiceAccountTokens
+from windrow.apiserver.service_account_tokens import ISSUER, ServiceAccountTokens
 from windrow.apiserver.services.allocation import ServiceAllocator, ServiceRanges, render_kubernetes_service
 from windrow.apiserver.storage.port import Store
 from windrow.apiserver.tables import build_table, partial_metadata, render_partial_metadata, render_table
@@ -445,6 +445,19 @@ class ApiServer:
 
     async def authenticate_token(self, token: str) -> UserInfo | None:
         return await self.authenticator.authenticate_token(token)
+
+    async def review_token(
+        self, token: str, audiences: Sequence[str]
+    ) -> tuple[UserInfo, tuple[str, ...]] | None:
+        """The user of a token, and for which of `audiences` it is; without any, this API is the audience.
+
+        Tokens that are not of ServiceAccounts are for this API only.
+        """
+        wanted = tuple(audiences) or (ISSUER,)
+        if found := await self.service_account_tokens.review(token, wanted):
+            return found
+        user = await self.authenticate_token(token) if ISSUER in wanted else None
+        return (user, (ISSUER,)) if user is not None else None
 
     async def _authorize_creation(self, operation: AdmissionRequest) -> None:
         """A PUT or an apply patch that creates its object needs the verb create as well."""

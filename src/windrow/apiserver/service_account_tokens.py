@@ -1,8 +1,8 @@
 """Service account tokens: issued and authenticated by the server itself.
 
 They have the form of a real one (three dot-separated parts, the claims in the middle), signed with a key that lives
-in the store beside the objects, so they outlive a restart. A token is refused once its ServiceAccount or its Secret is
-deleted, or after its expiry.
+in the store beside the objects, so they outlive a restart. A token is refused once its ServiceAccount, or the Secret,
+Pod or Node that it is bound to, is deleted, after its expiry, and by whom it was not issued for (its audiences).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import base64
 import hashlib
 import hmac
 import secrets
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,12 +21,15 @@ from windrow.apiserver.storage.port import RevisionMismatch
 from windrow.core.formats.fastjson import dumps, loads
 from windrow.core.formats.json import NotJson
 from windrow.kubernetes.objects import uid_of
-from windrow.kubernetes.resources import SECRET, SERVICE_ACCOUNT
+from windrow.kubernetes.resources import NODE, POD, SECRET, SERVICE_ACCOUNT, ApiResource
 
 Raw = dict[str, Any]
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 SIGNING_KEY = "internal/keys/token-signing"  # no type has this group, so no request reaches it
+
+BOUND_KINDS = {"Pod": POD, "Secret": SECRET, "Node": NODE}
+_BOUND_CLAIMS = {POD: "pod", SECRET: "secret", NODE: "node"}
 
 
 def _encode(data: bytes) -> str:
@@ -61,20 +65,26 @@ class ServiceAccountTokens:
         *,
         expires: datetime | None = None,
         secret: Raw | None = None,
-        bound: Raw | None = None,
+        bound: tuple[ApiResource, Raw] | None = None,
+        audiences: Sequence[str] = (ISSUER,),
     ) -> str:
-        """A token for a ServiceAccount object; without `expires` it does not expire, as those in Secrets."""
+        """A token for a ServiceAccount object; without `expires` it does not expire, as those in Secrets.
+
+        `bound` is the object, of one of BOUND_KINDS, that it ends with.
+        """
         head = account["metadata"]
         inner: Raw = {
             "namespace": head["namespace"],
             "serviceaccount": {"name": head["name"], "uid": head["uid"]},
         }
         if secret is not None:
-            inner["secret"] = {"name": secret["metadata"]["name"], "uid": secret["metadata"]["uid"]}
-        if bound:
-            inner[bound["kind"].lower()] = {"name": bound["name"], "uid": bound.get("uid", "")}
+            bound = SECRET, secret
+        if bound is not None:
+            kind, raw = bound
+            inner[_BOUND_CLAIMS[kind]] = {"name": raw["metadata"]["name"], "uid": raw["metadata"]["uid"]}
         now = int(self._context.clock.now().timestamp())
-        claims: Raw = {"aud": [ISSUER], "iat": now, "nbf": now, "iss": ISSUER, "jti": self._context.rng.uid()}
+        claims: Raw = {"aud": list(audiences), "iat": now, "nbf": now, "iss": ISSUER}
+        claims["jti"] = self._context.rng.uid()
         if expires is not None:
             claims["exp"] = int(expires.timestamp())
         claims["kubernetes.io"] = inner
@@ -86,7 +96,12 @@ class ServiceAccountTokens:
         return hmac.new(await self.key(), text.encode(), hashlib.sha256).digest()
 
     async def authenticate(self, token: str) -> UserInfo | None:
-        """The user of the token; None when it was not issued here, or is no longer valid."""
+        """The user of the token; None when it was not issued here and for this API, or is no longer valid."""
+        found = await self.review(token, (ISSUER,))
+        return found[0] if found else None
+
+    async def review(self, token: str, audiences: Sequence[str]) -> tuple[UserInfo, tuple[str, ...]] | None:
+        """The user of the token, and those of `audiences` that it was issued for; None where there is none."""
         text, _, signature = token.rpartition(".")
         try:
             if not hmac.compare_digest(_decode(signature), await self._sign(text)):
@@ -97,13 +112,19 @@ class ServiceAccountTokens:
         expires = claims.get("exp")
         if expires is not None and self._context.clock.now().timestamp() >= expires:
             return None
-        return await self._account(claims["kubernetes.io"])
+        common = tuple(one for one in audiences if one in claims["aud"])
+        user = await self._account(claims["kubernetes.io"]) if common else None
+        # An earlier version let the object that a token is bound to replace the account, but never the subject.
+        return (user, common) if user is not None and user.username == claims["sub"] else None
 
     async def _account(self, inner: Raw) -> UserInfo | None:
         namespace, account = inner["namespace"], inner["serviceaccount"]
-        for kind, named in ((SERVICE_ACCOUNT, account), (SECRET, inner.get("secret"))):
-            entry = await self._context.find(kind, named["name"], namespace) if named else None
-            if named and (entry is None or uid_of(entry.raw) != named["uid"]):
+        named = {SERVICE_ACCOUNT: account, **{kind: inner.get(key) for kind, key in _BOUND_CLAIMS.items()}}
+        for kind, one in named.items():
+            if not one:
+                continue
+            entry = await self._context.find(kind, one["name"], namespace if kind.namespaced else "")
+            if entry is None or uid_of(entry.raw) != one["uid"]:
                 return None
         return service_account_user(namespace, account["name"], account["uid"])
 

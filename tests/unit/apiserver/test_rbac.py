@@ -10,13 +10,16 @@ import pytest
 from windrow.apiserver.server import ApiServer
 from windrow.client.client import Client
 from windrow.kubernetes.errors import Forbidden
+from windrow.kubernetes.objects import uid_of
 from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     NODE,
+    POD,
     ROLE,
     ROLE_BINDING,
+    SECRET,
     SERVICE_ACCOUNT,
     ApiResource,
 )
@@ -261,6 +264,78 @@ async def test_a_token_dies_with_its_account(guarded: ApiServer, api_as: Any) ->
     assert await guarded.authenticate_token(token) is None
     assert await guarded.authenticate_token(token[:-2] + "xx") is None
     assert await guarded.authenticate_token("nonsense") is None
+
+
+async def test_a_token_is_bound_to_a_pod_a_secret_or_a_node_and_to_no_other_account(
+    guarded: ApiServer, api_as: Any
+) -> None:
+    api, admin = api_as(guarded), guarded.local()
+    path = SERVICE_ACCOUNT.ref("low", "default").path + "/token"
+    await admin.create(SERVICE_ACCOUNT, {"metadata": {"name": "low"}}, "default")
+    high = await admin.create(SERVICE_ACCOUNT, {"metadata": {"name": "high"}}, "default")
+    secret = await admin.create(SECRET, {"metadata": {"name": "s"}}, "default")
+
+    async def request(kind: str, name: str, uid: str, version: str = "v1") -> tuple[int, Any]:
+        ref = {"apiVersion": version, "kind": kind, "name": name, "uid": uid}
+        answered: tuple[int, Any] = await api.json("POST", path, {"spec": {"boundObjectRef": ref}})
+        return answered
+
+    assert (await request("ServiceAccount", "high", uid_of(high)))[0] == 422
+    assert (await request("serviceaccount", "high", uid_of(high)))[0] == 422
+    assert (await request("Namespace", "default", ""))[0] == 422
+    grouped, why = await request("Secret", "s", uid_of(secret), "apps/v1")
+    assert (grouped, why["message"]) == (400, "cannot bind token to object of type apps/v1, Kind=Secret")
+    assert (await request("Secret", "none", ""))[0] == 404
+    assert (await request("Secret", "s", "another"))[0] == 409
+
+    made, answer = await request("Secret", "s", uid_of(secret))
+    token = answer["status"]["token"]
+    caller = await guarded.authenticate_token(token)
+    assert made == 201
+    assert caller is not None
+    assert caller.username == "system:serviceaccount:default:low"
+    await admin.delete(SECRET.ref("s", "default"))
+    assert await guarded.authenticate_token(token) is None
+
+
+@pytest.mark.parametrize(("kind", "spec"), [(POD, {"serviceAccountName": "low"}), (NODE, {})])
+async def test_a_token_ends_with_the_pod_or_node_that_it_is_bound_to(
+    guarded: ApiServer, api_as: Any, kind: ApiResource, spec: Any
+) -> None:
+    api, admin = api_as(guarded), guarded.local()
+    namespace = "default" if kind.namespaced else ""
+    await admin.create(SERVICE_ACCOUNT, {"metadata": {"name": "low"}}, "default")
+    containers = {"containers": [{"name": "c", "image": "i"}]} if kind == POD else {}
+    await admin.create(kind, {"metadata": {"name": "x"}, "spec": {**spec, **containers}}, namespace)
+    body = {"spec": {"boundObjectRef": {"apiVersion": "v1", "kind": kind.kind, "name": "x"}}}
+    status, made = await api.json("POST", SERVICE_ACCOUNT.ref("low", "default").path + "/token", body)
+    assert status == 201
+    assert await guarded.authenticate_token(made["status"]["token"]) is not None
+
+    await admin.delete(kind.ref("x", namespace))
+
+    assert await guarded.authenticate_token(made["status"]["token"]) is None
+
+
+async def test_a_token_for_another_audience_is_refused_by_the_api_and_found_by_a_review_for_it(
+    guarded: ApiServer, api_as: Any
+) -> None:
+    api = api_as(guarded)
+    await guarded.local().create(SERVICE_ACCOUNT, {"metadata": {"name": "low"}}, "default")
+    path = SERVICE_ACCOUNT.ref("low", "default").path + "/token"
+    _, made = await api.json("POST", path, {"spec": {"audiences": ["vault"]}})
+    token = made["status"]["token"]
+    assert await guarded.authenticate_token(token) is None
+
+    async def review(*audiences: str) -> Any:
+        spec = {"token": token, "audiences": list(audiences)}
+        reviews = "/apis/authentication.k8s.io/v1/tokenreviews"
+        return (await api.json("POST", reviews, {"spec": spec}))[1]["status"]
+
+    assert "authenticated" not in await review()
+    assert "authenticated" not in await review("other")
+    found = await review("other", "vault")
+    assert (found["authenticated"], found["audiences"]) == (True, ["vault"])
 
 
 async def test_a_token_review_returns_the_user_of_the_token(guarded: ApiServer, api_as: Any) -> None:

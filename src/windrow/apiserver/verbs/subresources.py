@@ -9,7 +9,13 @@ from typing import Any
 from windrow.apiserver import apierrors
 from windrow.apiserver.context import JsonResult, ObjectResult, Result, ServerContext, get_entry
 from windrow.apiserver.request.info import ApiCall
-from windrow.apiserver.service_account_tokens import DEFAULT_LIFETIME, MIN_LIFETIME, ServiceAccountTokens
+from windrow.apiserver.service_account_tokens import (
+    BOUND_KINDS,
+    DEFAULT_LIFETIME,
+    ISSUER,
+    MIN_LIFETIME,
+    ServiceAccountTokens,
+)
 from windrow.apiserver.storage.port import Entry
 from windrow.apiserver.types import schema
 from windrow.apiserver.types.registry import ResourceType
@@ -57,8 +63,11 @@ async def token(context: ServerContext, type: ResourceType, call: ApiCall) -> Re
         causes = [apierrors.invalid_value("spec.expirationSeconds", int(span.total_seconds()), text)]
         raise apierrors.invalid(TOKEN_REQUEST, "", causes)
     expires = context.clock.now() + span
+    ref = spec.get("boundObjectRef")
+    bound = await _find_bound(context, account.raw, ref) if ref else None
+    audiences = [str(one) for one in spec.get("audiences") or (ISSUER,)]
     minted = await ServiceAccountTokens(context).issue(
-        account.raw, expires=expires, bound=spec.get("boundObjectRef")
+        account.raw, expires=expires, bound=bound, audiences=audiences
     )
     made = {
         "kind": "TokenRequest",
@@ -68,10 +77,35 @@ async def token(context: ServerContext, type: ResourceType, call: ApiCall) -> Re
             "namespace": call.info.namespace,
             "creationTimestamp": context.timestamp(),
         },
-        "spec": {**spec, "expirationSeconds": int(span.total_seconds())},
+        "spec": {**spec, "audiences": audiences, "expirationSeconds": int(span.total_seconds())},
         "status": {"token": minted, "expirationTimestamp": format_time(expires)},
     }
     return JsonResult(made, 201)
+
+
+async def _find_bound(context: ServerContext, account: Raw, ref: Raw) -> tuple[ApiResource, Raw]:
+    """The object that a token is to end with. Raises 400 for other kinds, 404 and 409 where it is not there."""
+    version, kind_name, name = (str(ref.get(key) or "") for key in ("apiVersion", "kind", "name"))
+    group, _, bare = version.rpartition("/")
+    kind = BOUND_KINDS.get(kind_name)
+    if kind is None or group or bare not in ("", "v1"):
+        raise apierrors.bad_request(f"cannot bind token to object of type {group}/{bare}, Kind={kind_name}")
+    head = account["metadata"]
+    entry = await context.find(kind, name, head["namespace"] if kind.namespaced else "")
+    if entry is None:
+        raise apierrors.not_found(kind, name)
+    runs_as = (entry.raw.get("spec") or {}).get("serviceAccountName") or "default"
+    if kind_name == "Pod" and runs_as != head["name"]:
+        why = "to pod running with different serviceaccount name."
+        raise apierrors.bad_request(f'cannot bind token for serviceaccount "{head["name"]}" {why}')
+    wanted, found = ref.get("uid"), entry.raw["metadata"]["uid"]
+    if wanted and wanted != found:
+        why = (
+            f"the UID in the bound object reference ({wanted}) does not match the UID in record. "
+            "The object might have been deleted and then recreated"
+        )
+        raise apierrors.conflict(kind, name, why)
+    return kind, entry.raw
 
 
 async def eviction(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
