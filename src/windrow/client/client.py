@@ -9,12 +9,22 @@ from typing import Any
 from windrow.client.transport import Transport
 from windrow.core.formats.fastjson import loads
 from windrow.kubernetes import requests
-from windrow.kubernetes.errors import Expired, NotFound, decode_reply, is_not_found, list_items
+from windrow.kubernetes.errors import (
+    Expired,
+    NotFound,
+    ServerError,
+    decode_reply,
+    is_not_found,
+    list_items,
+    require_metadata,
+)
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import Propagation, Request
 from windrow.kubernetes.resources import ApiResource, ObjectRef
 
 PAGE_SIZE = 500
+# Of one kind on one server; a list that goes on is given up.
+MAX_OBJECTS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +46,9 @@ class Client:
         return decode_reply(await self.transport.send(request), loads)
 
     async def get(self, ref: ObjectRef) -> Raw:
-        return await self.call(requests.get(ref))
+        raw = await self.call(requests.get(ref))
+        require_metadata(raw, str(ref))
+        return raw
 
     async def find(self, ref: ObjectRef) -> Raw | None:
         """The object, or None when the server answers that this very object does not exist.
@@ -86,7 +98,7 @@ class Client:
     ) -> AsyncIterator[ObjectList]:
         """The list page by page, for callers that keep only part of each page. Raises Expired when it took too long,
         and ServerError for an answer that is no list."""
-        continue_ = ""
+        continue_, count = "", 0
         while True:
             page = await self.call(
                 requests.list_(
@@ -94,6 +106,12 @@ class Client:
                 )
             )
             items, metadata = list_items(page), page["metadata"]
+            count += len(items) or PAGE_SIZE  # pages without objects end too
+            if count > MAX_OBJECTS + PAGE_SIZE:
+                raise ServerError(
+                    f"wanted a list of {kind.group_resource} of at most {MAX_OBJECTS} objects, found pages without end; "
+                    "is this address an API server?"
+                )
             for item in items:
                 # Lists of built-in kinds leave these out.
                 item.setdefault("apiVersion", kind.api_version)

@@ -42,6 +42,7 @@ from windrow.kubernetes.errors import (
     Unauthorized,
     Unreachable,
     error_for,
+    require_few_values,
 )
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
@@ -52,8 +53,11 @@ CONNECT_TIMEOUT_S = 10.0
 RESPONSE_TIMEOUT_S = 90.0
 # Longer than the timeoutSeconds of an informer's watch.
 WATCH_IDLE_TIMEOUT_S = 400.0
-# Above the longest list of 10,000 VirtualMachines, and above the largest object that an API server stores.
-MAX_REPLY_BYTES = 256 * 2**20
+# Above any page of 500 real objects, and above the largest object that an API server stores.
+MAX_REPLY_BYTES = 64 * 2**20
+# Lists compress to a twentieth or so. What is larger than MAX_UNPACKED_FREELY and denser than this is no list of objects.
+MAX_COMPRESSION_RATIO = 200
+MAX_UNPACKED_FREELY = 4 * 2**20
 MAX_EVENT_BYTES = 16 * 2**20
 
 _SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
@@ -181,6 +185,13 @@ class HttpTransport:
                 size += len(piece)
                 if size > self._max_reply_bytes:
                     raise self._too_large("an answer", self._max_reply_bytes)
+                packed = response.content.total_compressed_bytes
+                if packed and size > max(MAX_UNPACKED_FREELY, MAX_COMPRESSION_RATIO * packed):
+                    raise ServerError(
+                        f"{self.config.server} sends an answer that unpacks to more than {MAX_COMPRESSION_RATIO} times "
+                        "its size; is it an API server?",
+                        status=502,
+                    )
         except (aiohttp.ClientError, OSError) as error:
             raise self._translate_error(error, request, sent=True) from error
         body = b"".join(pieces)
@@ -216,6 +227,7 @@ class HttpTransport:
             raise self._outcome_unknown(request, "the watch ended in the middle of an event")
 
     def _event(self, request: Request, line: bytes) -> WatchEvent:
+        require_few_values(line)
         try:
             raw = loads(line)
             return WatchEvent(raw["type"], raw["object"])

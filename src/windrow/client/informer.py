@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-from windrow.client.client import PAGE_SIZE, Client
+from windrow.client.client import MAX_OBJECTS, PAGE_SIZE, Client
 from windrow.client.shared_backoff import SharedBackoff, backoff_s
 from windrow.client.store import Store
 from windrow.client.transport import Transport
@@ -31,8 +31,15 @@ from windrow.core.clock import Clock, sleep
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.kubernetes import requests
-from windrow.kubernetes.errors import Expired, KubeError, OutcomeUnknown, ServerError, error_from_status
-from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.errors import (
+    Expired,
+    KubeError,
+    OutcomeUnknown,
+    ServerError,
+    error_from_status,
+    require_metadata,
+)
+from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.requests import WatchEvent
 from windrow.kubernetes.resources import ApiResource, ObjectRef, ref_of
 
@@ -231,10 +238,15 @@ class Informer(Store[V]):
     def _on_event(self, event: WatchEvent) -> None:
         if event.type == "ERROR":
             raise error_from_status(event.object)
-        self.resource_version = event.object["metadata"]["resourceVersion"]
+        required = ("resourceVersion",) if event.type == "BOOKMARK" else ("resourceVersion", "name")
+        require_metadata(event.object, f"the object of an event of a watch of {self._scope}", *required)
         if event.type == "BOOKMARK":
+            self.resource_version = event.object["metadata"]["resourceVersion"]
             return
         ref = ref_of(self.kind, event.object)
+        if ref not in self._values and len(self._values) >= MAX_OBJECTS:
+            raise ServerError(f"the server has more than {MAX_OBJECTS} {self._scope}")
+        self.resource_version = event.object["metadata"]["resourceVersion"]
         self.put(ref, None if event.type == "DELETED" else self._read_object(ref, event.object))
 
     def _read_object(self, ref: ObjectRef, raw: Raw) -> V | None:
@@ -317,5 +329,7 @@ async def watching(*informers: Informer[Any]) -> AsyncIterator[asyncio.Event]:
 
 
 def _is_too_large(error: KubeError) -> bool:
-    causes = error.details.get("causes") or ()
-    return any(cause.get("reason") == "ResourceVersionTooLarge" for cause in causes)
+    causes = nested(error.details, "causes", default=())
+    return isinstance(causes, list) and any(
+        nested(cause, "reason") == "ResourceVersionTooLarge" for cause in causes
+    )

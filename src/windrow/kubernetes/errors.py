@@ -8,11 +8,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from windrow.core.formats.json import NotJson, Raw, loads
 from windrow.kubernetes.requests import Reply
+
+# What a server may send in one answer or event: a tenant chooses the server of a cloud credential. A page of 500 VMs has
+# some 400,000 values. Commas and brackets in texts are counted too.
+MAX_VALUES = 2_000_000
+# The body of a refusal is a small Status; a larger one is quoted, not decoded.
+MAX_STATUS_BYTES = 2**20
+MAX_RETRY_AFTER_S = 3600.0
 
 
 class KubeError(Exception):
@@ -30,7 +38,9 @@ class KubeError(Exception):
     @property
     def retry_after_s(self) -> float | None:
         value = self.details.get("retryAfterSeconds")
-        return float(value) if value else None
+        if not (isinstance(value, int | float) and value > 0):  # nor NaN
+            return None
+        return float(min(value, MAX_RETRY_AFTER_S))
 
 
 class BadRequest(KubeError):
@@ -123,7 +133,8 @@ def is_not_found(error: object, name: str) -> bool:
 
 def error_from_status(status: dict[str, Any]) -> KubeError:
     """The error that a Status object stands for."""
-    code = int(status.get("code") or 500)
+    found = status.get("code")
+    code = found if isinstance(found, int) and found else 500
     message = str(status.get("message") or f"the server answered {code}")
     reason = str(status.get("reason") or "")
     details = status.get("details")
@@ -142,7 +153,7 @@ def error_for(reply: Reply) -> KubeError | None:
     if reply.status < 400:
         return None
     try:
-        body = loads(reply.body)
+        body = loads(reply.body) if len(reply.body) <= MAX_STATUS_BYTES else None
     except NotJson:
         body = None
     if isinstance(body, dict) and body.get("kind") == "Status":
@@ -152,7 +163,7 @@ def error_for(reply: Reply) -> KubeError | None:
         error_type = _BY_STATUS.get(reply.status, ServerError)
         error = error_type(text or f"the server answered {reply.status}", status=reply.status)
     after = reply.headers.get("Retry-After")
-    if after and after.isdigit():
+    if after and re.fullmatch("[0-9]{1,9}", after):
         error.details.setdefault("retryAfterSeconds", int(after))
     return error
 
@@ -171,6 +182,7 @@ def decode_reply(reply: Reply, loads: Callable[[bytes], Any] = loads) -> Raw:
         )
     if not reply.body:
         return {}
+    require_few_values(reply.body)
     try:
         raw = loads(reply.body)
     except NotJson as problem:
@@ -180,7 +192,68 @@ def decode_reply(reply: Reply, loads: Callable[[bytes], Any] = loads) -> Raw:
         ) from problem
     if not isinstance(raw, dict):
         raise ServerError(f"wanted a JSON object, found a {type(raw).__name__}", status=reply.status)
+    if raw.get("metadata") is not None:
+        require_metadata(raw, "the answer")
     return raw
+
+
+def require_few_values(body: bytes) -> None:
+    """Raises ServerError, before a million objects are made, for JSON of more than MAX_VALUES values."""
+    if len(body) > MAX_VALUES and (
+        body.count(b",") > MAX_VALUES or body.count(b"[") + body.count(b"{") > MAX_VALUES
+    ):
+        raise ServerError(
+            f"wanted at most {MAX_VALUES} values in an answer, found more in {len(body)} bytes; "
+            "is this address an API server?",
+            status=502,
+        )
+
+
+_METADATA_TEXTS = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "continue",
+    "creationTimestamp",
+    "deletionTimestamp",
+)
+
+
+def require_metadata(raw: Any, where: str, *required: str) -> None:
+    """Raises ServerError unless `raw` is an object with the metadata that every reader relies on: names, uids, versions and
+    times are texts, those in `required` not empty; labels and annotations are maps of texts."""
+    if not isinstance(raw, dict):
+        raise _wrong_shape(where, "an object", raw)
+    metadata = raw.get("metadata")
+    if not isinstance(metadata, dict):
+        raise _wrong_shape(f"{where}.metadata", "an object", metadata)
+    for key in _METADATA_TEXTS:
+        value = metadata.get(key)
+        if not (isinstance(value, str) or value is None) or (key in required and not value):
+            raise _wrong_shape(f"{where}.metadata.{key}", "text", value)
+    for key in ("labels", "annotations"):
+        value = metadata.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, dict):
+            raise _wrong_shape(f"{where}.metadata.{key}", "a map of texts", value)
+        for name, text in value.items():
+            if not isinstance(text, str):
+                raise _wrong_shape(f"{where}.metadata.{key}[{name[:80]!r}]", "text", text)
+    for key, item_type, wanted in (("finalizers", str, "texts"), ("ownerReferences", dict, "objects")):
+        value = metadata.get(key)
+        if value is not None and not (
+            isinstance(value, list) and all(isinstance(item, item_type) for item in value)
+        ):
+            raise _wrong_shape(f"{where}.metadata.{key}", f"a list of {wanted}", value)
+
+
+def _wrong_shape(where: str, wanted: str, found: Any) -> ServerError:
+    what = {type(None): "nothing", str: "an empty text", dict: "an object"}.get(
+        type(found), f"a {type(found).__name__}"
+    )
+    return ServerError(f"wanted {wanted} in {where}, found {what}; is this address an API server?")
 
 
 def list_items(raw: Raw) -> list[Raw]:
@@ -199,4 +272,6 @@ def list_items(raw: Raw) -> list[Raw]:
         raise ServerError(f"wanted a list, found {found} without {' and '.join(missing)}")
     if kind and not kind.endswith("List"):
         raise ServerError(f"wanted a list, found {found}")
+    for number, item in enumerate(items or ()):
+        require_metadata(item, f"items[{number}]", "name")
     return items or []

@@ -1,8 +1,10 @@
+import tracemalloc
+
 import pytest
 
 from windrow.client.client import Client, decode_reply
 from windrow.core.formats.json import dumps
-from windrow.kubernetes.errors import Conflict, NotFound, ServerError
+from windrow.kubernetes.errors import Conflict, KubeError, NotFound, ServerError
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import POD, SECRET
 
@@ -112,3 +114,62 @@ async def test_a_list_whose_items_are_null_is_empty():
     reply = Reply(200, b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":null}')
 
     assert await Client(Answering(reply)).list(POD, "default") == []
+
+
+@pytest.mark.parametrize(
+    ("item", "found"),
+    [
+        ({}, r"wanted an object in items\[0\].metadata, found nothing"),
+        (7, r"wanted an object in items\[0\], found a int"),
+        ({"metadata": {}}, r"wanted text in items\[0\].metadata.name, found nothing"),
+        ({"metadata": {"name": "a", "uid": [1]}}, r"metadata.uid, found a list"),
+        ({"metadata": {"name": "a", "namespace": {}}}, r"metadata.namespace, found an object"),
+        ({"metadata": {"name": "a", "labels": ["b"]}}, r"wanted a map of texts in .*labels, found a list"),
+        ({"metadata": {"name": "a", "annotations": {"b": 1}}}, r"annotations\['b'\], found a int"),
+        ({"metadata": {"name": "a", "finalizers": [1]}}, r"a list of texts in .*finalizers"),
+    ],
+)
+async def test_a_list_with_what_is_no_object_is_an_error_of_the_server(item, found):
+    answer = Reply(200, dumps({"metadata": {"resourceVersion": "1"}, "items": [item]}))
+
+    with pytest.raises(ServerError, match=found):
+        await Client(Answering(answer)).list(POD)
+
+
+@pytest.mark.parametrize("raw", [{}, {"metadata": []}, {"metadata": {"uid": 3}}])
+async def test_an_object_without_metadata_is_an_error_of_the_server(raw):
+    with pytest.raises(ServerError, match="is this address an API server"):
+        await Client(Answering(Reply(200, dumps(raw)))).get(REF)
+
+
+async def test_a_list_whose_pages_never_end_is_given_up():
+    pages = [page(continue_="more")] * 500
+
+    with pytest.raises(ServerError, match="found pages without end"):
+        await Client(Answering(*pages)).list(POD)
+
+
+async def test_an_answer_of_millions_of_values_is_refused_before_they_are_made():
+    body = b'{"metadata":{},"items":[' + b"{}," * 2_000_001 + b"{}]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ServerError, match="wanted at most 2000000 values"):
+            await Client(Answering(Reply(200, body))).list(POD)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("code", ["x", [], 10**400])
+def test_a_status_with_a_code_that_is_none_is_an_error_all_the_same(code):
+    reply = Reply(503, dumps({"kind": "Status", "code": code}), headers={"Retry-After": "9" * 30})
+
+    with pytest.raises(KubeError) as caught:
+        decode_reply(reply)
+
+    assert caught.value.retry_after_s is None
+
+
+@pytest.mark.parametrize("after", ["x", [1], {}, -1, float("nan")])
+def test_a_time_to_wait_that_is_none_is_ignored(after):
+    assert KubeError("", details={"retryAfterSeconds": after}).retry_after_s is None

@@ -438,3 +438,11 @@ async def test_an_event_without_end_ends_the_watch():
         assert (await anext(events)).type == "ADDED"
         with pytest.raises(ServerError, match="sends an event of more than"):
             await anext(events)
+
+
+async def test_an_answer_that_unpacks_to_hundreds_of_times_its_size_is_given_up():
+    body = gzip.compress(bytes(6 * 2**20))
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    async with connected_to(head + body) as (_, transport):
+        with pytest.raises(ServerError, match="unpacks to more than 200 times its size"):
+            await transport.send(READ)

@@ -626,3 +626,45 @@ def test_an_error_of_the_one_who_waits_ends_the_wait_as_it_is():
 
     with pytest.raises(LookupError, match="mine"):
         run_driven(whole())
+
+
+@pytest.mark.parametrize(
+    "raw", [{}, None, {"metadata": {}}, {"metadata": {"name": "b"}}, {"metadata": {"resourceVersion": "99"}}]
+)
+def test_an_event_without_an_object_is_an_error_of_the_server_that_ends(raw):
+    async def story(server, informer):
+        server.put("a", "1")
+        await informer.wait_for_sync()
+        await settle()
+        server.record("ADDED", raw)
+        server.version += 1
+        server.history[-1] = (server.version, server.history[-1][1])
+        server._wake()
+        await settle()
+        error, kept = informer.error, informer.get(ref("a"))
+        server.history.pop()
+        server.put("c", "1")
+        await asyncio.sleep(60)
+        return error, kept, informer.is_watching, informer.get(ref("c"))
+
+    error, kept, is_watching, after = run_with(story)
+
+    assert isinstance(error, ServerError)
+    assert "the object of an event of a watch of configmaps in default" in error.message
+    assert (kept, is_watching, after) == (Value("a", "1"), True, Value("c", "1"))
+
+
+def test_a_list_without_metadata_is_an_error_of_the_server_that_ends():
+    async def story(server, informer):
+        server.put("a", "1")
+        server.answer = Reply(200, dumps({"metadata": {"resourceVersion": "1"}, "items": [{}]}))
+        await settle()
+        error, synced = informer.error, informer.has_synced
+        server.answer = None
+        await asyncio.sleep(60)
+        return error, synced, informer.get(ref("a"))
+
+    error, synced, after = run_with(story)
+
+    assert isinstance(error, ServerError)
+    assert (synced, after) == (False, Value("a", "1"))

@@ -8,6 +8,7 @@ VERIFY_INTERVAL, or RETRY_INTERVAL while it does not work.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +19,7 @@ from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.sources.guest_api import Connect
 from windrow.clusters.state import CredentialProblem
 from windrow.core.clock import Clock
+from windrow.core.logs import with_values
 from windrow.core.wait import wait_first
 from windrow.harvester.connection import connection_problem, describe_credential
 from windrow.harvester.identity import IDENTITY, ca_fingerprint, compare_identity, read_identity
@@ -25,6 +27,8 @@ from windrow.kubernetes.errors import CertificateError, Forbidden, KubeError, Un
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, uid_of
 from windrow.kubernetes.resources import ObjectRef
+
+log = with_values(logging.getLogger(__name__))
 
 RETRY_INTERVAL = timedelta(seconds=10)
 # A watch that is open stays open with a credential that is revoked; only a request shows it.
@@ -157,4 +161,13 @@ class CredentialProber:
             certain = isinstance(error, Unauthorized | CertificateError)
             message, hint = connection_problem(error, access.server, credential)
             return ProbeResult(CredentialProblem(message, hint, is_rejected=certain))
+        except Exception as error:  # of one Harvester, which must not end the probes of the others
+            log.exception("the probe of a credential failed", secret=credential)
+            return ProbeResult(
+                CredentialProblem(
+                    f"{describe_credential(credential)} could not be probed at {access.server}: {error!r}",
+                    "see the manager's log; is that server a Harvester?",
+                    is_rejected=False,
+                )
+            )
         return ProbeResult(None, access.server, identity, fingerprint)

@@ -12,6 +12,7 @@ tried again seldom, and nothing is known of its kind meanwhile.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,6 +26,7 @@ from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.core.clock import Clock
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import Stopped, run_until, wait_first
 from windrow.harvester.names import CLUSTER_UID, CREATOR, CREATOR_NODE_DRIVER
@@ -35,6 +37,8 @@ from windrow.kubernetes.resources import PVC, SECRET, SERVICE_ACCOUNT, ApiResour
 from windrow.machines.port import HARVESTER
 
 V = TypeVar("V")
+
+log = with_values(logging.getLogger(__name__))
 
 CREATOR_SELECTOR = f"{CREATOR}={CREATOR_NODE_DRIVER}"
 # After a credential that cannot be read, or that may not list.
@@ -172,6 +176,16 @@ class HarvesterObjects:
                 continue
             except (CredentialError, KubeError):
                 watched.informer = None  # the credential's own probe says why
+                await wait_first(self._clock, RETRY_INTERVAL, watched.restart)
+            except Exception:  # of one Harvester, which must not end what watches the others
+                watched.informer = None
+                log.exception(
+                    "watching %s failed; trying again in %s",
+                    kind.resource.plural,
+                    RETRY_INTERVAL,
+                    secret=place.credential,
+                    namespace=place.namespace,
+                )
                 await wait_first(self._clock, RETRY_INTERVAL, watched.restart)
 
     def _informer(

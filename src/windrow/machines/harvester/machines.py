@@ -7,6 +7,7 @@ Workers are tasks of `run()`; the verbs (`ensure`, `power`, …) run in the call
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -14,6 +15,7 @@ from datetime import timedelta
 from windrow.client.client import Client
 from windrow.client.informer import Cache
 from windrow.core.clock import Clock
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import wait_first
 from windrow.harvester.vms import Vm
@@ -57,6 +59,8 @@ from windrow.nodedriver.vm.plan import planned_claims
 from windrow.nodedriver.vm.remove import remove
 
 # How often a credential is read again by itself: while all is well, and while its Harvester cannot be seen.
+log = with_values(logging.getLogger(__name__))
+
 CREDENTIAL_CHECK_INTERVAL = timedelta(seconds=60)
 RETRY_INTERVAL = timedelta(seconds=10)
 
@@ -124,7 +128,24 @@ class _CredentialWorker:
         self._store.expire(configuration.machine_uid)
 
     async def run(self) -> None:
-        """Watch the machines until cancelled, over one connection after the other."""
+        """Watch the machines until cancelled. A defect met with one Harvester does not end the workers of the others."""
+        while True:
+            try:
+                await self._run()
+            except Exception as error:
+                log.exception(
+                    "watching the machines of a credential failed; trying again in %s",
+                    RETRY_INTERVAL,
+                    secret=self.credential,
+                )
+                self._watchers.clear()
+                self._unknown_reason = f"the answers of its Harvester cannot be used: {error!r}"
+                for machine in self._machines.values():
+                    self._put_unknown(machine)
+                await wait_first(self._clock, RETRY_INTERVAL, self._wake)
+
+    async def _run(self) -> None:
+        """Watch over one connection after the other."""
         while True:
             self._wake.clear()
             try:

@@ -8,6 +8,7 @@ is unknown.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -17,6 +18,7 @@ from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock, sleep
+from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import start_in
 from windrow.harvester import names
@@ -34,6 +36,8 @@ from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.vm.ownership import owner_of, ownership_unknown
 
 V = TypeVar("V")
+
+log = with_values(logging.getLogger(__name__))
 
 CREATOR_SELECTOR = f"{names.CREATOR}={names.CREATOR_NODE_DRIVER}"
 # A VM that was just created reaches the informer by its watch; only one that does not is read with a GET.
@@ -179,7 +183,7 @@ class VmWatcher:
         async for before, after in self._hosts.changes():
             changed = {host.name for host in (before, after) if host is not None}
             for vmi in list(self.vmis.values()):
-                if vmi.host in changed and (uid := self._machine_of(vmi)) is not None:
+                if any(vmi.host == name for name in changed) and (uid := self._machine_of(vmi)) is not None:
                     self._refresh(uid)
 
     async def _follow_sync_state(self) -> None:
@@ -209,7 +213,21 @@ class VmWatcher:
         self._cancel_recheck(uid)
         self._on_status(uid, self._present(uid, vm))
 
+    def _unreadable(self, machine: TrackedVm) -> MachineStatus:
+        """Inside `except`: what Harvester says of this VM cannot be read, which proves nothing about the VM."""
+        ref = machine.configuration.ref
+        log.exception("VirtualMachine cannot be read; its state is unknown", object=ref)
+        return machine.status(
+            "unknown", f"what Harvester says of {ref} cannot be read; see the manager's log"
+        )
+
     def _present(self, uid: str, vm: Vm) -> MachineStatus:
+        try:
+            return self._read_status(uid, vm)
+        except Exception:
+            return self._unreadable(self._machines[uid])
+
+    def _read_status(self, uid: str, vm: Vm) -> MachineStatus:
         vmi: Vmi | None = self.vmis.get(VMI.ref(vm.ref.name, vm.ref.namespace))
         return replace(read_vm_status(vm, vmi, self._host(vmi)), machine_uid=uid)
 
@@ -237,6 +255,8 @@ class VmWatcher:
                 status = await self._get_live(machine)
             except InfrastructureUnknown as unknown:
                 status = machine.status("unknown", str(unknown))
+            except Exception:
+                status = self._unreadable(machine)
             self._on_status(uid, status)
             if status is None or status.presence == "missing":
                 break

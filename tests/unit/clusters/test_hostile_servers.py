@@ -1,0 +1,130 @@
+"""What a tenant's own server answers as Harvester does not end the tasks of the others."""
+
+import asyncio
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+from tests.support.clock import LoopClock, run_driven
+from tests.unit.client.test_informer import Server
+
+from windrow.clusters.sources.credentials import CredentialProber
+from windrow.clusters.sources.harvester_objects import HarvesterObjects, Place
+from windrow.core.formats.json import dumps
+from windrow.core.rng import Rng
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.requests import Reply
+from windrow.machines.harvester.vm_watcher import HostCache, TrackedVm, VmWatcher
+from windrow.nodedriver.config import Configuration
+
+HOSTILE = Reply(200, dumps({"metadata": {"resourceVersion": "1"}, "items": [{}]}))
+
+
+async def in_group(start, seconds=100):
+    """Run what `start(group)` starts for a while; raises what ends it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
+            start(group)
+            await asyncio.Event().wait()
+
+
+def test_a_list_without_metadata_does_not_end_the_watches_of_other_credentials():
+    hostile, honest = Server(), Server()
+    hostile.answer = HOSTILE
+    synced = []
+
+    def get_client(credential, namespace):
+        return SimpleNamespace(transport=hostile if credential == "evil:cc" else honest)
+
+    async def whole():
+        clients = SimpleNamespace(get_client=get_client)
+        objects = HarvesterObjects(clients, LoopClock(), Rng(1), lambda before, after: None, synced.append)
+        places = [Place("evil:cc", "default", "evil"), Place("good:cc", "default", "good")]
+        await in_group(lambda group: objects.open(group, places))
+
+    run_driven(whole())
+
+    assert set(synced) == {"good:cc"}
+
+
+@pytest.mark.parametrize("fault", [KeyError("metadata"), TypeError("unhashable"), AttributeError("get")])
+def test_a_defect_met_with_one_credential_is_retried_alone(fault):
+    honest, calls, synced = Server(), [], []
+
+    def get_client(credential, namespace):
+        if credential == "evil:cc":
+            calls.append(credential)
+            raise fault
+        return SimpleNamespace(transport=honest)
+
+    async def whole():
+        clients = SimpleNamespace(get_client=get_client)
+        objects = HarvesterObjects(clients, LoopClock(), Rng(1), lambda before, after: None, synced.append)
+        places = [Place("evil:cc", "default", "evil"), Place("good:cc", "default", "good")]
+        await in_group(lambda group: objects.open(group, places))
+
+    run_driven(whole())
+
+    assert set(synced) == {"good:cc"}
+    assert len(calls) == 8  # four kinds, twice in 100 s
+
+
+@pytest.mark.parametrize("answer", [{}, {"metadata": 1}, {"metadata": {"uid": []}}])
+def test_a_probe_answered_with_nonsense_is_a_problem_of_that_credential(answer):
+    server = Server()
+    server.answer = Reply(200, dumps(answer))
+
+    async def whole():
+        prober = CredentialProber(
+            lambda credential: ClientConfig("https://evil"),
+            lambda config: server,
+            LoopClock(),
+            lambda name: None,
+        )
+        await in_group(lambda group: prober.open(group, "evil:cc"))
+        return prober.find_problem("evil:cc", "")
+
+    problem = run_driven(whole())
+
+    assert problem is not None
+    assert not problem.is_rejected
+
+
+def test_a_vm_that_cannot_be_read_is_unknown_never_missing():
+    server, statuses = Server(), []
+    hostile = {
+        "name": "m",
+        "namespace": "default",
+        "annotations": {"windrow.io/machine-uid": "u", "windrow.io/cluster-uid": "c"},
+    }
+
+    async def whole():
+        clock = LoopClock()
+        connection = SimpleNamespace(
+            transport=server,
+            client_config=SimpleNamespace(server="https://evil"),
+            translate_error=lambda error: error,
+        )
+        watcher = VmWatcher(
+            connection,
+            "default",
+            HostCache(server, clock, Rng(1)),
+            lambda uid, status: statuses.append(status),
+            clock,
+            Rng(1),
+        )
+        configuration = Configuration(machine_name="m", machine_uid="u", cluster_uid="c", vm_uid="v")
+        watcher.track(TrackedVm(configuration))
+        raw = {"metadata": hostile, "spec": {"template": {"spec": {"volumes": 7}}}}
+        find = server.send
+
+        async def send(request):
+            return Reply(200, dumps(raw)) if request.path.endswith("/m") else await find(request)
+
+        server.send = send
+        await in_group(lambda group: group.create_task(watcher.run()))
+
+    run_driven(whole())
+
+    assert {status.presence for status in statuses} == {"unknown"}
+    assert "cannot be read" in statuses[-1].because
