@@ -11,6 +11,7 @@ from .planted import ROOT, run_planted
 
 CRASHING = """
 import os
+import time
 
 def test_first():
     pass
@@ -19,6 +20,7 @@ def test_before():
     pass
 
 def test_crash():
+    time.sleep(0.3)  # the scheduler has said what comes next: pytest-xdist ends where it cannot say it any more
     os._exit(1)
 
 def test_after():
