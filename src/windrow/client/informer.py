@@ -28,6 +28,7 @@ from windrow.client.shared_backoff import SharedBackoff, backoff_s
 from windrow.client.store import Store
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock, sleep
+from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.kubernetes import requests
@@ -250,12 +251,10 @@ class Informer(Store[V]):
         self.put(ref, None if event.type == "DELETED" else self._read_object(ref, event.object))
 
     def _read_object(self, ref: ObjectRef, raw: Raw) -> V | None:
-        try:
+        # One malformed object must not hide the others, nor look like a deletion.
+        with handle_crash(self._log, "object cannot be read; its last known state is kept", object=ref):
             return self.read(raw)
-        except Exception:
-            # One malformed object must not hide the others, nor look like a deletion.
-            self._log.exception("object cannot be read; its last known state is kept", object=ref)
-            return self._values.get(ref)
+        return self._values.get(ref)
 
     # --- errors -----------------------------------------------------------------------------------------------------
 

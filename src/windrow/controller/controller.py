@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 from windrow.controller.outcomes import Changed, Failed, Outcome, Refused, Settled, Waiting
 from windrow.core.clock import Clock
+from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.work_queue import WorkQueue
@@ -92,14 +93,15 @@ class Controller(Generic[K]):
             slots.release()
 
     async def _attempt(self, key: K) -> Outcome:
-        try:
-            return await self._reconcile(key)
-        except KubeError as error:
-            self._log.warning("reconcile failed: %s; trying again", error, key=key)
-            return Failed(error)
-        except Exception as error:
-            self._log.exception("reconcile failed with an unexpected error; trying again", key=key)
-            return Failed(error)
+        message = "reconcile failed with an unexpected error; trying again"
+        with handle_crash(self._log, message, key=key) as crash:
+            try:
+                return await self._reconcile(key)
+            except KubeError as error:
+                self._log.warning("reconcile failed: %s; trying again", error, key=key)
+                return Failed(error)
+        assert crash.error is not None
+        return Failed(crash.error)
 
     def _requeue(self, key: K, outcome: Outcome) -> None:
         if not isinstance(outcome, Failed):

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from windrow.apiserver.storage.port import Store
 from windrow.core.clock import Clock, sleep
+from windrow.core.crash import handle_crash
 
 _log = logging.getLogger(__name__)
 
@@ -30,9 +31,6 @@ class HistoryCompactor:
             known = self._store.rev
             await sleep(self._clock, COMPACTION_INTERVAL)
             if known != compacted:
-                try:
+                with handle_crash(_log, "cannot compact the history; trying again"):
                     self._store.compact(known)
-                except Exception:
-                    _log.exception("cannot compact the history; trying again")
-                    continue
-                compacted = known
+                    compacted = known

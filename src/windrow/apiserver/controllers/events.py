@@ -15,6 +15,7 @@ from typing import Any
 from windrow.apiserver.context import ServerContext
 from windrow.apiserver.storage.port import Entry, Rev, RevisionMismatch
 from windrow.core.clock import parse_time
+from windrow.core.crash import handle_crash
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import EVENT
@@ -44,10 +45,9 @@ class EventExpiry:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            try:
+            with handle_crash(_log, "cannot remove expired Events; trying again") as crash:
                 again = await self._remove_expired()
-            except Exception:
-                _log.exception("cannot remove expired Events; trying again")
+            if crash.error is not None:
                 again = self._context.clock.now() + SHARED
             await self._context.clock.sleep_until(again)
 

@@ -16,6 +16,7 @@ from windrow.apiserver.storage.port import Change, Compacted, Entry, Overflow, R
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import delete
 from windrow.core.clock import sleep
+from windrow.core.crash import handle_crash
 from windrow.core.work_queue import WorkQueue
 from windrow.kubernetes.errors import KubeError, NotFound
 
@@ -105,25 +106,22 @@ class StoreController(ABC):
         return False
 
     async def _queue_all(self) -> bool:
-        """Queue the keys of all objects; False, after back-off, when they could not be listed."""
-        try:
-            for key in await self.list_keys():
-                self._queue.add(key)
-        except (Compacted, Overflow):
-            raise
-        except Exception:
-            _log.exception("%s cannot list its objects; trying again", type(self).__name__)
-            await sleep(self._context.clock, self._backoff(()))
-            return False
-        self._failures.pop((), None)
-        return True
+        """Queue the keys of all objects; False when they could not be listed, after back-off from a defect."""
+        with handle_crash(_log, "%s cannot list its objects; trying again", type(self).__name__):
+            try:
+                for key in await self.list_keys():
+                    self._queue.add(key)
+            except (Compacted, Overflow):
+                return False
+            self._failures.pop((), None)
+            return True
+        await sleep(self._context.clock, self._backoff(()))
+        return False
 
     def _queue_change(self, change: Change) -> None:
-        try:
+        with handle_crash(_log, "%s ignores a change of %s", type(self).__name__, change.key):
             for key in self.keys_of_change(change):
                 self._queue.add(key)
-        except Exception:
-            _log.exception("%s ignores a change of %s", type(self).__name__, change.key)
 
     def _backoff(self, key: Key) -> timedelta:
         """How long to wait after one more unexpected error with `key`."""
@@ -134,15 +132,20 @@ class StoreController(ABC):
         while True:
             key = await self._queue.get()
             try:
+                await self._reconcile(key)
+            finally:
+                self._queue.done(key)
+
+    async def _reconcile(self, key: Key) -> None:
+        controller, name = type(self).__name__, "/".join(key)
+        with handle_crash(_log, "%s cannot reconcile %s; trying again", controller, name) as crash:
+            try:
                 await self.reconcile(key)
                 self._failures.pop(key, None)
             except KubeError:
                 self._queue.add_after(key, RETRY_AFTER)
-            except Exception:
-                _log.exception("%s cannot reconcile %s; trying again", type(self).__name__, "/".join(key))
-                self._queue.add_after(key, self._backoff(key))
-            finally:
-                self._queue.done(key)
+        if crash.error is not None:
+            self._queue.add_after(key, self._backoff(key))
 
 
 def split_key(key: str) -> tuple[str, str, str, str]:

@@ -19,6 +19,7 @@ from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.sources.guest_api import Connect
 from windrow.clusters.state import CredentialProblem
 from windrow.core.clock import Clock
+from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.wait import wait_first
 from windrow.harvester.connection import connection_problem, describe_credential
@@ -148,6 +149,18 @@ class CredentialProber:
             access = self._get_access(credential)
         except CredentialError as missing:
             return ProbeResult(CredentialProblem(missing.message, missing.hint, is_rejected=True))
+        # A defect met with one Harvester must not end the probes of the others.
+        with handle_crash(log, "the probe of a credential failed", secret=credential) as crash:
+            return await self._probe_server(credential, access)
+        return ProbeResult(
+            CredentialProblem(
+                f"{describe_credential(credential)} could not be probed at {access.server}: {crash.error!r}",
+                "see the manager's log; is that server a Harvester?",
+                is_rejected=False,
+            )
+        )
+
+    async def _probe_server(self, credential: str, access: ClientConfig) -> ProbeResult:
         fingerprint = ca_fingerprint(access)
         try:
             transport = self._connect(access)
@@ -161,13 +174,4 @@ class CredentialProber:
             certain = isinstance(error, Unauthorized | CertificateError)
             message, hint = connection_problem(error, access.server, credential)
             return ProbeResult(CredentialProblem(message, hint, is_rejected=certain))
-        except Exception as error:  # of one Harvester, which must not end the probes of the others
-            log.exception("the probe of a credential failed", secret=credential)
-            return ProbeResult(
-                CredentialProblem(
-                    f"{describe_credential(credential)} could not be probed at {access.server}: {error!r}",
-                    "see the manager's log; is that server a Harvester?",
-                    is_rejected=False,
-                )
-            )
         return ProbeResult(None, access.server, identity, fingerprint)

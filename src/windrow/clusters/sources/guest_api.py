@@ -21,6 +21,7 @@ from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
 from windrow.clusters.state import GuestState, Node, read_node
 from windrow.core.clock import Clock, sleep
+from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError, OutcomeUnknown, Unreachable, error_for
@@ -335,10 +336,8 @@ class GuestClusterCache:
     async def _keep_alive(self, connection: GuestConnection, cluster_uid: str) -> None:
         """A defect in one connection must not end the controller."""
         while True:
-            try:
+            with handle_crash(
+                log, "the connection to a guest cluster failed; it is opened again", clusteruid=cluster_uid
+            ):
                 await connection.run()
-            except Exception:
-                log.exception(
-                    "the connection to a guest cluster failed; it is opened again", clusteruid=cluster_uid
-                )
             await sleep(self._clock, SLOW_PROBE_INTERVAL)

@@ -26,6 +26,7 @@ from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.core.clock import Clock
+from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import Stopped, run_until, wait_first
@@ -168,25 +169,24 @@ class HarvesterObjects:
     async def _run(self, place: Place, kind: _Kind, watched: _Watched) -> None:
         while True:
             watched.restart.clear()
-            try:
-                client = self._clients.get_client(place.credential, place.cluster_namespace)
-                watched.informer = self._informer(client.transport, place, kind, watched)
-                await run_until(self._follow(watched.informer), watched.restart.wait())
-            except Stopped:
-                continue
-            except (CredentialError, KubeError):
-                watched.informer = None  # the credential's own probe says why
-                await wait_first(self._clock, RETRY_INTERVAL, watched.restart)
-            except Exception:  # of one Harvester, which must not end what watches the others
-                watched.informer = None
-                log.exception(
-                    "watching %s failed; trying again in %s",
-                    kind.resource.plural,
-                    RETRY_INTERVAL,
-                    secret=place.credential,
-                    namespace=place.namespace,
-                )
-                await wait_first(self._clock, RETRY_INTERVAL, watched.restart)
+            with handle_crash(  # of one Harvester, which must not end what watches the others
+                log,
+                "watching %s failed; trying again in %s",
+                kind.resource.plural,
+                RETRY_INTERVAL,
+                secret=place.credential,
+                namespace=place.namespace,
+            ):
+                try:
+                    client = self._clients.get_client(place.credential, place.cluster_namespace)
+                    watched.informer = self._informer(client.transport, place, kind, watched)
+                    await run_until(self._follow(watched.informer), watched.restart.wait())
+                except Stopped:
+                    continue
+                except (CredentialError, KubeError):
+                    pass  # the credential's own probe says why
+            watched.informer = None
+            await wait_first(self._clock, RETRY_INTERVAL, watched.restart)
 
     def _informer(
         self, transport: Transport, place: Place, kind: _Kind, watched: _Watched

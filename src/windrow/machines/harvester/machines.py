@@ -15,6 +15,7 @@ from datetime import timedelta
 from windrow.client.client import Client
 from windrow.client.informer import Cache
 from windrow.core.clock import Clock
+from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import wait_first
@@ -130,19 +131,18 @@ class _CredentialWorker:
     async def run(self) -> None:
         """Watch the machines until cancelled. A defect met with one Harvester does not end the workers of the others."""
         while True:
-            try:
+            with handle_crash(
+                log,
+                "watching the machines of a credential failed; trying again in %s",
+                RETRY_INTERVAL,
+                secret=self.credential,
+            ) as crash:
                 await self._run()
-            except Exception as error:
-                log.exception(
-                    "watching the machines of a credential failed; trying again in %s",
-                    RETRY_INTERVAL,
-                    secret=self.credential,
-                )
-                self._watchers.clear()
-                self._unknown_reason = f"the answers of its Harvester cannot be used: {error!r}"
-                for machine in self._machines.values():
-                    self._put_unknown(machine)
-                await wait_first(self._clock, RETRY_INTERVAL, self._wake)
+            self._watchers.clear()
+            self._unknown_reason = f"the answers of its Harvester cannot be used: {crash.error!r}"
+            for machine in self._machines.values():
+                self._put_unknown(machine)
+            await wait_first(self._clock, RETRY_INTERVAL, self._wake)
 
     async def _run(self) -> None:
         """Watch over one connection after the other."""

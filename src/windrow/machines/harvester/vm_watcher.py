@@ -18,6 +18,7 @@ from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock, sleep
+from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import start_in
@@ -213,19 +214,22 @@ class VmWatcher:
         self._cancel_recheck(uid)
         self._on_status(uid, self._present(uid, vm))
 
-    def _unreadable(self, machine: TrackedVm) -> MachineStatus:
-        """Inside `except`: what Harvester says of this VM cannot be read, which proves nothing about the VM."""
+    def _reading(self, machine: TrackedVm) -> handle_crash:
+        """What Harvester says of this VM and cannot be read proves nothing about the VM."""
         ref = machine.configuration.ref
-        log.exception("VirtualMachine cannot be read; its state is unknown", object=ref)
+        return handle_crash(log, "VirtualMachine cannot be read; its state is unknown", object=ref)
+
+    def _unreadable(self, machine: TrackedVm) -> MachineStatus:
+        ref = machine.configuration.ref
         return machine.status(
             "unknown", f"what Harvester says of {ref} cannot be read; see the manager's log"
         )
 
     def _present(self, uid: str, vm: Vm) -> MachineStatus:
-        try:
+        machine = self._machines[uid]
+        with self._reading(machine):
             return self._read_status(uid, vm)
-        except Exception:
-            return self._unreadable(self._machines[uid])
+        return self._unreadable(machine)
 
     def _read_status(self, uid: str, vm: Vm) -> MachineStatus:
         vmi: Vmi | None = self.vmis.get(VMI.ref(vm.ref.name, vm.ref.namespace))
@@ -251,12 +255,12 @@ class VmWatcher:
     async def _recheck(self, uid: str, grace: timedelta) -> None:
         await sleep(self._clock, grace)
         while (machine := self._machines.get(uid)) is not None:
-            try:
-                status = await self._get_live(machine)
-            except InfrastructureUnknown as unknown:
-                status = machine.status("unknown", str(unknown))
-            except Exception:
-                status = self._unreadable(machine)
+            status: MachineStatus | None = self._unreadable(machine)
+            with self._reading(machine):
+                try:
+                    status = await self._get_live(machine)
+                except InfrastructureUnknown as unknown:
+                    status = machine.status("unknown", str(unknown))
             self._on_status(uid, status)
             if status is None or status.presence == "missing":
                 break

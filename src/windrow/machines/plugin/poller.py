@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from windrow.core.clock import Clock
+from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import wait_first
@@ -74,10 +75,9 @@ class StatusPoller:
         while machine.uid in self.machines:
             machine.wake.clear()
             if not machine.polled_by_operation:
-                try:
+                with handle_crash(log, "poll failed", machine=machine.name) as crash:
                     await self._poll(machine)
-                except Exception as error:
-                    log.exception("poll failed", machine=machine.name)
+                if (error := crash.error) is not None:
                     self.put_unknown(machine, f"polling its driver failed: {type(error).__name__}: {error}")
             await wait_first(self._clock, self._poll_interval(machine), machine.wake)
         if not any(other.credential == machine.credential for other in self.machines.values()):
