@@ -70,7 +70,6 @@ INPUTS: Mapping[str, list[str]] = {
     "two cards": flags(
         nics=[NIC, {"networkName": OTHER_NETWORK, "model": "e1000", "macAddress": "52:54:00:12:34:56"}]
     ),
-    "masquerade": flags(nics=[{"networkName": NETWORK, "type": "masquerade"}]),
     "short names": flags([{**IMAGE_DISK, "imageName": "ubuntu"}], [{"networkName": "vlan50"}]),
     "single disk": [
         *("--harvester-image-name", IMAGE, "--harvester-disk-size", "10", "--harvester-network-name", NETWORK)

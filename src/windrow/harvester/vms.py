@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from windrow.core.formats.json import dumps
 from windrow.harvester import names
@@ -22,6 +22,15 @@ from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, nested,
 from windrow.kubernetes.resources import ObjectRef, ref_of
 
 CLOUD_INIT = "cloudinitdisk"
+
+# Where the virtual CPUs run: on any of the host's, on their own, or on their own with one more for QEMU's emulator
+# thread. KubeVirt refuses an isolated emulator thread beside shared CPUs.
+CpuPlacement = Literal["shared", "dedicated", "dedicated and isolated"]
+_CPU_FIELDS: Mapping[CpuPlacement, tuple[str, ...]] = {
+    "shared": (),
+    "dedicated": ("dedicatedCpuPlacement",),
+    "dedicated and isolated": ("dedicatedCpuPlacement", "isolateEmulatorThread"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +57,12 @@ class Vm:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """One network card. `network` is `namespace/name`, or `name` in the VM's namespace."""
+    """One network card, bridged: KubeVirt has masquerade on the pod network only. `network` is `namespace/name`."""
 
     name: str
     network: str
     mac: str = ""
     model: str = "virtio"
-    is_bridge: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +96,7 @@ class VmSpec:
     memory: str = "4Gi"
     cpu_model: str = ""
     reserved_memory: str = ""
-    dedicated_cpus: bool = False
-    isolated_emulator: bool = False
+    cpus: CpuPlacement = "shared"
     efi: bool = False
     secure_boot: bool = False
     tpm: bool = False
@@ -199,10 +206,7 @@ def _labels(spec: VmSpec) -> dict[str, str]:
 
 def _domain(spec: VmSpec) -> Raw:
     cpu: Raw = {"cores": spec.cores, "sockets": 1, "threads": 1}
-    if spec.dedicated_cpus:
-        cpu["dedicatedCpuPlacement"] = True
-    if spec.isolated_emulator:
-        cpu["isolateEmulatorThread"] = True
+    cpu |= dict.fromkeys(_CPU_FIELDS[spec.cpus], True)
     if spec.cpu_model:
         cpu["model"] = spec.cpu_model
     domain: Raw = {
@@ -246,7 +250,7 @@ def _volume(disk: Disk) -> Raw:
 
 
 def _interface(nic: Nic) -> Raw:
-    made: Raw = {"name": nic.name, "model": nic.model, "bridge" if nic.is_bridge else "masquerade": {}}
+    made: Raw = {"name": nic.name, "model": nic.model, "bridge": {}}
     if nic.mac:
         made["macAddress"] = nic.mac
     return made

@@ -143,9 +143,7 @@ def test_a_claim_without_an_image_has_no_annotations() -> None:
 
 
 def test_processor_options_are_written_only_when_asked() -> None:
-    made = build_vm(
-        a_plan(dedicated_cpus=True, isolated_emulator=True, cpu_model="host-passthrough", cores=4)
-    )
+    made = build_vm(a_plan(cpus="dedicated and isolated", cpu_model="host-passthrough", cores=4))
     assert template(made)["domain"]["cpu"] == {
         "cores": 4,
         "sockets": 1,
@@ -176,7 +174,7 @@ def test_discs_cards_and_hot_plugged_disks() -> None:
                     Disk("disk-0", "a", 1, "x", bus="sata", is_cdrom=True),
                     Disk("disk-1", "b", 1, "x", hotpluggable=True),
                 ),
-                nics=(Nic("nic-0", "net1", mac="02:00:00:00:00:01", is_bridge=False),),
+                nics=(Nic("nic-0", "net1", mac="02:00:00:00:00:01"),),
             )
         )
     )
@@ -186,7 +184,7 @@ def test_discs_cards_and_hot_plugged_disks() -> None:
     ]
     assert made["volumes"][2]["persistentVolumeClaim"] == {"claimName": "b", "hotpluggable": True}
     assert made["domain"]["devices"]["interfaces"] == [
-        {"name": "nic-0", "model": "virtio", "masquerade": {}, "macAddress": "02:00:00:00:00:01"}
+        {"name": "nic-0", "model": "virtio", "bridge": {}, "macAddress": "02:00:00:00:00:01"}
     ]
 
 

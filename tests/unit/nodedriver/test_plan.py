@@ -51,13 +51,13 @@ def test_a_disc_stands_on_sata_unless_told_otherwise() -> None:
     ]
 
 
-def test_cards_are_bridged_on_virtio_unless_told_otherwise() -> None:
+def test_cards_are_bridged_on_virtio_unless_told_otherwise_and_name_their_network_in_full() -> None:
     asked = replace(
-        BASE, network_info=(NicSpec("net-1"), NicSpec("b", "02:00:00:00:00:01", "e1000", "masquerade"))
+        BASE, network_info=(NicSpec("net-1"), NicSpec("public/b", "02:00:00:00:00:01", "e1000", "bridge"))
     )
     assert plan_vm(asked, CLASSES).nics == (
-        Nic("nic-0", "net-1"),
-        Nic("nic-1", "b", "02:00:00:00:00:01", "e1000", is_bridge=False),
+        Nic("nic-0", "ns1/net-1"),
+        Nic("nic-1", "public/b", "02:00:00:00:00:01", "e1000"),
     )
 
 
@@ -123,3 +123,19 @@ def test_keys_of_an_affinity_that_kubernetes_does_not_know_are_named() -> None:
 @pytest.mark.parametrize("written", ["", "null", " null\n"])
 def test_an_affinity_of_null_is_none(written: str) -> None:
     assert plan_vm(replace(BASE, vm_affinity=written), CLASSES).affinity is None
+
+
+@pytest.mark.parametrize(
+    ("pinning", "isolated", "placement"),
+    [
+        (False, False, "shared"),
+        (True, False, "dedicated"),
+        (True, True, "dedicated and isolated"),
+        (False, True, "shared"),
+    ],
+)
+def test_an_emulator_thread_is_isolated_only_beside_pinned_cpus(
+    pinning: bool, isolated: bool, placement: str
+) -> None:
+    asked = replace(BASE, cpu_pinning=pinning, isolate_emulator_thread=isolated)
+    assert plan_vm(asked, CLASSES).cpus == placement

@@ -99,6 +99,22 @@ def test_a_sound_machine_of_the_older_form_has_none_either() -> None:
             "the type of interface 0",
         ),
         (
+            {"networkInfo": nics({"networkName": "n", "type": "masquerade"})},
+            "networkInfo",
+            "the type of interface 0 is masquerade",
+        ),
+        (
+            {
+                "diskInfo": disks(
+                    {"imageName": "i", "size": 1},
+                    {"imageName": "i", "size": 1, "type": "cd-rom", "bus": "scsi", "hotPlugAble": True},
+                )
+            },
+            "diskInfo",
+            "disk-1 is a cd-rom on scsi that can be hot-plugged",
+        ),
+        ({"memorySize": "1", "reservedMemorySize": "1020"}, "reservedMemorySize", "4 MiB are left"),
+        (
             {"networkInfo": nics({"networkName": "n", "model": "fast"})},
             "networkInfo",
             "the model of interface 0",

@@ -24,7 +24,8 @@ _DISK_BUSES = ("virtio", "sata", "scsi", "usb")
 _CDROM_BUSES = ("sata", "scsi", "usb")
 _DISK_TYPES = ("", "disk", "cd-rom")
 _NIC_MODELS = ("", "virtio", "e1000", "e1000e", "ne2k_pci", "pcnet", "rtl8139")
-_NIC_TYPES = ("", "bridge", "masquerade")
+_NIC_TYPES = ("", "bridge")
+_LEAST_GUEST_MIB = 10
 
 Rule = Callable[[Configuration], Iterator[Problem]]
 
@@ -134,9 +135,12 @@ def _size(configuration: Configuration) -> Iterator[Problem]:
     if configuration.memory_gib < 1:
         yield Problem(f"memorySize is {configuration.memory_gib} GiB", "ask for at least 1 GiB", "memorySize")
     reserved = configuration.reserved_mib
-    if reserved and reserved >= configuration.memory_gib * 1024:
+    left = configuration.memory_gib * 1024 - reserved
+    if reserved and left < _LEAST_GUEST_MIB:
+        rest = "nothing is" if left <= 0 else f"{left} MiB are"
         yield Problem(
-            f"reservedMemorySize is {reserved} MiB of {configuration.memory_gib} GiB; nothing is left for the guest",
+            f"reservedMemorySize is {reserved} MiB of {configuration.memory_gib} GiB; {rest} left for the guest, and "
+            f"Harvester wants {_LEAST_GUEST_MIB} MiB",
             "reserve less, or ask for more memory",
             "reservedMemorySize",
         )
@@ -198,6 +202,12 @@ def _disks(configuration: Configuration) -> Iterator[Problem]:
         yield from _one_of(disk.type, _DISK_TYPES, f"the type of {name}", "diskInfo")
         buses = _CDROM_BUSES if disk.is_cdrom else _DISK_BUSES
         yield from _one_of(disk.bus, ("", *buses), f"the bus of {name}", "diskInfo")
+        if disk.is_cdrom and disk.hotpluggable and disk.bus in buses and disk.bus != "sata":
+            yield Problem(
+                f"{name} is a cd-rom on {disk.bus} that can be hot-plugged, and Harvester takes such on sata only",
+                "leave its bus out, or hotPlugAble",
+                "diskInfo",
+            )
     orders = Counter(disk.boot_order for disk in configuration.disk_info if disk.boot_order)
     for order, count in orders.items():
         if count > 1:
@@ -251,7 +261,15 @@ def _nics(configuration: Configuration) -> Iterator[Problem]:
                 "networkInfo",
             )
         yield from _one_of(nic.model, _NIC_MODELS, f"the model of interface {index}", "networkInfo")
-        yield from _one_of(nic.type, _NIC_TYPES, f"the type of interface {index}", "networkInfo")
+        if nic.type == "masquerade":
+            yield Problem(
+                f"the type of interface {index} is masquerade, which KubeVirt has on the pod network only, and "
+                f"networkName {nic.network!r} is a network of Harvester",
+                "leave type out: the interface is then bridged",
+                "networkInfo",
+            )
+        else:
+            yield from _one_of(nic.type, _NIC_TYPES, f"the type of interface {index}", "networkInfo")
 
 
 def _devices(configuration: Configuration) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from windrow.harvester.cloud_init_secret import INLINE_LIMIT
 from windrow.harvester.identity import owner_annotations, ssh_key_digest
 from windrow.harvester.references import VgpuField
-from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmSpec
+from windrow.harvester.vms import CloudInit, CpuPlacement, HostDevice, Nic, VmSpec
 from windrow.harvester.volumes import LONGHORN, ClaimModes, Disk, claim_name
 from windrow.nodedriver.affinity import read_affinity
 from windrow.nodedriver.config import Configuration
@@ -39,14 +39,13 @@ def plan_vm(
         guest_cluster=configuration.cluster_name,
         owner_annotations=owner_annotations(configuration.cluster_uid, configuration.machine_uid),
         disks=_disks(configuration, image_classes, class_modes or {}),
-        nics=tuple(_nic(place, nic) for place, nic in enumerate(configuration.nics)),
+        nics=tuple(_nic(configuration, place, nic) for place, nic in enumerate(configuration.nics)),
         cloud_init=_cloud_init(configuration.network_data),
         cores=configuration.cpu,
         memory=configuration.memory_size,
         cpu_model=configuration.cpu_model,
         reserved_memory=configuration.reserved_memory_size,
-        dedicated_cpus=configuration.cpu_pinning,
-        isolated_emulator=configuration.isolate_emulator_thread,
+        cpus=_cpu_placement(configuration),
         efi=configuration.enable_efi,
         secure_boot=configuration.enable_secure_boot,
         tpm=configuration.enable_tpm,
@@ -89,8 +88,18 @@ def _disks(
     return tuple(disks)
 
 
-def _nic(index: int, nic: NicSpec) -> Nic:
-    return Nic(f"nic-{index}", nic.network, nic.mac, nic.model or "virtio", nic.type in ("", "bridge"))
+def _cpu_placement(configuration: Configuration) -> CpuPlacement:
+    """An isolated emulator thread without pinning is refused by the rules of validation."""
+    if not configuration.cpu_pinning:
+        return "shared"
+    return "dedicated and isolated" if configuration.isolate_emulator_thread else "dedicated"
+
+
+def _nic(configuration: Configuration, index: int, nic: NicSpec) -> Nic:
+    # With its namespace: Harvester's check of MAC addresses takes a bare name for one of the namespace "default",
+    # and refuses a VM elsewhere with 500.
+    network = "/".join(configuration.qualified(nic.network))
+    return Nic(f"nic-{index}", network, nic.mac, nic.model or "virtio")
 
 
 def _cloud_init(network_data: str) -> CloudInit:
