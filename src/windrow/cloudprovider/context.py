@@ -17,6 +17,7 @@ from windrow.controller.controller import Backoff, Controller
 from windrow.controller.outcomes import Failed, Outcome
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
+from windrow.core.work_queue import MaxConcurrent
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.resources import ApiResource
@@ -92,7 +93,7 @@ class ControllerContext:
             reconcile,
             self.clock,
             self.rng,
-            workers=workers,
+            max_concurrent=MaxConcurrent(workers, workers),
             backoff=backoff,
             on_outcome=on_outcome,
             on_added=lambda key: metrics.queue_adds.labels(queue).inc(),

@@ -46,6 +46,7 @@ from windrow.controller.outcomes import SETTLED, Changed, Failed, Outcome, Waiti
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.core.stamps import ObservedStamps
+from windrow.core.work_queue import MaxConcurrent
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, resource_version_of, uid_of
@@ -59,6 +60,8 @@ RECHECK_INTERVAL = timedelta(seconds=30)  # after a refusal: an image may have b
 SYNC_RETRY = timedelta(seconds=1)
 # After a start: what is not reachable in this time is reported as unknown.
 STARTUP_GRACE = timedelta(seconds=10)
+# A namespace is a tenant. One whose Harvester or guests do not answer leaves half of the reconciles to the others.
+MAX_CONCURRENT = MaxConcurrent(total=16, per_flow=8, slow_after=timedelta(seconds=5))
 BOOT_STATUS_INTERVAL = timedelta(seconds=60)  # for what a booting machine passes through within seconds
 
 
@@ -134,7 +137,14 @@ class ClusterController:
             ClusterActions(self._context, self._harvesters, guests),
             MachineActions(self._context, machines, guests),
         )
-        self.controller: Controller[ObjectRef] = Controller("clusters", self.reconcile, clock, rng)
+        self.controller: Controller[ObjectRef] = Controller(
+            "clusters",
+            self.reconcile,
+            clock,
+            rng,
+            max_concurrent=MAX_CONCURRENT,
+            flow_of=lambda ref: ref.namespace,
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -268,11 +278,15 @@ class ClusterController:
         if self._group is not None:
             for credential in self._observer.list_allowed_credentials(state.cluster):
                 self._prober.open(self._group, credential)
+        if state.awaits_probe:
+            return Waiting("the first answer of Harvester", state.now, "the preflight")
+        if self._group is not None:
             self._objects.open(self._group, self._observer.list_places(state))
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)
         self._remember_preflight(state)
-        if state.has_failed_preflight or (state.orphans and state.orphans.unknown):
+        is_unexplained = state.has_failed_preflight and not state.credential_problems
+        if is_unexplained or (state.orphans and state.orphans.unknown):
             self._probe_credentials(state)
         # Ready is withdrawn before work that may take long; the next reconcile executes the plan.
         withdrawn = self._claims_too_much(state, plan)

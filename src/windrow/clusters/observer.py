@@ -124,6 +124,8 @@ class Observer:
         if is_taken or _needs_preflight(state):
             generation, found = self._context.process_state.preflight_passed.get(cluster.uid, (0, ()))
             if is_taken or generation != cluster.generation:
+                if self._list_unprobed(cluster):
+                    return replace(state, awaits_probe=True)
                 found = await self._preflight(state)
             state = replace(state, preflight=found)
         if cluster.deletion_timestamp is None:
@@ -409,6 +411,10 @@ class Observer:
         """Its credentials for a Harvester that its namespace may use."""
         return [one for one in credentials_of(cluster) if self._find_refusal(one, cluster) is None]
 
+    def _list_unprobed(self, cluster: Cluster) -> list[str]:
+        """Credentials that lead to a Harvester of which it is not known yet whether it answers."""
+        return [one for one in self.list_allowed_credentials(cluster) if not self._prober.was_probed(one)]
+
     def _find_refusal(self, credential: str, cluster: Cluster) -> CredentialError | None:
         try:
             self._context.require_consent(credential, cluster.namespace)
@@ -432,6 +438,9 @@ class Observer:
             try:
                 if credential in on_harvester:
                     self._harvesters.get_config(credential, cluster.namespace)
+                    if (failure := self._prober.find_failure(credential)) is not None:
+                        # One probe asks for all Clusters of a Harvester; its result is what each of them would find.
+                        raise CredentialError(failure.message, failure.hint)
                 else:
                     self._context.require_consent(credential, cluster.namespace)
                 usable.add(credential)

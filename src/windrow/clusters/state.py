@@ -216,6 +216,8 @@ class ClusterState:
     config_hashes: Mapping[str, str] = field(default_factory=dict)  # of the configuration, by pool
     # Of its credentials. None: not all of them were probed yet.
     credential_problems: tuple[CredentialProblem, ...] | None = None
+    # Whether the preflight waits for the first probe of a credential; then nothing else of Harvester was read.
+    awaits_probe: bool = False
     # Whether the uid of the guest is not recorded, and is due to be read.
     needs_guest_uid: bool = False
     # VMs on Harvester with the cluster's uid that no Machine records. None: they could not be listed yet.

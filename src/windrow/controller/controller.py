@@ -1,7 +1,8 @@
 """The controller: calls a reconcile function for each key of a work queue, and again as its outcome says.
 
-Promises: one key is never reconciled twice at once; different keys run side by side, `workers` at most; a failing
-key waits longer each time and does not hold up the others; nothing outlives `run`.
+Promises: one key is never reconciled twice at once; different keys run side by side, `max_concurrent` at most; a failing
+key waits longer each time and does not hold up the others, nor do the keys of one flow those of another; nothing
+outlives `run`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from windrow.core.clock import Clock
 from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
-from windrow.core.work_queue import WorkQueue
+from windrow.core.work_queue import MaxConcurrent, WorkQueue
 from windrow.kubernetes.errors import KubeError
 
 K = TypeVar("K", bound=Hashable)
@@ -43,11 +44,13 @@ class Backoff:
 # so that it does not starve the other keys.
 MAX_IMMEDIATE_REQUEUES = 20
 
+EIGHT_WORKERS = MaxConcurrent(total=8, per_flow=8)
+
 
 class Controller(Generic[K]):
     """Reconciles keys from `queue`. Its owner runs `run` as a task.
 
-    `on_outcome` is called with every outcome, and `on_added` with every key that is added to the queue.
+    `flow_of` is the flow of a key, of which `max_concurrent` has a bound. `on_outcome` is called with every outcome, and `on_added` with every key that is added to the queue.
     """
 
     def __init__(
@@ -57,17 +60,17 @@ class Controller(Generic[K]):
         clock: Clock,
         rng: Rng,
         *,
-        workers: int = 8,
+        max_concurrent: MaxConcurrent = EIGHT_WORKERS,
+        flow_of: Callable[[K], Hashable] | None = None,
         backoff: Backoff | None = None,
         on_outcome: Callable[[K, Outcome], None] | None = None,
         on_added: Callable[[K], None] | None = None,
     ) -> None:
         self.name = name
         self._log = with_values(_log, controller=name)
-        self.queue: WorkQueue[K] = WorkQueue(clock, on_added)
+        self.queue: WorkQueue[K] = WorkQueue(clock, on_added, max_concurrent=max_concurrent, flow_of=flow_of)
         self._reconcile = reconcile
         self._rng = rng
-        self._workers = workers
         self._backoff = backoff or Backoff()
         self._on_outcome = on_outcome
         self._failures: dict[K, int] = {}
@@ -75,14 +78,12 @@ class Controller(Generic[K]):
 
     async def run(self) -> None:
         """Work until cancelled."""
-        slots = asyncio.Semaphore(self._workers)
         async with asyncio.TaskGroup() as group:
             while True:
-                await slots.acquire()
                 key = await self.queue.get()
-                group.create_task(self._work(key, slots), name=f"{self.name} {key}")
+                group.create_task(self._work(key), name=f"{self.name} {key}")
 
-    async def _work(self, key: K, slots: asyncio.Semaphore) -> None:
+    async def _work(self, key: K) -> None:
         try:
             outcome = await self._attempt(key)
             self._requeue(key, outcome)
@@ -90,7 +91,6 @@ class Controller(Generic[K]):
                 self._on_outcome(key, outcome)
         finally:
             self.queue.done(key)
-            slots.release()
 
     async def _attempt(self, key: K) -> Outcome:
         message = "reconcile failed with an unexpected error; trying again"

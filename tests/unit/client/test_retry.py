@@ -1,3 +1,5 @@
+from datetime import timedelta
+
 import pytest
 from tests.support.clock import LoopClock, run_driven
 
@@ -87,3 +89,20 @@ def test_after_the_last_attempt_the_error_is_raised():
 
 def test_it_waits_for_retry_after():
     assert 7 <= send_through(READ, refusal(429, **{"Retry-After": "7"}), FINE)[2] <= 10.5
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for_five_times():
+    async def story():
+        clock, asked = LoopClock(), []
+
+        class Silent:
+            async def send(self, request):
+                asked.append(request)
+                await clock.sleep_until(clock.now() + timedelta(seconds=90))
+                raise OutcomeUnknown("no answer in time")
+
+        with pytest.raises(OutcomeUnknown):
+            await RetryingTransport(Silent(), clock, Rng(1)).send(READ)
+        return asked
+
+    assert run_driven(story()) == [READ]

@@ -7,6 +7,7 @@ from tests.support.clock import LoopClock, run_driven
 from windrow.controller.controller import Backoff, Controller
 from windrow.controller.outcomes import SETTLED, Changed, Failed, Refused, Waiting
 from windrow.core.rng import Rng
+from windrow.core.work_queue import MaxConcurrent
 from windrow.kubernetes.errors import TooManyRequests
 
 
@@ -115,7 +116,7 @@ def test_no_more_keys_than_workers_run_at_once():
         running.remove(key)
         return SETTLED
 
-    seen = watch(reconcile, add=[str(n) for n in range(7)], until_s=10, workers=2)
+    seen = watch(reconcile, add=[str(n) for n in range(7)], until_s=10, max_concurrent=MaxConcurrent(2, 2))
 
     assert (most[0], len(seen)) == (2, 7)
 
@@ -129,3 +130,47 @@ def test_every_outcome_is_reported():
     watch(reconcile, add=["a"], until_s=1, on_outcome=lambda key, outcome: heard.append((key, outcome)))
 
     assert heard == [("a", SETTLED)]
+
+
+def tenant_of(key):
+    return key.partition("/")[0]
+
+
+TENANTS = {"max_concurrent": MaxConcurrent(4, 2, timedelta(seconds=5)), "flow_of": tenant_of}
+
+
+async def hang_for_tenants_called_evil(key, clock):
+    if key.startswith("evil"):
+        await clock.sleep_until(clock.now() + timedelta(seconds=90))
+    return SETTLED
+
+
+def test_a_flow_whose_keys_hang_leaves_workers_to_the_others():
+    hanging = [f"evil/{n}" for n in range(20)]
+
+    seen = dict(watch(hang_for_tenants_called_evil, add=[*hanging, "good/a"], until_s=1, **TENANTS))
+
+    assert seen == {"evil/0": 0.0, "evil/1": 0.0, "good/a": 0.0}
+
+
+def test_keys_that_hang_stop_counting_so_that_any_number_of_flows_that_hang_leaves_workers_to_the_others():
+    hanging = [f"evil{n}/{m}" for n in range(4) for m in range(3)]
+
+    seen = dict(watch(hang_for_tenants_called_evil, add=[*hanging, "good/a"], until_s=60, **TENANTS))
+
+    assert seen["good/a"] == 5.0
+    assert sorted(seen.values()) == [0.0] * 4 + [5.0] * 5 + [10.0] * 4
+
+
+def test_flows_take_turns():
+    keys = [f"many/{n}" for n in range(6)]
+
+    async def reconcile(key, clock):
+        await clock.sleep_until(clock.now() + timedelta(seconds=1))
+        return SETTLED
+
+    seen = watch(
+        reconcile, add=[*keys, "few/a"], until_s=10, max_concurrent=MaxConcurrent(1, 1), flow_of=tenant_of
+    )
+
+    assert [key for key, _ in seen] == ["many/0", "few/a", *keys[1:]]

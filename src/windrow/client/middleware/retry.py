@@ -15,10 +15,15 @@ ATTEMPTS = 5
 INITIAL_BACKOFF_S = 0.25
 # A server that comes back is met soon; longer waits are the caller's.
 MAX_BACKOFF_S = 1.0
+# A server that does not answer at all costs a time-out for each attempt; after this time there is no other.
+RETRY_WINDOW = timedelta(seconds=30)
 
 
 class RetryingTransport(TransportMiddleware):
-    """Wraps `inner`. After `attempts` the last reply or error is passed on. Watches are not repeated."""
+    """Wraps `inner`. After `attempts`, or where one begins after RETRY_WINDOW, the last reply or error is passed on.
+
+    Watches are not repeated.
+    """
 
     def __init__(self, inner: Transport, clock: Clock, rng: Rng, attempts: int = ATTEMPTS) -> None:
         super().__init__(inner)
@@ -27,11 +32,12 @@ class RetryingTransport(TransportMiddleware):
         self._attempts = attempts
 
     async def send(self, request: Request) -> Reply:
+        end = self._clock.monotonic() + RETRY_WINDOW
         for attempt in range(1, self._attempts):
             try:
                 reply = await self._inner.send(request)
             except KubeError as error:
-                if not is_retryable(error, request):
+                if not is_retryable(error, request) or self._clock.monotonic() >= end:
                     raise
                 retry_after = 0.0
             else:

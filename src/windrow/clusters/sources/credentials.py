@@ -18,13 +18,13 @@ from windrow.clusters.api.references import list_secret_references
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.sources.guest_api import Connect
 from windrow.clusters.state import CredentialProblem
-from windrow.core.clock import Clock
+from windrow.core.clock import Clock, sleep
 from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
-from windrow.core.wait import wait_first
+from windrow.core.wait import run_until, wait_first
 from windrow.harvester.connection import connection_problem, describe_credential
 from windrow.harvester.identity import IDENTITY, ca_fingerprint, compare_identity, read_identity
-from windrow.kubernetes.errors import CertificateError, Forbidden, KubeError, Unauthorized
+from windrow.kubernetes.errors import CertificateError, Forbidden, KubeError, OutcomeUnknown, Unauthorized
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, uid_of
 from windrow.kubernetes.resources import ObjectRef
@@ -34,6 +34,12 @@ log = with_values(logging.getLogger(__name__))
 RETRY_INTERVAL = timedelta(seconds=10)
 # A watch that is open stays open with a credential that is revoked; only a request shows it.
 VERIFY_INTERVAL = timedelta(minutes=1)
+# Longer than a connection may take to open, of which the transport's own sentence says more.
+PROBE_TIMEOUT = timedelta(seconds=15)
+
+
+def _no_answer() -> OutcomeUnknown:
+    return OutcomeUnknown(f"no answer within {PROBE_TIMEOUT.total_seconds():.0f} s")
 
 
 class SecretUsers:
@@ -118,6 +124,11 @@ class CredentialProber:
     def was_probed(self, credential: str) -> bool:
         return credential in self._results
 
+    def find_failure(self, credential: str) -> CredentialProblem | None:
+        """Why the last probe had no answer that shows a Harvester, whichever it is."""
+        result = self._results.get(credential)
+        return result.problem if result else None
+
     def find_problem(self, credential: str, harvester_uid: str) -> CredentialProblem | None:
         """Why it does not work on this Harvester, as of the last probe; None where it does, or was not probed yet."""
         result = self._results.get(credential)
@@ -165,7 +176,11 @@ class CredentialProber:
         try:
             transport = self._connect(access)
             try:
-                identity = read_identity(await Client(transport).get(IDENTITY))
+                identity = read_identity(
+                    await run_until(
+                        Client(transport).get(IDENTITY), sleep(self._clock, PROBE_TIMEOUT), _no_answer()
+                    )
+                )
             finally:
                 await transport.aclose()
         except Forbidden:
