@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from windrow.apiserver import apierrors
 from windrow.apiserver.admission import AdmissionHook
-from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
+from windrow.apiserver.request.info import RequestInfo, UserInfo
 from windrow.apiserver.storage.port import Entry, Raw, Rev, Store
 from windrow.apiserver.types.registry import Registry, ResourceType
 from windrow.core.clock import Clock, format_time
@@ -118,14 +118,3 @@ async def require_namespace(context: ServerContext, type: ResourceType, namespac
             "field": "metadata.namespace",
         }
         raise apierrors.forbidden(type.kind, name, why, [cause])
-
-
-_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
-
-
-def check_dry_run(call: ApiCall) -> None:
-    asked = call.options.get("dryRun") or call.delete_options.get("dryRun")
-    values = [asked] if isinstance(asked, str) else list(asked or [])
-    if any(value and value != "All" for value in values):
-        cause = apierrors.not_supported("dryRun", values, ("All",))
-        raise apierrors.invalid_options(_OPTIONS.get(call.verb, "DeleteOptions"), cause)

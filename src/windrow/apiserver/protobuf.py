@@ -13,10 +13,9 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from windrow.apiserver.types.field_types import read_table
 from windrow.core.formats.json import NotJson, loads
 
 MAGIC = b"k8s\x00"
@@ -31,21 +30,6 @@ class NotProtobuf(ValueError):
 
 class UnknownMessage(NotProtobuf):
     """A well-formed body of a kind that is not in `kubernetes_fields.json`."""
-
-
-@cache
-def _tables() -> tuple[dict[str, str], dict[str, dict[int, tuple[str, str, bool]]]]:
-    raw = loads(files("windrow.apiserver").joinpath("kubernetes_fields.json").read_bytes())
-    messages = {
-        name: {int(number): _read_field(text) for number, text in fields.items()}
-        for name, fields in raw["messages"].items()
-    }
-    return raw["kinds"], messages
-
-
-def _read_field(text: str) -> tuple[str, str, bool]:
-    name, _, kind = text.partition(" ")
-    return name, kind.rstrip("!"), kind.endswith("!")
 
 
 # --- wire format -------------------------------------------------------------------------------------------------------
@@ -211,7 +195,7 @@ def _map_entry(kind: str, data: bytes) -> tuple[str, Any]:
 
 def decode_message(name: str, data: bytes) -> Raw:
     """The message `name` as a dict. Unknown fields are skipped. Raises NotProtobuf."""
-    fields = _tables()[1][name]
+    fields = read_table()[1][name]
     made: Raw = {}
     for number, value in read_fields(data):
         field = fields.get(number)
@@ -239,7 +223,7 @@ def decode_object(body: bytes) -> Raw:
     envelope = _numbered(body[len(MAGIC) :])
     meta = _numbered(_bytes(envelope.get(1, b"")))
     version, kind = _text(meta.get(1, b"")), _text(meta.get(2, b""))
-    kinds, _ = _tables()
+    kinds, _ = read_table()
     # DeleteOptions belongs to every group version, with one form.
     message = kinds.get(f"{version} {kind}") or (
         kinds["v1 DeleteOptions"] if kind == "DeleteOptions" else None

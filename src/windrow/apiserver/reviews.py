@@ -9,6 +9,7 @@ from windrow.apiserver import apierrors
 from windrow.apiserver.context import JsonResult
 from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
 from windrow.apiserver.types.registry import ResourceType
+from windrow.apiserver.verbs.metadata import read_object
 from windrow.kubernetes.resources import (
     AUTHN,
     AUTHZ,
@@ -133,7 +134,7 @@ REVIEWS: dict[str, Review] = {
 
 async def review(guard: Authorizer, type: ResourceType, call: ApiCall) -> JsonResult:
     """The object as sent, with the result in its status."""
-    body = call.body if isinstance(call.body, dict) else {}
+    body = read_object(type.kind, call.body)
     status = await REVIEWS[type.kind.group_resource](guard, call, body.get("spec") or {})
     head = {"creationTimestamp": None, **(body.get("metadata") or {})}
     made = {"kind": type.kind.kind, "apiVersion": type.kind.api_version, "metadata": head}

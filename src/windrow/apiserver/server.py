@@ -43,6 +43,7 @@ from windrow.apiserver.request.info import (
     request_verb,
 )
 from windrow.apiserver.request.negotiation import YAML, NegotiatedType, negotiate
+from windrow.apiserver.request.options import check_options
 from windrow.apiserver.reviews import REVIEWS, review
 from windrow.apiserver.service_account_tokens import ISSUER, ServiceAccountTokens
 from windrow.apiserver.services.allocation import ServiceAllocator, ServiceRanges, render_kubernetes_service
@@ -50,6 +51,7 @@ from windrow.apiserver.storage.port import Store
 from windrow.apiserver.tables import build_table, partial_metadata, render_partial_metadata, render_table
 from windrow.apiserver.types import crds
 from windrow.apiserver.types.builtins import BUILTINS
+from windrow.apiserver.types.field_types import DELETE_OPTIONS, find_mistyped
 from windrow.apiserver.types.registry import Registry, ResourceType
 from windrow.apiserver.verbs.create import create
 from windrow.apiserver.verbs.delete import delete, delete_collection
@@ -348,6 +350,7 @@ class ApiServer:
         type = self._type(info)
         form = negotiate(request.accept)
         call = ApiCall("watch", info, user, options)
+        check_options(call)
         async with watch(self.context, type, call) as events:
             yield self._transform_events(type, events, form, call.options) if form.as_ else events
 
@@ -392,6 +395,7 @@ class ApiServer:
             raise apierrors.method_not_allowed()
         if bool(call.info.name) != (call.verb in NAMED_VERBS) and not call.info.subresource:
             raise apierrors.method_not_allowed()
+        check_options(call)
         if type.kind.group_resource in REVIEWS:
             return await review(self, type, call)
         if call.info.subresource == "scale":
@@ -508,7 +512,10 @@ class ApiServer:
                     request.body, request.content_type, accepted
                 )
             case "delete" | "deletecollection":
-                call.delete_options = decoding.decode(request.body, request.content_type) or {}
+                options = decoding.decode(request.body, request.content_type)
+                if options is not None and not isinstance(options, dict):
+                    raise apierrors.bad_request(find_mistyped(DELETE_OPTIONS, options))
+                call.delete_options = options or {}
 
     def _encode(self, outcome: Result, form: NegotiatedType, options: Mapping[str, str]) -> Reply:
         if isinstance(outcome, (ObjectResult, ListResult)) and form.as_:

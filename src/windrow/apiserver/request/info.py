@@ -66,7 +66,7 @@ class ApiCall:
 
     @property
     def dry_run(self) -> bool:
-        return bool(self.options.get("dryRun") or self.delete_options.get("dryRun"))
+        return "dryRun" in self.options or bool(self.delete_options.get("dryRun"))
 
     @property
     def field_manager(self) -> str:

@@ -6,7 +6,6 @@ from windrow.apiserver import apierrors
 from windrow.apiserver.context import (
     ObjectResult,
     ServerContext,
-    check_dry_run,
     require_namespace,
     to_served_version,
     to_storage_version,
@@ -25,7 +24,6 @@ async def create(
     context: ServerContext, type: ResourceType, call: ApiCall, *, managed: list[Raw] | None = None
 ) -> ObjectResult:
     """Create the object in `call.body`, which is not copied. `managed` are its field managers, if recorded."""
-    check_dry_run(call)
     raw = await work_on(call.size, lambda: prune_and_default(type, call.body, call))
     if type.kind.namespaced and not call.info.namespace:
         raise apierrors.method_not_allowed()

@@ -13,12 +13,13 @@ from windrow.apiserver.context import (
     ListResult,
     ObjectResult,
     ServerContext,
-    check_dry_run,
     to_served_version,
 )
 from windrow.apiserver.request.info import ApiCall, RequestInfo, is_truthy
+from windrow.apiserver.request.options import check_dry_run, read_int
 from windrow.apiserver.request.selection import read_selection
 from windrow.apiserver.storage.port import Entry, Raw
+from windrow.apiserver.types.field_types import DELETE_OPTIONS, find_mistyped
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.rest_storage import retry_on_conflict, run_admission
 from windrow.core.clock import format_time
@@ -29,15 +30,27 @@ from windrow.kubernetes.resources import POD
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 _POLICIES = ("Foreground", "Background", "Orphan")
+MAX_GRACE_S = 10 * 365 * 86400  # a longer one has no end that a clock can name
 IMMORTAL_NAMESPACES = ("default", "kube-system", "kube-public")
 
 
 def read_delete_options(call: ApiCall) -> dict[str, Any]:
-    """DeleteOptions from the body or, as Python clients send them, from the query."""
-    found = dict(call.delete_options)
-    for name in ("propagationPolicy", "gracePeriodSeconds"):
-        if name in call.options:
-            found.setdefault(name, call.options[name])
+    """DeleteOptions from the body or, as Python clients send them, from the query. Raises 400 and 422.
+
+    A field of a wrong type is a 400 with the text of kube-apiserver, which answers 500 there: only as DeleteOptions.
+    """
+    options = call.delete_options
+    if mistyped := find_mistyped(DELETE_OPTIONS, options):
+        raise apierrors.bad_request(mistyped)
+    if options.get("kind", "DeleteOptions") not in ("", "DeleteOptions"):
+        kind, version = options["kind"], options.get("apiVersion") or "meta.k8s.io/v1"
+        raise apierrors.bad_request(f'no kind "{kind}" is registered for version "{version}"')
+    check_dry_run(call)
+    found = {name: value for name, value in options.items() if value is not None}
+    if "propagationPolicy" in call.options:
+        found.setdefault("propagationPolicy", call.options["propagationPolicy"])
+    if (seconds := read_int(call.options, "gracePeriodSeconds")) is not None:
+        found.setdefault("gracePeriodSeconds", seconds)
     if "orphanDependents" in call.options:
         found.setdefault("orphanDependents", is_truthy(call.options, "orphanDependents"))
     policy, legacy = found.get("propagationPolicy"), found.get("orphanDependents")
@@ -82,7 +95,6 @@ def finalizers_for(type: ResourceType, raw: Raw, policy: str | None) -> list[str
 
 async def delete(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult | JsonResult:
     """Delete the object, or set its deletionTimestamp while it has finalizers."""
-    check_dry_run(call)
     options = read_delete_options(call)
     return await retry_on_conflict(
         context, type, call.info, lambda was: _attempt(context, type, call, was, options)
@@ -124,9 +136,9 @@ def _grace_period(context: ServerContext, type: ResourceType, raw: Raw, options:
         return 0
     if nested(raw, "status", "phase") in ("Succeeded", "Failed"):
         return 0
-    asked = str(options.get("gracePeriodSeconds", ""))
-    usual = int(nested(raw, "spec", "terminationGracePeriodSeconds", default=30))
-    wanted = int(asked) if asked.isdigit() else usual
+    asked = options.get("gracePeriodSeconds")
+    seconds = nested(raw, "spec", "terminationGracePeriodSeconds", default=30) if asked is None else asked
+    wanted = min(seconds, MAX_GRACE_S) if seconds >= 0 else 1  # kube-apiserver: a negative one is a second
     before = raw["metadata"].get("deletionGracePeriodSeconds")
     return wanted if before is None else min(wanted, before)
 
@@ -151,6 +163,7 @@ def _mark_deleted(
 
 async def delete_collection(context: ServerContext, type: ResourceType, call: ApiCall) -> ListResult:
     """Delete every selected object; the result lists them as they were."""
+    read_delete_options(call)
     selection = read_selection(type, call.options)
     page = await context.store.range(type.prefix(call.info.namespace))
     chosen = [

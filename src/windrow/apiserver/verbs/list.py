@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from windrow.apiserver import apierrors
 from windrow.apiserver.context import ListResult, ObjectResult, ServerContext, get_entry, to_served_version
 from windrow.apiserver.request.info import ApiCall
+from windrow.apiserver.request.options import read_int, read_version
 from windrow.apiserver.request.selection import read_selection
 from windrow.apiserver.storage.port import Compacted, Entry, Page
 from windrow.apiserver.types.registry import ResourceType
@@ -38,15 +39,14 @@ class ContinueToken:
 def parse_token(text: str) -> ContinueToken:
     try:
         raw = loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        if (
-            raw["v"] != "meta.k8s.io/v1"
-            or not isinstance(raw["rv"], int)
-            or not isinstance(raw["start"], str)
-        ):
+        rev, start = raw["rv"], raw["start"]
+        if raw["v"] != "meta.k8s.io/v1" or type(rev) is not int or not isinstance(start, str):
             raise ValueError(text)
+        if ".." in start.split("/"):  # kube-apiserver refuses what leaves the collection
+            raise ValueError(start)
     except (ValueError, KeyError, TypeError, NotJson) as error:
         raise apierrors.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
-    return ContinueToken(raw["rv"], raw["start"].rstrip("\u0000"))
+    return ContinueToken(rev, start.rstrip("\u0000"))
 
 
 def _forbidden(field: str, text: str) -> Exception:
@@ -77,28 +77,10 @@ def check_options(options: Mapping[str, str]) -> None:
         )
 
 
-def read_version(options: Mapping[str, str]) -> int | None:
-    """The resourceVersion asked for; None when not given. 400 for what is no number."""
-    text = options.get("resourceVersion", "")
-    if not text:
-        return None
-    if not text.isdigit():
-        raise apierrors.bad_request(
-            f'invalid resource version: resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        )
-    return int(text)
-
-
-def _read_limit(text: str) -> int:
-    if not text.isdigit():
-        raise apierrors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-    return int(text)
-
-
 async def get(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult:
-    asked = call.options.get("resourceVersion", "")
-    if asked.isdigit() and int(asked) > context.store.rev:
-        raise apierrors.resource_version_too_large(int(asked), context.store.rev)
+    asked = read_version(call.options) or 0
+    if asked > context.store.rev:
+        raise apierrors.resource_version_too_large(asked, context.store.rev)
     return ObjectResult(type, to_served_version(type, await get_entry(context, type, call.info)))
 
 
@@ -106,7 +88,7 @@ async def list_(context: ServerContext, type: ResourceType, call: ApiCall) -> Li
     options = call.options
     check_options(options)
     selection = read_selection(type, options)
-    limit = _read_limit(options.get("limit") or "0")
+    limit = max(0, read_int(options, "limit") or 0)
     version = read_version(options)
     prefix = type.prefix(call.info.namespace)
     start, at = "", None
@@ -114,6 +96,8 @@ async def list_(context: ServerContext, type: ResourceType, call: ApiCall) -> Li
         if version:
             raise apierrors.bad_request("specifying resource version is not allowed when using continue")
         token = parse_token(options["continue"])
+        if token.rev > context.store.rev:
+            raise apierrors.resource_version_too_large(token.rev, context.store.rev)
         start, at = prefix + token.key + "\u0000", token.rev if token.rev > 0 else None
     elif version:
         if version > context.store.rev:

@@ -8,9 +8,11 @@ from types import NoneType
 from typing import Any
 
 from windrow.apiserver.apierrors import Cause, bad_request, conflict, forbidden_value, invalid_value, required
+from windrow.apiserver.types.field_types import cannot_be_handled, check_types
 from windrow.apiserver.types.registry import ResourceType, key_errors, label_value_errors, name_errors
-from windrow.apiserver.types.schema import Schema, identity_of, validate
+from windrow.apiserver.types.schema import Schema, drop_nulls, identity_of, validate
 from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.resources import ApiResource
 
 Raw = dict[str, Any]
 
@@ -111,6 +113,32 @@ def decode_error(type: ResourceType, cause: Cause) -> KubeError:
     )
 
 
+def read_object(kind: ApiResource, body: Any) -> Raw:
+    """`body` as an object of a built-in kind, without nulls. Raises 400 for another kind, or the first field of a wrong type."""
+    if not isinstance(body, dict):
+        raise bad_request(f"the body of the request is not a {kind.kind} object")
+    for name in ("apiVersion", "kind"):
+        if not isinstance(body.get(name), (str, NoneType)):
+            raise bad_request(f"{name} of the {kind.kind} must be a string")
+    version, found = body.get("apiVersion") or kind.api_version, body.get("kind") or kind.kind
+    if found != kind.kind or version.rpartition("/")[0] != kind.group:
+        raise cannot_be_handled(kind, f"it is a {found} in version {version}")
+    check_types(kind, body)
+    drop_nulls(body)
+    return body
+
+
+def check_place(kind: ApiResource, raw: Raw, name: str, namespace: str) -> None:
+    """Raises 400 where an object of a subresource is not named as its URL is."""
+    head = raw.get("metadata") or {}
+    if head.get("name") != name:
+        raise bad_request(f"name in URL does not match name in {kind.kind} object")
+    if head.get("namespace") not in (None, "", namespace):
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
 def unknown_metadata(raw: Raw) -> list[str]:
     """The paths of metadata fields that no object has."""
     metadata = raw.get("metadata")
@@ -203,10 +231,18 @@ def validate_metadata(raw: Raw, type: ResourceType, *, created: bool) -> list[Ca
     causes += _validate_map(metadata, "labels")
     causes += _validate_map(metadata, "annotations")
     causes += _validate_owner_references(metadata.get("ownerReferences") or [])
-    for index, finalizer in enumerate(metadata.get("finalizers") or []):
-        field = f"metadata.finalizers[{index}]"
+    return causes + finalizer_errors(
+        "metadata.finalizers", metadata.get("finalizers") or [], qualified=not type.custom
+    )
+
+
+def finalizer_errors(path: str, finalizers: list[str], *, qualified: bool = True) -> list[Cause]:
+    """Every validation error of the finalizers; `qualified`: their names have a domain, or are standard ones."""
+    causes = []
+    for index, finalizer in enumerate(finalizers):
+        field = f"{path}[{index}]"
         causes += [invalid_value(field, finalizer, text) for text in key_errors(finalizer)]
-        if not type.custom and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+        if qualified and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             text = "name is neither a standard finalizer name nor is it fully qualified"
             causes.append(invalid_value(field, finalizer, text))
     return causes

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windrow.apiserver import apierrors
-from windrow.apiserver.context import ObjectResult, ServerContext, check_dry_run, to_served_version
+from windrow.apiserver.context import ObjectResult, ServerContext, to_served_version
 from windrow.apiserver.fieldmanager.strategic import apply_strategic_patch
 from windrow.apiserver.request.info import ApiCall
 from windrow.apiserver.storage.port import Entry, Raw
@@ -58,7 +58,6 @@ PATCHES: dict[str, Patch] = {JSON_PATCH: _json, MERGE_PATCH: _merge, STRATEGIC_P
 
 async def patch(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult:
     """Apply the patch, with the rules of an update."""
-    check_dry_run(call)
     if call.media_type == APPLY_PATCH:
         return await apply(context, type, call)
     change = PATCHES.get(call.media_type)

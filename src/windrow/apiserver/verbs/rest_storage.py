@@ -16,6 +16,7 @@ from windrow.apiserver.request.info import ApiCall, RequestInfo
 from windrow.apiserver.storage.port import Entry, Raw, RevisionMismatch
 from windrow.apiserver.types import schema
 from windrow.apiserver.types.builtins import fold_string_data
+from windrow.apiserver.types.field_types import check_types
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.types.validation import find_bad_base64
 from windrow.apiserver.verbs import metadata
@@ -32,6 +33,9 @@ def prune_and_default(type: ResourceType, raw: Raw, call: ApiCall, *, defaults: 
     """`raw` pruned and defaulted by its schema; unknown fields are treated by `fieldValidation`."""
     unknown = metadata.unknown_metadata(raw) if isinstance(raw, dict) else []
     raw = metadata.with_type_meta(raw, type)
+    if not type.custom:
+        # Before anything else reads a field; metadata is checked already, and apiVersion and kind are.
+        check_types(type.kind, raw, skip=("metadata",))
     if type.kind == SECRET:
         fold_string_data(raw)
         bad = find_bad_base64(raw)

@@ -19,15 +19,19 @@ from windrow.apiserver.service_account_tokens import (
 from windrow.apiserver.storage.port import Entry
 from windrow.apiserver.types import schema
 from windrow.apiserver.types.registry import ResourceType
-from windrow.apiserver.verbs.delete import delete
+from windrow.apiserver.verbs import metadata
+from windrow.apiserver.verbs.delete import delete, read_delete_options
 from windrow.apiserver.verbs.rest_storage import retry_on_conflict
 from windrow.core.clock import format_time
-from windrow.kubernetes.resources import ApiResource
+from windrow.kubernetes.resources import NAMESPACE, ApiResource
 from windrow.kubernetes.selectors import read_label_selector
 
 Raw = dict[str, Any]
 
 TOKEN_REQUEST = ApiResource("authentication.k8s.io", "v1", "TokenRequest", "tokenrequests")
+EVICTION = ApiResource("policy", "v1", "Eviction", "evictions")
+BINDING = ApiResource("", "v1", "Binding", "bindings")
+_TYPE_META = ("apiVersion", "kind")  # of DeleteOptions within an Eviction: not looked at
 _STRING: schema.Schema = {"type": "string", "nullable": True}
 TOKEN_REQUEST_SCHEMA: schema.Schema = {
     "type": "object",
@@ -53,8 +57,7 @@ TOKEN_REQUEST_SCHEMA: schema.Schema = {
 async def token(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
     """POST serviceaccounts/<n>/token: issues a token that expires."""
     account = await get_entry(context, type, call.info)
-    body = call.body if isinstance(call.body, dict) else {}
-    spec = body.get("spec") or {}
+    spec = metadata.read_object(TOKEN_REQUEST, call.body).get("spec") or {}
     if causes := schema.validate(TOKEN_REQUEST_SCHEMA, spec, "spec"):
         raise apierrors.invalid(TOKEN_REQUEST, "", causes)
     span = timedelta(seconds=int(spec.get("expirationSeconds") or DEFAULT_LIFETIME.total_seconds()))
@@ -110,10 +113,14 @@ async def _find_bound(context: ServerContext, account: Raw, ref: Raw) -> tuple[A
 
 async def eviction(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
     """POST pods/<n>/eviction: a delete, refused with 429 by a PodDisruptionBudget."""
+    body = metadata.read_object(EVICTION, call.body)
+    metadata.check_place(EVICTION, body, call.info.name, call.info.namespace)
+    call.delete_options = {
+        name: value for name, value in (body.get("deleteOptions") or {}).items() if name not in _TYPE_META
+    }
+    read_delete_options(call)
     pod = await get_entry(context, type, call.info)
     await _check_budgets(context, pod.raw)
-    options = (call.body or {}).get("deleteOptions") or {}
-    call.delete_options = {**options, **({"dryRun": "All"} if call.dry_run else {})}
     await delete(context, type, call)
     return JsonResult(apierrors.success_status(code=201), 201)
 
@@ -141,7 +148,15 @@ async def _check_budgets(context: ServerContext, pod: Raw) -> None:
 
 async def binding(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
     """POST pods/<n>/binding: sets the node of a pod."""
-    node = ((call.body or {}).get("target") or {}).get("name", "")
+    body = metadata.read_object(BINDING, call.body)
+    metadata.check_place(BINDING, body, call.info.name, call.info.namespace)
+    target = body.get("target") or {}
+    if target.get("kind", "") not in ("", "Node"):
+        cause = apierrors.not_supported("target.kind", target["kind"], ("Node", "<empty>"))
+        raise apierrors.invalid(BINDING, call.info.name, [cause])
+    node = target.get("name", "")
+    if not node:
+        raise apierrors.invalid(BINDING, call.info.name, [apierrors.required("target.name")])
 
     async def write(pod: Entry) -> JsonResult:
         spec = pod.raw.get("spec") or {}
@@ -149,7 +164,8 @@ async def binding(context: ServerContext, type: ResourceType, call: ApiCall) -> 
             why = f'pod {call.info.name} is already assigned to node "{spec["nodeName"]}"'
             raise apierrors.conflict(type.kind, call.info.name, why)
         placed = {**pod.raw, "spec": {**spec, "nodeName": node}, "status": _scheduled(context, pod.raw)}
-        await context.store.commit(pod.key, placed, pod.rev)
+        if not call.dry_run:
+            await context.store.commit(pod.key, placed, pod.rev)
         return JsonResult(apierrors.success_status(code=201), 201)
 
     return await retry_on_conflict(context, type, call.info, write)
@@ -169,13 +185,30 @@ def _scheduled(context: ServerContext, pod: Raw) -> Raw:
 
 async def finalize(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
     """PUT namespaces/<n>/finalize: only `spec.finalizers`; a deleted namespace without finalizers is removed."""
-    wanted = ((call.body or {}).get("spec") or {}).get("finalizers") or []
+    body = metadata.read_object(NAMESPACE, call.body)
+    name = (body.get("metadata") or {}).get("name", "")
+    if not name:
+        why = f"the name of the object ({call.info.name} based on URL) was undeterminable: name must be provided"
+        raise apierrors.bad_request(why)
+    if name != call.info.name:
+        raise apierrors.bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({call.info.name})"
+        )
+    wanted = (body.get("spec") or {}).get("finalizers") or []
+    if causes := metadata.finalizer_errors("spec.finalizers", wanted):
+        raise apierrors.invalid(NAMESPACE, name, causes)
+
+    sent = (body.get("metadata") or {}).get("resourceVersion")
 
     async def write(entry: Entry) -> ObjectResult:
+        if sent and sent != str(entry.rev):
+            raise apierrors.modified(NAMESPACE, name)
         spec = {**(entry.raw.get("spec") or {}), "finalizers": wanted}
         if not wanted:
             del spec["finalizers"]
         raw = {**entry.raw, "spec": spec}
+        if call.dry_run:
+            return ObjectResult(type, Entry(entry.key, entry.rev, raw))
         head = raw["metadata"]
         remove = head.get("deletionTimestamp") and not wanted and not head.get("finalizers")
         return ObjectResult(type, await context.store.commit(entry.key, None if remove else raw, entry.rev))

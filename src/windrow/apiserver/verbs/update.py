@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from windrow.apiserver import apierrors
 from windrow.apiserver.apierrors import Cause
-from windrow.apiserver.context import ObjectResult, ServerContext, check_dry_run, to_served_version
+from windrow.apiserver.context import ObjectResult, ServerContext, to_served_version
 from windrow.apiserver.request.info import ApiCall
 from windrow.apiserver.storage.port import Entry
 from windrow.apiserver.types.registry import ResourceType
@@ -17,7 +17,6 @@ from windrow.core.formats.fastjson import dumps, loads
 
 async def update(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult:
     """Replace the object. 409 when the resourceVersion in the body is not the latest."""
-    check_dry_run(call)
     body = call.body
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
         metadata.with_type_meta(body, type)

@@ -12,14 +12,15 @@ from typing import Any
 from windrow.apiserver import apierrors
 from windrow.apiserver.context import ServerContext, to_served_version
 from windrow.apiserver.request.info import ApiCall, is_truthy
+from windrow.apiserver.request.options import read_int, read_version
 from windrow.apiserver.request.selection import Selection, read_selection
 from windrow.apiserver.storage.port import Change, Compacted, Entry, Overflow, WatchStream
 from windrow.apiserver.types.registry import ResourceType
-from windrow.apiserver.verbs.list import read_version
 from windrow.core.clock import sleep
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.requests import WatchEvent
 
+MAX_TIMEOUT_S = 10 * 365 * 86400  # a longer watch has no end that a clock can name
 INITIAL_END = "k8s.io/initial-events-end"
 
 
@@ -92,6 +93,8 @@ def error_event(error: KubeError) -> WatchEvent:
 
 def _check_initial(call: ApiCall) -> bool:
     """Whether `sendInitialEvents` is requested. 422 for invalid combinations of options."""
+    if call.options.get("continue"):
+        raise _refused("resourceVersionMatch is forbidden when continue is provided")
     if "sendInitialEvents" not in call.options:
         if call.options.get("resourceVersionMatch"):
             raise _refused("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
@@ -156,8 +159,8 @@ class _WatchTimer:
     """Wakes a watch for its bookmarks and its timeout."""
 
     def __init__(self, context: ServerContext, call: ApiCall, feed: WatchStream) -> None:
-        asked = call.options.get("timeoutSeconds", "")
-        span = float(asked) if asked.isdigit() and int(asked) else context.rng.uniform(1800, 3600)
+        asked = read_int(call.options, "timeoutSeconds") or 0
+        span = min(asked, MAX_TIMEOUT_S) if asked > 0 else context.rng.uniform(1800, 3600)
         self._context, self._feed = context, feed
         self.bookmarks = is_truthy(call.options, "allowWatchBookmarks")
         self._end = context.clock.monotonic() + timedelta(seconds=span)

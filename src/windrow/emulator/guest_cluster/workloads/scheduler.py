@@ -68,8 +68,13 @@ class Scheduler:
             await self._report_unschedulable(pod, place.message)
 
     async def _bind(self, pod: Raw, node: str) -> None:
-        body = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": node}}
         ref = ref_of(POD, pod)
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": ref.name, "namespace": ref.namespace},
+            "target": {"kind": "Node", "name": node},
+        }
         local = self._context.client()
         error = error_for(await local.send(requests.create_subresource(ref, "binding", body)))
         if error is not None and not isinstance(error, NotFound):
