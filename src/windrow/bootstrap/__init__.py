@@ -6,7 +6,7 @@ that is absent is a distribution that Windrow cannot bootstrap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from windrow.bootstrap import rke2
@@ -27,6 +27,9 @@ class Distribution(Protocol):
 
     def config_hash(self, spec: BootstrapSpec) -> str:
         """A digest of what would have to be applied again if it changed."""
+
+    def config_hashes(self, specs: Iterable[BootstrapSpec]) -> list[str]:
+        """The `config_hash` of each, for specs with much in common."""
 
     def check(self, spec: BootstrapSpec) -> list[str]:
         """Warnings about the spec."""

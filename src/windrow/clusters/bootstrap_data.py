@@ -12,6 +12,7 @@ from windrow.bootstrap.spec import (
     ClusterSecrets,
     GuestCredential,
     InvalidBootstrapSpec,
+    Role,
 )
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine, machine_labels
@@ -115,30 +116,39 @@ def sample_machine_spec(cluster: Cluster, pool: Pool, number: int = 0) -> Machin
 
 def find_config_hash(cluster: Cluster, pool: Pool, version: str) -> str:
     """A digest of the configuration that the pool's machines would be created with now; "" where there is none."""
-    try:
-        return find_distribution(version).config_hash(sample_bootstrap_spec(cluster, pool, version))
-    except InvalidBootstrapSpec:
-        return ""
+    return find_config_hashes(replace(cluster, pools=(pool,)), version)[pool.name]
 
 
 def find_config_hashes(cluster: Cluster, version: str) -> dict[str, str]:
     """`find_config_hash` of every pool, computed once for all pools with one configuration."""
-    hashes: dict[tuple[object, ...], str] = {}
-    found = {}
-    for pool, key in _configurations(cluster):
-        if key not in hashes:
-            hashes[key] = find_config_hash(cluster, pool, version)
-        found[pool.name] = hashes[key]
-    return found
+    samples: dict[_Configuration, BootstrapSpec] = {}
+    configuration_of = {}
+    for pool, configuration, sample in _configurations(cluster, version):
+        samples.setdefault(configuration, sample)
+        configuration_of[pool.name] = configuration
+    try:
+        hashes = find_distribution(version).config_hashes(samples.values())
+    except InvalidBootstrapSpec:
+        return dict.fromkeys(configuration_of, "")
+    by_configuration = dict(zip(samples, hashes, strict=True))
+    return {name: by_configuration[configuration] for name, configuration in configuration_of.items()}
 
 
-def _configurations(cluster: Cluster) -> Iterator[tuple[Pool, tuple[object, ...]]]:
-    """Every pool, with what makes its configuration another than that of other pools: its roles, and which entries of
-    `machineSelectorConfig` fit its machines."""
-    selectors = [read_label_selector(entry.get("machineLabelSelector")) for entry in cluster.selector_config]
+# What makes the configuration of a pool another than that of other pools: its roles, and which entries of
+# `machineSelectorConfig` fit its machines.
+_Configuration = tuple[frozenset[Role], tuple[bool, ...]]
+
+
+def _configurations(cluster: Cluster, version: str) -> Iterator[tuple[Pool, _Configuration, BootstrapSpec]]:
+    """Every pool with its configuration, and a machine of it, in whose spec the entries that fit are left alone."""
+    entries = cluster.selector_config
+    selectors = [read_label_selector(entry.get("machineLabelSelector")) for entry in entries]
     for pool in cluster.pools:
         labels = machine_labels(cluster.name, pool)
-        yield pool, (pool.roles, *(selector.matches(labels) for selector in selectors))
+        fits = tuple(selector.matches(labels) for selector in selectors)
+        fitting = [{"config": entry.get("config")} for entry, fit in zip(entries, fits, strict=True) if fit]
+        sample = replace(sample_bootstrap_spec(cluster, pool, version), selector_config=fitting)
+        yield pool, (pool.roles, fits), sample
 
 
 def check_bootstrap(cluster: Cluster, existing: Sequence[Problem]) -> list[Problem]:
@@ -148,13 +158,12 @@ def check_bootstrap(cluster: Cluster, existing: Sequence[Problem]) -> list[Probl
     if any(problem.field == "spec.kubernetesVersion" for problem in existing):
         return found  # without a version there is no distribution to ask
     checked = set()
-    for pool, key in _configurations(cluster):
-        if key in checked:
+    for _, configuration, spec in _configurations(cluster, cluster.version):
+        if configuration in checked:
             continue
-        checked.add(key)
+        checked.add(configuration)
         try:
             distribution = find_distribution(cluster.version)
-            spec = sample_bootstrap_spec(cluster, pool, cluster.version)
             for text in distribution.check(spec):
                 message, _, hint = text.rpartition("; ")
                 found.append(Problem(message or hint, hint if message else "", "spec.rkeConfig", "warning"))

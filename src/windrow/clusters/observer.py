@@ -97,11 +97,14 @@ class Observer:
     ) -> None:
         self._context, self._configs, self._infrastructure = context, configs, infrastructure
         self._harvesters, self._guests, self._prober, self._objects = harvesters, guests, prober, objects
+        # What was hashed last, and its hashes: a large configuration takes some hundred milliseconds.
+        self._hashes: dict[ObjectRef, tuple[object, str, Mapping[str, str]]] = {}
 
     async def observe(self, key: ObjectRef) -> ClusterState | None:
         """The Cluster `key` as it is now; None when there is none."""
         raw = self._context.clusters.get(key)
         if raw is None:
+            self._hashes.pop(key, None)
             return None
         configs = await self._configs.list_all(key.namespace, read_machine_config_kinds(raw))
         reading = read_cluster(raw, configs, self._configs.resolve_driver)
@@ -114,7 +117,7 @@ class Observer:
             machines=self._machines_of(cluster),
             secrets=read_secrets(kept, cluster.uid),
             guest_credential=self._guest_credential(cluster, kept),
-            config_hashes=_config_hashes(cluster),
+            config_hashes=self._find_config_hashes(key, cluster),
         )
         state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
         state = await self._with_claims(state)
@@ -133,6 +136,15 @@ class Observer:
             if await self._has_lost_account(state):
                 state = replace(state, guest_credential=GuestCredentialState("lost"))
         return await self._with_pods(state)
+
+    def _find_config_hashes(self, key: ObjectRef, cluster: Cluster) -> Mapping[str, str]:
+        version, spec = cluster.recorded.version or cluster.version, cluster.raw.get("spec")
+        if cluster.deletion_timestamp is not None:
+            return {}  # it needs none, and its spec may be what cannot be read
+        known = self._hashes.get(key)
+        if known is None or known[:2] != (spec, version):
+            known = self._hashes[key] = (spec, version, find_config_hashes(cluster, version))
+        return known[2]
 
     # -- machines --------------------------------------------------------------------------------------------------
 
@@ -496,12 +508,6 @@ def _needs_preflight(state: ClusterState) -> bool:
         return False
     observed = state.recorded.raw.get("observedGeneration") == state.cluster.generation
     return not (state.recorded.preflight_passed and observed)
-
-
-def _config_hashes(cluster: Cluster) -> Mapping[str, str]:
-    version = cluster.recorded.version or cluster.version
-    # A cluster that is deleted needs none, and its spec may be what cannot be read.
-    return {} if cluster.deletion_timestamp is not None else find_config_hashes(cluster, version)
 
 
 async def _prove_vm(client: Client, vm: OrphanVm, cluster: Cluster) -> OrphanVm:

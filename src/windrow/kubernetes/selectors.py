@@ -5,11 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from windrow.core.formats.bounds import abbreviate
 
 
 class BadSelector(ValueError):
     """The text is not a selector."""
+
+
+class BadLabelSelector(BadSelector):
+    """The object is not a LabelSelector: its `field` is not as it has to be."""
+
+    def __init__(self, field: str, fault: str, hint: str) -> None:
+        super().__init__(f"{field or 'the label selector'} {fault}; {hint}")
+        self.field, self.fault, self.hint = field, fault, hint
 
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
@@ -84,14 +94,39 @@ def parse_label_selector(text: str) -> LabelSelector:
 
 
 def read_label_selector(raw: Mapping[str, Any] | None) -> LabelSelector:
-    """A `metav1.LabelSelector` object (matchLabels, matchExpressions). None matches everything."""
+    """A `metav1.LabelSelector` object (matchLabels, matchExpressions). None matches everything.
+
+    Raises BadLabelSelector for an object of another shape, as one that was stored without a schema may have.
+    """
+    _require("", {} if raw is None else raw, dict, "a mapping")
     raw = raw or {}
-    found = [
-        Requirement(key, "In", frozenset({value})) for key, value in (raw.get("matchLabels") or {}).items()
-    ]
-    for term in raw.get("matchExpressions") or ():
-        found.append(Requirement(term["key"], term["operator"], frozenset(term.get("values") or ())))
+    labels, terms = raw.get("matchLabels") or {}, raw.get("matchExpressions") or []
+    _require("matchLabels", labels, dict, "a mapping of texts")
+    _require("matchExpressions", terms, list, "a list")
+    for key, value in labels.items():
+        _require(f"matchLabels[{abbreviate(key)}]", value, str, "text")
+    found = [Requirement(key, "In", frozenset({value})) for key, value in labels.items()]
+    found += [_read_term(f"matchExpressions[{place}]", term) for place, term in enumerate(terms)]
     return LabelSelector(tuple(found))
+
+
+def _read_term(field: str, term: Any) -> Requirement:
+    _require(field, term, dict, "a mapping")
+    values = term.get("values") or []
+    _require(f"{field}.key", term.get("key"), str, "text")
+    _require(f"{field}.values", values, list, "a list of texts")
+    for place, value in enumerate(values):
+        _require(f"{field}.values[{place}]", value, str, "text")
+    operator = term.get("operator")
+    if operator not in get_args(Operator):
+        hint = f"write one of {', '.join(get_args(Operator))}"
+        raise BadLabelSelector(f"{field}.operator", f"is {abbreviate(operator)}", hint)
+    return Requirement(term["key"], operator, frozenset(values))
+
+
+def _require(field: str, value: Any, wanted: type, name: str) -> None:
+    if not isinstance(value, wanted):
+        raise BadLabelSelector(field, f"is {abbreviate(value)}, which is not {name}", f"write {name} there")
 
 
 def parse_field_selector(text: str) -> tuple[tuple[str, bool, str], ...]:

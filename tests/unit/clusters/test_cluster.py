@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -389,7 +390,7 @@ def test_a_value_of_a_pool_beyond_its_bound_is_a_problem_of_its_field(field, val
 
 
 def test_the_largest_pool_may_be_asked_for():
-    assert read(a_raw_cluster(a_raw_pool(), a_raw_pool("w", quantity=1000, etcdRole=False))).problems == ()
+    assert read(a_raw_cluster(a_raw_pool(), a_raw_pool("w", quantity=999, etcdRole=False))).problems == ()
 
 
 def test_a_version_beyond_its_bound_is_one_problem():
@@ -411,6 +412,7 @@ NETWORKS = [f"10.{n // 256}.{n % 256}.0/24" for n in range(1000)]
         ({"machineSelectorConfig": [{"config": {f"k{n}": "" for n in range(1001)}}]}, "machineGlobalConfig", "1001 keys"),
         ({"machineSelectorConfig": [{"config": {}}] * 101}, "machineSelectorConfig", "has 101 entries"),
         ({"machinePools": [a_raw_pool(f"p{n}") for n in range(101)]}, "machinePools", "has 101 entries"),
+        ({"machinePools": [a_raw_pool(f"p{n}", quantity=501) for n in range(2)]}, "machinePools", "have 1002 machines"),
     ],
 )  # fmt: skip
 def test_more_entries_than_the_bound_are_one_problem(rke, field, fact):
@@ -418,7 +420,39 @@ def test_more_entries_than_the_bound_are_one_problem(rke, field, fact):
 
     assert problem.field == f"spec.rkeConfig.{field}"
     assert fact in problem.message
-    assert problem.hint.endswith("at most")
+    assert "at most" in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("selector", "field", "fact"),
+    [
+        ("disk=ssd", "", "is 'disk=ssd', which is not a mapping"),
+        ({"matchLabels": ["disk"]}, ".matchLabels", "which is not a mapping of texts"),
+        ({"matchLabels": {"disk": 1}}, ".matchLabels['disk']", "is 1, which is not text"),
+        ({"matchLabels": {"disk": ["ssd"]}}, ".matchLabels['disk']", "is ['ssd'], which is not text"),
+        ({"matchExpressions": {"key": "a"}}, ".matchExpressions", "which is not a list"),
+        ({"matchExpressions": ["disk"]}, ".matchExpressions[0]", "is 'disk', which is not a mapping"),
+        ({"matchExpressions": [{"operator": "Exists"}]}, ".matchExpressions[0].key", "is None, which is not text"),
+        ({"matchExpressions": [{"key": ["a"], "operator": "Exists"}]}, ".matchExpressions[0].key", "not text"),
+        ({"matchExpressions": [{"key": "a"}]}, ".matchExpressions[0].operator", "is None"),
+        ({"matchExpressions": [{"key": "a", "operator": "in"}]}, ".matchExpressions[0].operator", "is 'in'"),
+        ({"matchExpressions": [{"key": "a", "operator": {}}]}, ".matchExpressions[0].operator", "is {}"),
+        ({"matchExpressions": [{"key": "a", "operator": "In", "values": 7}]}, ".matchExpressions[0].values", "is 7"),
+        ({"matchExpressions": [{"key": "a", "operator": "In", "values": [[]]}]}, ".matchExpressions[0].values[0]", "not text"),
+    ],
+    ids=range(13),
+)  # fmt: skip
+def test_a_malformed_selector_is_a_problem_of_its_field_and_its_entry_applies_to_no_machine(
+    selector, field, fact
+):
+    entry = {"machineLabelSelector": selector, "config": {"profile": "cis"}}
+
+    reading = read(a_raw_cluster(rke={"machineSelectorConfig": [{"config": {"a": 1}}, entry]}))
+
+    (problem,) = errors(reading)
+    assert problem.field == f"spec.rkeConfig.machineSelectorConfig[1].machineLabelSelector{field}"
+    assert fact in problem.message
+    assert reading.cluster.selector_config == ({"config": {"a": 1}},)
 
 
 def test_pools_with_one_configuration_share_its_hash_and_others_have_their_own():
@@ -449,3 +483,52 @@ def test_a_spec_that_no_reader_expected_is_a_problem_and_the_rest_of_the_cluster
     assert reading.cluster.deletion_timestamp is not None
     assert reading.cluster.has_finalizer
     assert reading.cluster.raw is raw
+
+
+def a_large_cluster(value, pools=100):
+    """Each of its pools has a configuration of its own, and each has the large value."""
+    entries = [
+        {
+            "machineLabelSelector": {
+                "matchExpressions": [{"key": "n", "operator": "NotIn", "values": [str(n)]}]
+            },
+            "config": {f"k{n}": n},
+        }
+        for n in range(pools)
+    ]
+    raw_pools = (a_raw_pool(f"p{n}", machineDeploymentLabels={"n": str(n)}) for n in range(pools))
+    rke = {"machineGlobalConfig": {"large": value}, "machineSelectorConfig": entries}
+    return read(a_raw_cluster(*raw_pools, rke=rke)).cluster
+
+
+def test_a_value_that_a_hundred_configurations_share_is_encoded_once(monkeypatch):
+    cluster, texts = a_large_cluster("a long text"), []
+    dumps = json.dumps
+
+    def recording(value, **options):
+        texts.append(dumps(value, **options))
+        return texts[-1]
+
+    monkeypatch.setattr(json, "dumps", recording)
+    hashes = find_config_hashes(cluster, cluster.version)
+
+    assert len(set(hashes.values())) == 100
+    assert sum("a long text" in text for text in texts) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "digest"),
+    [
+        ("x", "e7158004273cfe75"),
+        ({"é": [1, 2.5, None, True, {"b": "", "a": {}}]}, "68bda1c8a7f715ec"),
+        ([], "64c721ef33df423a"),
+    ],
+    ids=range(3),
+)
+def test_hashes_are_those_of_earlier_releases_so_that_an_upgrade_replaces_no_machine(value, digest):
+    cluster = a_large_cluster(value, pools=3)
+
+    hashes = find_config_hashes(cluster, cluster.version)
+
+    assert sorted(hashes) == ["p0", "p1", "p2"]
+    assert hashes["p1"] == digest

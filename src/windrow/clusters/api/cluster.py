@@ -36,6 +36,7 @@ from windrow.kubernetes.objects import (
     time_of,
     uid_of,
 )
+from windrow.kubernetes.selectors import BadLabelSelector, read_label_selector
 from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
 
 DEFAULT_VM_NAMESPACE = "default"
@@ -48,6 +49,7 @@ MAX_NAMES_LENGTH = 50
 # a Machine and a place in each plan. 1,000 in one pool is beyond what is run and below what a reconcile cannot bear.
 MAX_QUANTITY = 1000
 MAX_POOLS = 100
+MAX_MACHINES = 1000  # of all pools together
 MAX_NETWORKS = 16  # of cluster-cidr, service-cidr and cluster-dns each; a dual-stack cluster has two
 MAX_CONFIG_KEYS = 1000  # of machineGlobalConfig and all of machineSelectorConfig; RKE2 has about 200
 MAX_SELECTORS = 100
@@ -258,6 +260,10 @@ def _read_cluster(
         _read_pool(fields, credential, options, resolve_driver)
         for fields in rke.items("machinePools", MAX_POOLS)
     ]
+    if (machines := sum(pool.quantity for pool in pools)) > MAX_MACHINES:
+        fault = f"have {machines} machines together"
+        rke.refuse("machinePools", fault, f"ask for {MAX_MACHINES} at most, or for several Clusters")
+        pools = []
     global_config, selectors = _read_config(rke)
     merged = _merge_cluster_wide(global_config, selectors)
     cluster = Cluster(
@@ -302,7 +308,7 @@ def _read_config(rke: Fields) -> tuple[dict[str, Any], tuple[Mapping[str, Any], 
     selectors = tuple(
         entry.raw
         for entry in rke.items("machineSelectorConfig", MAX_SELECTORS)
-        if entry.mapping("config") or not entry.raw.get("config")
+        if (entry.mapping("config") or not entry.raw.get("config")) and _has_selector(entry)
     )
     keys = len(global_config) + sum(len(entry.get("config") or {}) for entry in selectors)
     if keys > MAX_CONFIG_KEYS:
@@ -313,6 +319,17 @@ def _read_config(rke: Fields) -> tuple[dict[str, Any], tuple[Mapping[str, Any], 
         )
         return {}, ()
     return global_config, selectors
+
+
+def _has_selector(entry: Fields) -> bool:
+    """Whether the entry says to which machines it applies. One that does not, in a way that can be read, applies to none."""
+    try:
+        read_label_selector(entry.raw.get("machineLabelSelector"))
+    except BadLabelSelector as bad:
+        path = ".".join(filter(None, ("machineLabelSelector", bad.field)))
+        entry.refuse(path, bad.fault, bad.hint)
+        return False
+    return True
 
 
 def _is_remediation_disabled(annotations: Mapping[str, str]) -> bool:

@@ -10,6 +10,7 @@ from windrow.bootstrap.guest_account import GuestAccount, find_kubeconfig
 from windrow.bootstrap.pki import issue_client_config, new_cluster_secrets
 from windrow.client.client import Client
 from windrow.clusters.api import names
+from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.machine import machine_name_stem, render_machine
 from windrow.clusters.api.secrets import (
@@ -189,7 +190,7 @@ class ClusterActions:
             pool,
             action.name,
             version=version,
-            config_hash=find_config_hash(state.cluster, pool, version),
+            config_hash=_config_hash(state, pool, version),
             join_server=action.join_server,
             is_init_server=action.is_init_server,
         )
@@ -211,7 +212,7 @@ class ClusterActions:
             pool,
             vm.name,
             version=version,
-            config_hash=find_config_hash(cluster, pool, version),
+            config_hash=_config_hash(state, pool, version),
             join_server=action.join_server,
             is_init_server=vm.machine_uid == state.recorded.init_server_uid,
             machine_uid=vm.machine_uid,
@@ -312,3 +313,8 @@ async def _create_account_objects(client: Client, account: GuestAccount) -> None
             found = await client.get(kind.ref(raw["metadata"]["name"], raw["metadata"].get("namespace", "")))
             if not account.is_owned(found):
                 raise _AccountTaken from None
+
+
+def _config_hash(state: ClusterState, pool: Pool, version: str) -> str:
+    """As it was observed; a large configuration is not hashed again for each of its machines."""
+    return state.config_hashes.get(pool.name) or find_config_hash(state.cluster, pool, version)
