@@ -32,7 +32,12 @@ def admit(
     by_name = {machine.name: machine for machine in state.machines}
     admitted: list[Disruption] = []
     held: list[HeldDisruption] = []
-    for disruption in sorted(disruptions, key=lambda disruption: _ORDER.index(disruption.kind)):
+
+    def order(disruption: Disruption) -> tuple[int, bool]:
+        is_asked_for = disruption.kind == "replace" and by_name[disruption.machine].record.replace_now
+        return _ORDER.index(disruption.kind), not is_asked_for
+
+    for disruption in sorted(disruptions, key=order):
         machine = by_name[disruption.machine]
         reasons = (gate(disruption, machine, state, admitted) for gate in _GATES)
         reason: Reason = next((reason for reason in reasons if reason), "")
@@ -43,7 +48,8 @@ def admit(
     return admitted, held
 
 
-# A removal that has begun goes on before another begins; what is broken goes before what is merely too many.
+# A removal that has begun goes on before another begins; what is broken goes before what is merely too many. Of several
+# replacements those that a user asks for come first.
 _ORDER = ("remove-member", "replace", "scale-down")
 
 
@@ -202,18 +208,19 @@ def _breaker(
     """When much of a pool is unhealthy at once, the cause is elsewhere, and replacing makes it worse.
 
     Two exceptions. Where Harvester itself says that a VM is gone there is nothing left that could recover: how many such
-    machines there are never holds them, only how many are being replaced. And an annotation on one Machine is a decision about it.
+    machines there are never holds them, only how many are being replaced. And an annotation on one Machine is a decision about it:
+    of a pool that is annotated as a whole, too, no more go at a time.
     """
     pool = state.cluster.find_pool(machine.pool)
     if disruption.kind != "replace" or pool is None or not state.recorded.initialized:
         return ""
-    if machine.record.replace_now:
-        return ""
     most = pool.max_unhealthy.resolve(pool.quantity)
+    if machine.record.replace_now:
+        return _budget(pool, max(1, most), state, admitted)
     if count_unhealthy(pool, state) < pool.max_unhealthy.minimum:
         return f"unhealthyRange begins at {pool.max_unhealthy.minimum}"
     if machine.presence == "missing":
-        return _budget_of_missing(pool, most, state, admitted)
+        return _budget(pool, most, state, admitted)
     if is_tripped(pool, state):
         return (
             f"{count_unhealthy(pool, state)} of {pool.quantity} machines of pool {pool.name} are unhealthy, more than "
@@ -227,13 +234,17 @@ def _breaker(
     return _cooling_down(pool, state)
 
 
-def _budget_of_missing(pool: Pool, most: int, state: ClusterState, admitted: Sequence[Disruption]) -> str:
+def _budget(pool: Pool, most: int, state: ClusterState, admitted: Sequence[Disruption]) -> str:
     """As many as maxUnhealthy allows are replaced at a time, those that boot included: where VMs vanish as fast as they
-    are created, no more than that are."""
+    are created, no more than that are. A machine that is to be replaced by annotation boots for nothing."""
     names = _names(pool, state)
     under_way = sum(1 for m in state.deleting if m.pool == pool.name)
     under_way += sum(1 for d in admitted if d.kind == "replace" and d.machine in names)
-    under_way += sum(1 for m in state.of_pool(pool) if not m.record.was_ready and m.presence != "missing")
+    under_way += sum(
+        1
+        for m in state.of_pool(pool)
+        if not m.record.was_ready and m.presence != "missing" and not m.record.replace_now
+    )
     if under_way < most:
         return ""
     return (
