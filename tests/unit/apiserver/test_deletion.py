@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from windrow.apiserver.controllers.gc import GarbageCollector
 from windrow.apiserver.loopback import LoopbackClient
 from windrow.apiserver.server import ApiServer
 from windrow.kubernetes.errors import AlreadyExists, Conflict, Forbidden, NotFound
@@ -127,6 +128,25 @@ async def test_an_owner_of_another_uid_is_no_owner(server: ApiServer, run_contro
     async with run_controllers(server) as eventually:
         await make(client, "child", owner)
         await eventually(is_gone(client, "child"))
+
+
+async def test_a_namesake_of_what_the_collector_has_read_is_not_deleted(server: ApiServer) -> None:
+    client = server.local()
+    owner = await make(client, "owner")
+    await make(client, "child", owner)
+    collector = GarbageCollector(server.context)
+    (key,) = [key for key, *_ in await collector.list_keys() if key.endswith("/child")]
+    entry = await server.context.store.find(key)
+    await client.delete(ref("child"))
+    namesake = await make(client, "child")
+    type = server.context.registry.find_resource("", "configmaps")
+    assert entry is not None
+    assert type is not None
+
+    with pytest.raises(Conflict, match="UID in the precondition"):
+        await collector.delete(type, entry)
+
+    assert await client.find(ref("child")) == namesake
 
 
 async def test_an_owner_of_a_kind_that_is_not_served_counts_as_present(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 
+from windrow.apiserver.rbac import RbacAuthorizer
+from windrow.apiserver.request.authn import UserInfo
+from windrow.apiserver.request.info import RequestInfo
 from windrow.apiserver.server import ApiServer
 from windrow.client.client import Client
 from windrow.kubernetes.errors import Forbidden
@@ -15,6 +19,7 @@ from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
+    NAMESPACE,
     NODE,
     POD,
     ROLE,
@@ -430,3 +435,100 @@ async def test_a_local_access_review_is_about_its_own_namespace(guarded: ApiServ
     )
 
     assert status == 422, why
+
+
+# --- the roles of a new cluster ---------------------------------------------------------------------------------------
+
+READ, WRITE = "get list watch", "create update patch delete deletecollection"
+EVERYDAY = "configmaps endpoints persistentvolumeclaims pods services serviceaccounts deployments.apps daemonsets.apps "
+EVERYDAY += (
+    "replicasets.apps statefulsets.apps jobs.batch poddisruptionbudgets.policy leases.coordination.k8s.io "
+)
+EVERYDAY += "endpointslices.discovery.k8s.io"
+GRANTS = "roles.rbac.authorization.k8s.io rolebindings.rbac.authorization.k8s.io"
+BEYOND = (
+    "nodes clusterroles.rbac.authorization.k8s.io customresourcedefinitions.apiextensions.k8s.io namespaces"
+)
+
+ALL = frozenset({"view", "edit", "admin"})
+MAY = [
+    # Which of view, edit and admin may do it in their namespace: the user-facing roles of Kubernetes.
+    (READ, EVERYDAY, ALL),
+    (WRITE, EVERYDAY, ALL - {"view"}),
+    (f"{READ} {WRITE}", "secrets", ALL - {"view"}),
+    ("get", "pods/log", ALL),
+    ("create", "pods/eviction serviceaccounts/token", ALL - {"view"}),
+    ("impersonate", "serviceaccounts", ALL - {"view"}),
+    ("impersonate", "users", frozenset()),
+    (f"{READ} {WRITE}", GRANTS, frozenset({"admin"})),
+    (READ, "resourcequotas namespaces", ALL),
+    (WRITE, f"resourcequotas {BEYOND}", frozenset()),
+    (READ, "nodes", frozenset()),
+]
+
+
+async def bind(server: ApiServer, user: str, role: str, namespace: str) -> None:
+    raw = {
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": ROLE.group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": ROLE.group, "kind": "User", "name": user}],
+    }
+    await server.local().create(ROLE_BINDING, raw, namespace)
+
+
+async def may(
+    server: ApiServer, user: UserInfo, verb: str, resource: str, namespace: str = "default"
+) -> bool:
+    kind, _, group = resource.partition(".")
+    plural, _, subresource = kind.partition("/")
+    info = RequestInfo("", group, "v1", plural, namespace, "", subresource)
+    return await RbacAuthorizer(server.context).allows(user, verb, info)
+
+
+async def test_view_edit_and_admin_are_the_roles_that_kubernetes_gives_to_users(guarded: ApiServer) -> None:
+    for role in ALL:
+        await bind(guarded, f"the-{role}", role, "default")
+    await guarded.local().create(NAMESPACE, {"metadata": {"name": "elsewhere"}})
+
+    found, wanted, elsewhere = {}, {}, []
+    for verbs, resources, roles in MAY:
+        for verb, resource in product(verbs.split(), resources.split()):
+            for role in ALL:
+                user = UserInfo(f"the-{role}", ("system:authenticated",))
+                found[role, verb, resource] = await may(guarded, user, verb, resource)
+                wanted[role, verb, resource] = role in roles
+                elsewhere.append(await may(guarded, user, verb, resource, "elsewhere"))
+
+    assert found == wanted
+    assert not any(elsewhere)
+
+
+AUTHENTICATED, ANONYMOUS = ("system:authenticated",), ("system:unauthenticated",)
+
+
+@pytest.mark.parametrize(
+    ("groups", "paths", "answer"),
+    [
+        (AUTHENTICATED, "/api /apis /apis/apps /openapi/v2 /version /healthz /livez /readyz", True),
+        (ANONYMOUS, "/version /healthz /livez /readyz", True),
+        (ANONYMOUS, "/api /apis /apis/apps /openapi/v2 /metrics /", False),
+        (AUTHENTICATED, "/metrics /debug /logs", False),
+        (("system:masters",), "/metrics /api", True),
+    ],
+)
+async def test_who_is_not_known_reads_only_what_is_public(
+    guarded: ApiServer, groups: tuple[str, ...], paths: str, answer: bool
+) -> None:
+    await guarded.local().list(NODE)  # the first request creates the roles
+    authorizer, user = RbacAuthorizer(guarded.context), UserInfo("alice", groups)
+    found = {path: await authorizer.allows(user, "get", RequestInfo(path)) for path in paths.split()}
+    assert found == dict.fromkeys(paths.split(), answer)
+    assert groups != ANONYMOUS or not await may(
+        guarded, user, "create", "selfsubjectaccessreviews.authorization.k8s.io", ""
+    )
+
+
+async def test_system_masters_may_do_everything(guarded: ApiServer) -> None:
+    user = UserInfo("root", ("system:masters",))
+    for resource in (*EVERYDAY.split(), *BEYOND.split(), "secrets", "widgets.example.io"):
+        assert await may(guarded, user, "delete", resource, "")

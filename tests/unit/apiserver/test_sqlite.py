@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,56 @@ async def test_pruned_history_loses_no_object_and_no_revision(tmp_path: Path) ->
     with pytest.raises(Compacted):
         again.changes("group/things/", 5)
     again.close()
+
+
+def rows(db: Path) -> list[tuple[int, str, bool]]:
+    """Of each row its revision, its object, and whether it says that the object is deleted."""
+    with closing(sqlite3.connect(db)) as file:
+        return file.execute("SELECT rev, key, value IS NULL FROM changes ORDER BY rev").fetchall()
+
+
+OTHER = "group/things/ns/b"
+
+
+@pytest.mark.parametrize(
+    ("compacted", "kept"),
+    [
+        # Of each object the newest row, that it may be read; all since the compaction, that they may be watched.
+        (1, [(1, KEY, 0), (2, OTHER, 0), (3, KEY, 0), (4, KEY, 0), (5, OTHER, 1), (6, KEY, 0)]),
+        (3, [(2, OTHER, 0), (3, KEY, 0), (4, KEY, 0), (5, OTHER, 1), (6, KEY, 0)]),
+        (5, [(4, KEY, 0), (6, KEY, 0)]),
+        (6, [(6, KEY, 0)]),
+    ],
+)
+async def test_a_compaction_leaves_what_reads_and_watches_need(
+    tmp_path: Path, compacted: int, kept: list[tuple[int, str, bool]]
+) -> None:
+    store = SqliteStore(tmp_path / "db")
+    first = await store.commit(KEY, thing(x="1"), None)
+    other = await store.commit(OTHER, thing(), None)
+    third = await store.commit(KEY, thing(x="3"), first.rev)
+    fourth = await store.commit(KEY, thing(x="4"), third.rev)
+    await store.commit(OTHER, None, other.rev)
+    await store.commit(KEY, thing(x="6"), fourth.rev)
+
+    store.compact(compacted)
+    store.close()
+
+    assert rows(tmp_path / "db") == kept
+    again = SqliteStore(tmp_path / "db")
+    assert [entry.raw["x"] for entry in (await again.range("group/things/")).entries] == ["6"]
+    assert again.rev == 6
+    again.close()
+
+
+async def test_the_row_of_the_last_deletion_stays_for_it_holds_the_counter(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "db")
+    made = await store.commit(KEY, thing(), None)
+    await store.commit(KEY, None, made.rev)
+    store.compact(2)
+    store.close()
+
+    assert rows(tmp_path / "db") == [(2, KEY, 1)]
 
 
 # --- Secrets ------------------------------------------------------------------------------------------------------------

@@ -180,6 +180,26 @@ def test_the_first_list_is_read_page_by_page_before_it_counts_as_synced():
     assert run_with(story) == (True, 1201, 3)
 
 
+def test_lists_and_watches_carry_the_selectors():
+    async def whole():
+        server = Server()
+        informer = Informer(
+            server, CONFIG_MAP, "default", read, LoopClock(), Rng(1), labels="a=b", fields="metadata.name=m1"
+        )
+        running = asyncio.create_task(informer.run())
+        await informer.wait_for_sync()
+        await settle()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return server.requests
+
+    requests = run_driven(whole())
+
+    assert {request.query_parameter("watch") for request in requests} == {None, "true"}
+    selectors = [[one.query_parameter(f"{kind}Selector") for kind in ("label", "field")] for one in requests]
+    assert selectors == [["a=b", "metadata.name=m1"]] * len(requests)
+
+
 def test_events_keep_it_current():
     async def story(server, informer):
         server.put("a", "1")

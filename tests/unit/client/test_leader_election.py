@@ -110,6 +110,35 @@ def test_one_candidate_leads_and_the_record_is_client_gos():
     assert parse_time(spec["renewTime"]) - parse_time(spec["acquireTime"]) > timedelta(seconds=95)
 
 
+@pytest.mark.parametrize("spec", [{}, {"spec": None}, {"spec": {}}, {"spec": {"holderIdentity": None}}])
+def test_a_lease_that_names_no_holder_is_taken_at_once(spec):
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        leases.raw = {"metadata": {"name": "program", "resourceVersion": "0", "labels": {"a": "b"}}, **spec}
+        program = Program(leases, "one", clock)
+        await asyncio.sleep(1)
+        await program.stop()
+        return program.spans, leases.raw["metadata"]["labels"], leases.spec["holderIdentity"]
+
+    spans, labels, holder = run_driven(story())
+
+    assert [began for began, _ in spans] == [0]
+    assert (labels, holder) == ({"a": "b"}, "")
+
+
+def test_a_lease_without_duration_is_taken_at_once_and_the_change_of_leader_counted():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        held = {"holderIdentity": "former", "leaseTransitions": 3}
+        leases.raw = {"metadata": {"name": "program", "resourceVersion": "0"}, "spec": held}
+        program = Program(leases, "one", clock)
+        await asyncio.sleep(1)
+        await program.stop()
+        return [began for began, _ in program.spans], leases.spec["leaseTransitions"]
+
+    assert run_driven(story()) == ([0], 4)
+
+
 def test_a_leader_renews_with_one_request_and_reads_the_lease_only_where_that_is_refused():
     async def story():
         leases, clock = Leases(), LoopClock()

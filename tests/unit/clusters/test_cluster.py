@@ -9,14 +9,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.clusters.builders import NOON, a_machine
 
 from windrow.bootstrap.node_config import merge_config
+from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import ClusterReading, IntOrPercent, read_cluster, read_options
-from windrow.clusters.api.machine import machine_labels
+from windrow.clusters.api.machine import machine_labels, render_machine
 from windrow.clusters.api.rancher_import import strip_server_fields
-from windrow.clusters.bootstrap_data import find_config_hash, find_config_hashes, sample_bootstrap_spec
+from windrow.clusters.bootstrap_data import (
+    build_bootstrap_spec,
+    find_config_hash,
+    find_config_hashes,
+    find_distribution,
+    sample_bootstrap_spec,
+)
+from windrow.core.formats import yaml
 from windrow.core.formats.yaml import load_all
 from windrow.machines.port import Problem
 
@@ -96,6 +105,7 @@ def test_a_plain_cluster_has_no_problems():
         (a_raw_cluster(a_raw_pool(taints=["x"])), "'x', which is not a mapping"),
         (a_raw_cluster(cloudCredentialSecretName=None), "spec.cloudCredentialSecretName is not set"),
         (a_raw_cluster(cloudCredentialSecretName="cc"), "spec.cloudCredentialSecretName is 'cc'"),
+        (a_raw_cluster(a_raw_pool(), a_raw_pool("own", cloudCredentialSecretName="cc")), "spec.rkeConfig.machinePools[1].cloudCredentialSecretName is 'cc'"),
         (a_raw_cluster(kubernetesVersion="1.35"), "'1.35', which is not a version in Rancher's form"),
         (a_raw_cluster(kubernetesVersion="v1.35.1"), "'v1.35.1', which is not a version in Rancher's form"),
         (a_raw_cluster(kubernetesVersion=None), "'', which is not a version in Rancher's form"),
@@ -191,6 +201,12 @@ def test_times_and_shares_are_read_as_rancher_writes_them():
     assert (pool.max_unhealthy, pool.startup_timeout) == (IntOrPercent(20), None)
 
 
+def test_a_range_of_unhealthy_machines_is_read_with_both_ends_and_goes_before_the_share():
+    raw = a_raw_pool(unhealthyRange="[2-10]", maxUnhealthy="20%")
+
+    assert read(a_raw_cluster(raw)).cluster.pools[0].max_unhealthy == IntOrPercent(None, 10, 2)
+
+
 @pytest.mark.parametrize(
     ("share", "total", "most"),
     [
@@ -215,9 +231,44 @@ def test_taints_are_read_in_kubelets_form():
 
 
 def test_a_pool_may_have_its_own_credential():
-    pool = read(a_raw_cluster(a_raw_pool(cloudCredentialSecretName="ns:mine"))).cluster.pools[0]
+    pools = a_raw_pool(cloudCredentialSecretName="ns:mine"), a_raw_pool("other", etcdRole=False)
+    reading = read(a_raw_cluster(*pools))
 
-    assert pool.credential == "ns:mine"
+    assert reading.problems == ()
+    assert [pool.credential for pool in reading.cluster.pools] == ["ns:mine", "cattle-global-data:cc"]
+    machines = [
+        render_machine(
+            reading.cluster, pool, "m", version="v", config_hash="", join_server="", is_init_server=False
+        )
+        for pool in reading.cluster.pools
+    ]
+    assert [machine["spec"]["credential"] for machine in machines] == ["ns:mine", "cattle-global-data:cc"]
+
+
+def test_a_cluster_whose_pools_all_have_a_credential_needs_none_of_its_own():
+    own = a_raw_pool(cloudCredentialSecretName="ns:mine")
+
+    assert read(a_raw_cluster(own, cloudCredentialSecretName=None)).problems == ()
+    assert "spec.cloudCredentialSecretName is not set" in " ".join(
+        facts(read(a_raw_cluster(own, a_raw_pool("other"), cloudCredentialSecretName=None)))
+    )
+
+
+def test_registries_reach_the_machines_file_and_change_the_hash_of_its_configuration():
+    mirrors = {"docker.io": {"endpoint": ["https://mirror.example"]}}
+    without = read(a_raw_cluster()).cluster
+    cluster = read(a_raw_cluster(rke={"registries": {"mirrors": mirrors}})).cluster
+    machine = a_machine("s1", cluster.pools[0]).record
+
+    spec = build_bootstrap_spec(cluster, cluster.pools[0], machine, new_cluster_secrets(NOON), None)
+    document = yaml.load(find_distribution(machine.version).render(spec).partition("\n")[2])
+
+    (content,) = (
+        file["content"] for file in document["write_files"] if file["path"].endswith("/registries.yaml")
+    )
+    assert yaml.load(content) == {"mirrors": mirrors}
+    hashes = [find_config_hash(one, one.pools[0], machine.version) for one in (cluster, without)]
+    assert hashes[0] != hashes[1]
 
 
 def test_cloud_provider_keys_are_found_in_either_place():

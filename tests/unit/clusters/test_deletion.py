@@ -276,6 +276,15 @@ def test_a_deleted_cluster_removes_vms_without_drain_or_etcd():
     assert len(plan.actions) == 3
 
 
+def test_a_deleted_cluster_releases_a_machine_that_was_never_requested():
+    plan = ending([leaving(unordered(a_machine("w4", WORKERS))), leaving(a_machine("w5", WORKERS))])
+
+    assert of_kind(plan, RemoveMachineFinalizer) == [
+        RemoveMachineFinalizer("nothing was created for it", "w4")
+    ]
+    assert subjects(plan, DeleteVM) == ["w5"]
+
+
 def test_a_hanging_vm_does_not_hold_up_the_others():
     hanging = replace(
         leaving(sighted(a_machine("s1", SERVERS), state="deleting", because="in use")),

@@ -35,6 +35,7 @@ from windrow.clusters.state import GuestState
 
 SERVERS = a_pool("servers", 3, SERVER)
 WORKERS = a_pool("workers", 2)
+TEN = minutes(10)
 
 
 def with_servers(pool, machines, **rest):
@@ -130,6 +131,17 @@ def test_machines_of_a_pool_that_is_no_longer_asked_for_go():
     assert subjects(plan, DeleteMachine) == ["w1"]
 
 
+@pytest.mark.parametrize(
+    "how", [unready, missing, stopped, nodeless, unordered, lambda m: unready(m, NOON - TEN)]
+)
+def test_a_machine_of_a_removed_pool_goes_in_whatever_state_it_is(how):
+    plan = planned(a_cluster(SERVERS), [*some("s", 3, SERVERS), how(a_machine("w1", WORKERS))])
+
+    assert [action.because for action in of_kind(plan, DeleteMachine)] == [
+        "pool workers does not exist any more"
+    ]
+
+
 def test_etcd_shrinks_one_member_at_a_time():
     plan = planned(a_cluster(a_pool("servers", 1, SERVER)), some("s", 3, SERVERS))
 
@@ -159,9 +171,6 @@ def test_a_newcomer_that_is_not_wanted_any_more_goes_first():
     plan = with_servers(a_pool("workers", 1), [new, a_machine("w2", WORKERS)])
 
     assert subjects(plan, DeleteMachine) == ["w1"]
-
-
-TEN = minutes(10)
 
 
 def unlabelled(machine):

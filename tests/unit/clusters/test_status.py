@@ -73,6 +73,7 @@ def test_a_whole_cluster_is_ready_and_waits_for_nothing():
         2,
     ]
     assert condition(found, "Ready")[0] == "True"
+    assert condition(found, "Accepted") == ("True", "Valid", "")
 
 
 def test_a_missing_worker_makes_the_cluster_not_ready_and_is_named():

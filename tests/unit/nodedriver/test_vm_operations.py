@@ -23,8 +23,9 @@ from windrow.kubernetes.errors import (
     ServerError,
     Unreachable,
 )
-from windrow.kubernetes.requests import Reply
-from windrow.kubernetes.resources import NODE, PVC, SECRET, STORAGE_CLASS
+from windrow.kubernetes.objects import annotations_of
+from windrow.kubernetes.requests import Reply, Request
+from windrow.kubernetes.resources import NODE, PVC, SECRET, STORAGE_CLASS, ObjectRef
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.devices import DeviceSpec, DiskSpec, NicSpec
 from windrow.nodedriver.effects import WaitTimeout
@@ -78,6 +79,23 @@ def a_vm(*claims: str, **metadata: Any) -> dict[str, Any]:
         "spec": {"runStrategy": "RerunOnFailure", "template": {"spec": {"volumes": volumes}}},
         "status": {"runStrategy": "RerunOnFailure", "printableStatus": "Running"},
     }
+
+
+FOREIGN = {"annotations": owner_annotations("c-1", "other")}
+
+
+def change_hands(api: ApiDouble, ref: ObjectRef, after: str) -> None:
+    """Once the object was read or changed, it is deleted, and another machine makes one of its name."""
+    serve = api.serve
+
+    def serve_and_swap(request: Request) -> Reply:
+        reply = serve(request)
+        if request.method == after and request.path == ref.path:
+            api.serve = serve  # type: ignore[method-assign]
+            api.put(ref, {"metadata": FOREIGN})
+        return reply
+
+    api.serve = serve_and_swap  # type: ignore[method-assign]
 
 
 def ordered(api: ApiDouble, way: str, configuration: Configuration = BASE) -> Configuration:
@@ -280,6 +298,17 @@ def test_a_lost_answer_that_was_a_lost_request_comes_through(way: str) -> None:
         ordered(api, way)
 
 
+def test_a_secret_whose_creation_was_lost_is_made_by_the_next_order(way: str) -> None:
+    """Without its Secret the VM does not start, so it does not count as made."""
+    api = an_api()
+    api.answer("POST", "secrets", OutcomeUnknown("reset"))
+    with pytest.raises(OutcomeUnknown):
+        ordered(api, way)
+    assert SECRET_REF.path not in api.objects
+    made = ordered(api, way)
+    assert api.objects[SECRET_REF.path]["metadata"]["ownerReferences"][0]["uid"] == made.vm_uid
+
+
 def test_the_vm_of_another_is_not_taken(way: str) -> None:
     api = an_api()
     api.put(REF, {"metadata": {"annotations": owner_annotations("c-1", "other")}})
@@ -321,6 +350,16 @@ def test_a_secret_of_an_earlier_vm_makes_room(way: str) -> None:
     api.drop(REF)
     made = ordered(api, way)
     assert api.objects[SECRET_REF.path]["metadata"]["ownerReferences"][0]["uid"] == made.vm_uid
+
+
+def test_a_secret_that_changes_hands_after_it_was_read_is_not_deleted(way: str) -> None:
+    api = an_api()
+    ordered(api, way)
+    api.drop(REF)
+    change_hands(api, SECRET_REF, after="GET")
+    with pytest.raises(Conflict):
+        ordered(api, way)
+    assert annotations_of(api.objects[SECRET_REF.path]) == FOREIGN["annotations"]
 
 
 def test_an_image_that_vanished_after_the_vm_was_made_does_not_stop_its_secret(way: str) -> None:
@@ -542,6 +581,27 @@ def test_a_vm_that_took_the_name_meanwhile_is_not_hit(way: str) -> None:
     api.serve = lambda request: swap(api) if request.method == "DELETE" else serve(request)  # type: ignore[method-assign]
     assert removed(api, way, replace(BASE, claims=("own",))) is True
     assert api.objects[REF.path]["metadata"]["annotations"] == owner_annotations("c-1", "other")
+
+
+@pytest.mark.parametrize("claims", [(), ("own",)])
+def test_a_vm_that_changes_hands_after_it_was_annotated_is_not_deleted(
+    way: str, claims: tuple[str, ...]
+) -> None:
+    api = ApiDouble((REF, a_vm("own")))
+    known = read_vm(api.objects[REF.path])
+    change_hands(api, REF, after="PATCH")
+    asked = replace(BASE, claims=claims)
+    operation = lambda: remove(asked, frozenset({"named"}), known)  # noqa: E731
+    assert api.run_both_ways(operation, way) is True
+    assert annotations_of(api.objects[REF.path]) == FOREIGN["annotations"]
+
+
+@pytest.mark.parametrize("ref", [SECRET_REF, PVC.ref("own", "ns")], ids=["Secret", "claim"])
+def test_an_orphan_that_changes_hands_after_it_was_read_is_not_deleted(way: str, ref: ObjectRef) -> None:
+    api = ApiDouble((ref, {"metadata": OURS}))
+    change_hands(api, ref, after="GET")
+    assert removed(api, way, replace(BASE, claims=("own",))) is True
+    assert annotations_of(api.objects[ref.path]) == FOREIGN["annotations"]
 
 
 def test_an_answer_that_is_no_answer_removes_nothing(way: str) -> None:
