@@ -30,6 +30,7 @@ from windrow.app.machines import MachineBackend, PluginSettings, direct_backend,
 from windrow.app.network import Connect, CountingTransport
 from windrow.app.state.backup import serve_backups
 from windrow.app.state.directory import CA_FILE, MANAGER_FILE, STORE_FILE, lock_state_dir
+from windrow.app.state.identity import load_or_create_store_uid
 from windrow.app.state.pki import load_or_create_ca
 from windrow.bootstrap.pki import USER
 from windrow.client.client import Client
@@ -40,6 +41,7 @@ from windrow.clusters.api import kinds
 from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.controller import ClusterController
+from windrow.clusters.sources.manager_leases import ManagerIdentity
 from windrow.core.clock import Clock
 from windrow.core.errors import UserError
 from windrow.core.files import write_private
@@ -48,7 +50,7 @@ from windrow.core.text import decode_base64
 from windrow.drivers import api as node_drivers
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig, render_kubeconfig
-from windrow.kubernetes.objects import nested
+from windrow.kubernetes.objects import nested, uid_of
 from windrow.kubernetes.resources import CRD, NAMESPACE
 from windrow.nodedriver.schema import harvester_config_crd
 
@@ -121,8 +123,11 @@ def make_manager(
     request_counts: Counter[str] | None = None,
     proxy: str = "",
     plugins: PluginSettings | None = None,
+    identity: ManagerIdentity | None = None,
 ) -> tuple[ClusterController, MachineBackend]:
     """The cluster controller on the management API behind `transport`, and its machine backend; the caller runs both.
+
+    With `identity` it acts on a Harvester only while it holds its Lease there.
 
     Without `plugins`, machines on Harvester are created directly, and no other driver exists.
     """
@@ -157,8 +162,16 @@ def make_manager(
         rng,
         proxy=proxy,
         resolve_driver=backend.driver_for_kind,
+        identity=identity,
     )
     return manager, backend
+
+
+async def read_identity(api: Client, store_uid: str, rng: Rng) -> ManagerIdentity:
+    """This process, as a manager with its objects behind `api`. `store_uid` is "" where no copy of the store can be told
+    from it; then copies are told apart by which has started last."""
+    state = uid_of(await api.get(NAMESPACE.ref("kube-system")))
+    return ManagerIdentity(state, store_uid or state, rng.uid(), socket.gethostname())
 
 
 async def read_credential(api: Client, name: str) -> str:
@@ -208,7 +221,11 @@ async def embedded_manager(
         async with running(api.run), Listener(api, bind, port) as listener:
             await install_crds(Client(api.local()))
             await install_cluster_roles(Client(api.local()))
-            manager, backend = make_manager(api.local(), connect, clock, rng, request_counts, proxy, plugins)
+            store_uid = load_or_create_store_uid(state_dir, rng) if persistent else ""
+            identity = await read_identity(Client(api.local()), store_uid, rng)
+            manager, backend = make_manager(
+                api.local(), connect, clock, rng, request_counts, proxy, plugins, identity
+            )
             async with backend.running(), running(manager.run):
                 access = ca.admin_config(clock, _url(bind, listener.port))
                 write_private(path, render_kubeconfig(access, "windrow"))

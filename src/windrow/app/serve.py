@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from windrow.app.clock import SystemClock
 from windrow.app.cluster_roles import install_cluster_roles
-from windrow.app.embedded import embedded_manager, install_crds, make_manager
+from windrow.app.embedded import embedded_manager, install_crds, make_manager, read_identity
 from windrow.app.machines import PluginSettings, require_harvester_driver, sandbox_notice
 from windrow.app.network import HttpConnector
 from windrow.app.options import Output, ServeOptions
@@ -121,6 +121,7 @@ async def _serve_external(options: ServeOptions, out: Output) -> int:
             rng,
             proxy=options.proxy,
             plugins=replace(_plugin_settings(options), may_run=lambda: elector.may_delegate(PLUGIN_SURVIVAL)),
+            identity=await read_identity(Client(transport), "", rng),
         )
         out.print_line(
             f"The cluster manager keeps its objects at {access.server}; waiting for Lease {'/'.join(LEASE_NAME)}."

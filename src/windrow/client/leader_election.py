@@ -65,15 +65,31 @@ class LeaderTransport(TransportMiddleware):
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionConfig:
-    """The time-outs of client-go's components. `renew` < `lease`, `retry` < `renew`."""
+    """The time-outs of client-go's components. `renew` < `lease`, `retry` < `renew`.
+
+    `renew_period` is how long a Lease that was renewed is left alone, where that is longer than `retry_period`.
+    """
 
     lease_duration: timedelta = timedelta(seconds=15)
     renew_deadline: timedelta = timedelta(seconds=10)
     retry_period: timedelta = timedelta(seconds=2)
+    renew_period: timedelta = timedelta(seconds=2)
+
+
+def _takes_over_none(_holder: str) -> bool:
+    return False
+
+
+def _ignore() -> None:
+    pass
 
 
 class LeaderElector:
-    """One competitor for one Lease. `identity` must be unique to this process."""
+    """One competitor for one Lease. `identity` must be unique to this process.
+
+    A holder for which `takes_over` is true, such as an earlier process of this program, has ended: its Lease is taken
+    before it expires, but only until this competitor has held it once. `on_attempt` is called after each attempt.
+    """
 
     def __init__(
         self,
@@ -84,6 +100,9 @@ class LeaderElector:
         clock: Clock,
         rng: Rng,
         config: LeaderElectionConfig | None = None,
+        *,
+        takes_over: Callable[[str], bool] = _takes_over_none,
+        on_attempt: Callable[[], None] = _ignore,
     ) -> None:
         self.ref: ObjectRef = LEASE.ref(name, namespace)
         self.identity = identity
@@ -95,6 +114,8 @@ class LeaderElector:
         self._clock = clock
         self._rng = rng
         self._config = config or LeaderElectionConfig()
+        self._takes_over, self._on_attempt = takes_over, on_attempt
+        self.problem: KubeError | None = None  # of the last attempt
         # The Lease as this process last wrote it, which it renews without a read.
         self._written: Raw | None = None
         self._record: dict[str, Any] = {}
@@ -134,11 +155,11 @@ class LeaderElector:
 
     async def _renew(self) -> None:
         """Return when the Lease is lost."""
+        was_renewed = True
         while self.is_leader and self._is_held():
-            await sleep(
-                self._clock, min(self._config.retry_period, self._held_until() - self._clock.monotonic())
-            )
-            await self._try_acquire_or_renew_until(self._held_until())
+            period = self._config.renew_period if was_renewed else self._config.retry_period
+            await sleep(self._clock, min(period, self._held_until() - self._clock.monotonic()))
+            was_renewed = await self._try_acquire_or_renew_until(self._held_until())
         self.is_leader = self._is_claiming = False
 
     def _held_until(self) -> timedelta:
@@ -169,9 +190,12 @@ class LeaderElector:
                 return await self._try_acquire_or_renew()
         except TimeoutError:
             return False
+        finally:
+            self._on_attempt()
 
     async def _try_acquire_or_renew(self) -> bool:
         """One attempt to take or keep the Lease. Never raises a KubeError."""
+        before, problem = self.problem, None
         try:
             return await self._acquire_or_renew()
         except (Conflict, AlreadyExists):
@@ -179,8 +203,12 @@ class LeaderElector:
             return False  # another candidate was first
         except KubeError as error:
             self._is_claiming = self._is_claiming and isinstance(error, OutcomeUnknown)
-            self._log.warning("Lease not acquired or renewed: %s; trying again", error)
+            problem = error
+            if str(error) != str(before):
+                self._log.warning("Lease not acquired or renewed: %s; trying again", error)
             return False
+        finally:
+            self.problem = problem
 
     async def _acquire_or_renew(self) -> bool:
         written, self._written = self._written, None
@@ -200,7 +228,8 @@ class LeaderElector:
         holder = str(self._record.get("holderIdentity") or "")
         if holder not in ("", self.identity):
             self.is_leader = False
-            if not self._is_expired(now):
+            has_ended = self.last_renewed is None and self._takes_over(holder)
+            if not (has_ended or self._is_expired(now)):
                 return False
         return await self._claim(raw, now)
 

@@ -32,6 +32,7 @@ from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, Guest
 from windrow.clusters.sources.harvester_objects import AccountObject, HarvesterObjects, Owned
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.machine_configs import MachineConfigs
+from windrow.clusters.sources.manager_leases import ManagerIdentity, ManagerLeases
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState
 from windrow.clusters.status import (
     all_ready,
@@ -82,6 +83,7 @@ class ClusterController:
         *,
         proxy: str = "",
         resolve_driver: ResolveDriver = harvester_only,
+        identity: ManagerIdentity | None = None,
     ) -> None:
         self._clock = clock
         self._infrastructure = machines
@@ -118,6 +120,7 @@ class ClusterController:
         self._objects = HarvesterObjects(
             self._harvesters, clock, rng, self._on_harvester_object, self._enqueue_users
         )
+        self._leases = ManagerLeases(self._harvesters, identity, clock, rng, self._enqueue_users)
         self._secret_users = SecretUsers()
         self._context = ReconcileContext(
             api=api,
@@ -130,12 +133,20 @@ class ClusterController:
         )
         guests = self._guest_clusters
         self._observer = Observer(
-            self._context, self._configs, machines, self._harvesters, guests, self._prober, self._objects
+            self._context,
+            self._configs,
+            machines,
+            self._harvesters,
+            guests,
+            self._prober,
+            self._objects,
+            self._leases,
         )
         self._executor = Executor(
             self._context,
             ClusterActions(self._context, self._harvesters, guests),
             MachineActions(self._context, machines, guests),
+            self._observer.read_lease,
         )
         self.controller: Controller[ObjectRef] = Controller(
             "clusters",
@@ -211,6 +222,7 @@ class ClusterController:
             if before != after:
                 self._prober.probe_again(f"{secret.namespace}:{secret.name}")
                 self._objects.restart(f"{secret.namespace}:{secret.name}")
+                self._leases.restart(f"{secret.namespace}:{secret.name}")
             self._enqueue_users(f"{secret.namespace}:{secret.name}", secret.cluster_uid)
 
     async def _on_machine_statuses(self) -> None:
@@ -281,7 +293,9 @@ class ClusterController:
         if state.awaits_probe:
             return Waiting("the first answer of Harvester", state.now, "the preflight")
         if self._group is not None:
-            self._objects.open(self._group, self._observer.list_places(state))
+            places = self._observer.list_places(state)
+            self._objects.open(self._group, places)
+            self._leases.open(self._group, places)
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)
         self._remember_preflight(state)
@@ -373,6 +387,7 @@ class ClusterController:
         await self._executor.record_held(plan, state)
         await self._executor.record_credential_problem(state)
         await self._executor.record_unrecorded_vms(state)
+        await self._executor.record_lease(state)
         wanted = derive_cluster(state, plan, wait)
         if state.cluster.has_finalizer or state.cluster.deletion_timestamp is None:
             await self._context.patch_cluster_status(state, _status_patch(state.recorded.raw, wanted))

@@ -62,12 +62,14 @@ from windrow.clusters.sources.harvester_objects import (
 )
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.machine_configs import MachineConfigs
+from windrow.clusters.sources.manager_leases import ManagerLeases
 from windrow.clusters.state import (
     ClusterState,
     CredentialProblem,
     GuestCredentialState,
     GuestState,
     MachineState,
+    ManagerLease,
     Pod,
 )
 from windrow.drivers.api import read_machine_config_kinds
@@ -94,11 +96,13 @@ class Observer:
         guests: GuestClusterCache,
         prober: CredentialProber,
         objects: HarvesterObjects,
+        leases: ManagerLeases,
     ) -> None:
         self._context, self._configs, self._infrastructure = context, configs, infrastructure
         self._harvesters, self._guests, self._prober, self._objects = harvesters, guests, prober, objects
         # What was hashed last, and its hashes: a large configuration takes some hundred milliseconds.
         self._hashes: dict[ObjectRef, tuple[object, str, Mapping[str, str]]] = {}
+        self._leases = leases
 
     async def observe(self, key: ObjectRef) -> ClusterState | None:
         """The Cluster `key` as it is now; None when there is none."""
@@ -120,6 +124,7 @@ class Observer:
             config_hashes=self._find_config_hashes(key, cluster),
         )
         state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
+        state = replace(state, lease=self.read_lease(state))
         state = await self._with_claims(state)
         if cluster.has_finalizer and cluster.deletion_timestamp is not None and not state.machines:
             return replace(state, orphans=await self._find_orphans(cluster))
@@ -183,6 +188,10 @@ class Observer:
         if account is not None:
             places.add(Place(account.credential, account.namespace, cluster.namespace))
         return self._allowed(places, cluster) | self._list_vm_places(cluster)
+
+    def read_lease(self, state: ClusterState) -> ManagerLease:
+        """Whether this manager may act on what the cluster has on Harvester, at this instant."""
+        return self._leases.read(self.list_places(state))
 
     def _list_vm_places(self, cluster: Cluster) -> frozenset[Place]:
         return self._allowed(machine_places(cluster), cluster)

@@ -130,6 +130,26 @@ class CredentialProblem:
 
 
 @dataclass(frozen=True, slots=True)
+class ManagerLease:
+    """Whether this manager holds its Lease on Harvester, which keeps managers apart that have copies of one state.
+
+    taken: another manager holds it. pending: it is not acquired, or not renewed, yet. unguarded: there can be none.
+    """
+
+    state: Literal["held", "unguarded", "pending", "taken"] = "held"
+    name: str = ""  # namespace/name
+    holder: str = ""
+    because: str = ""  # where unguarded for want of a permission
+
+    @property
+    def permits(self) -> bool:
+        return self.state in ("held", "unguarded")
+
+    def __str__(self) -> str:
+        return f"Lease {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class MachineState:
     """One machine: its record, its VM on Harvester, its Node in the guest."""
 
@@ -224,6 +244,7 @@ class ClusterState:
     unrecorded: tuple[OrphanVm, ...] | None = ()
     # On Harvester, of a deleted cluster without machines. None: there can be none, or it is too early to list them.
     orphans: Orphans | None = None
+    lease: ManagerLease = field(default_factory=ManagerLease)
 
     @property
     def recorded(self) -> RecordedStatus:
@@ -245,6 +266,13 @@ class ClusterState:
     def is_on_another_harvester(self) -> bool:
         """Whether a credential now leads to another Harvester than the one that the cluster is on."""
         return any(problem.is_for_another_harvester for problem in self.credential_problems or ())
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of the cluster may be on Harvester."""
+        recorded = self.recorded
+        begun = recorded.init_server_uid or recorded.initialized or recorded.service_account is not None
+        return bool(begun) or any(machine.record.was_requested for machine in self.machines)
 
     @property
     def has_failed_preflight(self) -> bool:

@@ -170,7 +170,7 @@ SCALING_DOWN = "ScalingDown"
 
 
 # What a person has to decide while the cluster runs; a list of conditions is not read.
-_WARNING_CONDITIONS = ("VMsRecorded", "GuestCredentialValid")
+_WARNING_CONDITIONS = ("LeaseHeld", "VMsRecorded", "GuestCredentialValid")
 
 
 def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[str, Any]:
@@ -220,6 +220,8 @@ def find_wait(state: ClusterState, plan: Plan, failures: Failures) -> Wait | Non
             f"{'a valid Harvester credential' if problem.is_rejected else 'Harvester to be reachable'}: {problem}",
             _after_credential_fixed(state),
         )
+    if state.lease.state == "taken" and plan.waits:
+        return plan.waits[0]
     if failure := failures.get(""):
         what = failure.waits_for or "another attempt"
         return Wait(f"{what} ({failure.message}; {failure.hint})", "reconciliation resumes")
@@ -297,6 +299,7 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
             credential_condition(state),
             _guest_credential_condition(state),
             unrecorded_condition(state),
+            lease_condition(state),
         ),
     )
     pending = _up_to_date_condition(state)
@@ -338,6 +341,32 @@ def unrecorded_condition(state: ClusterState) -> Condition | None:
     if before is None or state.unrecorded is None or state.cluster.deletion_timestamp is not None:
         return None  # the condition stays
     return Condition("VMsRecorded", "True", "Recorded", "a Machine records each VM of the cluster")
+
+
+def lease_condition(state: ClusterState) -> Condition | None:
+    """Whether no other manager holds the Lease on Harvester; None where none ever did, or that is unknown."""
+    lease = state.lease
+    if lease.state == "taken":
+        return Condition(
+            "LeaseHeld",
+            "False",
+            "AnotherManager",
+            f"{lease} on Harvester is held by manager {lease.holder}, which has a copy of this manager's state, so this one "
+            "creates, changes and deletes nothing; stop the one that is not to go on: this manager continues within four "
+            "minutes after the other has stopped",
+        )
+    if lease.state == "unguarded" and lease.because:
+        return Condition(
+            "LeaseHeld",
+            "Unknown",
+            "NotAllowed",
+            f"{lease} on Harvester would keep a manager with a copy of this one's state from acting, and its credential may not "
+            f"use it ({lease.because}); let its user get, create and update leases.coordination.k8s.io in that namespace",
+        )
+    before = find_condition(state.recorded.raw.get("conditions"), "LeaseHeld")
+    if before is None or lease.state != "held":
+        return None  # the condition stays
+    return Condition("LeaseHeld", "True", "Held", "this manager holds its Lease on Harvester")
 
 
 def _guest_credential_condition(state: ClusterState) -> Condition | None:

@@ -531,3 +531,39 @@ def test_what_outlives_this_process_is_delegated_only_if_it_ends_before_another_
     assert (False, True) in answers
     renewed_within = [delegates for delegates, _ in answers].index(False)
     assert renewed_within <= 5
+
+
+def test_a_lease_of_an_earlier_process_is_taken_at_once_but_only_before_it_was_held():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+
+        def candidate(name):
+            return LeaderElector(
+                Client(leases.seen_by(name)),
+                "kube-system",
+                "program",
+                name,
+                clock,
+                Rng(name),
+                takes_over=lambda holder: holder.startswith("a-"),
+            )
+
+        async def idle():
+            await asyncio.sleep(10**6)
+
+        electors = [candidate("a-1"), candidate("a-2")]
+        first = asyncio.create_task(electors[0].run(idle))
+        await asyncio.sleep(1)
+        second = asyncio.create_task(electors[1].run(idle))
+        await asyncio.sleep(100)
+        found = [elector.may_write for elector in electors], leases.spec["holderIdentity"], first.done()
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        return *found, first.exception()
+
+    writes, holder, has_ended, error = run_driven(story())
+
+    assert writes == [False, True]
+    assert holder == "a-2"
+    assert has_ended
+    assert isinstance(error, LeadershipLost)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from typing import assert_never
 
 from windrow.bootstrap.spec import InvalidBootstrapSpec
@@ -20,9 +21,14 @@ from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.actions import Action, HeldDisruption
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA
-from windrow.clusters.plan.planner import Plan
-from windrow.clusters.state import ActionFailure, ClusterState, MachineState
-from windrow.clusters.status import credential_condition, held_sentence, unrecorded_condition
+from windrow.clusters.plan.planner import Plan, is_permitted
+from windrow.clusters.state import ActionFailure, ClusterState, MachineState, ManagerLease
+from windrow.clusters.status import (
+    credential_condition,
+    held_sentence,
+    lease_condition,
+    unrecorded_condition,
+)
 from windrow.core.logs import FieldLogger, with_values
 from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.errors import KubeError
@@ -41,8 +47,14 @@ class Executor:
     """Executes plans, and records events for the actions that have one."""
 
     def __init__(
-        self, context: ReconcileContext, cluster_actions: ClusterActions, machine_actions: MachineActions
+        self,
+        context: ReconcileContext,
+        cluster_actions: ClusterActions,
+        machine_actions: MachineActions,
+        read_lease: Callable[[ClusterState], ManagerLease],
     ) -> None:
+        """`read_lease` is asked before each action: one may take long, and the process may be stopped meanwhile."""
+        self._read_lease = read_lease
         self._context = context
         self._on_cluster, self._on_machine = cluster_actions, machine_actions
         self._events = EventRecorder(context.api, COMPONENT, context.clock, context.rng)
@@ -96,6 +108,8 @@ class Executor:
         return executed
 
     async def _execute(self, action: Action, state: ClusterState) -> None:
+        if not is_permitted(action, state, self._read_lease(state)):
+            raise StalePlan
         match action:
             case do.AddFinalizer():
                 await self._on_cluster.add_finalizer(action, state)
@@ -233,6 +247,10 @@ class Executor:
     async def record_unrecorded_vms(self, state: ClusterState) -> None:
         """An event when other VMs than before carry the uid of the Cluster and no Machine records them."""
         await self._record_condition(unrecorded_condition(state), "", state)
+
+    async def record_lease(self, state: ClusterState) -> None:
+        """An event when another manager holds the Lease from now on."""
+        await self._record_condition(lease_condition(state), "", state)
 
     async def _record_condition(self, now: Condition | None, prefix: str, state: ClusterState) -> None:
         """An event for a condition that is not True, where it says another thing than before."""

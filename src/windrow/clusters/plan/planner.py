@@ -6,10 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from windrow.clusters.plan import bootstrap, deletion, guest_access, pools
-from windrow.clusters.plan.actions import Action, DeleteMachine, HeldDisruption, Wait
+from windrow.clusters.plan.actions import (
+    Action,
+    CreateServiceAccount,
+    DeleteMachine,
+    HeldDisruption,
+    ProvisionVM,
+    Wait,
+)
 from windrow.clusters.plan.diagnosis import Diagnoses, diagnose_all
 from windrow.clusters.plan.disruptions import admit
-from windrow.clusters.state import ClusterState
+from windrow.clusters.state import ClusterState, ManagerLease
 from windrow.machines.port import Problem
 
 
@@ -40,8 +47,28 @@ def plan_cluster(state: ClusterState) -> Plan:
         else:
             partial.add(deletion.plan(state))
     admitted, held = admit(partial.disruptions, state)
-    actions = _without_duplicates([*partial.actions, *(disruption.action for disruption in admitted)])
-    return Plan(actions, tuple(held), tuple(partial.waits), refused, diagnoses)
+    wanted = _without_duplicates([*partial.actions, *(disruption.action for disruption in admitted)])
+    actions = tuple(action for action in wanted if is_permitted(action, state, state.lease))
+    waits = tuple(partial.waits)
+    if actions != wanted:
+        waits = (_wait_for_lease(state.lease), *waits)
+    return Plan(actions, tuple(held), waits, refused, diagnoses)
+
+
+def is_permitted(action: Action, state: ClusterState, lease: ManagerLease) -> bool:
+    """Whether the action may be executed while the Lease is so: another manager may work on what is on Harvester.
+
+    A cluster with nothing there yet is prepared, and deleted, also where no Lease can be had.
+    """
+    if lease.permits:
+        return True
+    return not state.has_begun and not isinstance(action, CreateServiceAccount | ProvisionVM)
+
+
+def _wait_for_lease(lease: ManagerLease) -> Wait:
+    if lease.state == "taken":
+        return Wait(f"{lease} to be released by manager {lease.holder}", "this manager continues")
+    return Wait(f"{lease} on Harvester to be acquired", "reconciliation resumes")
 
 
 def find_refusals(state: ClusterState) -> tuple[Problem, ...]:
