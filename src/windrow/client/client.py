@@ -16,7 +16,6 @@ from windrow.kubernetes.errors import (
     decode_reply,
     is_not_found,
     list_items,
-    require_metadata,
 )
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import Propagation, Request
@@ -25,6 +24,15 @@ from windrow.kubernetes.resources import ApiResource, ObjectRef
 PAGE_SIZE = 500
 # Of one kind on one server; a list that goes on is given up.
 MAX_OBJECTS = 200_000
+
+
+def require_few_objects(kind: ApiResource, count: int) -> None:
+    """Raises ServerError where a list, or what a watch adds to it, goes on without an end."""
+    if count > MAX_OBJECTS:
+        raise ServerError(
+            f"wanted at most {MAX_OBJECTS} {kind.group_resource}, found more, or pages without end; "
+            "is this address an API server?"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,10 @@ class Client:
 
     async def get(self, ref: ObjectRef) -> Raw:
         raw = await self.call(requests.get(ref))
-        require_metadata(raw, str(ref))
+        if raw.get("metadata") is None:  # which is checked where there is one
+            raise ServerError(
+                f"wanted {ref}, found an object without metadata; is this address an API server?"
+            )
         return raw
 
     async def find(self, ref: ObjectRef) -> Raw | None:
@@ -107,11 +118,7 @@ class Client:
             )
             items, metadata = list_items(page), page["metadata"]
             count += len(items) or PAGE_SIZE  # pages without objects end too
-            if count > MAX_OBJECTS + PAGE_SIZE:
-                raise ServerError(
-                    f"wanted a list of {kind.group_resource} of at most {MAX_OBJECTS} objects, found pages without end; "
-                    "is this address an API server?"
-                )
+            require_few_objects(kind, count)
             for item in items:
                 # Lists of built-in kinds leave these out.
                 item.setdefault("apiVersion", kind.api_version)

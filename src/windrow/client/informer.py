@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-from windrow.client.client import MAX_OBJECTS, PAGE_SIZE, Client
+from windrow.client.client import PAGE_SIZE, Client, require_few_objects
 from windrow.client.shared_backoff import SharedBackoff, backoff_s
 from windrow.client.store import Store
 from windrow.client.transport import Transport
@@ -52,6 +52,8 @@ _log = logging.getLogger(__name__)
 MAX_BACKOFF_S = 30.0
 # The timeoutSeconds of a watch. Random, so that watches that began together do not end together.
 WATCH_TIMEOUT_S = (240, 360)
+# Characters of why an object cannot be read.
+MAX_REASON = 200
 MIN_WATCH = timedelta(seconds=1)
 # A server sends a bookmark each minute (kube-apiserver: up to 75 s apart). Where nothing comes for longer, the connection
 # may be dead without a word (a firewall or a proxy that has forgotten it), so another one is opened.
@@ -86,9 +88,9 @@ class Cache(Protocol[V_co]):
 class Informer(Store[V]):
     """All objects of one kind in one namespace ("" for all), by ObjectRef, as `read` reads them. Implements Cache.
 
-    `read` returns None to leave an object out; where it raises, the value before stays. `on_error` is called with each
-    new error of the server, and with None when it is over, `on_state` after each change of `is_watching` or of the text
-    of `error`. Lists are read `page_size` objects at a time: a page of whole objects is in memory meanwhile. With
+    `read` returns None to leave an object out; where it raises, the value before stays, and the object is in `unreadable`.
+    `on_error` is called with each new error of the server, and with None when it is over, `on_state` after each change of
+    `is_watching`, of the text of `error` or of `unreadable`. Lists are read `page_size` objects at a time: a page of whole objects is in memory meanwhile. With
     `raise_refusals`, `run` raises a refusal (400, 401, 403, 404, 405) instead of trying again: for those who wait for
     one thing and then end.
     """
@@ -133,6 +135,8 @@ class Informer(Store[V]):
         # The resource version up to which this informer has read; "" before the first list.
         self.resource_version = ""
         self._failures = 0
+        # The objects of which `read` can make nothing, and why: what they are now is not known.
+        self.unreadable: dict[ObjectRef, str] = {}
 
     # --- the port ---------------------------------------------------------------------------------------------------
 
@@ -176,6 +180,8 @@ class Informer(Store[V]):
             version = await self._read_pages(listed, 0)
         for ref in [ref for ref in self._values if ref not in listed]:
             self.put(ref, None)
+        for ref in self.unreadable.keys() - listed:
+            self._set_unreadable(ref, None)
         self.resource_version = version
         self._set_state(True, self.error)
         self._listed.set()
@@ -245,16 +251,33 @@ class Informer(Store[V]):
             self.resource_version = event.object["metadata"]["resourceVersion"]
             return
         ref = ref_of(self.kind, event.object)
-        if ref not in self._values and len(self._values) >= MAX_OBJECTS:
-            raise ServerError(f"the server has more than {MAX_OBJECTS} {self._scope}")
+        if ref not in self._values:
+            require_few_objects(self.kind, len(self._values) + len(self.unreadable) + 1)
         self.resource_version = event.object["metadata"]["resourceVersion"]
-        self.put(ref, None if event.type == "DELETED" else self._read_object(ref, event.object))
+        if event.type == "DELETED":
+            self._set_unreadable(ref, None)
+            self.put(ref, None)
+        else:
+            self.put(ref, self._read_object(ref, event.object))
 
     def _read_object(self, ref: ObjectRef, raw: Raw) -> V | None:
         # One malformed object must not hide the others, nor look like a deletion.
-        with handle_crash(self._log, "object cannot be read; its last known state is kept", object=ref):
-            return self.read(raw)
+        message = "object cannot be read; its last known state is kept"
+        with handle_crash(self._log, message, object=ref) as crash:
+            value = self.read(raw)
+            self._set_unreadable(ref, None)
+            return value
+        self._set_unreadable(ref, crash.error)
         return self._values.get(ref)
+
+    def _set_unreadable(self, ref: ObjectRef, error: Exception | None) -> None:
+        if error is None and ref not in self.unreadable:
+            return
+        if error is None:
+            del self.unreadable[ref]
+        else:
+            self.unreadable[ref] = f"{type(error).__name__}: {error}"[:MAX_REASON]
+        self._on_state()
 
     # --- errors -----------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,10 @@ from windrow.cloudprovider.nodes.network_map import NetworkMap
 from windrow.cloudprovider.services.controller import ServiceController
 from windrow.cloudprovider.services.readings import LoadBalancer
 from windrow.cloudprovider.sweep import Sweep
+from windrow.core.clock import sleep
+from windrow.core.crash import handle_crash
+
+RESTART_INTERVAL = timedelta(seconds=30)
 
 
 class Controllers:
@@ -27,6 +32,7 @@ class Controllers:
 
     def __init__(self, context: ControllerContext) -> None:
         options = context.options
+        self._clock, self._log = context.clock, context.log
         # Without the service controller no LoadBalancer is watched, so no address is known to be virtual.
         has_services = SERVICE_CONTROLLER in options.controllers
         self._virtual = VirtualAddresses(options.cluster_name, is_known=not has_services)
@@ -55,7 +61,14 @@ class Controllers:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for run in self._runs:
-                group.create_task(run())
+                group.create_task(self._run_again(run))
+
+    async def _run_again(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Until it ends without an error. A defect of one controller ends neither the others nor the process."""
+        while True:
+            with handle_crash(self._log, "a controller failed; starting it again in %s", RESTART_INTERVAL):
+                return await run()
+            await sleep(self._clock, RESTART_INTERVAL)
 
     async def _follow_load_balancers(self, cache: Informer[LoadBalancer]) -> None:
         """Keep the virtual addresses current, and enqueue the nodes that show a new one."""
@@ -67,4 +80,5 @@ class Controllers:
         async for before, after in cache.changes():
             balancer = after or before
             assert balancer is not None
-            self._nodes.enqueue_with_addresses(self._virtual.update(balancer.name, after))
+            with handle_crash(self._log, "a change of a LoadBalancer is ignored", loadbalancer=balancer.name):
+                self._nodes.enqueue_with_addresses(self._virtual.update(balancer.name, after))

@@ -40,6 +40,7 @@ from windrow.cloudprovider.names import is_load_balancer_name, load_balancer_nam
 from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.readings import LoadBalancer, Service, load_balancer_reader, read_service
 from windrow.core.clock import sleep
+from windrow.core.crash import handle_crash
 from windrow.core.logs import FieldLogger, with_values
 from windrow.harvester import names as harvester_names
 from windrow.kubernetes.errors import KubeError, NotFound
@@ -178,7 +179,8 @@ class Sweep:
         await self._balancers.wait_for_sync()
         await sleep(self._clock, INITIAL_DELAY)
         while True:
-            await self.check()
+            with handle_crash(self._log, "the orphan sweep failed; trying again in %s", SWEEP_PERIOD):
+                await self.check()
             await sleep(self._clock, SWEEP_PERIOD)
 
     async def check(self) -> None:

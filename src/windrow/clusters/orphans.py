@@ -156,10 +156,15 @@ def location_of(cluster: Cluster) -> GuestServiceAccount | None:
     return replace(account, harvester=account.harvester or cluster.recorded.harvester_uid)
 
 
+def _uids_of(raw: Mapping[str, Any]) -> tuple[str, str]:
+    """Those of the machine and of the cluster that the object was made for, "" where it names none."""
+    annotations = annotations_of(raw)
+    return annotations.get(MACHINE_UID, ""), annotations.get(CLUSTER_UID, "")
+
+
 def read_cluster_vm(raw: Mapping[str, Any]) -> OrphanVm | None:
     """The reading; None for a VM that does not carry the uid of a cluster and of a machine."""
-    annotations = annotations_of(raw)
-    machine_uid, cluster_uid = annotations.get(MACHINE_UID, ""), annotations.get(CLUSTER_UID, "")
+    machine_uid, cluster_uid = _uids_of(raw)
     if not (machine_uid and cluster_uid):
         return None
     name, made_as = name_of(raw), labels_of(raw).get(VM_NAME, "")
@@ -197,8 +202,7 @@ def prove_vm(vm: OrphanVm, cluster: Cluster, secret: Mapping[str, Any] | None) -
 
 def read_machine_claim(raw: Mapping[str, Any]) -> MachineClaim | None:
     """The reading; None for a claim that does not carry the uids of a machine and of its cluster."""
-    annotations = annotations_of(raw)
-    machine_uid, cluster_uid = annotations.get(MACHINE_UID, ""), annotations.get(CLUSTER_UID, "")
+    machine_uid, cluster_uid = _uids_of(raw)
     if not (machine_uid and cluster_uid):
         return None
     return MachineClaim(

@@ -16,7 +16,16 @@ from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested, resource_version_of, uid_of
+from windrow.kubernetes.objects import (
+    annotations_of,
+    labels_of,
+    name_of,
+    nested,
+    objects_at,
+    resource_version_of,
+    text_at,
+    uid_of,
+)
 from windrow.machines.port import HARVESTER, MachineStatus, Problem
 
 
@@ -43,11 +52,11 @@ class Node:
 
 
 def read_node(raw: Mapping[str, Any]) -> Node:
-    status = raw.get("status") or {}
-    ready = find_condition(status.get("conditions"), "Ready")
-    voter = find_condition(status.get("conditions"), names.ETCD_VOTER)
+    conditions = objects_at(raw, "status", "conditions")
+    ready = find_condition(conditions, "Ready")
+    voter = find_condition(conditions, names.ETCD_VOTER)
     annotations, labels = annotations_of(raw), labels_of(raw)
-    taints = nested(raw, "spec", "taints", default=())
+    taints = objects_at(raw, "spec", "taints")
     return Node(
         name=name_of(raw),
         uid=uid_of(raw),
@@ -55,13 +64,15 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         ready=ready is not None and ready.status == "True",
         ready_message=(ready.message or ready.reason) if ready else "kubelet has not reported yet",
         since=ready.since if ready else None,
-        provider_id=nested(raw, "spec", "providerID", default=""),
+        provider_id=text_at(raw, "spec", "providerID"),
         addresses=tuple(
-            entry["address"] for entry in status.get("addresses") or () if entry.get("type") == "InternalIP"
+            text_at(entry, "address")
+            for entry in objects_at(raw, "status", "addresses")
+            if entry.get("type") == "InternalIP"
         ),
         uninitialized=any(taint.get("key") == names.UNINITIALIZED for taint in taints),
         etcd_voter=None if voter is None else voter.status == "True",
-        unschedulable=nested(raw, "spec", "unschedulable", default=False),
+        unschedulable=nested(raw, "spec", "unschedulable", default=False) is True,
         labels=frozenset(labels),
         applied_revision=annotations.get(names.APPLIED_REVISION, ""),
         etcd_removal_requested=annotations.get(names.ETCD_REMOVE) == "true",

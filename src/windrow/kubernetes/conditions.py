@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from windrow.core.clock import format_time, parse_time
+from windrow.kubernetes.objects import text_at
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
@@ -33,12 +34,16 @@ def find_condition(conditions: Sequence[Mapping[str, Any]] | None, type: str) ->
         if raw.get("type") == type:
             return Condition(
                 type,
-                raw.get("status", "Unknown"),
-                raw.get("reason") or "",
-                raw.get("message") or "",
-                raw.get("lastTransitionTime") or "",
+                _status(text_at(raw, "status")),
+                text_at(raw, "reason"),
+                text_at(raw, "message"),
+                text_at(raw, "lastTransitionTime"),
             )
     return None
+
+
+def _status(text: str) -> ConditionStatus:
+    return "True" if text == "True" else "False" if text == "False" else "Unknown"
 
 
 def is_true(conditions: Sequence[Mapping[str, Any]] | None, type: str) -> bool:

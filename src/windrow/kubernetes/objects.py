@@ -92,6 +92,26 @@ def nested(raw: Any, *path: str | int, default: Any = None) -> Any:
     return default if here is None else here
 
 
+def text_at(raw: Any, *path: str | int) -> str:
+    """The text at `path`, "" where it is missing. Raises TypeError for what is no text, which is not the same as none."""
+    value = nested(raw, *path, default="")
+    if not isinstance(value, str):
+        raise _wrong_type(path, "text", value)
+    return value
+
+
+def objects_at(raw: Any, *path: str | int) -> list[Raw]:
+    """The list of objects at `path`, [] where it is missing. Raises TypeError for anything else."""
+    value = nested(raw, *path, default=())
+    if not isinstance(value, list | tuple) or not all(isinstance(item, Mapping) for item in value):
+        raise _wrong_type(path, "a list of objects", value)
+    return list(value)
+
+
+def _wrong_type(path: tuple[str | int, ...], wanted: str, found: Any) -> TypeError:
+    return TypeError(f"wanted {wanted} in {'.'.join(map(str, path))}, found a {type(found).__name__}")
+
+
 def new_object(
     kind: ApiResource,
     name: str,

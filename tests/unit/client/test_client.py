@@ -145,7 +145,7 @@ async def test_an_object_without_metadata_is_an_error_of_the_server(raw):
 async def test_a_list_whose_pages_never_end_is_given_up():
     pages = [page(continue_="more")] * 500
 
-    with pytest.raises(ServerError, match="found pages without end"):
+    with pytest.raises(ServerError, match="pages without end"):
         await Client(Answering(*pages)).list(POD)
 
 

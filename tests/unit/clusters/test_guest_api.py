@@ -224,3 +224,34 @@ def test_certificates_are_minted_anew_before_they_expire() -> None:
             assert 2 <= len(set(certificates)) <= 4
 
     run_driven(story())
+
+
+def test_a_node_that_cannot_be_read_is_neither_absent_nor_not_ready() -> None:
+    """Its machine would be replaced for a Node that is there."""
+
+    async def story() -> None:
+        async with linked(A) as (link, servers, clock):
+            store = servers.api.store
+            raw = new_object(NODE, "n-1", labels={"rke.cattle.io/machine": "u-1"})
+            raw["metadata"]["uid"] = "u"
+            entry = await store.commit("/nodes/n-1", {**raw, "status": {"conditions": [5]}}, None)
+            await after(clock, seconds=2)
+            found = link.observe()
+
+            assert (found.state, found.nodes) == ("unknown", ())
+            assert "Node n-1 of the guest cluster cannot be read" in found.because
+            assert "kubectl delete node n-1" in found.because
+
+            entry = await store.commit("/nodes/n-1", {**raw, "status": {}}, entry.rev)
+            await after(clock, seconds=1)
+            assert link.observe().is_reachable
+
+            entry = await store.commit("/nodes/n-1", {**raw, "spec": {"providerID": {}}}, entry.rev)
+            await after(clock, seconds=1)
+            assert link.observe().state == "unknown"
+
+            await store.commit("/nodes/n-1", None, entry.rev)
+            await after(clock, seconds=1)
+            assert link.observe().is_reachable
+
+    run_driven(story())

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 from tests.support.clock import LoopClock, run_driven
+from tests.support.readings import faulty_readings
 from tests.unit.client.test_informer import Server
 
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.harvester_objects import HarvesterObjects, Place
+from windrow.clusters.state import read_node
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.kubernetes.kubeconfig import ClientConfig
@@ -17,6 +19,7 @@ from windrow.kubernetes.requests import Reply
 from windrow.machines.harvester.vm_watcher import HostCache, TrackedVm, VmWatcher
 from windrow.nodedriver.config import Configuration
 
+TIME = "2026-01-01T00:00:00Z"
 HOSTILE = Reply(200, dumps({"metadata": {"resourceVersion": "1"}, "items": [{}]}))
 
 
@@ -128,3 +131,17 @@ def test_a_vm_that_cannot_be_read_is_unknown_never_missing():
 
     assert {status.presence for status in statuses} == {"unknown"}
     assert "cannot be read" in statuses[-1].because
+
+
+def test_the_reading_of_a_guests_node_is_of_its_types_or_there_is_none():
+    condition = {"type": "Ready", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": TIME}
+    node = {
+        "metadata": {"name": "n"},
+        "spec": {"providerID": "harvester://u", "taints": [{"key": "k"}], "unschedulable": True},
+        "status": {
+            "conditions": [condition, {"type": "EtcdIsVoter", "status": "True"}],
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+        },
+    }
+
+    assert not faulty_readings(read_node, node)

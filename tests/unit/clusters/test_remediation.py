@@ -549,3 +549,17 @@ def test_what_comes_after_a_state_is_told_in_plain_words(state, said):
     plan = planned(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), moving])
 
     assert [wait.then for wait in plan.waits if wait.machine == "w1"] == [said]
+
+
+GONE = replace(unready(W1, LONG_AGO), node=None)
+
+
+@pytest.mark.parametrize(
+    "worker", [GONE, unready(W1, LONG_AGO), missing(W1)], ids=["gone", "unready", "missing"]
+)
+def test_nothing_is_replaced_while_a_node_of_the_guest_cannot_be_read(worker):
+    cluster, machines = workers_with(worker)
+    unread = GuestState("unknown", "Node w2 of the guest cluster cannot be read")
+
+    assert of_kind(planned(cluster, machines), DeleteMachine)
+    assert not of_kind(planned(cluster, machines, guest=unread), DeleteMachine)

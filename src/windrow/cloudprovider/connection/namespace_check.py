@@ -57,8 +57,8 @@ async def check_namespace(guest: Client, host: Client, namespace: str) -> str:
 
 
 async def _compare_vms(guest: Client, host: Client, namespace: str) -> str:
-    vm_uids = {vm_uid_of(nested(raw, "spec", "providerID", default="")) for raw in await guest.list(NODE)}
-    ours = vm_uids - {""}
+    provider_ids = [nested(raw, "spec", "providerID") for raw in await guest.list(NODE)]
+    ours = {vm_uid_of(one) for one in provider_ids if isinstance(one, str)} - {""}
     if not ours:
         return ""
     async for page in host.pages(VM, namespace, limit=PAGE):

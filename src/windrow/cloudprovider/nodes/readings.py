@@ -24,7 +24,9 @@ from windrow.kubernetes.objects import (
     name_of,
     namespace_of,
     nested,
+    objects_at,
     resource_version_of,
+    text_at,
     uid_of,
 )
 
@@ -121,24 +123,26 @@ class Instance:
 
 def read_node(raw: Mapping[str, Any]) -> GuestNode:
     annotations, labels = annotations_of(raw), labels_of(raw)
-    taints = nested(raw, "spec", "taints", default=[])
-    addresses = nested(raw, "status", "addresses", default=[])
+    taints = objects_at(raw, "spec", "taints")
+    addresses = objects_at(raw, "status", "addresses")
     return GuestNode(
         name=name_of(raw),
         uid=uid_of(raw),
         version=resource_version_of(raw),
-        provider_id=nested(raw, "spec", "providerID", default=""),
+        provider_id=text_at(raw, "spec", "providerID"),
         created=_parse_time(nested(raw, "metadata", "creationTimestamp")),
         is_ready=is_true(nested(raw, "status", "conditions"), "Ready"),
         last_heartbeat=_last_heartbeat(raw),
         is_deleting=is_deleting(raw),
-        taints=tuple(Taint(one["key"], one.get("effect", ""), one.get("value") or "") for one in taints),
+        taints=tuple(
+            Taint(text_at(one, "key"), text_at(one, "effect"), text_at(one, "value")) for one in taints
+        ),
         topology={key: labels[key] for key in _LABELS if key in labels},
         topology_record=_parse_record(annotations.get(names.TOPOLOGY_RECORD)),
         provided_ip=annotations.get(names.PROVIDED_NODE_IP, ""),
         additional_internal_ips=_parse_string_list(annotations.get(names.ADDITIONAL_INTERNAL_IPS, "")),
-        addresses=tuple(Address(one["type"], one["address"]) for one in addresses),
-        system_uuid=nested(raw, "status", "nodeInfo", "systemUUID", default="").lower(),
+        addresses=tuple(Address(text_at(one, "type"), text_at(one, "address")) for one in addresses),
+        system_uuid=text_at(raw, "status", "nodeInfo", "systemUUID").lower(),
     )
 
 
@@ -150,12 +154,12 @@ def read_vm(raw: Mapping[str, Any]) -> GuestVm:
 def read_instance(raw: Mapping[str, Any]) -> Instance:
     annotations = annotations_of(raw)
     migration = nested(raw, "status", "migrationState")
-    networks = nested(raw, "spec", "networks", default=[])
-    interfaces = nested(raw, "status", "interfaces", default=[])
+    networks = objects_at(raw, "spec", "networks")
+    interfaces = objects_at(raw, "status", "interfaces")
     return Instance(
         name=name_of(raw),
         uid=uid_of(raw),
-        phase=nested(raw, "status", "phase", default=""),
+        phase=text_at(raw, "status", "phase"),
         is_migrating=migration is not None and not migration.get("completed"),
         is_deleting=is_deleting(raw),
         has_agent=is_true(nested(raw, "status", "conditions"), "AgentConnected"),
@@ -163,25 +167,27 @@ def read_instance(raw: Mapping[str, Any]) -> Instance:
         region=annotations.get(names.REGION, ""),
         zone=annotations.get(names.ZONE, ""),
         networks=tuple(
-            (one["name"], network if "/" in network else f"{namespace_of(raw)}/{network}")
+            (text_at(one, "name"), network if "/" in network else f"{namespace_of(raw)}/{network}")
             for one in networks
-            if (network := nested(one, "multus", "networkName"))
+            if (network := text_at(one, "multus", "networkName"))
         ),
         interfaces=tuple(_read_interface(one) for one in interfaces if one.get("name")),
-        system_uuid=nested(raw, "spec", "domain", "firmware", "uuid", default="").lower(),
+        system_uuid=text_at(raw, "spec", "domain", "firmware", "uuid").lower(),
     )
 
 
 def _read_interface(raw: Mapping[str, Any]) -> Interface:
-    many = raw.get("ipAddresses") or []
-    single = raw.get("ipAddress")
+    many = [text_at(raw, "ipAddresses", number) for number, _ in enumerate(raw.get("ipAddresses") or ())]
+    single = text_at(raw, "ipAddress")
     return Interface(
-        raw["name"], raw.get("interfaceName") or "", tuple(many) if many else (single,) if single else ()
+        text_at(raw, "name"),
+        text_at(raw, "interfaceName"),
+        tuple(many) if many else (single,) if single else (),
     )
 
 
 def _last_heartbeat(raw: Mapping[str, Any]) -> datetime | None:
-    for condition in nested(raw, "status", "conditions", default=[]):
+    for condition in objects_at(raw, "status", "conditions"):
         if condition.get("type") == "Ready":
             return _parse_time(condition.get("lastHeartbeatTime"))
     return None

@@ -40,6 +40,7 @@ from windrow.cloudprovider.services.readings import (
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable
 from windrow.controller.controller import Backoff, Controller
 from windrow.controller.outcomes import SETTLED, Failed, Outcome, Waiting
+from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import ObjectRef
@@ -124,8 +125,9 @@ class ServiceController:
     ) -> None:
         """Enqueue the services that each change of the cache affects."""
         async for before, after in cache.changes():
-            for ref in dict.fromkeys(affected(before, after)):
-                self._enqueue(ref)
+            with handle_crash(self._log, "a change of %s is ignored", cache.kind.plural):
+                for ref in dict.fromkeys(affected(before, after)):
+                    self._enqueue(ref)
 
     def _services_with_network(self, *change: Interfaces | None) -> Iterator[ObjectRef]:
         return (ref for ref, service in self.services.items() if service.network)

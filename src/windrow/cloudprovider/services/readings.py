@@ -22,7 +22,9 @@ from windrow.kubernetes.objects import (
     name_of,
     namespace_of,
     nested,
+    objects_at,
     resource_version_of,
+    text_at,
     uid_of,
 )
 from windrow.kubernetes.resources import SERVICE, ObjectRef
@@ -111,22 +113,21 @@ class Service:
 
 def read_service(raw: Mapping[str, Any]) -> Service:
     annotations, labels = annotations_of(raw), labels_of(raw)
-    spec = raw.get("spec") or {}
-    ports = spec.get("ports") or ()
-    ingress = nested(raw, "status", "loadBalancer", "ingress", default=[])
+    ports = objects_at(raw, "spec", "ports")
+    ingress = objects_at(raw, "status", "loadBalancer", "ingress")
     return Service(
         namespace=namespace_of(raw),
         name=name_of(raw),
         uid=uid_of(raw),
         version=resource_version_of(raw),
-        created=raw["metadata"].get("creationTimestamp") or "",
-        is_load_balancer=spec.get("type") == "LoadBalancer",
-        load_balancer_class=spec.get("loadBalancerClass") or "",
+        created=text_at(raw, "metadata", "creationTimestamp"),
+        is_load_balancer=text_at(raw, "spec", "type") == "LoadBalancer",
+        load_balancer_class=text_at(raw, "spec", "loadBalancerClass"),
         is_deleting=is_deleting(raw),
         finalizers=tuple(finalizers_of(raw)),
-        ports=tuple((one.get("protocol") or "TCP", int(one["port"])) for one in ports),
-        requested_address=spec.get("loadBalancerIP") or "",
-        ingress=tuple(one["ip"] for one in ingress if one.get("ip")),
+        ports=tuple((text_at(one, "protocol") or "TCP", int(one["port"])) for one in ports),
+        requested_address=text_at(raw, "spec", "loadBalancerIP"),
+        ingress=tuple(address for one in ingress if (address := text_at(one, "ip"))),
         ipam=annotations.get(names.IPAM, ""),
         network=annotations.get(names.NETWORK, ""),
         project=annotations.get(names.PROJECT, ""),
@@ -250,7 +251,7 @@ def load_balancer_reader(cluster: str) -> Callable[[Raw], LoadBalancer]:
             labels.get(harvester_names.LB_OF_NAMESPACE, ""),
             labels.get(harvester_names.LB_OF_SERVICE, ""),
         )
-        allocated = nested(raw, "status", "allocatedAddress", "ip", default="")
+        allocated = text_at(raw, "status", "allocatedAddress", "ip")
         ready = find_condition(nested(raw, "status", "conditions"), "Ready")
         is_ours = owner.cluster == cluster
         return LoadBalancer(
@@ -261,11 +262,11 @@ def load_balancer_reader(cluster: str) -> Callable[[Raw], LoadBalancer]:
             owner=owner,
             is_deleting=is_deleting(raw),
             finalizers=tuple(finalizers_of(raw)),
-            ipam=nested(raw, "spec", "ipam", default=""),
-            pool=nested(raw, "spec", "ipPool", default=""),
-            allocated_pool=nested(raw, "status", "allocatedAddress", "ipPool", default=""),
+            ipam=text_at(raw, "spec", "ipam"),
+            pool=text_at(raw, "spec", "ipPool"),
+            allocated_pool=text_at(raw, "status", "allocatedAddress", "ipPool"),
             allocated=tuple(one.strip() for one in allocated.split(",") if one.strip()),
-            address=nested(raw, "status", "address", default=""),
+            address=text_at(raw, "status", "address"),
             annotations=annotations_of(raw) if is_ours else _guest_mark(raw),
             refusal=ready.message if ready is not None and ready.status == "False" else "",
             raw=_without_managed_fields(raw) if is_ours else {},

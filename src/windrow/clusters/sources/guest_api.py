@@ -160,7 +160,9 @@ class GuestConnection:
         self._opened_at = clock.monotonic()
         self._probe_now = asyncio.Event()
         self._disconnected = False
-        self._informer: Informer[Node] = Informer(self._transport, NODE, "", read_node, clock, rng)
+        self._informer: Informer[Node] = Informer(
+            self._transport, NODE, "", read_node, clock, rng, on_state=changed
+        )
         self.nodes: MutationCache[Node] = MutationCache(
             self._informer, lambda node: node.resource_version, clock
         )
@@ -195,7 +197,18 @@ class GuestConnection:
                 tuple(self.nodes.values()),
                 probed_since=self._by_wall_clock(self._opened_at),
             )
+        if problem := self._unreadable_node():
+            return GuestState("unknown", problem, tuple(self.nodes.values()))
         return GuestState("reachable", "", tuple(self.nodes.values()))
+
+    def _unreadable_node(self) -> str:
+        """A Node that is there in a state that is not known: read as absent or NotReady, its machine would be replaced."""
+        for ref, why in sorted(self._informer.unreadable.items(), key=lambda one: one[0].name):
+            return (
+                f"Node {ref.name} of the guest cluster cannot be read ({why}); nothing is concluded about any Node until "
+                f"it is corrected, or deleted with kubectl delete node {ref.name}"
+            )
+        return ""
 
     @property
     def grace_deadline(self) -> datetime | None:
