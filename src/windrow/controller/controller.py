@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 from windrow.controller.outcomes import Changed, Failed, Outcome, Refused, Settled, Waiting
@@ -43,6 +43,8 @@ class Backoff:
 # A reconcile that always returns Changed is a defect; from this count on it is slowed down like a failure,
 # so that it does not starve the other keys.
 MAX_IMMEDIATE_REQUEUES = 20
+# By which the wall clock may differ from the monotonic one without having been set.
+CLOCK_TOLERANCE = timedelta(seconds=1)
 
 EIGHT_WORKERS = MaxConcurrent(total=8, per_flow=8)
 
@@ -70,7 +72,7 @@ class Controller(Generic[K]):
         self._log = with_values(_log, controller=name)
         self.queue: WorkQueue[K] = WorkQueue(clock, on_added, max_concurrent=max_concurrent, flow_of=flow_of)
         self._reconcile = reconcile
-        self._rng = rng
+        self._clock, self._rng = clock, rng
         self._backoff = backoff or Backoff()
         self._on_outcome = on_outcome
         self._failures: dict[K, int] = {}
@@ -84,9 +86,10 @@ class Controller(Generic[K]):
                 group.create_task(self._work(key), name=f"{self.name} {key}")
 
     async def _work(self, key: K) -> None:
+        began = self._clock.now(), self._clock.monotonic()
         try:
             outcome = await self._attempt(key)
-            self._requeue(key, outcome)
+            self._requeue(key, outcome, *began)
             if self._on_outcome is not None:
                 self._on_outcome(key, outcome)
         finally:
@@ -103,7 +106,14 @@ class Controller(Generic[K]):
         assert crash.error is not None
         return Failed(crash.error)
 
-    def _requeue(self, key: K, outcome: Outcome) -> None:
+    def _until(self, instant: datetime, began: datetime, began_elapsed: timedelta) -> timedelta:
+        """How long until `instant`, which the attempt took from the wall clock. Where that was set during the attempt, by
+        whichever of the two clocks is sooner: to reconcile early does no harm."""
+        now = self._clock.now()
+        left, as_begun = instant - now, instant - began - (self._clock.monotonic() - began_elapsed)
+        return left if abs(left - as_begun) < CLOCK_TOLERANCE else min(left, as_begun)
+
+    def _requeue(self, key: K, outcome: Outcome, began: datetime, began_elapsed: timedelta) -> None:
         if not isinstance(outcome, Failed):
             self._failures.pop(key, None)
         if not isinstance(outcome, Changed):
@@ -112,7 +122,7 @@ class Controller(Generic[K]):
             case Settled() | Refused() | Waiting(until=None):
                 pass  # the next change brings it back
             case Waiting(until=instant) if instant is not None:
-                self.queue.add_at(key, instant)
+                self.queue.add_after(key, self._until(instant, began, began_elapsed))
             case Changed():
                 count = self._changes[key] = self._changes.get(key, 0) + 1
                 if count <= MAX_IMMEDIATE_REQUEUES:

@@ -11,7 +11,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Generic, TypeVar
 
 from windrow.core.clock import Clock
@@ -80,10 +80,6 @@ class WorkQueue(Generic[K]):
 
     def _is_ready(self, key: K) -> bool:
         return key in self._ready.get(self._flow_of(key), ())
-
-    def add_at(self, key: K, instant: datetime) -> None:
-        """Queue `key` at `instant` of the wall clock as it goes now; see `add_after`."""
-        self.add_after(key, instant - self._clock.now())
 
     def add_after(self, key: K, span: timedelta) -> None:
         """Queue `key` when `span` has passed, however the wall clock is set meanwhile; of several the earliest wins."""

@@ -2,6 +2,7 @@ import asyncio
 from datetime import timedelta
 from itertools import pairwise
 
+import pytest
 from tests.support.clock import LoopClock, run_driven
 
 from windrow.controller.controller import Backoff, Controller
@@ -174,3 +175,37 @@ def test_flows_take_turns():
     )
 
     assert [key for key, _ in seen] == ["many/0", "few/a", *keys[1:]]
+
+
+@pytest.mark.parametrize("is_before", [True, False], ids=["then waits", "waits, then"])
+@pytest.mark.parametrize("jump_s", [-3600, 3600])
+def test_a_wall_clock_that_is_set_during_an_attempt_puts_off_no_wait(jump_s, is_before):
+    async def reconcile(key, clock):
+        if len(seen) > 1:
+            return SETTLED
+        if is_before:
+            clock.set_wall(timedelta(seconds=jump_s))
+        until = clock.now() + timedelta(seconds=60)
+        if not is_before:
+            clock.set_wall(timedelta(seconds=jump_s))
+        return Waiting("dawn", clock.now(), "rise", until)
+
+    seen = []
+
+    async def story():
+        clock = LoopClock()
+
+        async def observed(key):
+            seen.append(clock.monotonic())
+            return await reconcile(key, clock)
+
+        controller = Controller("test", observed, clock, Rng(1))
+        controller.queue.add("a")
+        running = asyncio.create_task(controller.run())
+        await asyncio.sleep(100)
+        running.cancel()
+
+    run_driven(story())
+
+    assert len(seen) == 2
+    assert seen[1] <= timedelta(seconds=60)

@@ -39,10 +39,10 @@ def test_keys_come_at_their_time_and_the_earliest_time_wins():
         clock = LoopClock()
         start = clock.now()
         queue = WorkQueue(clock)
-        queue.add_at("late", start + 20 * SECOND)
-        queue.add_at("late", start + 9 * SECOND)
-        queue.add_at("late", start + 30 * SECOND)
-        queue.add_at("early", start + 5 * SECOND)
+        queue.add_after("late", 20 * SECOND)
+        queue.add_after("late", 9 * SECOND)
+        queue.add_after("late", 30 * SECOND)
+        queue.add_after("early", 5 * SECOND)
         seen = []
         for _ in range(2):
             key = await queue.get()
@@ -56,11 +56,11 @@ def test_a_key_given_out_is_not_scheduled_any_more():
     async def story():
         clock = LoopClock()
         queue = WorkQueue(clock)
-        queue.add_at("a", clock.now() + SECOND)
+        queue.add_after("a", SECOND)
         queue.add("a")
         await queue.get()
         queue.done("a")
-        queue.add_at("b", clock.now() + 5 * SECOND)
+        queue.add_after("b", 5 * SECOND)
         return await queue.get()
 
     assert run_driven(story()) == "b"
@@ -72,7 +72,7 @@ def test_a_key_comes_at_its_time_though_the_wall_clock_is_set(jump_s):
         clock = LoopClock()
         start = clock.monotonic()
         queue = WorkQueue(clock)
-        queue.add_at("a", clock.now() + 60 * SECOND)
+        queue.add_after("a", 60 * SECOND)
         queue.add_after("b", 90 * SECOND)
         waiting = asyncio.create_task(queue.get())
         await asyncio.sleep(10)
@@ -88,7 +88,7 @@ def test_adding_a_key_ends_a_timed_wait():
         clock = LoopClock()
         start = clock.now()
         queue = WorkQueue(clock)
-        queue.add_at("b", start + 60 * SECOND)
+        queue.add_after("b", 60 * SECOND)
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(queue.get())
             await asyncio.sleep(1)
@@ -116,7 +116,7 @@ def test_each_added_key_is_reported_once():
         queue = WorkQueue(clock, told.append)
         queue.add("a")
         queue.add("a")
-        queue.add_at("later", clock.now() + SECOND)
+        queue.add_after("later", SECOND)
         early = list(told)
         await queue.get()
         queue.add("a")
