@@ -239,6 +239,8 @@ Fault = (
 
 WORKERS, SERVERS = "workers", "servers"
 MOST_WORKERS = 4
+# `nodeStartupTimeout` of both pools: longer than a watch may carry nothing without notice.
+STARTUP_TIMEOUT_S = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +293,7 @@ class Round:
     @property
     def deletions(self) -> int:
         """How many VMs the manager has to delete for this operation, at most; one that is asked for twice counts twice."""
-        return self._deletions * (2 if self.rolls_back else 1)
+        return self._deletions * (2 if self.rolls_back else 1) + self._unfinished
 
     @property
     def _deletions(self) -> int:
@@ -306,6 +308,25 @@ class Round:
                 return 0
 
     @property
+    def _unfinished(self) -> int:
+        """How many machines that boot may have to be replaced, at most. One that is stopped in its first boot may never
+        join. And whoever was told to join through a first server that is lost can join nothing."""
+        strikes = [fault for fault in self.faults if isinstance(fault, LoseVms | StopVms)]
+        if isinstance(self.operation, Create):
+            every = self.operation.servers + self.operation.workers
+            return sum(every if one.pool == SERVERS else one.number for one in strikes)
+        return sum(one.number for one in strikes if isinstance(one, StopVms)) if self._makes_machines else 0
+
+    @property
+    def _makes_machines(self) -> bool:
+        before, after = self.before.pools, self.before.after(self.operation).pools
+        return (
+            isinstance(self.operation, DeleteMachine)
+            or any(after.get(pool, 0) > before.get(pool, 0) for pool in after)
+            or any(isinstance(fault, LoseVms) for fault in self.faults)
+        )
+
+    @property
     def rolls_back(self) -> bool:
         return any(isinstance(fault, RollBack) for fault in self.faults)
 
@@ -313,16 +334,19 @@ class Round:
     def rest_s(self) -> float:
         """How much longer than otherwise it may take until all is at rest: a watch that carries nothing is opened anew after
         100 s, and a request on a connection that carries nothing ends after 90 s."""
-        return 300.0 if any(isinstance(fault, SilenceConnections) for fault in self.faults) else 0.0
+        silent = any(isinstance(fault, SilenceConnections) for fault in self.faults)
+        return (300.0 if silent else 0.0) + (2.0 * STARTUP_TIMEOUT_S if self._unfinished else 0.0)
 
     @property
     def _may_lose_quorum(self) -> bool:
         """Whether more etcd members are lost for good than one of three. What the last one had is gone then; the Cluster
-        can only be deleted. While it is being created, there may be one member yet."""
+        can only be deleted. While it is being created there may be one member yet, and of three that become one it may be
+        the one that stays."""
         lost = sum(
             fault.number for fault in self.faults if isinstance(fault, LoseVms) and fault.pool == SERVERS
         )
-        return bool(lost) and (lost > 1 or self.before.servers < 3)
+        fewest = min(self.before.servers, self.before.after(self.operation).servers)
+        return bool(lost) and (lost > 1 or fewest < 3)
 
 
 def plan_rounds(seed: int, setup: Setup) -> Iterator[Round]:

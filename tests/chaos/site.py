@@ -20,7 +20,18 @@ import yaml
 from tests.chaos.api import MERGE_PATCH, Api, Unanswered, read_kubeconfig
 from tests.chaos.credentials import UserAccount, render_kubeconfig
 from tests.chaos.disk import Disk
-from tests.chaos.faults import SERVERS, WORKERS, Create, Delete, DeleteMachine, Operation, Rest, Scale, Setup
+from tests.chaos.faults import (
+    SERVERS,
+    STARTUP_TIMEOUT_S,
+    WORKERS,
+    Create,
+    Delete,
+    DeleteMachine,
+    Operation,
+    Rest,
+    Scale,
+    Setup,
+)
 from tests.chaos.history import READ, History, follow
 from tests.chaos.inventory import PATHS, Inventory, Item
 from tests.chaos.programs import BIN, Program
@@ -55,7 +66,7 @@ def render_cluster(servers: int, workers: int) -> dict[str, Any]:
     for pool in pools:
         pool["machineConfigRef"] = {"kind": "HarvesterConfig", "name": f"nc-{pool['name']}"}
         # The manager's own times are not scaled. A machine that was stopped in its first boot is replaced only then.
-        pool["nodeStartupTimeout"] = "60s"
+        pool["nodeStartupTimeout"] = f"{STARTUP_TIMEOUT_S}s"
     return {
         "apiVersion": "provisioning.cattle.io/v1",
         "kind": "Cluster",

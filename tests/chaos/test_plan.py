@@ -17,11 +17,13 @@ from tests.chaos.faults import (
     KillManager,
     LoseVms,
     Model,
+    Operation,
     Rest,
     Round,
     Scale,
     Setup,
     SilenceConnections,
+    StopVms,
     describe,
     plan_rounds,
 )
@@ -83,6 +85,32 @@ def test_a_cluster_that_may_have_lost_its_quorum_is_deleted_next(
 
     assert Round(1, before, Rest(), faults).wanted.doomed is doomed
     assert not Round(1, before, Delete(), faults).wanted.doomed
+
+
+def test_of_three_servers_that_become_one_the_lost_one_may_be_the_one_that_stays() -> None:
+    one = LoseVms(0, "servers", 1, 0)
+
+    assert Round(1, Model(3, 0), Scale("servers", 1), (one,)).wanted.doomed
+    assert not Round(1, Model(3, 0), Scale("workers", 1), (one,)).wanted.doomed
+
+
+@pytest.mark.parametrize(
+    ("operation", "fault", "deletions"),
+    [
+        (Create(3, 2), LoseVms(0, "servers", 1, 0), 5),  # all were told to join through it
+        (Create(3, 2), LoseVms(0, "workers", 2, 0), 2),
+        (Create(1, 2), StopVms(0, "workers", 1, 0), 1),
+        (Scale("workers", 4), StopVms(0, "workers", 1, 0), 1),  # it may be the new one, in its first boot
+        (Rest(), StopVms(0, "workers", 1, 0), 0),
+        (Scale("workers", 0), StopVms(0, "servers", 1, 0), 2),
+    ],
+)
+def test_what_is_struck_in_its_first_boot_may_be_replaced(
+    operation: Operation, fault: LoseVms | StopVms, deletions: int
+) -> None:
+    before = Model() if isinstance(operation, Create) else Model(1, 2)
+
+    assert Round(1, before, operation, (fault,)).deletions == deletions
 
 
 def test_the_rounds_of_ci_are_varied_and_short() -> None:

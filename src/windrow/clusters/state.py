@@ -90,6 +90,7 @@ class GuestState:
     nodes: tuple[Node, ...] = ()
     published_server: str = ""  # the server in the kubeconfig for people, "" when there is none yet
     probed_since: datetime | None = None  # by this process; what happened before is unknown
+    interruption: str = ""  # why a reachable guest is not watched at this moment
 
     @property
     def is_reachable(self) -> bool:

@@ -166,6 +166,7 @@ def test_a_guest_whose_servers_are_all_lost_is_silent_after_a_grace() -> None:
             servers.stop(A)
             await after(clock, seconds=0.1)
             assert link.observe().is_reachable
+            assert link.observe().interruption
             assert link.grace_deadline is not None
 
             await after(clock, seconds=UNREACHABLE_GRACE.total_seconds())

@@ -382,6 +382,26 @@ def test_two_lost_members_of_three_are_not_replaced_because_etcd_has_no_quorum()
     assert held(plan)["s1"] == "only 1 of 3 etcd members are healthy, so etcd has no quorum"
 
 
+def test_no_member_is_removed_by_what_was_seen_before_the_watches_broke():
+    """Another member may have been lost since."""
+    cluster, machines = servers_with(missing(S1))
+    broken = GuestState("reachable", interruption="the connection broke in the middle of the answer")
+    unwatched = [machines[0], unknown(machines[1], "Harvester cannot be watched right now"), machines[2]]
+    unseen = [*machines[:2], replace(machines[2], vm=None)]
+
+    assert held(planned(cluster, machines, guest=broken))["s1"] == (
+        "etcd members are not removed while the guest API is not watched "
+        "(the connection broke in the middle of the answer)"
+    )
+    assert held(planned(cluster, unwatched))["s1"] == (
+        f"etcd members are not removed while the state of {machines[1].vm_ref} is unknown "
+        "(Harvester cannot be watched right now)"
+    )
+    assert held(planned(cluster, unseen))["s1"] == (
+        f"etcd members are not removed while the state of {machines[2].vm_ref} is unknown (not observed yet)"
+    )
+
+
 def test_two_of_three_members_that_were_stopped_are_started_though_their_nodes_stay_ready():
     """Without quorum no Node changes any more, so that nothing else would ever say that they do not run."""
     down = [sighted(a_machine(name, SERVERS), state="stopped") for name in ("s1", "s2")]

@@ -84,8 +84,17 @@ def _next_etcd_member(machine: MachineState, state: ClusterState) -> str:
 def _etcd_state_unknown(
     disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
 ) -> str:
-    if machine.is_etcd and state.recorded.initialized and not state.guest.is_reachable:
+    """A member is removed only by what is seen now: another one may have been lost since the watches broke."""
+    if not machine.is_etcd or not state.recorded.initialized:
+        return ""
+    if not state.guest.is_reachable:
         return f"etcd members are not removed while {unreachable_reason(state.guest)}"
+    if state.guest.interruption:
+        return f"etcd members are not removed while the guest API is not watched ({state.guest.interruption})"
+    unknown = next((member for member in state.etcd_members if member.presence == "unknown"), None)
+    if unknown is not None:
+        why = unknown.vm.because if unknown.vm and unknown.vm.because else "not observed yet"
+        return f"etcd members are not removed while the state of {unknown.vm_ref} is unknown ({why})"
     return ""
 
 

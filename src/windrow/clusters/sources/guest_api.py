@@ -199,7 +199,8 @@ class GuestConnection:
             )
         if problem := self._unreadable_node():
             return GuestState("unknown", problem, tuple(self.nodes.values()))
-        return GuestState("reachable", "", tuple(self.nodes.values()))
+        interruption = "" if since is None else self._reason
+        return GuestState("reachable", "", tuple(self.nodes.values()), interruption=interruption)
 
     def _unreadable_node(self) -> str:
         """A Node that is there in a state that is not known: read as absent or NotReady, its machine would be replaced."""
