@@ -157,8 +157,10 @@ class Runner:
         held = frozenset(vm.name for vm in now.vms if vm.cluster_uid and not vm.deleting) - recorded
         site.history.held = held
         missing += invariants.find_wrong_counts(now, CLUSTER, wanted.pools, held)
-        missing += invariants.find_unnamed(held, condition_message(cluster, "VMsRecorded"))
-        return missing + invariants.find_orphaned_volumes(now)
+        message = condition_message(cluster, "VMsRecorded")
+        missing += invariants.find_unnamed(held, message)
+        uids = {raw["spec"].get("machineUID") or raw["metadata"]["uid"] for raw in machines}
+        return missing + invariants.find_orphaned_volumes(now, uids, message)
 
     async def _wait(self) -> list[str]:
         """A cluster without quorum comes to no rest. What can be done is to say so, of each object."""

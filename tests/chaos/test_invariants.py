@@ -101,7 +101,13 @@ PLANTED = {
         "address 192.168.50.200 is held by default/web",
     ),
     "a disk without machine": (
-        lambda now: invariants.find_orphaned_volumes(now),
+        lambda now: invariants.find_orphaned_volumes(now, ["machine-b"], "disk-b"),
+        GOOD,
+        running(a_vm("a"), volumes=(Volume("default", "disk-b", "d", "machine-b"),)),
+        "PersistentVolumeClaim default/disk-b is of machine machine-b, which has no VirtualMachine",
+    ),
+    "a disk of a forgotten machine that the status does not name": (
+        lambda now: invariants.find_orphaned_volumes(now, ["machine-a"], "a"),
         GOOD,
         running(a_vm("a"), volumes=(Volume("default", "disk-b", "d", "machine-b"),)),
         "PersistentVolumeClaim default/disk-b is of machine machine-b, which has no VirtualMachine",

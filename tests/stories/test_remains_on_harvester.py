@@ -19,7 +19,7 @@ from windrow.clusters.api.kinds import MACHINE
 from windrow.core.formats.json import dumps, loads
 from windrow.demo.cluster import DemoCluster
 from windrow.emulator.kit.inventory import inventory
-from windrow.harvester.names import CLAIM_TEMPLATES, VM_NAME
+from windrow.harvester.names import CLAIM_TEMPLATES, MACHINE_UID, VM_NAME
 from windrow.harvester.resources import VM
 from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.kubeconfig import ClientConfig
@@ -69,6 +69,58 @@ def test_a_vm_whose_machine_was_lost_with_a_restored_state_goes_with_the_cluster
             assert name_of(lost) in told[0]["message"]
 
     run_driven(story())
+
+
+def test_a_disk_of_a_machine_that_nothing_records_is_named_and_goes_with_the_cluster() -> None:
+    """Its Machine was lost with a restored state, its VM on Harvester; a copy of the disk has another name, and stays."""
+
+    async def story() -> None:
+        documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1))
+        async with simulation(seed=3) as sim:
+            await stock(sim, documents)
+            before = await inventory(sim.harvester.api)
+            ref = await post(sim, documents)
+            await sim.advance(minutes=15)
+            await sim.kill_manager()
+            (lost,) = await machines_of(sim, ref, "workers")
+            machine = MACHINE.ref(name_of(lost), namespace_of(lost))
+            await sim.management_client.patch(machine, {"metadata": {"finalizers": []}})
+            await sim.management_client.delete(machine)
+            claims = await sim.harvester_client.list(PVC, "default")
+            (disk,) = [raw for raw in claims if name_of(raw).startswith(name_of(lost))]
+            await sim.harvester_client.delete(VM.ref(name_of(lost), "default"))
+            name = f"{name_of(lost)}-disk-0-copy1"
+            copy = new_object(
+                PVC, name, "default", annotations={CLUSTER_UID: annotations_of(disk)[CLUSTER_UID]}
+            )
+            copy["metadata"]["annotations"][MACHINE_UID] = annotations_of(disk)[MACHINE_UID]
+            await sim.harvester_client.create(PVC, {**copy, "spec": new_claim_spec(disk)}, "default")
+            sim.start_manager()
+            await sim.advance(minutes=2)
+
+            left = {name_of(raw) for raw in await sim.harvester_client.list(PVC, "default")}
+            assert {name_of(disk), name} <= left
+            raw = await sim.management_client.get(ref)
+            condition = find_condition(raw["status"]["conditions"], "VMsRecorded")
+            assert condition is not None
+            assert condition.reason == "UnrecordedDisks"
+            assert f"default/{name_of(disk)}" in condition.message
+
+            await sim.management_client.delete(ref)
+            await gone(sim, ref)
+
+            told = {e["reason"]: e["message"] for e in await sim.management_client.list(EVENT, ref.namespace)}
+            assert name_of(disk) in told["DeleteUnrecordedClaims"]
+            assert f"kubectl -n default delete persistentvolumeclaim {name}" in told["KeepClaims"]
+            await sim.harvester_client.delete(PVC.ref(name, "default"))
+            await sim.advance(minutes=1)
+            assert await inventory(sim.harvester.api) == before
+
+    run_driven(story())
+
+
+def new_claim_spec(raw: Raw) -> Raw:
+    return {key: value for key, value in raw["spec"].items() if key != "volumeName"}
 
 
 async def clone_vm(sim: Simulation, source: str, name: str, changed_labels: dict[str, str]) -> set[str]:

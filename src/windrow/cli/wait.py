@@ -161,7 +161,7 @@ async def _find_kept_objects(manager: Connection, ref: ObjectRef, uid: str) -> l
         events = await manager.client.list(EVENT, ref.namespace)
     except KubeError:
         return []  # deleting a Cluster needs no permission to read events
-    kept = [raw for raw in events if raw.get("reason") in ("KeepLoadBalancers", "KeepVMs")]
+    kept = [raw for raw in events if raw.get("reason") in ("KeepLoadBalancers", "KeepVMs", "KeepClaims")]
     return sorted({str(raw["message"]) for raw in kept if nested(raw, "involvedObject", "uid") == uid})
 
 

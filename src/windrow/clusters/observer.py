@@ -41,10 +41,10 @@ from windrow.clusters.orphans import (
     Orphans,
     OrphanVm,
     belongs_to_same_name_cluster,
-    find_terminating_claim,
     guest_account_of,
     load_balancer_selector,
     location_of,
+    prove_claim,
     prove_vm,
     read_cluster_vm,
     read_machine_claim,
@@ -137,7 +137,11 @@ class Observer:
                 found = await self._preflight(state)
             state = replace(state, preflight=found)
         if cluster.deletion_timestamp is None:
-            state = replace(state, unrecorded=await self._find_unrecorded(state))
+            state = replace(
+                state,
+                unrecorded=await self._find_unrecorded(state),
+                unrecorded_claims=await self._find_unrecorded_claims(state),
+            )
             if await self._has_lost_account(state):
                 state = replace(state, guest_credential=GuestCredentialState("lost"))
         return await self._with_pods(state)
@@ -237,6 +241,28 @@ class Observer:
                 return await _prove_vm(client, vm, cluster)
         return None
 
+    async def _find_unrecorded_claims(self, state: ClusterState) -> tuple[MachineClaim, ...]:
+        """What the watch shows of disks that no VM uses and whose machine no Machine records, confirmed by a GET each."""
+        cluster = state.cluster
+        places = self._list_vm_places(cluster)
+        recorded = {machine.record.uid for machine in state.machines}
+        found = [
+            (claim, place)
+            for place in places
+            for claim in self._objects.list_claims(cluster.uid, (place,)) or ()
+            if not (claim.is_deleting or claim.is_used or claim.machine_uid in recorded)
+        ]
+        confirmed = set()
+        try:
+            for claim, place in found:
+                client = self._harvesters.get_client(place.credential, place.cluster_namespace)
+                raw = await client.find(claim.ref)
+                if raw is not None and read_machine_claim(raw) == claim:
+                    confirmed.add(prove_claim(claim, cluster))
+        except (CredentialError, KubeError):
+            return ()
+        return tuple(sorted(confirmed, key=str))
+
     # -- disks of machines whose VM is gone ------------------------------------------------------------------------
 
     async def _with_claims(self, state: ClusterState) -> ClusterState:
@@ -317,13 +343,16 @@ class Observer:
         )
         read_vms = filter(None, (read_orphan_vm(vm, cluster) for vm in vms))
         unrecorded = [await _prove_vm(client, vm, cluster) for vm in read_vms]
-        listed = await client.list(PVC, account.namespace)
-        claims = filter(None, (find_terminating_claim(raw, cluster) for raw in listed))
+        listed = filter(None, map(read_machine_claim, await client.list(PVC, account.namespace)))
+        claims = sorted((one for one in listed if one.cluster_uid == cluster.uid), key=str)
         return Orphans(
             balancers,
             tuple(namesakes) if balancers else (),
             tuple(sorted(unrecorded, key=str)),
-            tuple(sorted(claims)),
+            tuple(str(claim) for claim in claims if claim.is_deleting),
+            tuple(
+                prove_claim(claim, cluster) for claim in claims if not (claim.is_deleting or claim.is_used)
+            ),
         )
 
     # -- guest -----------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
   Service, so Harvester keeps their addresses. They carry the cluster's name as a label, in the namespace of the guest's
   ServiceAccount.
 * VirtualMachines with the cluster's uid that no Machine records: the management API was restored to an earlier state.
-* PersistentVolumeClaims with the cluster's uid that still terminate.
+* PersistentVolumeClaims with the cluster's uid that still terminate, or whose VM is gone.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from windrow.harvester.names import (
     label_value,
 )
 from windrow.harvester.resources import LOAD_BALANCER, VM
+from windrow.harvester.volumes import claim_name, vms_using
 from windrow.kubernetes.objects import (
     annotations_of,
     finalizers_of,
@@ -92,7 +93,10 @@ class OrphanVm:
 
 @dataclass(frozen=True, slots=True)
 class MachineClaim:
-    """A PersistentVolumeClaim that was made for a machine."""
+    """A PersistentVolumeClaim that was made for a machine. `is_used`: it is among the volumes of a VM.
+
+    `unproven` says why it may be another's although it carries the uids; such a one is not deleted.
+    """
 
     namespace: str
     name: str
@@ -100,6 +104,9 @@ class MachineClaim:
     cluster_uid: str
     is_deleting: bool = False
     finalizers: tuple[str, ...] = ()
+    uid: str = ""
+    is_used: bool = False
+    unproven: str = ""
 
     @property
     def ref(self) -> ObjectRef:
@@ -114,13 +121,14 @@ class MachineClaim:
 class Orphans:
     """What was listed, or in `unknown` why it could not be. `same_name_vms` are VMs of other clusters of the same name.
 
-    `claims` are the PersistentVolumeClaims that terminate, with what holds them.
+    `claims` are the PersistentVolumeClaims that terminate, with what holds them, `disks` those that no VM uses any more.
     """
 
     load_balancers: tuple[OrphanLoadBalancer, ...] = ()
     same_name_vms: tuple[str, ...] = ()
     vms: tuple[OrphanVm, ...] = ()
     claims: tuple[str, ...] = ()
+    disks: tuple[MachineClaim, ...] = ()
     unknown: str = ""
 
 
@@ -206,14 +214,28 @@ def read_machine_claim(raw: Mapping[str, Any]) -> MachineClaim | None:
     if not (machine_uid and cluster_uid):
         return None
     return MachineClaim(
-        namespace_of(raw), name_of(raw), machine_uid, cluster_uid, is_deleting(raw), tuple(finalizers_of(raw))
+        namespace_of(raw),
+        name_of(raw),
+        machine_uid,
+        cluster_uid,
+        is_deleting(raw),
+        tuple(finalizers_of(raw)),
+        uid_of(raw),
+        is_used=bool(vms_using(raw)),
     )
 
 
-def find_terminating_claim(raw: Mapping[str, Any], cluster: Cluster) -> str:
-    """The claim and what holds it, where it is one of this cluster's that terminates; else ""."""
-    claim = read_machine_claim(raw)
-    return str(claim) if claim and claim.cluster_uid == cluster.uid and claim.is_deleting else ""
+def prove_claim(claim: MachineClaim, cluster: Cluster) -> MachineClaim:
+    """The claim with what its proof lacks: the end of its name follows from its machine's name and uid.
+
+    A copy has another name in the same namespace.
+    """
+    parts = claim.name.split("-")
+    for place in range(1, len(parts) - 1):
+        vm, disk = "-".join(parts[:place]), "-".join(parts[place:-1])
+        if claim_name(vm, disk, claim.machine_uid) == claim.name and is_machine_name(cluster, vm):
+            return claim
+    return replace(claim, unproven=f"Cluster {cluster.name} gives no disk such a name, so it may be a copy")
 
 
 def load_balancer_selector(cluster: str) -> str:

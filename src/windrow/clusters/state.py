@@ -254,6 +254,8 @@ class ClusterState:
     needs_guest_uid: bool = False
     # VMs on Harvester with the cluster's uid that no Machine records. None: they could not be listed yet.
     unrecorded: tuple[OrphanVm, ...] | None = ()
+    # Disks on Harvester of machines that no Machine records and whose VM is gone, as far as they are known.
+    unrecorded_claims: tuple[MachineClaim, ...] = ()
     # On Harvester, of a deleted cluster without machines. None: there can be none, or it is too early to list them.
     orphans: Orphans | None = None
     lease: ManagerLease = field(default_factory=ManagerLease)

@@ -19,7 +19,7 @@ from windrow.clusters.plan.endpoint import ENDPOINT_MODE, find_join_server, list
 from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.pools import list_pending_changes
-from windrow.clusters.plan.unrecorded import decide, describe_held
+from windrow.clusters.plan.unrecorded import decide, describe_claims, describe_held
 from windrow.clusters.state import INITIALIZING, ActionFailure, ClusterState, MachineState, unreachable_reason
 from windrow.core.clock import format_time
 from windrow.kubernetes.conditions import Condition, ConditionStatus, find_condition, set_condition
@@ -335,8 +335,12 @@ def credential_condition(state: ClusterState) -> Condition | None:
 
 def unrecorded_condition(state: ClusterState) -> Condition | None:
     """Whether a Machine records each VM of the cluster; None where there was never one without, or that is unknown."""
-    if held := decide(state).held:
-        return Condition("VMsRecorded", "False", "UnrecordedVMs", describe_held(held))
+    held, claims = decide(state).held, state.unrecorded_claims
+    if held or claims:
+        sentences = [describe_held(held)] if held else []
+        sentences += [describe_claims(claims)] if claims else []
+        reason = "UnrecordedVMs" if held else "UnrecordedDisks"
+        return Condition("VMsRecorded", "False", reason, "; ".join(sentences))
     before = find_condition(state.recorded.raw.get("conditions"), "VMsRecorded")
     if before is None or state.unrecorded is None or state.cluster.deletion_timestamp is not None:
         return None  # the condition stays

@@ -29,7 +29,7 @@ from windrow.clusters.context import (
     get_connection,
     get_machine,
 )
-from windrow.clusters.orphans import guest_account_of
+from windrow.clusters.orphans import guest_account_of, location_of
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.sources.guest_api import GuestClusterCache
@@ -281,6 +281,14 @@ class ClusterActions:
         client = await self._harvesters.get_verified_client(account, state.cluster.namespace)
         for ref, uid in action.load_balancers:
             await delete_if_exists(client, ref, uid)
+
+    async def delete_unrecorded_claims(self, action: do.DeleteUnrecordedClaims, state: ClusterState) -> None:
+        location = location_of(state.cluster)
+        if location is None:
+            raise StalePlan
+        client = await self._harvesters.get_verified_client(location, state.cluster.namespace)
+        for claim in action.claims:
+            await delete_if_exists(client, claim.ref, claim.uid)
 
     async def delete_secrets(self, action: do.DeleteSecrets, state: ClusterState) -> None:
         for name in (names.kubeconfig_name(state.cluster.name), names.secrets_name(state.cluster.name)):

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from windrow.client.events import EventType
 from windrow.clusters.api.cluster import Cluster
-from windrow.clusters.orphans import OrphanVm
+from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.state import MachineState
 from windrow.kubernetes.resources import ObjectRef
 
@@ -190,12 +190,31 @@ class KeepVMs(
 
 
 @dataclass(frozen=True)
+class KeepClaims(
+    _Action,
+    reason="KeepClaims",
+    done="Kept PersistentVolumeClaims of {cluster} on Harvester",
+    event="Warning",
+):
+    """Report which disks stay on Harvester although they carry the Cluster's uid."""
+
+
+@dataclass(frozen=True)
 class DeleteUnrecordedVMs(
     _Action, reason="DeleteUnrecordedVMs", done="Deleted unrecorded VMs of {cluster}", event="Warning"
 ):
     """Delete VMs on Harvester that carry the uid of the deleted Cluster and that no Machine records."""
 
     vms: tuple[OrphanVm, ...]
+
+
+@dataclass(frozen=True)
+class DeleteUnrecordedClaims(
+    _Action, reason="DeleteUnrecordedClaims", done="Deleted unrecorded disks of {cluster}", event="Warning"
+):
+    """Delete PersistentVolumeClaims on Harvester that were made for machines of the deleted Cluster that nothing records."""
+
+    claims: tuple[MachineClaim, ...]
 
 
 @dataclass(frozen=True)
@@ -305,7 +324,9 @@ ClusterAction = (
     | DeleteLoadBalancers
     | KeepLoadBalancers
     | KeepVMs
+    | KeepClaims
     | DeleteUnrecordedVMs
+    | DeleteUnrecordedClaims
     | DeleteSecrets
     | RemoveFinalizer
 )

@@ -15,9 +15,11 @@ from windrow.clusters.plan.actions import (
     DeleteMachine,
     DeleteNode,
     DeleteSecrets,
+    DeleteUnrecordedClaims,
     DeleteUnrecordedVMs,
     DeleteVM,
     EvictPods,
+    KeepClaims,
     KeepVMs,
     PartialPlan,
     RemoveEtcdMember,
@@ -202,13 +204,14 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     partial.actions += plan_account_end(state)
     partial.actions += plan_kept(state)  # not before Harvester took the rest, or each attempt would tell it
     partial.actions += _plan_kept_vms(state)
+    partial.actions += _plan_kept_claims(state)
     partial.actions.append(DeleteSecrets("the Cluster is deleted"))
     partial.actions.append(RemoveFinalizer("nothing of it is left on Harvester"))
     return partial
 
 
 def _plan_remains(state: ClusterState) -> PartialPlan:
-    """Delete VMs that were made for the Cluster and that no Machine records, and wait until their disks are gone too.
+    """Delete VMs that were made for the Cluster and that no Machine records, and wait until all disks are gone too.
 
     The uid alone proves nothing, since a clone has it too: a VM without full proof is kept, and not waited for.
     """
@@ -222,6 +225,11 @@ def _plan_remains(state: ClusterState) -> PartialPlan:
             why = f"{named} carries the uid of the deleted Cluster, and no Machine records it"
             partial.actions.append(DeleteUnrecordedVMs(why, to_delete))
         partial.wait(f"{named} to be deleted (not recorded by any Machine)", REMAINS_NEXT, until=until)
+    elif disks := tuple(claim for claim in orphans.disks if not claim.unproven):
+        more = f" (and {len(disks) - 1} more)" if len(disks) > 1 else ""
+        why = f"{disks[0]}{more} was made for a machine of the deleted Cluster, and nothing records that one"
+        partial.actions.append(DeleteUnrecordedClaims(why, disks))
+        partial.wait(f"{disks[0]} to be deleted{more}", REMAINS_NEXT, until=until)
     elif orphans.claims:
         more = f" (and {len(orphans.claims) - 1} more)" if len(orphans.claims) > 1 else ""
         partial.wait(f"{orphans.claims[0]} to be deleted{more}", REMAINS_NEXT, until=until)
@@ -237,6 +245,18 @@ def _plan_kept_vms(state: ClusterState) -> list[KeepVMs]:
             f"kubectl -n {vm.namespace} delete virtualmachine {vm.name}"
         )
         for vm in kept
+    ]
+
+
+def _plan_kept_claims(state: ClusterState) -> list[KeepClaims]:
+    """Report each disk that stays although it carries the uid of the deleted Cluster and no VM uses it, and why."""
+    kept = [claim for claim in state.orphans.disks if claim.unproven] if state.orphans else []
+    return [
+        KeepClaims(
+            f"{claim}, since {claim.unproven}; if it is not needed, delete it by hand, there: "
+            f"kubectl -n {claim.namespace} delete persistentvolumeclaim {claim.name}"
+        )
+        for claim in kept
     ]
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import machine_name_stem
-from windrow.clusters.orphans import OrphanVm
+from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.plan.endpoint import find_join_server
 from windrow.clusters.state import ClusterState
 from windrow.machines.port import HARVESTER
@@ -107,3 +107,15 @@ def describe_held(held: tuple[HeldVm, ...]) -> str:
     vm = held[0].vm
     by_hand = f"kubectl -n {vm.namespace} delete virtualmachine {vm.name}"
     return f"{named}{more}; to be rid of one, delete it on Harvester: {by_hand}"
+
+
+def describe_claims(claims: tuple[MachineClaim, ...]) -> str:
+    """What condition and event say of disks of machines that no Machine records and whose VM is gone."""
+    named = ", ".join(f"{claim.namespace}/{claim.name}" for claim in claims[:MAX_NAMED])
+    more = f" and {len(claims) - MAX_NAMED} more" if len(claims) > MAX_NAMED else ""
+    first = claims[0]
+    return (
+        f"PersistentVolumeClaims {named}{more} carry the uid of this Cluster, no VM uses them, and no Machine records those "
+        "that they were made for; they go with the Cluster; to be rid of one before, delete it on Harvester: "
+        f"kubectl -n {first.namespace} delete persistentvolumeclaim {first.name}"
+    )
