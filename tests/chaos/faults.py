@@ -310,7 +310,7 @@ class Round:
     @property
     def _unfinished(self) -> int:
         """How many machines that boot may have to be replaced, at most. One that is stopped in its first boot may never
-        join. And whoever was told to join through a first server that is lost can join nothing."""
+        join. And what was told to join through a first server that is lost can join nothing."""
         strikes = [fault for fault in self.faults if isinstance(fault, LoseVms | StopVms)]
         if isinstance(self.operation, Create):
             every = self.operation.servers + self.operation.workers
