@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -487,5 +488,7 @@ def test_the_guest_of_a_cluster_that_is_deleted_is_not_watched_so_that_its_end_i
             assert await sim.harvester_client.list(VM)
             assert OpenWatches.count == 0
             await gone(sim, ref)
+            await sim.advance(seconds=1)
+            assert not [task.get_name() for task in asyncio.all_tasks() if " of default" in task.get_name()]
 
     run_driven(story())

@@ -286,6 +286,8 @@ class ClusterController:
             self._configs.watch(self._group, read_machine_config_kinds(raw))
         state = await self._observer.observe(key)
         if state is None:
+            if self._group is not None:
+                self._objects.watch(self._group, key, frozenset())
             return SETTLED
         if self._group is not None:
             for credential in self._observer.list_allowed_credentials(state.cluster):
@@ -294,7 +296,7 @@ class ClusterController:
             return Waiting("the first answer of Harvester", state.now, "the preflight")
         if self._group is not None:
             places = self._observer.list_places(state)
-            self._objects.open(self._group, places)
+            self._objects.watch(self._group, key, places)
             self._leases.open(self._group, places)
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)

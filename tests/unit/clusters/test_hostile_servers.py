@@ -14,6 +14,7 @@ from windrow.clusters.sources.harvester_objects import HarvesterObjects, Place
 from windrow.clusters.state import read_node
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
+from windrow.drivers.api import CLUSTER as CLUSTER_KIND
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.requests import Reply
 from windrow.machines.harvester.vm_watcher import HostCache, TrackedVm, VmWatcher
@@ -43,7 +44,9 @@ def test_a_list_without_metadata_does_not_end_the_watches_of_other_credentials()
         clients = SimpleNamespace(get_client=get_client)
         objects = HarvesterObjects(clients, LoopClock(), Rng(1), lambda before, after: None, synced.append)
         places = [Place("evil:cc", "default", "evil"), Place("good:cc", "default", "good")]
-        await in_group(lambda group: objects.open(group, places))
+        await in_group(
+            lambda group: objects.watch(group, CLUSTER_KIND.ref("one", "default"), frozenset(places))
+        )
 
     run_driven(whole())
 
@@ -64,7 +67,9 @@ def test_a_defect_met_with_one_credential_is_retried_alone(fault):
         clients = SimpleNamespace(get_client=get_client)
         objects = HarvesterObjects(clients, LoopClock(), Rng(1), lambda before, after: None, synced.append)
         places = [Place("evil:cc", "default", "evil"), Place("good:cc", "default", "good")]
-        await in_group(lambda group: objects.open(group, places))
+        await in_group(
+            lambda group: objects.watch(group, CLUSTER_KIND.ref("one", "default"), frozenset(places))
+        )
 
     run_driven(whole())
 
@@ -145,3 +150,37 @@ def test_the_reading_of_a_guests_node_is_of_its_types_or_there_is_none():
     }
 
     assert not faulty_readings(read_node, node)
+
+
+def test_the_watches_of_a_place_end_with_the_last_cluster_there():
+    server = Server()
+    one, other = (CLUSTER_KIND.ref(name, "default") for name in ("one", "other"))
+    shared, own = Place("cc:a", "default", "ns"), Place("cc:a", "other", "ns")
+    open_watches = []
+
+    async def whole():
+        clients = SimpleNamespace(get_client=lambda credential, namespace: SimpleNamespace(transport=server))
+        objects = HarvesterObjects(
+            clients, LoopClock(), Rng(1), lambda before, after: None, lambda name: None
+        )
+
+        async def count():
+            await asyncio.sleep(5)
+            watches = [task for task in asyncio.all_tasks() if task.get_name().startswith("watch ")]
+            open_watches.append(len(watches))
+
+        async with asyncio.TaskGroup() as group:
+            objects.watch(group, one, frozenset({shared, own}))
+            objects.watch(group, other, frozenset({shared}))
+            await count()
+            objects.watch(group, one, frozenset())
+            await count()
+            objects.watch(group, other, frozenset())
+            await count()
+            objects.watch(group, one, frozenset({own}))
+            await count()
+            objects.watch(group, one, frozenset())
+
+    run_driven(whole())
+
+    assert open_watches == [8, 4, 0, 4]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.machines.plugin.process.orphans import HOST_ID_ENV, kill_orphans, reap_previous_host
+from windrow.machines.plugin.process.orphans import HOST_ID_ENV, kill_orphans, marked, reap_previous_host
 
 # The processes of a host are found on the whole machine, also those of a test in another worker.
 HOST = f"n-{os.getpid()}-1"
@@ -58,3 +58,14 @@ def test_a_host_kills_the_orphans_of_the_previous_one(
     reap_previous_host(tmp_path, HOST.replace("n-", "m-"))
     assert started[0].wait(5) == -9
     assert started[1].poll() is None
+
+
+def test_a_process_that_has_ended_and_waits_for_its_parent_does_not_count() -> None:
+    with marked(HOST):
+        ended = subprocess.Popen(["/bin/true"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+
+    try:
+        assert kill_orphans(HOST) == 0
+    finally:
+        ended.wait()

@@ -29,12 +29,12 @@ from windrow.core.clock import Clock
 from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
-from windrow.core.wait import Stopped, run_until, wait_first
+from windrow.core.wait import Stopped, run_until, start_in, wait_first
 from windrow.harvester.names import CLUSTER_UID, CREATOR, CREATOR_NODE_DRIVER
 from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import annotations_of, is_deleting, name_of
-from windrow.kubernetes.resources import PVC, SECRET, SERVICE_ACCOUNT, ApiResource
+from windrow.kubernetes.resources import PVC, SECRET, SERVICE_ACCOUNT, ApiResource, ObjectRef
 from windrow.machines.port import HARVESTER
 
 V = TypeVar("V")
@@ -99,10 +99,15 @@ _KINDS = (
 class _Watched:
     informer: Informer[Owned] | None = None
     restart: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
 
 
 class HarvesterObjects:
-    """The objects of clusters at the places that were opened.
+    """The objects of clusters at their places.
 
     `on_change` is called with each before and after a change, `on_sync` with a credential whose objects are known now.
     """
@@ -118,6 +123,7 @@ class HarvesterObjects:
         self._clients, self._clock, self._rng = clients, clock, rng
         self._on_change, self._on_sync = on_change, on_sync
         self._watched: dict[tuple[Place, ApiResource], _Watched] = {}
+        self._places: dict[ObjectRef, frozenset[Place]] = {}  # by Cluster
 
     def list_vms(self, cluster_uid: str, places: Iterable[Place]) -> tuple[OrphanVm, ...] | None:
         """Those of the cluster, without those that are being deleted; None while one of `places` is not watched."""
@@ -151,14 +157,22 @@ class HarvesterObjects:
             )
         return found
 
-    def open(self, group: asyncio.TaskGroup, places: Iterable[Place]) -> None:
-        """Watch them from now on. May be repeated."""
+    def watch(self, group: asyncio.TaskGroup, cluster: ObjectRef, places: frozenset[Place]) -> None:
+        """Watch the places of this Cluster from now on, and those no more that no Cluster has. May be repeated."""
+        if places:
+            self._places[cluster] = places
+        elif self._places.pop(cluster, None) is None:
+            return
+        wanted = frozenset().union(*self._places.values())
+        for place in {place for place, _ in self._watched} - wanted:
+            for kind in _KINDS:
+                self._watched.pop((place, kind.resource)).stop()
         for place in sorted(places, key=str):
             for kind in _KINDS:
                 if (place, kind.resource) not in self._watched:
                     watched = self._watched[place, kind.resource] = _Watched()
                     name = f"watch {kind.resource.plural} of {place.namespace}"
-                    group.create_task(self._run(place, kind, watched), name=name)
+                    watched.task = start_in(group, self._run(place, kind, watched), name=name)
 
     def restart(self, credential: str) -> None:
         """The credential has changed: watch with what it is now."""

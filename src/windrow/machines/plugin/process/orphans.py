@@ -81,7 +81,7 @@ def _processes() -> Iterator[int]:
 
 def _kill(pid: int, marker: bytes, limit: bytes) -> bool:
     """Whether that process had the marker and was killed; its pidfd excludes a reused pid."""
-    if not _has_marker(pid, marker, limit):
+    if not _has_marker(pid, marker, limit) or _is_zombie(pid):
         return False
     try:
         pidfd = os.pidfd_open(pid)
@@ -96,6 +96,14 @@ def _kill(pid: int, marker: bytes, limit: bytes) -> bool:
     finally:
         os.close(pidfd)
     return True
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether it has ended, and waits only for its parent: its limits can still be read."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"Z"
+    except OSError:
+        return True
 
 
 def _has_marker(pid: int, marker: bytes, limit: bytes) -> bool:
