@@ -120,6 +120,31 @@ def test_a_vm_that_is_gone_takes_node_and_password_with_it_and_then_its_record()
     assert [type(action) for action in plan.actions] == [DeleteNode, RemoveMachineFinalizer]
 
 
+@pytest.mark.parametrize(
+    ("driver", "vm_uid", "said"),
+    [
+        ("harvester", "u-1", "nothing of it is left on Harvester"),
+        (
+            "harvester",
+            "harvester:u-1",
+            "VirtualMachine default/w4 is deleted; whether its driver has left disks on Harvester is not known",
+        ),
+        ("noop", "noop:u-1", "driver noop has removed it"),
+    ],
+)
+@pytest.mark.parametrize("with_the_cluster", [False, True])
+def test_the_end_of_a_machine_says_no_more_than_was_seen(
+    driver: str, vm_uid: str, said: str, with_the_cluster: bool
+):
+    gone = replace(leaving(missing(a_machine("w4", WORKERS))), deletion_requested=NOON)
+    config = {**(gone.record.driver_config or {}), "WindrowVMUID": vm_uid}
+    gone = replace(gone, record=replace(gone.record, driver=driver, driver_config=config))
+
+    plan = ending([gone]) if with_the_cluster else worker_leaves(gone)
+
+    assert [action.because for action in of_kind(plan, RemoveMachineFinalizer)] == [said]
+
+
 def test_the_record_stays_while_the_node_cannot_be_forgotten():
     plan = worker_leaves(
         replace(leaving(missing(a_machine("w4", WORKERS))), deletion_requested=NOON), guest=silent()

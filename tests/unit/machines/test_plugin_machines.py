@@ -553,6 +553,23 @@ async def test_a_create_of_another_node_is_adopted_where_the_driver_finds_names(
     assert rig.vms() == ["m-1"]
 
 
+async def test_a_stopped_machine_that_another_node_made_is_adopted_and_not_removed(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.change(by_name=True)
+    async with running(rig.machines):
+        planned = await rig.machines.plan(a_spec())
+        await rig.machines.ensure(a_spec(), planned)
+    # The plan is of a restored state, so it may be of long ago: a person has stopped the machine since.
+    machines = {key: {**one, "state": wire.STOPPED} for key, one in rig.read()["machines"].items()}
+    rig.change(machines=machines)
+    elsewhere = rig.new_host(state="other")
+    async with running(elsewhere):
+        assert (await elsewhere.ensure(a_spec(), planned))["WindrowVMUID"]
+        await wait_for_status(elsewhere, lambda s: s.state == "stopped")
+    assert rig.read()["made"] == ["m-1"]
+    assert rig.vms() == ["m-1"]
+
+
 @pytest.mark.parametrize("kept", ["", "{", '{"createStarted": true}', '{"config": {}, "createStarted": 1}'])
 async def test_an_unreadable_state_file_proves_nothing(tmp_path: Path, kept: str) -> None:
     rig = Rig(tmp_path)

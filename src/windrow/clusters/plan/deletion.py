@@ -33,6 +33,7 @@ from windrow.clusters.plan.guest_access import plan_deletion as plan_account_end
 from windrow.clusters.plan.load_balancers import plan_deletion as plan_balancers_end
 from windrow.clusters.plan.load_balancers import plan_kept
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
+from windrow.machines.port import HARVESTER, is_synthetic_uid
 
 EVICTION_RETRY = timedelta(seconds=5)
 DELETE_RETRY = timedelta(minutes=2)
@@ -149,7 +150,7 @@ def _delete_node(machine: MachineState, state: ClusterState, partial: PartialPla
             return
         partial.actions.append(DeleteNode("its VM is deleted", machine.name, node))
     if not disks_remain:
-        partial.actions.append(RemoveMachineFinalizer("nothing of it is left on Harvester", machine.name))
+        partial.actions.append(RemoveMachineFinalizer(_describe_end(machine), machine.name))
 
 
 def _delete_remaining_disks(machine: MachineState, state: ClusterState, partial: PartialPlan) -> bool:
@@ -173,6 +174,16 @@ def _delete_remaining_disks(machine: MachineState, state: ClusterState, partial:
     return True
 
 
+def _describe_end(machine: MachineState) -> str:
+    """What is known to be gone. The disks are known by our annotations, which other drivers do not write."""
+    record = machine.record
+    if record.driver != HARVESTER:
+        return f"driver {record.driver} has removed it"
+    if is_synthetic_uid(str((record.driver_config or {}).get("WindrowVMUID") or "")):
+        return f"{machine.vm_ref} is deleted; whether its driver has left disks on Harvester is not known"
+    return "nothing of it is left on Harvester"
+
+
 def plan_deletion(state: ClusterState) -> PartialPlan:
     """The next steps of a Cluster that is being deleted."""
     partial = PartialPlan()
@@ -186,8 +197,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
             partial.actions.append(RemoveMachineFinalizer("nothing was created for it", machine.name))
         elif machine.presence == "missing":
             if not _delete_remaining_disks(machine, state, partial):
-                because = "nothing of it is left on Harvester"
-                partial.actions.append(RemoveMachineFinalizer(because, machine.name))
+                partial.actions.append(RemoveMachineFinalizer(_describe_end(machine), machine.name))
         else:
             _delete_vm(machine, state, partial)
     if state.machines:
@@ -206,7 +216,8 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     partial.actions += _plan_kept_vms(state)
     partial.actions += _plan_kept_claims(state)
     partial.actions.append(DeleteSecrets("the Cluster is deleted"))
-    partial.actions.append(RemoveFinalizer("nothing of it is left on Harvester"))
+    gone = "its Machines are gone, and so is what Windrow made for it on Harvester"
+    partial.actions.append(RemoveFinalizer(gone))
     return partial
 
 

@@ -111,10 +111,11 @@ class CreateOperation:
         return self.machine.sanitizer(self.credential.fields).sanitize(await self.plugin.get_driver_config())
 
     async def _adopt_partial(self, operation: PendingOperation) -> bool:
-        """An earlier Create was cancelled, or may have been: adopt a machine that runs or starts, remove anything else
-        of it. Raises InfrastructureUnknown where its existence cannot be determined.
+        """An earlier Create was cancelled, or may have been: adopt a machine that runs, starts or is stopped, remove
+        anything else of it. Raises InfrastructureUnknown where its existence cannot be determined.
 
-        No caller was told of that machine yet, so removing it loses nothing.
+        A plan from a restored state may be of long ago. Its machine has worked since then, and a person may have stopped
+        it; one that never worked is replaced in time. What failed to start, or is being deleted, is nothing to lose.
         """
         machine = self.machine
         await self._set_config(machine.config)
@@ -127,7 +128,7 @@ class CreateOperation:
             if is_inconclusive(error.text):
                 raise
             result = None
-        if result is not None and result.is_accepted:
+        if result is not None and (result.is_accepted or result.is_stopped):
             log.info("its VM exists, adopting it", machine=machine.name)
             await self._save(create_started=True, vm_uid=machine.vm_uid)
             operation.accept(machine.config)

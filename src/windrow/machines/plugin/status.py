@@ -49,6 +49,12 @@ class PollResult:
             return False
         return self.is_windrow or self.status.state in ("starting", "running")
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it is a whole machine that does not run, or soon will not."""
+        status = self.status
+        return status.presence == "present" and status.is_complete and status.state in ("stopping", "stopped")
+
 
 async def poll(plugin: Plugin, machine: TrackedMachine) -> PollResult:
     """The machine's current status. Raises DriverError and PluginError where it cannot be determined."""
