@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from windrow.client.transport import Transport
 from windrow.core.formats.fastjson import loads
@@ -21,7 +22,12 @@ from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import Propagation, Request
 from windrow.kubernetes.resources import ApiResource, ObjectRef
 
+T = TypeVar("T")
+
 PAGE_SIZE = 500
+# Of a list whose pages took longer than the server keeps its history. Smaller than what one answer may have: 10,000 VMs of
+# 10 kB in one answer are 100 MB.
+LARGE_PAGE_SIZE = 2000
 # Of one kind on one server; a list that goes on is given up.
 MAX_OBJECTS = 200_000
 
@@ -41,6 +47,15 @@ class ObjectList:
 
     items: list[Raw]
     resource_version: str
+
+
+async def read_in_pages(read: Callable[[int], Awaitable[T]], page_size: int) -> T:
+    """The result of `read(limit)`, which lists anew: in fewer, larger pages where a list has expired between two pages (410),
+    and in one only where that has expired too."""
+    for limit in (page_size, max(page_size, LARGE_PAGE_SIZE)):
+        with suppress(Expired):
+            return await read(limit)
+    return await read(0)
 
 
 class Client:
@@ -84,19 +99,16 @@ class Client:
         self, kind: ApiResource, namespace: str = "", labels: str = "", fields: str = ""
     ) -> ObjectList:
         """The same, with the version that every page shares."""
-        for limit in (PAGE_SIZE, 0):
+
+        async def read(limit: int) -> ObjectList:
             items: list[Raw] = []
             version = ""
-            try:
-                async for page in self.pages(kind, namespace, labels, fields, limit=limit):
-                    items += page.items
-                    version = page.resource_version
-            except Expired:
-                if not limit:
-                    raise
-                continue  # the pages took longer than the server keeps its history: list without pages
+            async for page in self.pages(kind, namespace, labels, fields, limit=limit):
+                items += page.items
+                version = page.resource_version
             return ObjectList(items, version)
-        raise AssertionError("both limits end above")
+
+        return await read_in_pages(read, PAGE_SIZE)
 
     async def pages(
         self,

@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-from windrow.client.client import PAGE_SIZE, Client, require_few_objects
+from windrow.client.client import PAGE_SIZE, Client, read_in_pages, require_few_objects
 from windrow.client.shared_backoff import SharedBackoff, backoff_s
 from windrow.client.store import Store
 from windrow.client.transport import Transport
@@ -172,12 +172,7 @@ class Informer(Store[V]):
             self._set_state(False, self.error)
 
     async def _list(self) -> None:
-        listed: set[ObjectRef] = set()
-        try:
-            version = await self._read_pages(listed, self._page_size)
-        except Expired:  # the pages took longer than the server keeps its history: list without pages
-            listed.clear()
-            version = await self._read_pages(listed, 0)
+        listed, version = await read_in_pages(self._read_pages, self._page_size)
         for ref in [ref for ref in self._values if ref not in listed]:
             self.put(ref, None)
         for ref in self.unreadable.keys() - listed:
@@ -186,7 +181,9 @@ class Informer(Store[V]):
         self._set_state(True, self.error)
         self._listed.set()
 
-    async def _read_pages(self, listed: set[ObjectRef], limit: int) -> str:
+    async def _read_pages(self, limit: int) -> tuple[set[ObjectRef], str]:
+        """What is there, and at which resource version."""
+        listed: set[ObjectRef] = set()
         version = ""
         pages = self._client.pages(self.kind, self.namespace, self._labels, self._fields, limit=limit)
         async for page in pages:
@@ -196,7 +193,7 @@ class Informer(Store[V]):
                 ref = ref_of(self.kind, raw)
                 listed.add(ref)
                 self.put(ref, self._read_object(ref, raw))
-        return version
+        return listed, version
 
     async def _watch_from_version(self) -> None:
         """Watch from the last resource version on, again and again. Raises Expired when only a list helps."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.types.schema import apply_defaults, prune, validate
+from windrow.apiserver.types.schema import apply_defaults, prune, validate, validate_update
 
 SPEC = {
     "type": "object",
@@ -151,3 +151,53 @@ def test_a_text_that_is_too_long_for_its_pattern_is_invalid() -> None:
 
 def test_a_pattern_that_cannot_be_read_is_not_checked() -> None:
     assert validate({"type": "string", "pattern": "a("}, "b", "spec.name") == []
+
+
+BEYOND = {
+    "name": "toolong",
+    "count": 99,
+    "list": [{"x": 1}],
+    "keyed": [{"k": "a"}, {"k": "a"}],
+    "map": {"a": "b"},
+}
+
+
+def test_values_that_are_beyond_a_bound_already_are_no_errors_while_they_stay():
+    old = {"metadata": {"finalizers": ["x"]}, "spec": BEYOND}
+
+    assert validate(SPEC, old) != []
+    assert validate_update(SPEC, {"metadata": {}, "spec": BEYOND}, old) == []
+    assert validate_update(SPEC, {"spec": {**BEYOND, "maybe": "other"}}, old) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        ({"count": 98}, ["spec.count"]),
+        ({"list": [{"x": 1}, {"x": "ok"}]}, ["spec.list[0].x"]),
+        ({"map": {"a": "b", "c": "d"}}, ["spec.map.c"]),
+        ({"map": {"a": {}}}, ["spec.map.a"]),
+        ({"name": None}, ["spec.name"]),
+        ({"when": "never"}, ["spec.when"]),
+    ],
+    ids=range(6),
+)
+def test_what_changes_is_checked_though_the_object_was_beyond_a_bound(change, fields):
+    causes = validate_update(SPEC, {"spec": {**BEYOND, **change}}, {"spec": BEYOND})
+
+    assert [cause.field for cause in causes] == fields
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"map": {"a": 1}}, {"map": {"a": True}}),
+        ({"open": {}, "map.a": "x"}, {"map": {"a": "x"}, "map.a": "x"}),
+    ],
+    ids=["True is not 1", "a key with a dot is no path"],
+)
+def test_only_the_same_value_of_the_same_field_is_unchanged(old, new):
+    schema = {**SPEC["properties"]["spec"], "required": [], "x-kubernetes-preserve-unknown-fields": True}
+    whole = {"type": "object", "properties": {"spec": schema}}
+
+    assert [cause.field for cause in validate_update(whole, {"spec": new}, {"spec": old})] == ["spec.map.a"]

@@ -53,13 +53,15 @@ async def test_a_list_is_read_to_its_last_page():
     assert {request.query_parameter("labelSelector") for request in transport.requests} == {"x=y"}
 
 
-async def test_a_list_that_expires_between_pages_is_taken_whole():
-    transport = Answering(page("a", continue_="next"), status(410, "Expired"), page("a", "b", version="9"))
+async def test_a_list_that_expires_between_pages_is_read_in_larger_ones_and_whole_only_then():
+    first, expired = page("a", continue_="next"), status(410, "Expired")
+    transport = Answering(first, expired, first, expired, page("a", "b", version="9"))
 
     listing = await Client(transport).list_with_version(POD, "default")
 
     assert ([raw["metadata"]["name"] for raw in listing.items], listing.resource_version) == (["a", "b"], "9")
-    assert transport.requests[-1].query_parameter("limit") is None
+    limits = [request.query_parameter("limit") for request in transport.requests]
+    assert limits == ["500", "500", "2000", "2000", None]
 
 
 async def test_items_of_a_list_get_their_kind_and_api_version():

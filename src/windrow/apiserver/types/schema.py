@@ -202,6 +202,49 @@ def validate(schema: Schema, value: Any, path: str = "") -> list[Cause]:
     return causes + _combined(schema, value, path)
 
 
+def validate_update(schema: Schema, value: Any, old: Any) -> list[Cause]:
+    """`validate`, without errors of what `value` has unchanged from `old` (CRDValidationRatcheting of kube-apiserver).
+
+    A bound that a newer CRD states would else hold up every later write of an object that is beyond it, also the one by which
+    its finalizer is removed. Items of lists have no identity here: a list that has changed is checked whole.
+    """
+    causes = validate(schema, value)
+    if not causes:
+        return causes
+    is_same, unchanged = _find_unchanged(_as_read(schema, value), _as_read(schema, old), "")
+    within = tuple(f"{path}{separator}" for path in unchanged for separator in ".[")
+    return [
+        cause
+        for cause in causes
+        if not (is_same or cause.field in unchanged or cause.field.startswith(within))
+    ]
+
+
+def _as_read(schema: Schema, stored: Any) -> Any:
+    """A copy without unknown fields, and with defaults."""
+    value = _copy(stored)
+    prune(schema, value)
+    apply_defaults(schema, value)
+    return value
+
+
+def _find_unchanged(new: Any, old: Any, path: str) -> tuple[bool, list[str]]:
+    """Whether nothing has changed, and the paths of the largest parts that have not."""
+    if not (isinstance(new, dict) and isinstance(old, dict)):
+        # By what is stored: to Python, True is 1.
+        is_same = type(new) is type(old) and encode(new) == encode(old)
+        return is_same, [path] if is_same else []
+    all_same, found = len(new) == len(old), []
+    for name, inner in new.items():
+        is_same, paths = (
+            _find_unchanged(inner, old[name], join_path(path, name)) if name in old else (False, [])
+        )
+        all_same &= is_same
+        if "." not in name and "[" not in name:  # its path may be that of another field
+            found += paths
+    return all_same, [path] if all_same else found
+
+
 def _type_error(path: str, value: Any, wanted: str) -> Cause:
     found = _type_name(value)
     text = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'

@@ -67,7 +67,10 @@ def validate_object(type: ResourceType, raw: Raw, old: Raw | None) -> None:
     causes = metadata.validate_metadata(raw, type, created=old is None)
     if old is not None:
         causes += metadata.validate_new_finalizers(raw, old)
-    broken = schema.validate(type.schema, raw)
+    if type.custom and old is not None:
+        broken = schema.validate_update(type.schema, raw, old)
+    else:
+        broken = schema.validate(type.schema, raw)
     if not type.custom:  # duplicates in built-in lists are found by each type's own validation
         broken = [cause for cause in broken if cause.reason != "FieldValueDuplicate"]
     causes += broken
