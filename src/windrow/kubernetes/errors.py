@@ -18,6 +18,9 @@ from windrow.kubernetes.requests import Reply
 # What a server may send in one answer or event: a tenant chooses the server of a cloud credential. A page of 500 VMs has
 # some 400,000 values. Commas and brackets in texts are counted too.
 MAX_VALUES = 2_000_000
+# Objects and lists among them. They cost most, and decoding holds all threads: this many take a second. A page of 2,000
+# VMs has less than half of it.
+MAX_CONTAINERS = 1_000_000
 # The body of a refusal is a small Status; a larger one is quoted, not decoded.
 MAX_STATUS_BYTES = 2**20
 MAX_RETRY_AFTER_S = 3600.0
@@ -198,15 +201,16 @@ def decode_reply(reply: Reply, loads: Callable[[bytes], Any] = loads) -> Raw:
 
 
 def require_few_values(body: bytes) -> None:
-    """Raises ServerError, before a million objects are made, for JSON of more than MAX_VALUES values."""
-    if len(body) > MAX_VALUES and (
-        body.count(b",") > MAX_VALUES or body.count(b"[") + body.count(b"{") > MAX_VALUES
+    """Raises ServerError, before they are made, for JSON of more than MAX_VALUES values or MAX_CONTAINERS of them."""
+    for what, most, marks in (
+        ("values", MAX_VALUES, (b",",)),
+        ("objects and lists", MAX_CONTAINERS, (b"[", b"{")),
     ):
-        raise ServerError(
-            f"wanted at most {MAX_VALUES} values in an answer, found more in {len(body)} bytes; "
-            "is this address an API server?",
-            status=502,
-        )
+        if len(body) > most and sum(map(body.count, marks)) > most:
+            raise ServerError(
+                f"wanted at most {most} {what} in an answer, found more in {len(body)} bytes; is this address an API server?",
+                status=502,
+            )
 
 
 _METADATA_TEXTS = (

@@ -151,11 +151,16 @@ async def test_a_list_whose_pages_never_end_is_given_up():
         await Client(Answering(*pages)).list(POD)
 
 
-async def test_an_answer_of_millions_of_values_is_refused_before_they_are_made():
-    body = b'{"metadata":{},"items":[' + b"{}," * 2_000_001 + b"{}]}"
+@pytest.mark.parametrize(
+    ("values", "bound"),
+    [(b"1," * 2_000_001, "2000000 values"), (b"{}," * 1_000_001, "1000000 objects and lists")],
+    ids=["values", "objects"],
+)
+async def test_an_answer_of_millions_of_values_is_refused_before_they_are_made(values, bound):
+    body = b'{"metadata":{},"items":[' + values + b"{}]}"
     tracemalloc.start()
     try:
-        with pytest.raises(ServerError, match="wanted at most 2000000 values"):
+        with pytest.raises(ServerError, match=f"wanted at most {bound}"):
             await Client(Answering(Reply(200, body))).list(POD)
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
