@@ -439,10 +439,13 @@ def test_kube_vip_takes_no_port_without_a_service(helm: Helm) -> None:
     assert "ports" not in container_of(helm.render(), "DaemonSet", "kube-vip")
 
 
-def test_kube_vip_has_two_capabilities(helm: Helm) -> None:
+def test_kube_vip_has_three_capabilities(helm: Helm) -> None:
     container = container_of(helm.render(), "DaemonSet", "kube-vip")
 
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]}
+    assert container["securityContext"]["capabilities"] == {
+        "drop": ["ALL"],
+        "add": ["NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"],
+    }
     assert container["args"] == ["manager"]
 
 

@@ -84,6 +84,10 @@ REMOVED_SERVICE_KEYS = (
 
 # On guest services, by us for kube-vip: which addresses to announce, separated by commas, and on which interface.
 VIP_ADDRESSES = "kube-vip.io/loadbalancerIPs"
+# The value of VIP_ADDRESSES while a service has no address. It takes the addresses off the node within a second, where a
+# removed annotation leaves them there; and a service that carries it from the start makes no other wait, where kube-vip
+# 1.2 and later stops for 30 s at each service that has neither annotation nor status.
+NO_ADDRESS = ""
 VIP_INTERFACE = "kube-vip.io/serviceInterface"
 # What makes kube-vip ask DHCP.
 DHCP_PLACEHOLDER = "0.0.0.0"

@@ -25,11 +25,14 @@ Entries = Mapping[str, str | None]
 
 
 def describe_entries(what: str, entries: Iterable[tuple[str, str | None]]) -> str:
-    """Which labels or annotations were set, and which were removed (None). "" for none."""
+    """Which labels or annotations were set, which emptied (""), and which removed (None). "" for none."""
     known = tuple(entries)
-    written = ", ".join(f"{key}={value}" for key, value in known if value is not None)
-    removed = ", ".join(key for key, value in known if value is None)
-    parts = [f"{what} {keys} {verb}" for keys, verb in ((written, "set"), (removed, "removed")) if keys]
+    keys_by_verb = {
+        "set": [f"{key}={value}" for key, value in known if value],
+        "emptied": [key for key, value in known if value == ""],
+        "removed": [key for key, value in known if value is None],
+    }
+    parts = [f"{what} {', '.join(keys)} {verb}" for verb, keys in keys_by_verb.items() if keys]
     return " and ".join(parts)
 
 

@@ -10,7 +10,6 @@ from windrow.cloudprovider.services.actions import (
     ENSURED,
     ENSURING,
     REFUSAL_GRACE,
-    WAIT_TIMEOUT,
     Action,
     CreateLoadBalancer,
     DeleteLoadBalancer,
@@ -40,20 +39,16 @@ def plan_announcement(state: ServiceState, addresses: tuple[str, ...], actions: 
     by_dhcp = set(addresses) <= names.DHCP_PLACEHOLDERS
     if (service.ingress if by_dhcp else set(service.ingress) & set(addresses)) or service.ignores_vip:
         return Plan(actions)
-    shown = ", ".join(addresses)
-    problem = ensure_failed(
-        f"kube-vip does not announce {shown} after {WAIT_TIMEOUT.seconds} s; is kube-vip "
-        "running on the control-plane nodes (DaemonSet kube-vip in kube-system, chart value kube-vip.enabled), and "
-        "does the interface exist there?"
-    )
-    if by_dhcp:
-        network = service.network or "of the VMs"
-        problem = ensure_failed(
-            f"no address by DHCP after {WAIT_TIMEOUT.seconds} s; either no DHCP server "
-            f"answers on the network {network} (or its addresses are used up), or the nodes' kernel lacks the module "
-            "macvlan, as minimal cloud images do (install the full kernel package); kube-vip's log says which"
-        )
+    why_not = problems.without_lease(service) if by_dhcp else problems.not_announced(service, addresses)
+    problem = ensure_failed(why_not)
     return waiting(state, "announcement", problem, actions)
+
+
+def announce_change(service: Service, addresses: tuple[str, ...]) -> list[EmitEvent]:
+    """The warning about another address than the one that kube-vip announced before, with what makes it follow."""
+    if not service.vip_keys or service.ignores_vip:
+        return []
+    return [EmitEvent("AddressChanged", problems.address_changed(service, addresses), "Warning")]
 
 
 # What a plan waits for before it requests an address: the deletion of orphans.
@@ -147,6 +142,7 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer) -> Plan:
     is_new_address = patch is not None and bool(patch.annotations.get(names.VIP_ADDRESSES))
     if is_new_address:
         actions.append(ENSURED)
+        actions += announce_change(service, addresses)
     if addresses and (is_new_address or state.has_new_request):
         actions.extend(_address_warnings(service, balancer))
     if state.new_removed_keys:
@@ -174,7 +170,7 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer) -> Plan:
 
 def _is_new_refusal(state: ServiceState) -> bool:
     """Whether it had an address, and has been refused one for less than the grace period."""
-    if state.service.addresses is None or state.service.primary_label:
+    if not state.service.addresses or state.service.primary_label:
         return False
     since = state.wait.since if state.wait.what == REFUSAL_RECHECK else None
     return since is None or state.now - since < REFUSAL_GRACE

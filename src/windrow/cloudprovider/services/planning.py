@@ -39,7 +39,7 @@ from windrow.cloudprovider.services.actions import (
     refused,
     waiting,
 )
-from windrow.cloudprovider.services.own_address import plan_announcement, plan_own_address
+from windrow.cloudprovider.services.own_address import announce_change, plan_announcement, plan_own_address
 from windrow.cloudprovider.services.readings import Service
 from windrow.cloudprovider.services.removal import delete_orphans, plan_removal, plan_withdrawal
 from windrow.cloudprovider.services.sharing import CannotShare, SharedAddress, find_port_conflict
@@ -58,15 +58,29 @@ def plan_service(state: ServiceState) -> Plan:
     if not state.settings.cluster:
         return refused(
             "the cluster name is empty, so load balancers of clusters in one Harvester namespace would take each "
-            "other's names; set --cluster-name (chart value global.cattle.clusterName) to the guest cluster's name"
+            "other's names; set --cluster-name (chart value global.cattle.clusterName) to the guest cluster's name",
+            _stall_nobody(state, ()),
         )
     plan = _plan_address(state)
     if plan.problem:
         # Orphans of earlier services are deleted whatever the problem of this one is.
         going = [one.balancer for one in plan.actions if isinstance(one, DeleteLoadBalancer)]
         more = tuple(one for one in delete_orphans(state) if one.balancer not in going)
-        return replace(plan, actions=(*_ensure_finalizer(state, plan), *plan.actions, *more))
-    return plan
+        plan = replace(plan, actions=(*_ensure_finalizer(state, plan), *plan.actions, *more))
+    return replace(plan, actions=_stall_nobody(state, plan.actions))
+
+
+def _stall_nobody(state: ServiceState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """The actions, with the empty annotation on a service that has no address yet, whatever its problem: kube-vip would
+    wait for its address, and serve no other service meanwhile."""
+    patches = [one for one in actions if isinstance(one, PatchService)]
+    if not state.service.stalls_kube_vip or any(names.VIP_ADDRESSES in one.annotations for one in patches):
+        return actions
+    empty = {names.VIP_ADDRESSES: names.NO_ADDRESS}
+    if not patches:
+        return (PatchService("it has no address yet, for which kube-vip need not wait", empty), *actions)
+    merged = replace(patches[0], annotations={**patches[0].annotations, **empty})
+    return tuple(merged if one is patches[0] else one for one in actions)
 
 
 def _ensure_finalizer(state: ServiceState, plan: Plan) -> tuple[PatchService, ...]:
@@ -119,7 +133,8 @@ def apply_namespace_gate(
     if unavailable is None:
         return plan
     problem = f"its load balancer is left as it is: {unavailable.problem}" if unavailable.problem else ""
-    return Plan(problem=problem, waits_for=NAMESPACE, until=unavailable.until)
+    lives = not state.service.is_deleting and not state.is_gone
+    return Plan(_stall_nobody(state, ()) if lives else (), problem, NAMESPACE, unavailable.until)
 
 
 # --- a service that shares the address of another ----------------------------------------------------------------
@@ -142,6 +157,7 @@ def plan_shared_address(state: ServiceState, primary: Service) -> Plan:
         actions.append(patch)
         if names.VIP_ADDRESSES in patch.annotations:
             actions.append(ENSURED)
+            actions += announce_change(service, primary.ingress)
         if names.IPAM in patch.annotations:
             actions.append(_ipam_removed(service, primary))
     if state.host is None:

@@ -180,6 +180,41 @@ def allocation_timeout(service: Service) -> str:
     )
 
 
+_RESTART_KUBE_VIP = "kubectl -n kube-system rollout restart daemonset kube-vip"
+
+
+def not_announced(service: Service, addresses: tuple[str, ...]) -> str:
+    """Why kube-vip may leave a reserved address off the nodes, most frequent cause first."""
+    before = ""
+    if service.vip_keys:
+        before = f"or it had another address before, which kube-vip 1.2 and later does not exchange ({_RESTART_KUBE_VIP}); "
+    return (
+        f"kube-vip does not announce {', '.join(addresses)} after {WAIT_TIMEOUT.seconds} s: either there is no pod behind "
+        "the service (kube-vip 1.2 and later waits for a Ready one: kubectl -n "
+        f"{service.namespace} get endpointslices -l kubernetes.io/service-name={service.name}); or another pending or DHCP "
+        "service blocks kube-vip, which waits 30 s for one without an address and two minutes for a DHCP server; "
+        f"{before}or it does not run on the control-plane nodes (DaemonSet kube-vip in kube-system, chart value "
+        "kube-vip.enabled), or the interface does not exist there"
+    )
+
+
+def without_lease(service: Service) -> str:
+    network = service.network or "of the VMs"
+    return (
+        f"no address by DHCP after {WAIT_TIMEOUT.seconds} s; either no DHCP server "
+        f"answers on the network {network} (or its addresses are used up), or the nodes' kernel lacks the module "
+        "macvlan, as minimal cloud images do (install the full kernel package), or there is no pod behind the service, "
+        "or another pending or DHCP service blocks kube-vip; kube-vip's log says which"
+    )
+
+
+def address_changed(service: Service, addresses: tuple[str, ...]) -> str:
+    return (
+        f"Its address is {', '.join(addresses)} now; kube-vip 1.2 and later takes the former one off the node and does not "
+        f"announce another one before it is restarted: {_RESTART_KUBE_VIP} (not with svc_election)"
+    )
+
+
 def deletion_timeout(balancer: LoadBalancer) -> str:
     held = ", ".join(balancer.finalizers) or "nothing"
     return (

@@ -97,6 +97,17 @@ class Service:
         return self.assigned.union(self.ingress)
 
     @property
+    def may_be_announced(self) -> bool:
+        """Whether kube-vip announces an address for it now, or did."""
+        return bool(self.ingress or self.assigned or self.vip_keys)
+
+    @property
+    def stalls_kube_vip(self) -> bool:
+        """Whether kube-vip 1.2 and later waits for an address of it, and serves no other service meanwhile."""
+        has_address = self.addresses is not None or self.ingress or self.requested_address
+        return self.wants_load_balancer and not (has_address or self.ignores_vip)
+
+    @property
     def mode(self) -> str:
         """Where its address comes from: `pool` where it does not say."""
         return self.ipam or "pool"

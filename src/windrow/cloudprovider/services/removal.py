@@ -90,7 +90,7 @@ def _follow_holder(state: ServiceState) -> tuple[Action, ...]:
         return withdraw(service, because, leave_shared=True)
     wanted = ",".join(holder.ingress)
     # The label alone gives no address: any user may write it.
-    shares = service.addresses is not None or primary_of(service) == (holder.namespace, holder.name)
+    shares = bool(service.addresses) or primary_of(service) == (holder.namespace, holder.name)
     if wanted and shares and service.addresses != wanted:
         return (PatchService(f"it shows the address of {holder.title}", {names.VIP_ADDRESSES: wanted}),)
     if not wanted and not state.is_reserved:
@@ -99,13 +99,15 @@ def _follow_holder(state: ServiceState) -> tuple[Action, ...]:
 
 
 def withdraw(service: Service, because: str, *, leave_shared: bool = False) -> tuple[Action, ...]:
-    """Remove its address from annotation and status, and the label of a shared address if it is to `leave_shared`."""
-    if service.addresses is None and not leave_shared:
+    """Take its address off annotation and status, and the label of a shared address if it is to `leave_shared`."""
+    if service.addresses == names.NO_ADDRESS and not leave_shared:
         return ()  # done already; what kube-vip may write after that stays
+    if service.addresses is None and not service.may_be_announced and not leave_shared:
+        return ()
     labels: dict[str, str | None] = {names.PRIMARY_SERVICE: None} if leave_shared else {}
-    # The annotation last, because it shows that this is to be done. Without it kube-vip takes the status for a request.
+    # The annotation last, because it shows that this is to be done.
     clear = (ClearStatus(because),) if service.ingress else ()
-    return (*clear, PatchService(because, {names.VIP_ADDRESSES: None}, labels))
+    return (*clear, PatchService(because, {names.VIP_ADDRESSES: names.NO_ADDRESS}, labels))
 
 
 def plan_removal(state: ServiceState) -> Plan:
@@ -124,15 +126,19 @@ def plan_removal(state: ServiceState) -> Plan:
     stays = not service.is_deleting and not state.is_gone
     has_other_finalizer = _has_other_finalizer(service) and not state.is_gone
     actions: list[Action] = []
-    annotations: Entries = _own_annotations(service) if stays or has_other_finalizer else {}
-    has_label = (stays or has_other_finalizer) and service.primary_label is not None
+    keeps_object = stays or has_other_finalizer
+    annotations: Entries = _own_annotations(service) if keeps_object else {}
+    has_label = keeps_object and service.primary_label is not None
     labels: Entries = {names.PRIMARY_SERVICE: None} if has_label else {}
     off = PatchService("it is no load balancer of ours any more", annotations, labels)
     own = state.load_balancer if state.owns_load_balancer else None
     to_delete = [*([own] if own else []), *state.orphans]
     if to_delete:
+        # The announcement ends before the address goes back into the pool, whatever keeps us from the finalizer then.
         if annotations or labels:
-            actions.append(off)  # the announcement ends before the address goes back into the pool
+            actions.append(off)
+        elif not state.is_gone and not keeps_object and service.assigned:
+            actions.append(PatchService("it is being deleted", {names.VIP_ADDRESSES: names.NO_ADDRESS}))
         if has_other_finalizer and service.ingress:
             because = "it is being deleted, and kube-vip announces it as long as it is there"
             actions.append(ClearStatus(because))
@@ -178,9 +184,15 @@ def _has_other_finalizer(service: Service) -> bool:
 
 
 def _own_annotations(service: Service) -> dict[str, str | None]:
-    """The annotations that we and kube-vip wrote. With a class kube-vip may still announce it, and keeps its own."""
+    """The annotations that we and kube-vip wrote. With a class kube-vip may still announce it, and keeps its own.
+
+    While the type is LoadBalancer the addresses are emptied, for kube-vip keeps an address whose annotation is removed.
+    """
     found: dict[str, str | None] = {}
-    if service.addresses is not None:
+    if service.wants_load_balancer:
+        if service.addresses != names.NO_ADDRESS:
+            found[names.VIP_ADDRESSES] = names.NO_ADDRESS
+    elif service.addresses is not None:
         found[names.VIP_ADDRESSES] = None
     if service.interface is not None:
         found[names.VIP_INTERFACE] = None

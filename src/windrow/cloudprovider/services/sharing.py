@@ -152,7 +152,7 @@ def users_of(primary: Service, sharers: Iterable[Service], held: Collection[str]
 
 def _shows(one: Service, primary: Service, addresses: Set[str]) -> bool:
     if primary_of(one) == (primary.namespace, primary.name):
-        return one.addresses is not None or bool(one.shown)
+        return bool(one.shown)
     return bool(one.shown & addresses)
 
 

@@ -423,7 +423,7 @@ def test_a_throttling_harvester_is_obeyed():
         await world.settle(30)
         return before, await world.address()
 
-    assert run_story(story) == (None, "10.1.0.10")
+    assert run_story(story) == ("", "10.1.0.10")
 
 
 def test_the_cluster_is_called_the_same_on_both_sides():

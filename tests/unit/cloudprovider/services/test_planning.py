@@ -43,7 +43,9 @@ WEB = Service(
     is_load_balancer=True,
     finalizers=(names.FINALIZER,),
     ports=(("TCP", 80),),
+    addresses="",
 )
+BARE = replace(WEB, addresses=None)
 NAME = POLICY.name_for(WEB)
 LB = LoadBalancer(
     "host-ns",
@@ -79,6 +81,15 @@ def kinds(found):
         # An address of its own.
         (replace(WEB, finalizers=()), {}, [PatchService, CreateLoadBalancer, ENSURING]),
         (WEB, {}, [CreateLoadBalancer, ENSURING]),
+        # kube-vip would wait for the address of a service that has none, and serve no other meanwhile.
+        (BARE, {}, [PatchService, CreateLoadBalancer, ENSURING]),
+        (BARE, {"host": Unavailable("down")}, [PatchService]),
+        (replace(BARE, ipam="static"), {}, [PatchService]),
+        (replace(BARE, primary="front"), {"sharing": CannotShare("no")}, [PatchService]),
+        (replace(BARE, primary="front"), {"sharing": SharedAddress(replace(FRONT, ingress=()))}, [PatchService]),
+        (replace(BARE, requested_address="10.1.0.10"), {}, [CreateLoadBalancer, ENSURING]),  # announced already
+        (replace(BARE, ingress=("10.1.0.10",)), {}, [CreateLoadBalancer, ENSURING]),
+        (replace(BARE, ignores_vip=True), {}, [CreateLoadBalancer, ENSURING]),
         (WEB, {"load_balancer": replace(LB, allocated=(), address="")}, []),
         (WEB, {"load_balancer": replace(LB, address="")}, [PatchService, ENSURED]),
         (TOLD, {"load_balancer": replace(LB, address="")}, [UpdateLoadBalancer]),
@@ -114,8 +125,10 @@ def kinds(found):
         (SECOND, {"sharing": SharedAddress(replace(FRONT, ingress=()))}, []),
         (replace(SECOND, interface="enp1s0"), {"sharing": SharedAddress(FRONT)}, [PatchService]),
         # None any more.
-        (replace(TOLD, **ENDS), {"load_balancer": LB}, [DeleteLoadBalancer, DELETING]),
-        (replace(TOLD, **ENDS), {"load_balancer": replace(LB, is_deleting=True)}, []),
+        (replace(TOLD, **ENDS), {"load_balancer": LB}, [PatchService, DeleteLoadBalancer, DELETING]),
+        (replace(WEB, **ENDS), {"load_balancer": LB}, [DeleteLoadBalancer, DELETING]),
+        (replace(TOLD, **ENDS), {"load_balancer": replace(LB, is_deleting=True)}, [PatchService]),
+        (replace(WEB, **ENDS), {"load_balancer": replace(LB, is_deleting=True)}, []),
         (replace(TOLD, **ENDS), {}, [RemoveFinalizer, DELETED]),
         # Another finalizer keeps it, and kube-vip with it.
         (replace(TOLD, finalizers=(*TOLD.finalizers, "other"), **ENDS), {"load_balancer": LB}, [PatchService, ClearStatus, DeleteLoadBalancer, DELETING]),
@@ -124,7 +137,7 @@ def kinds(found):
         (replace(TOLD, **ENDS), {"load_balancer": LB, "host": Unavailable("down")}, []),
         (replace(TOLD, **ENDS), {"load_balancer": LB, "users": (SECOND,)}, []),
         (replace(TOLD, finalizers=(), **ENDS), {}, []),
-        (replace(TOLD, finalizers=(), **ENDS), {"load_balancer": LB}, [DeleteLoadBalancer, DELETING]),
+        (replace(TOLD, finalizers=(), **ENDS), {"load_balancer": LB}, [PatchService, DeleteLoadBalancer, DELETING]),
         (replace(TOLD, is_load_balancer=False), {"load_balancer": LB}, [PatchService, DeleteLoadBalancer, DELETING]),
         (replace(TOLD, is_load_balancer=False), {}, [ClearStatus, RemoveFinalizer, DELETED]),
         (replace(TOLD, is_load_balancer=False, finalizers=()), {}, []),
@@ -178,7 +191,9 @@ def refused_for(seconds):
     [
         (replace(TOLD, ipam="both"), {}, [ConfirmDeleted, ClearStatus, PatchService]),
         (replace(TOLD, ipam="both", ingress=()), {}, [ConfirmDeleted, PatchService]),
-        (replace(TOLD, ipam="both", addresses=None), {}, []),
+        # Without the annotation kube-vip takes the status for the request.
+        (replace(TOLD, ipam="both", addresses=None), {}, [ConfirmDeleted, ClearStatus, PatchService]),
+        (replace(TOLD, ipam="both", addresses=""), {}, []),
         (TOLD, {"sharing": CannotShare("no")}, [ConfirmDeleted, ClearStatus, PatchService]),
         (TOLD, {"load_balancer": NO_LONGER, "wait": refused_for(2)}, [ClearStatus, PatchService]),
         (replace(TOLD, ipam="both"), {"load_balancer": NO_LONGER}, [ClearStatus, PatchService]),
@@ -242,16 +257,16 @@ FULL_UP = replace(
         (replace(SECOND, primary=""), {"load_balancer": FULL_UP, "holder": MOVED}, [PatchService], "10.1.0.20"),
         (SHARER, {"sharing": SharedAddress(FRONT), "holder": FRONT}, [], None),
         (SHARER, {"sharing": SharedAddress(HOMELESS), "holder": HOMELESS}, [], None),
-        (SHARER, {"sharing": SharedAddress(HOMELESS), "holder": HOMELESS, "is_reserved": False}, [ClearStatus, PatchService], None),
-        (SECOND, {"sharing": SharedAddress(HOMELESS), "holder": HOMELESS, "is_reserved": False}, [ClearStatus, PatchService], None),
+        (SHARER, {"sharing": SharedAddress(HOMELESS), "holder": HOMELESS, "is_reserved": False}, [ClearStatus, PatchService], ""),
+        (SECOND, {"sharing": SharedAddress(HOMELESS), "holder": HOMELESS, "is_reserved": False}, [ClearStatus, PatchService], ""),
         # Who has only written the label gets nothing by it.
-        (replace(SECOND, primary="no", addresses=None, ingress=()), {"sharing": CannotShare("no"), "holder": MOVED}, [], None),
+        (replace(SECOND, primary="no", addresses="", ingress=()), {"sharing": CannotShare("no"), "holder": MOVED}, [], None),
         # It is the one who keeps the address that it waits for.
-        (replace(SECOND, primary=""), {"load_balancer": FULL_UP, "holder": replace(FRONT, **ENDS)}, [ClearStatus, PatchService], None),
+        (replace(SECOND, primary=""), {"load_balancer": FULL_UP, "holder": replace(FRONT, **ENDS)}, [ClearStatus, PatchService], ""),
         (replace(SECOND, primary=""), {"load_balancer": FULL_UP, "holder": FRONT}, [], None),
         # Harvester gave another one while it cannot be told why.
         (replace(TOLD, ipam="both"), {"load_balancer": replace(LB, allocated=("10.1.0.30",))}, [PatchService], "10.1.0.30"),
-        (replace(TOLD, ipam="both"), {"load_balancer": replace(LB, pool="other")}, [ClearStatus, PatchService], None),
+        (replace(TOLD, ipam="both"), {"load_balancer": replace(LB, pool="other")}, [ClearStatus, PatchService], ""),
         (replace(TOLD, ipam="both"), {"load_balancer": replace(LB, owner=Owner(), allocated=("10.1.0.30",))}, [], None),
     ],
 )  # fmt: skip
@@ -280,6 +295,21 @@ def test_an_address_of_another_service_is_not_recorded_as_in_use():
     assert [one.address for one in plan(service, load_balancer=load_balancer).actions] == ["192.168.0.9"]
     shares = plan(replace(service, primary_label="default.front"), load_balancer=load_balancer).actions
     assert not [one for one in shares if isinstance(one, UpdateLoadBalancer)]
+
+
+@pytest.mark.parametrize(
+    ("service", "is_told"),
+    [
+        (replace(WEB, vip_keys=("kube-vip.io/vipHost",)), True),  # withdrawn before
+        (replace(TOLD, addresses="10.1.0.9", vip_keys=("kube-vip.io/vipHost",)), True),
+        (WEB, False),
+        (replace(WEB, vip_keys=("kube-vip.io/vipHost",), ignores_vip=True), False),
+    ],
+)
+def test_another_address_than_the_announced_one_is_told_with_the_cure(service, is_told):
+    told = [one.message for one in plan(service, load_balancer=LB).actions if isinstance(one, EmitEvent)]
+
+    assert any("kubectl -n kube-system rollout restart daemonset kube-vip" in one for one in told) == is_told
 
 
 def test_who_has_an_address_waits_for_no_leftover():

@@ -137,9 +137,8 @@ def check_plan(world):
                 assert seen.load_balancer is None
                 assert service.wants_load_balancer
                 assert policy.cluster
-                assert service.has_finalizer or plan.actions[0] == PatchService(
-                    plan.actions[0].because, add_finalizer=True
-                )
+                first = plan.actions[0]
+                assert service.has_finalizer or (isinstance(first, PatchService) and first.add_finalizer)
             case RemoveFinalizer():
                 assert seen.load_balancer is None or seen.load_balancer.owner != policy.owner_for(service)
                 assert not seen.orphans
@@ -167,6 +166,20 @@ def check_plan(world):
                 )
             case EmitEvent():
                 pass
+    patched = {
+        key: value
+        for one in plan.actions
+        if isinstance(one, PatchService | RemoveFinalizer)
+        for key, value in one.annotations.items()
+    }
+    if service.wants_load_balancer and not seen.is_gone:
+        assert patched.get(names.VIP_ADDRESSES, "") is not None, (
+            "kube-vip keeps an address whose annotation is removed"
+        )
+    if service.stalls_kube_vip and not service.is_deleting and not seen.is_gone:
+        assert names.VIP_ADDRESSES in patched or seen.held_under_other_name, (
+            "it would stall every other service"
+        )
     if service.is_deleting and not seen.is_gone:
         assert not done & {CreateLoadBalancer, UpdateLoadBalancer}, "what ends gets nothing new"
     if seen.users and not service.wants_load_balancer:
