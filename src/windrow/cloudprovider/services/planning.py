@@ -59,7 +59,7 @@ def plan_service(state: ServiceState) -> Plan:
         return refused(
             "the cluster name is empty, so load balancers of clusters in one Harvester namespace would take each "
             "other's names; set --cluster-name (chart value global.cattle.clusterName) to the guest cluster's name",
-            _stall_nobody(state, ()),
+            _keep_kube_vip_going(state, ()),
         )
     plan = _plan_address(state)
     if plan.problem:
@@ -67,10 +67,10 @@ def plan_service(state: ServiceState) -> Plan:
         going = [one.balancer for one in plan.actions if isinstance(one, DeleteLoadBalancer)]
         more = tuple(one for one in delete_orphans(state) if one.balancer not in going)
         plan = replace(plan, actions=(*_ensure_finalizer(state, plan), *plan.actions, *more))
-    return replace(plan, actions=_stall_nobody(state, plan.actions))
+    return replace(plan, actions=_keep_kube_vip_going(state, plan.actions))
 
 
-def _stall_nobody(state: ServiceState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+def _keep_kube_vip_going(state: ServiceState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
     """The actions, with the empty annotation on a service that has no address yet, whatever its problem: kube-vip would
     wait for its address, and serve no other service meanwhile."""
     patches = [one for one in actions if isinstance(one, PatchService)]
@@ -134,7 +134,7 @@ def apply_namespace_gate(
         return plan
     problem = f"its load balancer is left as it is: {unavailable.problem}" if unavailable.problem else ""
     lives = not state.service.is_deleting and not state.is_gone
-    return Plan(_stall_nobody(state, ()) if lives else (), problem, NAMESPACE, unavailable.until)
+    return Plan(_keep_kube_vip_going(state, ()) if lives else (), problem, NAMESPACE, unavailable.until)
 
 
 # --- a service that shares the address of another ----------------------------------------------------------------

@@ -190,7 +190,7 @@ def not_announced(service: Service, addresses: tuple[str, ...]) -> str:
         before = f"or it had another address before, which kube-vip 1.2 and later does not exchange ({_RESTART_KUBE_VIP}); "
     return (
         f"kube-vip does not announce {', '.join(addresses)} after {WAIT_TIMEOUT.seconds} s: either there is no pod behind "
-        "the service (kube-vip 1.2 and later waits for a Ready one: kubectl -n "
+        "the service (kube-vip 1.2 and later waits for an endpoint: kubectl -n "
         f"{service.namespace} get endpointslices -l kubernetes.io/service-name={service.name}); or another pending or DHCP "
         "service blocks kube-vip, which waits 30 s for one without an address and two minutes for a DHCP server; "
         f"{before}or it does not run on the control-plane nodes (DaemonSet kube-vip in kube-system, chart value "
