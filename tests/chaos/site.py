@@ -108,7 +108,13 @@ def render_property() -> list[tuple[str, dict[str, Any]]]:
         "spec": {
             "runStrategy": "Halted",
             "template": {
-                "spec": {"domain": {"devices": {}, "resources": {"limits": {"memory": "1Gi", "cpu": "1"}}}}
+                "spec": {
+                    "domain": {
+                        "cpu": {"cores": 1},
+                        "devices": {},
+                        "resources": {"limits": {"memory": "1Gi", "cpu": "1"}},
+                    }
+                }
             },
         },
     }

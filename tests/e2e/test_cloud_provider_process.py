@@ -166,7 +166,11 @@ class Place:
                 "runStrategy": "Always",
                 "template": {
                     "spec": {
-                        "domain": {"devices": {}, "resources": {"limits": {"memory": "1Gi", "cpu": "1"}}}
+                        "domain": {
+                            "cpu": {"cores": 1},
+                            "devices": {},
+                            "resources": {"limits": {"memory": "1Gi", "cpu": "1"}},
+                        }
                     }
                 },
             },

@@ -50,6 +50,7 @@ VM = {
         "template": {
             "spec": {
                 "domain": {
+                    "cpu": {"cores": 2},
                     "resources": {"limits": {"cpu": "2", "memory": "4Gi"}},
                     "devices": {
                         "disks": [{"name": "disk", "disk": {"bus": "virtio"}}],
@@ -130,7 +131,11 @@ async def test_a_machine_is_applied_seen_described_restarted_and_deleted(tmp_pat
         shape = ("get", "vm", "m-1", "-o", "jsonpath={.metadata.generation}{.spec}")
         _, before = await kubectl(*shape)
         assert (await kubectl("apply", "-f", "-", given=dumps(VM).decode()))[0] == 0
-        assert (await kubectl(*shape))[1] == before
+        _, again = await kubectl(*shape)
+        # An observed address is left to the instance where the template has none.
+        assert [text.count("macAddress") for text in (before, again)] == [1, 0]
+        assert (await kubectl("apply", "-f", "-", given=dumps(VM).decode()))[0] == 0
+        assert (await kubectl(*shape))[1] == again
 
         assert (await kubectl("delete", "vm", "m-1", "--timeout=60s"))[0] == 0
         _, left = await kubectl("get", "vm,vmi,pods")

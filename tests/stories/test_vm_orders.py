@@ -253,7 +253,7 @@ async def _make_guest_credential(line):
 
 def test_someone_who_may_not_read_an_image_may_not_boot_from_it():
     async def story():
-        async with a_harvester() as harvester:
+        async with a_harvester(version="v1.9.0") as harvester:
             line = harvester.api.local()
             rules = [{"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["*"]}]
             await line.create(CLUSTER_ROLE, new_object(CLUSTER_ROLE, "vms", rules=rules))

@@ -52,6 +52,7 @@ from windrow.emulator.kit.step_timers import StepTimers
 from windrow.emulator.kit.vm_readings import FINAL, claims_of, phase_of
 from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
 from windrow.emulator.preload import Image, KeyPair, LanAllocator, VmNetwork, render_preload
+from windrow.emulator.release import Release
 from windrow.emulator.system import render_storage_class, system_objects
 from windrow.emulator.vms.instances.context import InstanceContext
 from windrow.emulator.vms.instances.controller import InstanceController
@@ -130,7 +131,7 @@ class Harvester:
             self.log.append,
         )
         self._controllers = self._make_controllers()
-        self.api.admission.append(Webhooks(self.listers, rng, self._may_read).admit)
+        self.api.admission.append(Webhooks(self.listers, rng, self._may_read, Release.of(version)).admit)
         self.api.admission.append(self.load_balancers.admit)
         self.api.subresource_handlers.update(VmSubresources(self._client, self.hypervisor).handlers())
         self.api.subresource_versions[kinds.VM_SUBRESOURCES.group] = ("v1", "v1alpha3")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal, Self
 
 MI = 1 << 20
 
@@ -41,17 +43,71 @@ def quantity_or_zero(text: object) -> Fraction:
         return Fraction(0)
 
 
-def render_cpu(cores: Fraction) -> str:
-    """Cores as Kubernetes prints them: `2`, or `400m` (rounded up to a whole millicore)."""
-    milli = -(-(cores * 1000).numerator // (cores * 1000).denominator)
-    return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
+Format = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
 
 
-def render_memory(number: Fraction) -> str:
-    """Bytes as Kubernetes prints them: the largest binary suffix that stays whole."""
-    left, suffix = int(number), ""
-    for letter in ("Ki", "Mi", "Gi", "Ti"):
-        if left == 0 or left % 1024:
-            break
-        left, suffix = left // 1024, letter
-    return f"{left}{suffix}"
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number and the format in which Kubernetes writes it back, as apimachinery's Quantity."""
+
+    number: Fraction = Fraction(0)
+    format: Format = "DecimalSI"
+
+    @classmethod
+    def parse(cls, text: object) -> Self:
+        """Raises BadQuantity."""
+        number, written = parse_quantity(text), str(text)
+        if written.endswith("i"):
+            return cls(number, "BinarySI")
+        exponent = any(sign in written[:-1] for sign in "eE")
+        return cls(number, "DecimalExponent" if exponent else "DecimalSI")
+
+    @classmethod
+    def find(cls, text: object) -> Self | None:
+        try:
+            return cls.parse(text)
+        except BadQuantity:
+            return None
+
+    @classmethod
+    def read(cls, text: object) -> Self:
+        """Zero for what is missing or not a quantity."""
+        return cls.find(text) or cls()
+
+    @property
+    def whole(self) -> int:
+        """Units, rounded away from zero."""
+        return _away_from_zero(self.number)
+
+    @property
+    def milli(self) -> int:
+        return _away_from_zero(self.number * 1000)
+
+    def minus(self, other: Fraction) -> Quantity:
+        return Quantity(self.number - other, self.format)
+
+    def __str__(self) -> str:
+        """The canonical form: the largest suffix that leaves a whole number."""
+        if self.format == "BinarySI" and abs(self.number) >= 1024:
+            return _render(Fraction(self.whole), 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
+        nano = Fraction(_away_from_zero(self.number * 10**9))
+        if self.format == "DecimalExponent":
+            mantissa, exponent = int(nano), -9
+            while mantissa and mantissa % 1000 == 0:
+                mantissa, exponent = mantissa // 1000, exponent + 3
+            return f"{mantissa}e{exponent}" if mantissa and exponent else str(mantissa)
+        return _render(nano, 1000, ("n", "u", "m", "", "k", "M", "G", "T", "P", "E"))
+
+
+def _away_from_zero(number: Fraction) -> int:
+    whole = -(-abs(number.numerator) // number.denominator)
+    return whole if number >= 0 else -whole
+
+
+def _render(number: Fraction, base: int, suffixes: tuple[str, ...]) -> str:
+    left, place = int(number), 0
+    if left == 0:
+        return "0"
+    while left % base == 0 and place < len(suffixes) - 1:
+        left, place = left // base, place + 1
+    return f"{left}{suffixes[place]}"

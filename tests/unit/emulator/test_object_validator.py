@@ -10,7 +10,7 @@ from windrow.emulator.preload import PLACEHOLDER_KEY
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import new_object
 
-from .objects import a_claim, a_template, a_vm, an_image, listers_of, with_templates
+from .objects import a_claim, a_vm, an_image, listers_of
 
 PREFIX = 'admission webhook "validator.harvesterhci.io" denied the request: '
 
@@ -136,31 +136,3 @@ def test_a_network_in_use_cannot_be_deleted():
     text, _ = text_of(rules.check_network_removal, listers.networks["ns", "net"], listers)
 
     assert "can't delete nad ns/net because it's still used by VM(s) ns/m-1" in text
-
-
-def _quota(**hard):
-    labels = {"resourcequota.management.cattle.io/default-resource-quota": "true"}
-    return new_object(kinds.QUOTA, "q", "ns", labels=labels, spec={"hard": hard})
-
-
-def test_storage_over_quota_is_refused_at_once():
-    vm = with_templates(a_vm(), a_template(size="40Gi"))
-    quota = _quota(**{"requests.storage": "30Gi"})
-
-    denial = text_of(rules.check_vm_quota, vm, None, listers_of(quota))
-
-    assert denial == ("storage insufficient resources due to resource quota", 500)
-
-
-def test_cpu_over_quota_passes_at_create_and_is_refused_at_a_later_change():
-    listers = listers_of(_quota(**{"limits.cpu": "2"}))
-    assert rules.check_vm_quota(a_vm(), None, listers) is None
-
-    old = a_vm()
-    old["status"] = {"printableStatus": "Stopped"}
-    old["spec"]["runStrategy"] = "Halted"
-
-    assert text_of(rules.check_vm_quota, a_vm(), old, listers) == (
-        "cpu insufficient resources due to resource quota",
-        500,
-    )

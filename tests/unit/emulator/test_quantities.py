@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from windrow.core.formats.quantity import Quantity
+from windrow.core.formats import quantity
 from windrow.emulator.quantities import (
     BadQuantity,
+    Quantity,
     parse_quantity,
     quantity_or_zero,
-    render_cpu,
-    render_memory,
 )
 
 SUFFIXES = ["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "Ti"]
@@ -24,7 +23,7 @@ SUFFIXES = ["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "Ti"]
 def test_both_readings_agree(number, suffix):
     text = f"{number}{suffix}"
 
-    assert parse_quantity(text) == Fraction(Quantity.parse(text).nanos, 10**9)
+    assert parse_quantity(text) == Fraction(quantity.Quantity.parse(text).nanos, 10**9)
 
 
 @pytest.mark.parametrize("text", ["", "4 Gi", "Gi", "1.2.3", "4gi", "--1"])
@@ -42,18 +41,19 @@ def test_odd_spellings(text, wanted):
 
 
 @pytest.mark.parametrize(
-    ("cores", "wanted"), [("2", "2"), ("0.4", "400m"), ("0.0001", "1m"), ("1500m", "1500m")]
+    ("text", "canonical"),
+    [
+        ("4096Mi", "4Gi"), ("1.5Gi", "1536Mi"), ("1000Ki", "1000Ki"), ("0.5", "500m"), ("1500m", "1500m"), ("2000m", "2"),
+        ("-1", "-1"), ("8G", "8G"), ("7895142400", "7895142400"), ("1e3", "1e3"), ("0", "0"), ("512", "512"),
+    ],
+)  # fmt: skip
+def test_quantities_are_written_as_kubernetes_does(text, canonical):
+    assert str(Quantity.parse(text)) == canonical
+    assert Quantity.parse(str(Quantity.parse(text))).number == Quantity.parse(text).number
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "milli"), [("1.2", 2, 1200), ("-1.2", -2, -1200), ("0.1m", 1, 1), ("3", 3, 3000)]
 )
-def test_cpu_is_rounded_up_to_a_millicore(cores, wanted):
-    assert render_cpu(parse_quantity(cores)) == wanted
-
-
-@given(some.integers(0, 1 << 50))
-def test_memory_survives_a_round_trip(number):
-    assert parse_quantity(render_memory(Fraction(number))) == number
-
-
-def test_memory_has_the_largest_suffix_that_divides_it():
-    assert render_memory(Fraction(8 << 30)) == "8Gi"
-    assert render_memory(Fraction(8092 << 20)) == "8092Mi"
-    assert render_memory(Fraction(1000)) == "1000"
+def test_quantities_are_rounded_away_from_zero(text, whole, milli):
+    assert (Quantity.parse(text).whole, Quantity.parse(text).milli) == (whole, milli)

@@ -9,7 +9,8 @@ import pytest
 
 from windrow.core.rng import Rng
 from windrow.emulator.admission.vm_mutator import mutate_vm, new_mac
-from windrow.kubernetes.errors import AdmissionDenied
+from windrow.emulator.vms.virtual_machines import render_instance
+from windrow.kubernetes.errors import AdmissionDenied, KubeError
 from windrow.kubernetes.objects import nested
 
 from .objects import a_vm, listers_of
@@ -54,7 +55,8 @@ def test_too_little_guest_memory_is_refused():
     with pytest.raises(AdmissionDenied) as refusal:
         mutated(vm, listers=listers_of(ratio=""))
 
-    text = "guest memory is under the minimum requirement (10 Mi), original: 105Mi, final: 5Mi"
+    sizes = f"original: {105 << 20}, final: {5 << 20}"
+    text = f"guest memory is under the minimum requirement (10 Mi), {sizes}"
     assert f'admission webhook "mutator.harvesterhci.io" denied the request: {text}' == refusal.value.message
     assert refusal.value.status == 500
 
@@ -106,10 +108,110 @@ def test_interfaces_get_a_local_address_and_keep_a_given_one():
     assert int(first["macAddress"][:2], 16) & 0b11 == 0b10
 
 
-def test_a_change_that_leaves_the_address_out_keeps_it():
-    old = mutated(a_vm())
+def test_an_address_that_was_observed_is_left_to_the_instance():
+    vm = a_vm()
+    vm["metadata"]["annotations"]["harvesterhci.io/mac-address"] = '{"nic-0":"02:00:00:00:00:07"}'
 
-    assert spec_of(mutated(a_vm(), old))["domain"]["devices"] == spec_of(old)["domain"]["devices"]
+    assert "macAddress" not in spec_of(mutated(vm, a_vm()))["domain"]["devices"]["interfaces"][0]
+    vm["metadata"]["uid"] = "u"
+    instance = render_instance(vm)
+    assert instance["spec"]["domain"]["devices"]["interfaces"][0]["macAddress"] == "02:00:00:00:00:07"
+
+
+def test_an_annotation_reserves_memory_whatever_the_ratio():
+    vm = a_vm()
+    vm["metadata"]["annotations"]["harvesterhci.io/reservedMemory"] = "256Mi"
+
+    assert nested(spec_of(mutated(vm)), "domain", "memory", "guest") == "7936Mi"
+
+
+@pytest.mark.parametrize(
+    ("change", "requests"),
+    [
+        ({"cpu": {"cores": 4, "dedicatedCpuPlacement": True}}, {"cpu": "4", "memory": "8Gi"}),
+        ({"devices": {"hostDevices": [{"name": "a", "deviceName": "b"}]}}, {"cpu": "400m", "memory": "8Gi"}),
+        ({"devices": {"gpus": [{"name": "a", "deviceName": "b"}]}}, {"cpu": "400m", "memory": "8Gi"}),
+    ],
+)
+def test_pinned_cpus_and_devices_are_not_overcommitted(change, requests):
+    vm = a_vm()
+    spec_of(vm)["domain"] |= change
+
+    assert spec_of(mutated(vm))["domain"]["resources"]["requests"] == requests
+
+
+def test_pinned_cpus_want_a_node_that_manages_them():
+    vm = a_vm(networks=[])
+    spec_of(vm)["domain"]["cpu"]["dedicatedCpuPlacement"] = True
+
+    [term] = nested(
+        spec_of(mutated(vm)),
+        "affinity",
+        "nodeAffinity",
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "nodeSelectorTerms",
+    )
+    assert term == {"matchExpressions": [{"key": "cpumanager", "operator": "In", "values": ["true"]}]}
+
+
+def test_a_limit_without_a_topology_cannot_be_patched():
+    vm = a_vm()
+    del spec_of(vm)["domain"]["cpu"]
+
+    with pytest.raises(KubeError) as refusal:
+        mutated(vm)
+
+    path = "/spec/template/spec/domain/cpu/maxSockets"
+    why = f"replace operation does not apply: doc is missing path: {path}: missing value"
+    assert (refusal.value.message, refusal.value.status) == (f"Internal error occurred: {why}", 500)
+
+
+def test_an_unknown_network_is_an_internal_error():
+    vm = a_vm(networks=[{"name": "nic-0", "multus": {"networkName": "gone"}}])
+
+    with pytest.raises(AdmissionDenied, match='"gone" not found') as refusal:
+        mutated(vm)
+    assert refusal.value.status == 500
+
+
+@pytest.mark.parametrize("limits", ["4", "4.0"])
+def test_an_update_that_changes_no_limit_keeps_guest_memory_and_requests(limits):
+    old = mutated(a_vm())
+    new = copy.deepcopy(old)
+    spec_of(new)["domain"]["memory"]["guest"] = "2Gi"
+    spec_of(new)["domain"]["resources"]["limits"]["cpu"] = limits
+
+    domain = spec_of(mutated(new, old))["domain"]
+    assert domain["memory"] == {"guest": "2Gi"}
+
+    spec_of(new)["domain"]["resources"]["limits"]["cpu"] = "5"
+    assert spec_of(mutated(new, old))["domain"]["memory"] == {"guest": "8Gi"}
+
+
+def test_a_vm_that_is_started_by_the_deprecated_field_keeps_it():
+    old = a_vm()
+    old["spec"]["runStrategy"] = "Halted"
+    new = a_vm()
+    new["spec"] = {"running": True, "template": new["spec"]["template"]}
+
+    assert mutated(new, old)["spec"]["running"] is True
+    assert "runStrategy" not in new["spec"]
+
+
+def test_a_vm_that_is_being_deleted_is_not_changed():
+    vm = a_vm()
+    vm["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+    assert mutated(copy.deepcopy(vm), a_vm()) == vm
+
+
+def test_what_forklift_imports_gets_the_limits_of_its_topology():
+    vm = a_vm()
+    vm["metadata"]["labels"] = {"migration": "1", "plan": "2", "vmID": "3"}
+    domain = spec_of(vm)["domain"]
+    domain |= {"cpu": {"cores": 2, "sockets": 2}, "memory": {"guest": "3Gi"}, "resources": {}}
+
+    assert spec_of(mutated(vm))["domain"]["resources"]["limits"] == {"cpu": "4", "memory": "3Gi"}
 
 
 def test_macs_are_local_and_unicast_whatever_the_seed():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windrow.emulator.admission.kubevirt.causes import MOST_TOLD, Cause, join_messages
 from windrow.kubernetes.errors import AdmissionDenied, KubeError
 from windrow.kubernetes.objects import Raw
 
@@ -31,6 +32,18 @@ def not_allowed(message: str, webhook: str = VALIDATOR) -> KubeError:
 def internal(message: str, webhook: str = VALIDATOR) -> KubeError:
     """Any other Go error: 500, although a retry of the same request is denied again."""
     return _denied(webhook, message, 500, "InternalError")
+
+
+def refused_by_kubevirt(causes: list[Cause]) -> KubeError:
+    """422 with all causes, of which the first ten are told."""
+    details = {"causes": [cause.render() for cause in causes[:MOST_TOLD]]}
+    return _denied(KUBEVIRT_VALIDATOR, join_messages(causes), 422, "Invalid", details)
+
+
+def patch_failed(path: str) -> KubeError:
+    """A mutator's patch replaces a field below one that is missing: the API server cannot apply it."""
+    why = f"replace operation does not apply: doc is missing path: {path}: missing value"
+    return KubeError(f"Internal error occurred: {why}", status=500, reason="InternalError")
 
 
 def _denied(webhook: str, message: str, code: int, reason: str, details: Raw | None = None) -> KubeError:

@@ -12,9 +12,8 @@ from windrow.emulator.admission.denials import bad_request, conflict, internal, 
 from windrow.emulator.host.keypairs import InvalidPublicKey, fingerprint
 from windrow.emulator.host.networks import BadNetwork, read_config
 from windrow.emulator.kit.listers import Listers, key_of
-from windrow.emulator.kit.vm_readings import BadTemplates, networks_of, read_claim_templates, read_strategy
+from windrow.emulator.kit.vm_readings import networks_of
 from windrow.emulator.system import LONGHORN_PARAMETERS
-from windrow.emulator.vms import quotas
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import (
     Raw,
@@ -27,28 +26,6 @@ from windrow.kubernetes.objects import (
 )
 
 NETWORK_WEBHOOK = "validator.harvester-system.harvester-network-webhook"
-
-
-# --- virtual machines, quotas ------------------------------------------------------------------------------------
-
-
-def check_vm_quota(vm: Raw, old: Raw | None, listers: Listers) -> None:
-    """Storage counts at once. CPU and memory count when a machine that is down is changed or started; at create
-    they do not, and the controller halts the machine afterwards."""
-    try:
-        templates = read_claim_templates(vm)
-    except BadTemplates:
-        return
-    before = annotations_of(old).get(names.CLAIM_TEMPLATES) if old is not None else None
-    changed = old is None or before != annotations_of(vm).get(names.CLAIM_TEMPLATES)
-    if changed and (why := quotas.find_exceeded_storage_quota(templates, namespace_of(vm), listers)):
-        raise internal(why)
-    if old is None or not nested(old, "status", "printableStatus"):
-        return
-    if is_deleting(vm) or read_strategy(vm) == "Halted" or old.get("spec") == vm.get("spec"):
-        return
-    if why := quotas.find_exceeded_quota(vm, listers.instances.get(key_of(vm)), listers):
-        raise internal(why)
 
 
 # --- volumes ------------------------------------------------------------------------------------------------------

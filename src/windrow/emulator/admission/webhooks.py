@@ -14,9 +14,11 @@ from windrow.emulator import kinds
 from windrow.emulator.admission import object_validator
 from windrow.emulator.admission.denials import invalid
 from windrow.emulator.admission.vm_mutator import mutate_vm
+from windrow.emulator.admission.vm_shape import is_shaped
 from windrow.emulator.admission.vm_validator import check_vm, images_asked
 from windrow.emulator.host.networks import label_network
 from windrow.emulator.kit.listers import Key, Listers
+from windrow.emulator.release import Release
 from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.resources import PVC, ApiResource
 
@@ -27,7 +29,8 @@ SYSTEM_USERS = ("system:serviceaccount:harvester-system:", "system:serviceaccoun
 class Webhooks:
     """`admit` is the admission hook. `may_read` authorizes `get` of an object for a user."""
 
-    def __init__(self, listers: Listers, rng: Rng, may_read: MayRead) -> None:
+    def __init__(self, listers: Listers, rng: Rng, may_read: MayRead, release: Release) -> None:
+        self._release = release
         self._listers = listers
         self._rng = rng
         self._may_read = may_read
@@ -48,13 +51,13 @@ class Webhooks:
 
     async def _vm(self, operation: AdmissionRequest) -> None:
         vm, old = operation.object, operation.old_object
-        if operation.verb == "delete" or vm is None:
-            return
+        if operation.verb == "delete" or vm is None or not is_shaped(vm):
+            return  # the schema refuses another shape
         if operation.subresource != "status":
             mutate_vm(vm, old, self._listers, self._rng)
         check_vm(vm, old, self._listers)
-        await self._check_images(vm, operation)
-        object_validator.check_vm_quota(vm, old, self._listers)
+        if self._release.checks_image_access:
+            await self._check_images(vm, operation)
 
     async def _check_images(self, vm: Raw, operation: AdmissionRequest) -> None:
         if operation.subresource or operation.user.username.startswith(SYSTEM_USERS):

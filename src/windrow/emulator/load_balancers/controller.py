@@ -28,10 +28,10 @@ from windrow.emulator.load_balancers.readiness import (
     RetrySoon,
     set_ready,
 )
-from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.services import REQUEST_DHCP
 from windrow.emulator.load_balancers.validation import is_for_cluster
 from windrow.emulator.load_balancers.vm_frontends import VmFrontends
+from windrow.emulator.release import Release
 from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, nested, uid_of
 from windrow.kubernetes.resources import ObjectRef, ref_of
 

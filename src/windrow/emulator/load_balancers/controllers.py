@@ -19,11 +19,11 @@ from windrow.emulator.load_balancers.controller import LoadBalancerController
 from windrow.emulator.load_balancers.host_vip import HostVip
 from windrow.emulator.load_balancers.ip_pools.controller import IPPoolController
 from windrow.emulator.load_balancers.probes import Probes
-from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, service_of
 from windrow.emulator.load_balancers.validation import is_being_removed, is_for_cluster, is_guest_of
 from windrow.emulator.load_balancers.vm_frontends import VmFrontends, selects
 from windrow.emulator.load_balancers.webhooks import LoadBalancerWebhooks
+from windrow.emulator.release import Release
 from windrow.kubernetes.objects import Raw, is_deleting, labels_of, namespace_of, nested
 from windrow.kubernetes.resources import SERVICE
 

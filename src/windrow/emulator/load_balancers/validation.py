@@ -7,7 +7,7 @@ from typing import Any
 
 from windrow.emulator import names as cluster_names
 from windrow.emulator.load_balancers import names
-from windrow.emulator.load_balancers.release import Release
+from windrow.emulator.release import Release
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested
 
 MAX_PORT = 65535

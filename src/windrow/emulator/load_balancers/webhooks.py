@@ -20,13 +20,13 @@ from windrow.emulator.load_balancers.ip_pools.validation import (
     label_pool,
     split_network,
 )
-from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.validation import (
     find_create_problem,
     find_update_problem,
     is_for_cluster,
     mutate_balancer,
 )
+from windrow.emulator.release import Release
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested
 from windrow.kubernetes.resources import NAMESPACE, ApiResource

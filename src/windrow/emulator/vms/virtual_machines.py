@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from windrow.core.clock import format_time
-from windrow.core.formats.json import dumps
+from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.core.rng import Rng
 from windrow.emulator import kinds, names
 from windrow.emulator.delays import Delays, ScaledClock
@@ -35,6 +35,7 @@ from windrow.kubernetes.conditions import Condition
 from windrow.kubernetes.errors import AlreadyExists, KubeError
 from windrow.kubernetes.objects import (
     Raw,
+    annotations_of,
     finalizers_of,
     is_deleting,
     name_of,
@@ -295,8 +296,26 @@ def render_instance(vm: Raw) -> Raw:
         annotations=annotations,
         finalizers=[names.VMI_FINALIZER],
         owners=[owner_reference(kinds.VM, vm, controller=True, block=True)],
-        spec=template.get("spec") or {},
+        spec=_with_observed_addresses(vm, template.get("spec") or {}),
     )
+
+
+def _with_observed_addresses(vm: Raw, spec: Raw) -> Raw:
+    """What Harvester's mutator of instances does: an interface without a MAC gets the one that was seen on it."""
+    try:
+        observed = loads(annotations_of(vm).get(names.MAC_ADDRESSES, "{}"))
+    except NotJson:
+        return spec
+    interfaces = nested(spec, "domain", "devices", "interfaces", default=[])
+    missing = [
+        one for one in interfaces if not one.get("macAddress") and nested(observed, one.get("name", ""))
+    ]
+    if not missing:
+        return spec
+    made = copy.deepcopy(spec)
+    for one in made["domain"]["devices"]["interfaces"]:
+        one["macAddress"] = one.get("macAddress") or nested(observed, one.get("name", ""), default="")
+    return made
 
 
 def render_mac_annotation(vm: Raw) -> str:

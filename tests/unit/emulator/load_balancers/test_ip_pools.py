@@ -18,7 +18,7 @@ from windrow.emulator.load_balancers.ip_pools.allocation import (
 from windrow.emulator.load_balancers.ip_pools.ranges import BadRange, iterate_addresses, read_ranges
 from windrow.emulator.load_balancers.ip_pools.selection import Requirement, requirement_of, select_pool
 from windrow.emulator.load_balancers.ip_pools.validation import BadPool, check_pool, label_pool, split_network
-from windrow.emulator.load_balancers.release import Release
+from windrow.emulator.release import Release
 from windrow.kubernetes.objects import Raw, labels_of, new_object
 
 FIRST = "10.0.0.10"

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from windrow.emulator import kinds
-from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.validation import (
     find_create_problem,
     find_update_problem,
     mutate_balancer,
 )
+from windrow.emulator.release import Release
 from windrow.kubernetes.objects import Raw, annotations_of, new_object
 from windrow.kubernetes.resources import NAMESPACE
 

@@ -1,4 +1,4 @@
-"""Differences of the load balancer controller between Harvester 1.6 and 1.9 (reference 02 §0.3, §4)."""
+"""Differences between Harvester 1.6 and 1.9 (reference 02 §0.3, §4; 05 §3.2)."""
 
 from __future__ import annotations
 
@@ -35,4 +35,9 @@ class Release:
     @property
     def respects_network_annotation(self) -> bool:
         """The network annotation of the guest cluster's cloud provider is kept."""
+        return self.line >= (1, 9)
+
+    @property
+    def checks_image_access(self) -> bool:
+        """Who makes a VM must be allowed to read the images of its claim templates."""
         return self.line >= (1, 9)
