@@ -21,7 +21,7 @@ RUN := $(VENV)/.windrow-run
 DEV := $(VENV)/.windrow-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long chaos check format lock docs setup bench chart driver driver-pins clean
+.PHONY: help demo test test-long mutants chaos check format lock docs setup bench chart driver driver-pins clean
 
 help:  ## list what one can type
 	@grep -E '^[a-z-]+:.*  ##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -35,6 +35,9 @@ test: $(DEV)  ## run the tests, in minutes (ARGS="tests/unit -k quantity" for so
 
 test-long: $(DEV)  ## run the random walks and enumerations (WINDROW_SEEDS=20000 for a longer walk)
 	@$(PYTEST) -m long $(ARGS)
+
+mutants: $(DEV)  ## change the lines that differ from HEAD~1, and see whether the tests notice (ARGS="--core" for a night)
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 chaos: $(DEV)  ## kill, stop and cut off whole programs, and check Harvester from outside (ARGS="--for 7200" for hours)
 	@$(BIN)/python -m tests.chaos $(ARGS)

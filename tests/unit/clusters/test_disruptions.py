@@ -14,6 +14,7 @@ from tests.unit.clusters.builders import (
     held,
     leaving,
     minutes,
+    missing,
     nodeless,
     planned,
     record_of,
@@ -22,8 +23,10 @@ from tests.unit.clusters.builders import (
     unready,
 )
 
+from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import IntOrPercent
 from windrow.clusters.plan.actions import DeleteMachine, RemoveEtcdMember
+from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.clusters.plan.planner import Plan
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -153,3 +156,63 @@ def test_machines_are_replaced_while_as_many_are_unhealthy_as_the_range_says(sic
 
 def test_an_annotated_machine_goes_although_fewer_are_unhealthy_than_the_range_says():
     assert subjects(plan_workers(asked(a_machine("w1", RANGE)), pool=RANGE), DeleteMachine) == ["w1"]
+
+
+# -- other pools, and machines that never were
+
+
+def test_the_unhealthy_machines_of_another_pool_do_not_hold_this_one():
+    more = a_pool("more", 5)
+    sick = [unready(machine, LONG_AGO) for machine in (a_machine("w1", WORKERS), *some("m", 2, more))]
+    well = [*some("s", 3, SERVERS), *some("w", 5, WORKERS)[1:], *some("m", 5, more)[2:]]
+
+    assert subjects(planned(a_cluster(SERVERS, WORKERS, more), [*sick, *well]), DeleteMachine) == [
+        "w1",
+        "m1",
+        "m2",
+    ]
+
+
+def test_the_unhealthy_machines_of_another_pool_do_not_begin_the_range_of_this_one():
+    more = a_pool("more", 5)
+    sick = [unready(machine, LONG_AGO) for machine in (a_machine("w1", RANGE), *some("m", 2, more))]
+    well = [*some("s", 3, SERVERS), *some("w", 5, RANGE)[1:], *some("m", 5, more)[2:]]
+
+    plan = planned(a_cluster(SERVERS, RANGE, more), [*sick, *well])
+
+    assert held(plan) == {"w1": "unhealthyRange begins at 2"}
+
+
+def test_what_leaves_or_goes_in_another_pool_takes_nothing_from_the_budget_of_this_one():
+    more = a_pool("more", 5)
+    gone = [missing(machine) for machine in (*some("w", 2, WORKERS), *some("m", 2, more))]
+    leaves = [leaving(a_machine("m6", more)), leaving(nodeless(a_machine("m7", more)))]
+    well = [*some("s", 3, SERVERS), *some("w", 5, WORKERS)[2:], *some("m", 5, more)[2:]]
+
+    plan = planned(a_cluster(SERVERS, WORKERS, more), [*leaves, *gone[2:], *gone[:2], *well])
+
+    assert subjects(plan, DeleteMachine) == ["w1", "w2"]
+    assert set(held(plan)) == {"m1", "m2"}
+
+
+def test_machines_whose_vm_vanished_before_they_were_ready_are_not_taken_for_ones_that_boot():
+    gone = workers(3, lambda machine: missing(nodeless(machine)))
+
+    plan = plan_workers(*gone)
+
+    assert subjects(plan, DeleteMachine) == ["w1", "w2"]
+    assert held(plan)["w3"].startswith("2 machines of pool workers are being replaced or boot")
+
+
+def test_the_only_server_that_never_joined_is_not_replaced_where_no_etcd_member_is_known():
+    one = a_pool("servers", 1, SERVER)
+    late = record_of(nodeless(a_machine("s1", one)), created=NOON - minutes(11))
+
+    assert held(planned(a_cluster(one), [late])) == {"s1": LAST_ETCD_MEMBER}
+
+
+def test_a_server_of_a_removed_pool_that_never_joined_goes_though_no_etcd_member_is_known():
+    removed = a_pool("removed", 1, frozenset({Role.ETCD}))
+    late = record_of(nodeless(a_machine("e1", removed)), created=NOON - minutes(11))
+
+    assert subjects(planned(a_cluster(SERVERS), [late]), DeleteMachine) == ["e1"]

@@ -1,0 +1,37 @@
+"""The report of a run: its survivors, its score, and whether that is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.mutants.runner import Outcome
+from tests.mutants.targets import is_strict
+
+LEAST_PERCENT = 90
+
+
+def report(outcomes: Sequence[Outcome]) -> tuple[str, int]:
+    """The text to print, and the exit code."""
+    killed = sum(one.outcome == "killed" for one in outcomes)
+    survivors = sorted((one for one in outcomes if one.outcome == "survived"), key=lambda one: one.mutant.key)
+    judged = killed + len(survivors)
+    strict = [one for one in survivors if is_strict(one.mutant.path)]
+    percent = 100 * killed / judged if judged else 100.0
+    lines = [describe(one) for one in survivors]
+    lines.append(f"{judged} mutants ran: {killed} killed ({percent:.0f} %), {len(survivors)} survived")
+    if len(outcomes) > judged:
+        lines.append(f"{len(outcomes) - judged} were not judged: the time was up")
+    if percent < LEAST_PERCENT:
+        lines.append(f"wanted {LEAST_PERCENT} % killed: write tests that notice these changes")
+    if strict:
+        lines.append(
+            f"{len(strict)} survived in files that delete, release or grant: each needs a test, or a reason in "
+            "tests/mutants/accepted.toml"
+        )
+    return "\n".join(lines), int(percent < LEAST_PERCENT or bool(strict))
+
+
+def describe(outcome: Outcome) -> str:
+    asked = f"{outcome.tests} of the {outcome.of} tests that reach it" if outcome.of else "no test reaches it"
+    strict = " (may let none live)" if is_strict(outcome.mutant.path) else ""
+    return f"SURVIVED {outcome.mutant}{strict}\n    {asked}"

@@ -1,0 +1,98 @@
+"""Which files decide, which of them may let no mutant live, and which tests are asked about a file."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+
+# The deciding core: what creates, replaces, deletes, releases or grants. The nightly sample is taken from it.
+CORE = (
+    "apiserver/controllers/*",
+    "apiserver/rbac.py",
+    "apiserver/storage/*",
+    "apiserver/verbs/delete.py",
+    "client/leader_election.py",
+    "cloudprovider/services/*",
+    "cloudprovider/sweep.py",
+    "clusters/*",
+    "controller/*",
+    "harvester/identity.py",
+    "machines/*",
+    "nodedriver/vm/*",
+)
+
+# What admits disruptions, removes, proves ownership or releases: any mutant that lives here fails the run.
+STRICT = (
+    "apiserver/controllers/gc.py",
+    "cloudprovider/services/removal.py",
+    "cloudprovider/sweep.py",
+    "clusters/orphans.py",
+    "clusters/plan/deletion.py",
+    "clusters/plan/disruptions.py",
+    "clusters/plan/load_balancers.py",
+    "clusters/plan/unrecorded.py",
+    "harvester/identity.py",
+    "machines/plugin/ownership.py",
+    "nodedriver/vm/ownership.py",
+    "nodedriver/vm/remove.py",
+)
+
+_CLUSTER_STORIES = (
+    "tests/stories/test_cluster_life.py",
+    "tests/stories/test_consent.py",
+    "tests/stories/test_credentials.py",
+    "tests/stories/test_node_care.py",
+    "tests/stories/test_orphan_load_balancers.py",
+    "tests/stories/test_outages.py",
+    "tests/stories/test_refusals.py",
+    "tests/stories/test_remains_on_harvester.py",
+    "tests/stories/test_restarts.py",
+    "tests/stories/test_server_deletion.py",
+    "tests/stories/test_shapes.py",
+)
+_SERVICE_STORIES = (
+    "tests/stories/test_load_balancers.py",
+    "tests/stories/test_orphan_sweep.py",
+    "tests/stories/test_server_deletion.py",
+    "tests/stories/test_service_bad_input.py",
+    "tests/stories/test_service_issues.py",
+    "tests/stories/test_services.py",
+)
+_VM_STORIES = (
+    "tests/contract/test_machines.py",
+    "tests/stories/test_harvester_machines.py",
+    "tests/stories/test_vm_life.py",
+    "tests/stories/test_vm_orders.py",
+    "tests/stories/test_vm_shapes.py",
+    "tests/stories/test_vm_trouble.py",
+)
+
+# Package -> the tests that are asked first, and those that are asked about what these let live.
+TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "apiserver": (("tests/unit/apiserver", "tests/contract/test_store.py"), ("tests/unit/app",)),
+    "bootstrap": (("tests/unit/bootstrap",), ("tests/unit/clusters", *_CLUSTER_STORIES)),
+    "client": (("tests/unit/client",), ("tests/contract/test_transport.py", *_CLUSTER_STORIES)),
+    "cloudprovider": (("tests/unit/cloudprovider",), _SERVICE_STORIES),
+    "clusters": (("tests/unit/clusters",), _CLUSTER_STORIES),
+    "controller": (("tests/unit/controller",), _CLUSTER_STORIES),
+    "core": (("tests/unit/core",), ("tests/unit/client", "tests/unit/clusters", "tests/unit/kubernetes")),
+    "harvester": (("tests/unit/harvester", "tests/unit/nodedriver"), _VM_STORIES),
+    "kubernetes": (
+        ("tests/unit/kubernetes",),
+        ("tests/unit/client", "tests/unit/apiserver", "tests/unit/nodedriver"),
+    ),
+    "machines": (("tests/unit/machines",), (*_VM_STORIES, "tests/unit/clusters")),
+    "nodedriver": (("tests/unit/nodedriver",), _VM_STORIES),
+}
+
+
+def is_asked(path: str) -> bool:
+    """Whether there are tests that can be asked about the file."""
+    return path.endswith(".py") and path.partition("/")[0] in TESTS
+
+
+def is_core(path: str) -> bool:
+    return any(fnmatch(path, pattern) for pattern in CORE)
+
+
+def is_strict(path: str) -> bool:
+    return any(fnmatch(path, pattern) for pattern in STRICT)

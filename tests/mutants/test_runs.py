@@ -1,0 +1,135 @@
+"""A planted hole is found; a planted test closes it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.mutants.accepted import read_accepted
+from tests.mutants.operators import Mutant, list_mutants
+from tests.mutants.runner import Outcome
+from tests.mutants.score import report
+from tests.mutants.session import ROOT, SOURCES
+from tests.mutants.targets import CORE, STRICT, TESTS, is_core
+
+HOLED = """\
+LIMIT = 3
+
+
+class Gate:
+    def __init__(self, members):
+        self.members = members
+
+    @property
+    def is_open(self):
+        return len(self.members) < LIMIT
+
+
+async def find_first(members):
+    return members[0]
+"""
+WEAK = """\
+import asyncio
+
+from windrow.core.holed import Gate, find_first
+
+
+def test_a_gate_is_open():
+    assert Gate([]).is_open
+
+
+def test_a_full_gate_is_not():
+    assert not Gate("abcd").is_open
+
+
+async def test_the_first_is_found():
+    await asyncio.sleep(0)
+    assert await find_first("abc") == "a"
+"""
+STRONG = (
+    WEAK
+    + """
+
+def test_a_gate_with_room_for_one_is_open_until_it_comes():
+    assert Gate("ab").is_open
+    assert not Gate("abc").is_open
+"""
+)
+
+
+def run_planted(folder: Path, tests: str) -> tuple[int, str]:
+    """`make mutants` on a copy of the tool, with one more module and its tests."""
+    shutil.copytree(ROOT / "tests" / "mutants", folder / "tests" / "mutants", dirs_exist_ok=True)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    package = folder / "src" / "windrow" / "core"
+    package.mkdir(parents=True, exist_ok=True)
+    (package / "__init__.py").touch()
+    (package.parent / "__init__.py").touch()
+    (package / "holed.py").write_text(HOLED)
+    place = folder / "tests" / "unit" / "core"
+    for directory in (place, *(folder / path for path in TESTS["core"][1])):
+        directory.mkdir(parents=True, exist_ok=True)
+    (place / "test_holed.py").write_text(tests)
+    env = {**os.environ, "PYTHONPATH": f"{folder / 'src'}:{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "tests.mutants", "core/holed.py", "--processes", "2"]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_hole_is_found_and_a_test_closes_it(tmp_path: Path) -> None:
+    code, printed = run_planted(tmp_path, WEAK)
+    assert code == 1, printed
+    assert (
+        "SURVIVED src/windrow/core/holed.py:10\n    return len(self.members) < LIMIT\n  - <\n  + <=\n"
+        in printed
+    )
+    assert "LIMIT = 3\n  - 3\n  + (4)" in printed  # a constant is in a module that is imported anew
+    assert "2 of the 2 tests that reach it" in printed
+
+    code, printed = run_planted(tmp_path, STRONG)
+    assert (code, "SURVIVED" in printed) == (0, False), printed
+    assert "killed (100 %), 0 survived" in printed
+
+
+def outcomes(killed: int, survived: int, path: str = "client/client.py") -> list[Outcome]:
+    mutant = Mutant(path, 1, (1, 1), "f", 0, 1, "<", "<=", "a < b")
+    return [Outcome(mutant, "killed", 1, 1)] * killed + [Outcome(mutant, "survived", 1, 1)] * survived
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        ([], 0),
+        (outcomes(9, 1), 0),
+        (outcomes(89, 11), 1),
+        (outcomes(99, 0) + outcomes(0, 1, STRICT[0]), 1),
+        (outcomes(9, 0, STRICT[0]) + outcomes(0, 1), 0),
+        ([*outcomes(9, 1), Outcome(outcomes(1, 0)[0].mutant)], 0),
+    ],
+)
+def test_a_run_fails_below_ninety_percent_and_for_any_survivor_where_none_may_live(
+    found: list[Outcome], code: int
+) -> None:
+    assert report(found)[1] == code
+
+
+def test_every_accepted_mutant_is_one_of_the_present_sources_and_has_a_reason() -> None:
+    accepted = read_accepted()
+    texts = {one.file: (SOURCES / one.file).read_text() for one in accepted}
+    present = {mutant.key for path, text in texts.items() for mutant in list_mutants(path, text)}
+    assert [one.key for one in accepted if one.key not in present] == []
+    assert all(len(one.because) > 10 for one in accepted)
+
+
+def test_every_file_and_folder_that_is_named_is_there() -> None:
+    stages = [path for stages in TESTS.values() for stage in stages for path in stage]
+    assert [path for path in stages if not (ROOT / path).exists()] == []
+    assert [path for path in STRICT if not (SOURCES / path).is_file()] == []
+    assert [pattern for pattern in CORE if not list(SOURCES.glob(pattern))] == []
+    assert all(map(is_core, STRICT))
