@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -62,6 +63,7 @@ from windrow.apiserver.verbs.subresources import SUBRESOURCE_VERBS
 from windrow.apiserver.verbs.update import update
 from windrow.apiserver.verbs.watch import watch
 from windrow.core.clock import Clock
+from windrow.core.crash import handle_crash
 from windrow.core.formats.fastjson import dumps, loads
 from windrow.core.formats.regex import require_re2
 from windrow.core.rng import Rng
@@ -74,6 +76,8 @@ from windrow.kubernetes.resources import CRD, NAMESPACE, POD, SERVICE, ApiResour
 Raw = dict[str, Any]
 SubresourceHandler = Callable[[Request, ObjectRef, UserInfo], Awaitable[Reply]]
 RouteHandler = Callable[[Request, UserInfo], Awaitable[Reply]]
+
+_log = logging.getLogger(__name__)
 
 SYSTEM_ADMIN = UserInfo("system:admin", ("system:masters", "system:authenticated"))
 VERB_TABLE: dict[str, Callable[[ServerContext, ResourceType, ApiCall], Awaitable[Result]]] = {
@@ -255,10 +259,12 @@ class ApiServer:
             found = await self.store.find(home.key("", name))
             if found is None:
                 await self._create_system_object(home, definition)
-            elif found.raw["spec"] != definition["spec"]:
+            elif found.raw.get("spec") != definition["spec"]:
                 await self.store.commit(found.key, {**found.raw, "spec": definition["spec"]}, found.rev)
         for entry in (await self.store.range(home.prefix())).entries:
-            await self._establish_crd(entry.key)
+            # Stored by another version, or by hand: one that cannot be read is not served, and ends nothing else.
+            with handle_crash(_log, "%s is malformed, its resource is not served; delete it", entry.key):
+                await self._establish_crd(entry.key)
 
     def _register_crd(self, definition: Raw) -> None:
         """Offer exactly the versions that the definition serves."""

@@ -11,7 +11,16 @@ from windrow.apiserver.loopback import LoopbackClient
 from windrow.apiserver.server import ApiServer
 from windrow.kubernetes.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from windrow.kubernetes.objects import owner_reference
-from windrow.kubernetes.resources import CONFIG_MAP, CRD, NAMESPACE, SECRET, SERVICE_ACCOUNT, ApiResource
+from windrow.kubernetes.resources import (
+    CLUSTER_ROLE,
+    CONFIG_MAP,
+    CRD,
+    EVENT,
+    NAMESPACE,
+    SECRET,
+    SERVICE_ACCOUNT,
+    ApiResource,
+)
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 WIDGET = ApiResource("example.io", "v1", "Widget", "widgets")
@@ -275,3 +284,59 @@ async def test_an_object_of_another_namespace_is_no_dependent(
             return await client.find(CONFIG_MAP.ref("owner", "team-a")) is None
 
         await eventually(is_deleted)
+
+
+async def foreign_owner_events(client: LoopbackClient) -> list[tuple[str, str, str]]:
+    return [
+        (event["metadata"]["namespace"], event["involvedObject"]["name"], event["message"])
+        for event in await client.list(EVENT)
+        if event["reason"] == "OwnerRefInvalidNamespace"
+    ]
+
+
+async def test_a_cluster_scoped_object_with_a_namespaced_owner_is_kept(
+    server: ApiServer, run_controllers: Any
+) -> None:
+    client = server.local()
+    owner = await make(client, "owner")
+    gone = {"metadata": {"name": "gone", "uid": "gone"}}
+    async with run_controllers(server) as eventually:
+        for name, one in (("kept", owner), ("kept-too", gone)):
+            references = [owner_reference(CONFIG_MAP, one), owner_reference(NAMESPACE, gone)]
+            raw = {"metadata": {"name": name, "ownerReferences": references}}
+            await client.create(CLUSTER_ROLE, raw)
+
+        async def is_recorded() -> bool:
+            return bool(await foreign_owner_events(client))
+
+        await eventually(is_recorded)
+        await make(client, "last", {"metadata": {"name": "gone", "uid": "gone"}})
+        await eventually(is_gone(client, "last"))
+
+        found = [await client.get(CLUSTER_ROLE.ref(name)) for name in ("kept", "kept-too")]
+        assert [len(one["metadata"]["ownerReferences"]) for one in found] == [2, 2]
+        uid = owner["metadata"]["uid"]
+        text = f'ownerRef [v1/ConfigMap, namespace: , name: owner, uid: {uid}] does not exist in namespace ""'
+        assert await foreign_owner_events(client) == [("default", "kept", text)]
+
+
+async def test_an_owner_in_another_namespace_is_recorded_and_its_dependent_deleted(
+    server: ApiServer, run_controllers: Any
+) -> None:
+    client = server.local()
+    await client.create(NAMESPACE, {"metadata": {"name": "other"}})
+    owner = await make(client, "owner")
+    name = "a" * 253
+    async with run_controllers(server) as eventually:
+        raw = {"metadata": {"name": name, "ownerReferences": [owner_reference(CONFIG_MAP, owner)]}}
+        await client.create(CONFIG_MAP, raw, "other")
+
+        async def is_deleted() -> bool:
+            return await client.find(CONFIG_MAP.ref(name, "other")) is None
+
+        await eventually(is_deleted)
+
+        uid = owner["metadata"]["uid"]
+        place = f"v1/ConfigMap, namespace: other, name: owner, uid: {uid}"
+        text = f'ownerRef [{place}] does not exist in namespace "other"'
+        assert await foreign_owner_events(client) == [("other", name, text)]

@@ -201,3 +201,42 @@ def test_only_the_same_value_of_the_same_field_is_unchanged(old, new):
     whole = {"type": "object", "properties": {"spec": schema}}
 
     assert [cause.field for cause in validate_update(whole, {"spec": new}, {"spec": old})] == ["spec.map.a"]
+
+
+# Verdicts and texts of kube-apiserver 1.34, each with the schema of one field.
+KEYWORDS: list[tuple[dict[str, Any], Any, list[str]]] = [
+    ({"type": "array", "items": {"type": "integer"}, "maxItems": 2}, [1, 2, 3], ["a: Too many: 3: must have at most 2 items"]),
+    ({"type": "object", "maxProperties": 1}, {"x": 1, "y": 2}, ["a: Too many: 2: must have at most 1 items"]),
+    ({"type": "string", "maxLength": 3}, "äöüß", ["a: Too long: may not be more than 3 bytes"]),
+    ({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}, ["x", "x", "x", "y", "y"], ['a[1]: Duplicate value: "x"', 'a[4]: Duplicate value: "y"']),
+    ({"type": "integer"}, 2**63, ['a: Invalid value: "number": a in body must be of type integer: "number"']),
+    ({"type": "integer"}, 1e30, ['a: Invalid value: "number": a in body must be of type integer: "number"']),
+    ({"type": "integer", "enum": [1, 2]}, 3, ['a: Unsupported value: 3: supported values: "1", "2"']),
+    ({"type": "string", "format": "date"}, "2020-13-01", ['a: Invalid value: "2020-13-01": a in body must be of type date: "2020-13-01"']),
+    ({"type": "string", "format": "ipv4"}, "::1", ['a: Invalid value: "::1": a in body must be of type ipv4: "::1"']),
+    ({"type": "string", "format": "ipv6"}, "1.2.3.4", ['a: Invalid value: "1.2.3.4": a in body must be of type ipv6: "1.2.3.4"']),
+    ({"type": "string", "format": "cidr"}, "1.2.3.4/33", ['a: Invalid value: "1.2.3.4/33": a in body must be of type cidr: "1.2.3.4/33"']),
+    ({"type": "string", "format": "byte"}, "YQ", ['a: Invalid value: "YQ": a in body must be of type byte: "YQ"']),
+    ({"type": "string", "format": "uuid"}, "x", ['a: Invalid value: "x": a in body must be of type uuid: "x"']),
+    ({"x-kubernetes-int-or-string": True, "pattern": "^[0-9]+$"}, "x", ["a: Invalid value: \"x\": a in body should match '^[0-9]+$'"]),
+    ({"type": "object", "x-kubernetes-embedded-resource": True}, {"kind": "X"}, ["a.apiVersion: Required value"]),
+    ({"oneOf": [{"required": ["x"]}, {"required": ["y"]}]}, {"x": 1, "y": 1}, ['<nil>: Invalid value: "": "a" must validate one and only one schema (oneOf). Found 2 valid alternatives']),
+    ({"oneOf": [{"required": ["x"]}, {"required": ["y"]}]}, {}, ['<nil>: Invalid value: "": "a" must validate one and only one schema (oneOf). Found none valid', "a.x: Required value"]),
+    ({"anyOf": [{"required": ["x"]}, {"required": ["y"]}]}, {}, ['<nil>: Invalid value: "": "a" must validate at least one schema (anyOf)', "a.x: Required value"]),
+    ({"not": {"required": ["x"]}}, {"x": 1}, ['<nil>: Invalid value: "": "a" must not validate the schema (not)']),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "value", "texts"), KEYWORDS)
+def test_each_keyword_is_enforced_with_the_text_of_kube_apiserver(
+    schema: dict[str, Any], value: Any, texts: list[str]
+) -> None:
+    assert [str(cause) for cause in validate(schema, value, "a")] == texts
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [("date", "2020-01-01"), ("ipv4", "1.2.3.4"), ("ipv6", "::1"), ("cidr", "1.2.3.4/3"), ("byte", "YQ=="), ("uuid", "11111111-1111-1111-1111-111111111111"), ("unheard-of", "x")],
+)  # fmt: skip
+def test_a_text_of_its_format_is_valid(form: str, text: str) -> None:
+    assert validate({"type": "string", "format": form}, text) == []

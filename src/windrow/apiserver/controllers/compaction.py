@@ -6,31 +6,26 @@ watch, or a list in pages, from an older revision gets 410 and lists anew, as fr
 
 from __future__ import annotations
 
-import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from windrow.apiserver.controllers.loop import PeriodicController
 from windrow.apiserver.storage.port import Store
-from windrow.core.clock import Clock, sleep
-from windrow.core.crash import handle_crash
-
-_log = logging.getLogger(__name__)
+from windrow.core.clock import Clock
 
 COMPACTION_INTERVAL = timedelta(minutes=5)  # kube-apiserver's --etcd-compaction-interval
 
 
-class HistoryCompactor:
+class HistoryCompactor(PeriodicController):
     """Forgets the changes that were there an interval ago."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+        super().__init__(clock)
+        self._store = store
+        self._known = self._compacted = -1  # revisions: of the last pass, and compacted
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        compacted = -1
-        while True:
-            known = self._store.rev
-            await sleep(self._clock, COMPACTION_INTERVAL)
-            if known != compacted:
-                with handle_crash(_log, "cannot compact the history; trying again"):
-                    self._store.compact(known)
-                    compacted = known
+    async def run_once(self) -> datetime:
+        if self._known != self._compacted:
+            self._store.compact(self._known)
+            self._compacted = self._known
+        self._known = self._store.rev
+        return self._clock.now() + COMPACTION_INTERVAL

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.apiserver.context import ServerContext
+from windrow.apiserver.controllers.loop import PeriodicController
 from windrow.apiserver.storage.port import Entry, Rev, RevisionMismatch
 from windrow.core.clock import parse_time
-from windrow.core.crash import handle_crash
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import EVENT
@@ -34,24 +34,16 @@ _TIMES = (
 )
 
 
-class EventExpiry:
+class EventExpiry(PeriodicController):
     """Removes expired Events directly, as a lease does: no finalizer holds them, and watches see DELETED."""
 
     def __init__(self, context: ServerContext, ttl: timedelta = EVENT_TTL) -> None:
+        super().__init__(context.clock)
         self._context = context
         self._ttl = ttl
         self._written: dict[str, tuple[Rev, datetime]] = {}  # by store key, as of the last pass
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            with handle_crash(_log, "cannot remove expired Events; trying again") as crash:
-                again = await self._remove_expired()
-            if crash.error is not None:
-                again = self._context.clock.now() + SHARED
-            await self._context.clock.sleep_until(again)
-
-    async def _remove_expired(self) -> datetime:
+    async def run_once(self) -> datetime:
         """Remove what has expired; when to do so again."""
         now = self._context.clock.now()
         again = now + self._ttl

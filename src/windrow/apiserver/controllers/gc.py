@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from hashlib import sha256
 
 from windrow.apiserver.context import ServerContext
 from windrow.apiserver.controllers.loop import Key, StoreController, controller_user, split_key
+from windrow.apiserver.request.info import ApiCall, RequestInfo
 from windrow.apiserver.storage.port import Change, Entry, Raw
 from windrow.apiserver.types.registry import ResourceType
+from windrow.apiserver.verbs.create import create
 from windrow.apiserver.verbs.delete import FOREGROUND, ORPHAN
+from windrow.kubernetes.errors import AlreadyExists, KubeError
+from windrow.kubernetes.resources import EVENT
 
 _log = logging.getLogger(__name__)
+
+
+COMPONENT = "garbage-collector-controller"
+MAX_EVENT_NAME = 236  # bytes of the object's name that leave room for the mark
+MAX_EVENT_MESSAGE = 1024
 
 
 class GarbageCollector(StoreController):
@@ -20,9 +30,11 @@ class GarbageCollector(StoreController):
     def __init__(self, context: ServerContext) -> None:
         super().__init__(context)
         self._dependents: dict[str, set[str]] = {}  # owner uid -> keys that name it
+        self._keys: dict[str, str] = {}  # uid -> key
 
     async def list_keys(self) -> Iterable[Key]:
         self._dependents.clear()
+        self._keys.clear()
         found = []
         for type in self._context.registry.storage_types():
             for entry in (await self._context.store.range(type.prefix())).entries:
@@ -32,6 +44,7 @@ class GarbageCollector(StoreController):
         return found
 
     def _index(self, entry: Entry) -> None:
+        self._keys[str(entry.raw["metadata"].get("uid"))] = entry.key
         owners = owners_of(entry.raw)
         if not owners and entry.raw["metadata"].get("ownerReferences"):
             _log.warning(
@@ -51,6 +64,7 @@ class GarbageCollector(StoreController):
             self._index(change.after)
             return [(change.key,)] if self._is_relevant(change.after.raw) else []
         head = change.last.raw["metadata"]
+        self._keys.pop(str(head.get("uid")), None)
         touched: list[Key] = [(key,) for key in sorted(self._dependents.pop(head["uid"], ()))]
         for owner in owners_of(change.last.raw):
             self._dependents.get(owner["uid"], set()).discard(change.key)
@@ -88,7 +102,17 @@ class GarbageCollector(StoreController):
     async def _check_owners(self, type: ResourceType, entry: Entry) -> None:
         """Delete the object if all its owners are absent; else remove the absent ones from its owner references."""
         owners = owners_of(entry.raw)
-        absent = [owner for owner in owners if await self._is_absent(owner, entry)]
+        namespace = entry.raw["metadata"].get("namespace", "")
+        if not namespace and (foreign := [owner for owner in owners if self._is_namespaced(owner)]):
+            # No namespace to look for the owner in: as unresolvable as a kind that is not served, so it is kept.
+            for owner in foreign:
+                await self._record_foreign_owner(type, entry, owner)
+            return
+        absent = []
+        for owner in owners:
+            if await self._is_absent(owner, entry):
+                absent.append(owner)
+                await self._record_foreign_owner(type, entry, owner)
         if not absent:
             return
         if len(absent) == len(owners):
@@ -101,10 +125,56 @@ class GarbageCollector(StoreController):
         if type is None:
             return False  # a kind that is not served cannot be read: unknown is not absent
         namespace = entry.raw["metadata"].get("namespace", "")
-        if type.kind.namespaced and not namespace:
-            return True  # a cluster-scoped object cannot have a namespaced owner
         found = await self._context.store.find(type.key(namespace, owner["name"]))
         return found is None or found.raw["metadata"]["uid"] != owner["uid"]
+
+    def _is_namespaced(self, owner: Raw) -> bool:
+        type = self._owner_type(owner)
+        return type is not None and type.kind.namespaced
+
+    async def _record_foreign_owner(self, type: ResourceType, entry: Entry, owner: Raw) -> None:
+        """A Warning, once in the life of an Event, where the owner is there, but in another namespace."""
+        owner_type = self._owner_type(owner)
+        events = self._context.registry.find_kind(EVENT)
+        if owner_type is None or not owner_type.kind.namespaced or events is None:
+            return
+        if not self._keys.get(owner["uid"], "").startswith(owner_type.prefix()):
+            return  # there is no such object at all
+        head = entry.raw["metadata"]
+        namespace, now = head.get("namespace", ""), self._context.timestamp()
+        mark = sha256(f"{head.get('uid')} {owner['uid']}".encode(errors="replace")).hexdigest()[:16]
+        group, _, version = owner["apiVersion"].rpartition("/")
+        place = "/".join(part for part in (group, version, owner["kind"]) if part)
+        text = (
+            f"ownerRef [{place}, namespace: {namespace}, name: {owner['name']}, uid: {owner['uid']}] "
+            f'does not exist in namespace "{namespace}"'
+        )
+        reference = {
+            "kind": type.kind.kind,
+            "namespace": namespace,
+            "name": head["name"],
+            "uid": head.get("uid", ""),
+            "apiVersion": type.kind.api_version,
+        }
+        event: Raw = {
+            "metadata": {"name": f"{head['name'][:MAX_EVENT_NAME]}.{mark}"},
+            "involvedObject": {name: value for name, value in reference.items() if value},
+            "reason": "OwnerRefInvalidNamespace",
+            "message": text[:MAX_EVENT_MESSAGE],
+            "type": "Warning",
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        info = RequestInfo.of(EVENT, namespace or "default")
+        try:
+            await create(self._context, events, ApiCall("create", info, self.user, body=event))
+        except AlreadyExists:
+            return
+        except KubeError as error:  # the namespace is going, the disk is full: the object is treated alike
+            _log.warning("cannot record that %s has an owner of another namespace: %s", entry.key, error)
 
     async def _set_owners(self, entry: Entry, owners: list[Raw]) -> None:
         head = {name: value for name, value in entry.raw["metadata"].items() if name != "ownerReferences"}

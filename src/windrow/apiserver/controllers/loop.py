@@ -7,7 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.apiserver.context import ServerContext
@@ -15,7 +15,7 @@ from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
 from windrow.apiserver.storage.port import Change, Compacted, Entry, Overflow, RevisionMismatch
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import delete
-from windrow.core.clock import sleep
+from windrow.core.clock import Clock, sleep
 from windrow.core.crash import handle_crash
 from windrow.core.work_queue import WorkQueue
 from windrow.kubernetes.errors import KubeError, NotFound
@@ -30,7 +30,41 @@ MAX_RETRY_AFTER = timedelta(minutes=5)  # after repeated unexpected errors
 Key = tuple[str, ...]
 
 
-class StoreController(ABC):
+class Controller(ABC):
+    """A controller that no defect ends: one is logged, and what met it is tried again with back-off."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures: dict[Key, int] = {}  # unexpected errors in a row
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Until cancelled."""
+
+    def _backoff(self, key: Key = ()) -> timedelta:
+        """How long to wait after one more unexpected error with `key`."""
+        count = self._failures[key] = self._failures.get(key, 0) + 1
+        return min(RETRY_AFTER * (1 << min(count - 1, 16)), MAX_RETRY_AFTER)
+
+
+class PeriodicController(Controller):
+    """Does one thing again and again, at the instants that it names itself."""
+
+    @abstractmethod
+    async def run_once(self) -> datetime:
+        """Do it; when to do it again."""
+
+    async def run(self) -> None:
+        while True:
+            with handle_crash(_log, "%s failed; trying again", type(self).__name__) as crash:
+                again = await self.run_once()
+                self._failures.clear()
+            if crash.error is not None:
+                again = self._clock.now() + self._backoff()
+            await self._clock.sleep_until(again)
+
+
+class StoreController(Controller):
     """Reconciles the keys of `list_keys` and of each change; a KubeError is retried after a second.
 
     An unexpected error is logged with its key, which is retried with back-off: no object ends the controller.
@@ -41,9 +75,9 @@ class StoreController(ABC):
     user: UserInfo  # of the deletes
 
     def __init__(self, context: ServerContext) -> None:
+        super().__init__(context.clock)
         self._context = context
         self._queue: WorkQueue[Key] = WorkQueue(context.clock)
-        self._failures: dict[Key, int] = {}  # unexpected errors in a row
 
     @abstractmethod
     async def list_keys(self) -> Iterable[Key]: ...
@@ -115,18 +149,13 @@ class StoreController(ABC):
                 return False
             self._failures.pop((), None)
             return True
-        await sleep(self._context.clock, self._backoff(()))
+        await sleep(self._clock, self._backoff())
         return False
 
     def _queue_change(self, change: Change) -> None:
         with handle_crash(_log, "%s ignores a change of %s", type(self).__name__, change.key):
             for key in self.keys_of_change(change):
                 self._queue.add(key)
-
-    def _backoff(self, key: Key) -> timedelta:
-        """How long to wait after one more unexpected error with `key`."""
-        count = self._failures[key] = self._failures.get(key, 0) + 1
-        return min(RETRY_AFTER * (1 << min(count - 1, 16)), MAX_RETRY_AFTER)
 
     async def _reconcile_queued(self) -> None:
         while True:

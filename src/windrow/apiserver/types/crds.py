@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from windrow.apiserver.apierrors import Cause, invalid_value, not_supported, required
+from windrow.apiserver.apierrors import Cause, forbidden_value, invalid_value, not_supported, required
 from windrow.apiserver.types.printers import AGE, NAME
 from windrow.apiserver.types.registry import Column, ResourceType, ScalePaths
 from windrow.apiserver.types.schema import OPEN_SCHEMA
@@ -107,13 +107,66 @@ def validate_crd(raw: Raw, old: Raw | None) -> list[Cause]:
             )
         )
     for index, version in enumerate(spec["versions"]):
+        if not version.get("name"):
+            causes.append(required(f"spec.versions[{index}].name"))
+        for at, column in enumerate(version.get("additionalPrinterColumns") or ()):
+            missing = [name for name in ("name", "jsonPath") if not column.get(name)]
+            causes += [required(f"spec.additionalPrinterColumns[{at}].{name}") for name in missing]
+        scale = (version.get("subresources") or {}).get("scale")
+        paths = (
+            []
+            if scale is None
+            else [name for name in ("specReplicasPath", "statusReplicasPath") if not scale.get(name)]
+        )
+        causes += [required(f"spec.subresources.scale.{name}") for name in paths]
+        for at, field in enumerate(version.get("selectableFields") or ()):
+            if not field.get("jsonPath"):
+                causes.append(required(f"spec.selectableFields[{at}].jsonPath"))
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
             causes.append(required(f"spec.versions[{index}].schema.openAPIV3Schema"))
+            continue
+        # kube-apiserver moves what all versions share to the top before it validates.
+        path = "spec.validation" if len(spec["versions"]) == 1 else f"spec.versions[{index}].schema"
+        causes += _find_unserved_keywords(version["schema"]["openAPIV3Schema"], f"{path}.openAPIV3Schema")
     wanted = f"{names.get('plural')}.{spec['group']}"
     if raw["metadata"].get("name") != wanted:
         text = 'must be spec.names.plural+"."+spec.group'
         causes.insert(0, invalid_value("metadata.name", raw["metadata"].get("name"), text))
     return causes
+
+
+_TYPES = ("array", "boolean", "integer", "number", "object", "string")
+_FORBIDDEN = ("$ref", "dependencies", "patternProperties", "definitions", "additionalItems")
+_LIST_TYPES = ("atomic", "set", "map")
+
+
+def _find_unserved_keywords(schema: Raw, path: str) -> Iterator[Cause]:
+    """What no schema of a definition may say: kube-apiserver refuses it, and `types.schema` would not enforce it."""
+    kind, list_type = schema.get("type", ""), schema.get("x-kubernetes-list-type", "atomic")
+    if kind and kind not in _TYPES:
+        yield not_supported(f"{path}.type", kind, _TYPES)
+    if schema.get("uniqueItems"):
+        text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+        yield forbidden_value(f"{path}.uniqueItems", text)
+    for name in _FORBIDDEN:
+        if schema.get(name):
+            yield forbidden_value(f"{path}.{name}", f"{name} is not supported")
+    if list_type not in _LIST_TYPES:
+        yield not_supported(f"{path}.x-kubernetes-list-type", list_type, _LIST_TYPES)
+    if list_type == "map" and not schema.get("x-kubernetes-list-map-keys"):
+        text = "must not be empty if x-kubernetes-list-type is map"
+        yield required(f"{path}.x-kubernetes-list-map-keys", text)
+    if kind == "array" and schema.get("items") is None:
+        yield required(f"{path}.items", "must be specified")
+    if schema.get("multipleOf") == 0:
+        yield invalid_value(f"{path}.multipleOf", 0, "must be greater than 0")
+    inner = [(f"{path}.properties[{name}]", one) for name, one in (schema.get("properties") or {}).items()]
+    inner += [(f"{path}.{name}", schema.get(name)) for name in ("items", "additionalProperties", "not")]
+    for name in ("allOf", "anyOf", "oneOf"):
+        inner += [(f"{path}.{name}[{index}]", one) for index, one in enumerate(schema.get(name) or ())]
+    for place, one in inner:
+        if isinstance(one, dict):
+            yield from _find_unserved_keywords(one, place)
 
 
 def prepare_crd(raw: Raw) -> None:

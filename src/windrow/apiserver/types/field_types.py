@@ -38,9 +38,96 @@ def _read_field(text: str) -> tuple[str, str, bool]:
     return name, kind.rstrip("!"), kind.endswith("!")
 
 
+# Kinds that no client sends as protobuf here, from apiextensions/v1 and autoscaling/v1.
+_all = dict.fromkeys
+_SCHEMA = "apiextensions.JSONSchemaProps"
+_EXTRA: dict[str, dict[str, str]] = {
+    "apiextensions.CustomResourceDefinition": {
+        "metadata": "meta.ObjectMeta",
+        "spec": "apiextensions.CustomResourceDefinitionSpec",
+    },
+    "apiextensions.CustomResourceDefinitionSpec": {
+        "group": "string",
+        "scope": "string",
+        "names": "apiextensions.CustomResourceDefinitionNames",
+        "versions": "[]apiextensions.CustomResourceDefinitionVersion",
+        "conversion": "apiextensions.CustomResourceConversion",
+        "preserveUnknownFields": "bool",
+    },
+    "apiextensions.CustomResourceConversion": {"strategy": "string"},
+    "apiextensions.CustomResourceDefinitionNames": {
+        **_all(("plural", "singular", "kind", "listKind"), "string"),
+        **_all(("shortNames", "categories"), "[]string"),
+    },
+    "apiextensions.CustomResourceDefinitionVersion": {
+        **_all(("name", "deprecationWarning"), "string"),
+        **_all(("served", "storage", "deprecated"), "bool"),
+        "schema": "apiextensions.CustomResourceValidation",
+        "subresources": "apiextensions.CustomResourceSubresources",
+        "additionalPrinterColumns": "[]apiextensions.CustomResourceColumnDefinition",
+        "selectableFields": "[]apiextensions.SelectableField",
+    },
+    "apiextensions.CustomResourceValidation": {"openAPIV3Schema": _SCHEMA},
+    "apiextensions.CustomResourceSubresources": {
+        "status": "apiextensions.CustomResourceSubresourceStatus",
+        "scale": "apiextensions.CustomResourceSubresourceScale",
+    },
+    "apiextensions.CustomResourceSubresourceStatus": {},
+    "apiextensions.CustomResourceSubresourceScale": _all(
+        ("specReplicasPath", "statusReplicasPath", "labelSelectorPath"), "string"
+    ),
+    "apiextensions.CustomResourceColumnDefinition": {
+        **_all(("name", "type", "format", "description", "jsonPath"), "string"),
+        "priority": "int",
+    },
+    "apiextensions.SelectableField": {"jsonPath": "string"},
+    _SCHEMA: {
+        **_all(
+            (
+                "id",
+                "$schema",
+                "$ref",
+                "description",
+                "type",
+                "format",
+                "title",
+                "pattern",
+                "x-kubernetes-list-type",
+            ),
+            "string",
+        ),
+        "x-kubernetes-map-type": "string",
+        **_all(("maximum", "minimum", "multipleOf"), "number"),
+        **_all(("exclusiveMaximum", "exclusiveMinimum", "uniqueItems", "nullable"), "bool"),
+        **_all(("maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties"), "int"),
+        **_all(
+            (
+                "x-kubernetes-preserve-unknown-fields",
+                "x-kubernetes-embedded-resource",
+                "x-kubernetes-int-or-string",
+            ),
+            "bool",
+        ),
+        **_all(("required", "x-kubernetes-list-map-keys"), "[]string"),
+        **_all(("allOf", "oneOf", "anyOf"), f"[]{_SCHEMA}"),
+        **_all(("properties", "patternProperties", "definitions"), "{}" + _SCHEMA),
+        **_all(("not", "items"), _SCHEMA),
+        "additionalProperties": f"{_SCHEMA}OrBool",
+        "enum": "[]json",
+        "x-kubernetes-validations": "[]apiextensions.ValidationRule",
+    },
+    "apiextensions.ValidationRule": _all(("rule", "message", "messageExpression"), "string"),
+}
+_EXTRA_KINDS = {
+    "apiextensions.k8s.io/v1 CustomResourceDefinition": "apiextensions.CustomResourceDefinition",
+}
+
+
 @cache
 def _json_fields(message: str) -> dict[str, str]:
     """The kind of each JSON field of a message; a field without a name is inlined, as in Go."""
+    if message in _EXTRA:
+        return _EXTRA[message]
     found: dict[str, str] = {}
     for name, kind, _ in read_table()[1][message].values():
         found |= {name: kind} if name else _json_fields(kind)
@@ -71,6 +158,7 @@ _SCALARS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "string",
     ),
     "intorstring": (lambda value: _is_text(value) or _is_int(value), "int or string"),
+    "number": (lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), "float64"),
     "json": (lambda value: True, ""),
 }
 
@@ -106,6 +194,9 @@ def _check(kind: str, value: Any, owner: str, path: str) -> None:
             # An absent value of a map is dropped with all nulls; an item of a list has a place, so it must be one.
             if item is not None or isinstance(value, list):
                 _check(kind[2:], item, owner, path)
+    elif kind.endswith("OrBool"):
+        if not isinstance(value, bool):
+            _check(kind.removesuffix("OrBool"), value, owner, path)
     elif kind in _SCALARS:
         is_right, go_type = _SCALARS[kind]
         if not is_right(value):
@@ -143,7 +234,8 @@ def _sentence(value: Any, place: str, go_type: str) -> str:
 
 def check_types(kind: ApiResource, raw: Any, skip: tuple[str, ...] = ()) -> None:
     """Raises 400 with the first field of `raw`, an object of the kind, that has a wrong JSON type. Other kinds pass."""
-    message = read_table()[0].get(f"{kind.api_version} {kind.kind}")
+    name = f"{kind.api_version} {kind.kind}"
+    message = _EXTRA_KINDS.get(name) or read_table()[0].get(name)
     if message is not None and (found := find_mistyped(message, raw, skip)):
         raise cannot_be_handled(kind, found)
 

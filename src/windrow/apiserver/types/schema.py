@@ -8,8 +8,11 @@ resources bring their own, whole.
 from __future__ import annotations
 
 import operator
+import re
+from base64 import b64decode
 from collections.abc import Callable, Hashable, Mapping
-from datetime import datetime
+from datetime import date, datetime
+from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Any
 
 from windrow.apiserver.apierrors import Cause, format_value, required
@@ -161,9 +164,12 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: (
-        (isinstance(value, int) and not isinstance(value, bool))
-        or (isinstance(value, float) and value.is_integer())
-    ),
+        (
+            (isinstance(value, int) and not isinstance(value, bool))
+            or (isinstance(value, float) and value.is_integer())
+        )
+        and -(2**63) <= value < 2**63
+    ),  # as Go reads it; beyond that it is a number
     "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
 }
 
@@ -179,9 +185,7 @@ def validate(schema: Schema, value: Any, path: str = "") -> list[Cause]:
     """Every validation error of `value` by `schema`, with its path."""
     if value is None and (schema.get("nullable") or not schema.get("type")):
         return []
-    if schema.get(INT_OR_STRING):
-        if isinstance(value, (int, str)) and not isinstance(value, bool):
-            return []
+    if schema.get(INT_OR_STRING) and not (isinstance(value, str) or _TYPES["integer"](value)):
         return [_type_error(path, value, "integer,string")]
     wanted = schema.get("type")
     if wanted and not _TYPES[wanted](value):
@@ -196,7 +200,7 @@ def validate(schema: Schema, value: Any, path: str = "") -> list[Cause]:
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         causes += _validate_number(schema, value, path)
     if "enum" in schema and value not in schema["enum"]:
-        offered = ", ".join(format_value(one) for one in schema["enum"])
+        offered = ", ".join(format_value(str(one) if isinstance(one, int) else one) for one in schema["enum"])
         text = f"Unsupported value: {format_value(value)}: supported values: {offered}"
         causes.append(Cause(path, "FieldValueNotSupported", text))
     return causes + _combined(schema, value, path)
@@ -253,9 +257,8 @@ def _type_error(path: str, value: Any, wanted: str) -> Cause:
 
 def _validate_object(schema: Schema, value: dict[str, Any], path: str) -> list[Cause]:
     known = schema.get("properties") or {}
-    missing = [
-        name for name in schema.get("required") or () if _is_missing(known.get(name) or {}, value, name)
-    ]
+    wanted = [*(schema.get("required") or ()), *(("apiVersion", "kind") if schema.get(EMBEDDED) else ())]
+    missing = [name for name in dict.fromkeys(wanted) if _is_missing(known.get(name) or {}, value, name)]
     causes = [required(join_path(path, name)) for name in missing]
     extra = schema.get("additionalProperties")
     for name, inner in value.items():
@@ -307,14 +310,31 @@ def _validate_count(schema: Schema, count: int, path: str, of: str) -> list[Caus
 
 def _duplicates(keys: Mapping[int, Any], path: str) -> list[Cause]:
     """A cause for each item, by its index, whose key an item before it has."""
-    seen: set[Hashable] = set()
+    seen: dict[Hashable, int] = {}
     causes: list[Cause] = []
     for index, key in keys.items():
-        if (identity := identity_of(key)) in seen:
+        identity = identity_of(key)
+        seen[identity] = seen.get(identity, 0) + 1
+        if seen[identity] == 2:  # kube-apiserver names a value once, however often it is repeated
             text = f"Duplicate value: {format_value(key)}"
             causes.append(Cause(join_path(path, index), "FieldValueDuplicate", text))
-        seen.add(identity)
     return causes
+
+
+def _is_date(text: str) -> bool:
+    return len(text) == 10 and _parses(date.fromisoformat, text)
+
+
+def _parses(parse: Callable[[str], object], text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_base64(text: str) -> bool:
+    return _parses(lambda one: b64decode(one.encode(), validate=True), text)
 
 
 def _is_time(text: str) -> bool:
@@ -322,6 +342,19 @@ def _is_time(text: str) -> bool:
         return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
         return False
+
+
+_IS_UUID = re.compile(r"(?i)[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\Z")
+# Formats that are checked; kube-apiserver knows more, and ignores those that it does not know.
+_FORMATS: dict[str, Callable[[str], bool]] = {
+    "date-time": _is_time,
+    "date": _is_date,
+    "byte": _is_base64,
+    "ipv4": lambda text: _parses(IPv4Address, text),
+    "ipv6": lambda text: _parses(IPv6Address, text),
+    "cidr": lambda text: "/" in text and _parses(lambda one: ip_network(one, strict=False), text),
+    "uuid": lambda text: _IS_UUID.match(text) is not None,
+}
 
 
 def _validate_pattern(pattern: str, value: str, path: str) -> list[Cause]:
@@ -343,8 +376,9 @@ def _validate_text(schema: Schema, value: str, path: str) -> list[Cause]:
         causes.append(Cause(path, "FieldValueTooLong", text))
     if pattern := schema.get("pattern"):
         causes += _validate_pattern(pattern, value, path)
-    if schema.get("format") == "date-time" and not _is_time(value):
-        causes.append(_invalid(path, value, f"must be of type date-time: {format_value(value)}"))
+    form = schema.get("format")
+    if (is_right := _FORMATS.get(form or "")) and not is_right(value):
+        causes.append(_invalid(path, value, f"must be of type {form}: {format_value(value)}"))
     return causes
 
 
@@ -365,12 +399,20 @@ def _combined(schema: Schema, value: Any, path: str) -> list[Cause]:
     causes = [cause for part in schema.get("allOf") or () for cause in validate(part, value, path)]
     any_of, one_of, none_of = schema.get("anyOf"), schema.get("oneOf"), schema.get("not")
     if any_of and all(validate(part, value, path) for part in any_of):
-        causes.append(_invalid(path, value, "must validate at least one schema (anyOf)"))
-    if one_of and sum(not validate(part, value, path) for part in one_of) != 1:
-        causes.append(_invalid(path, value, "must validate one and only one schema (oneOf)"))
+        causes.append(_uncombined(path, "must validate at least one schema (anyOf)"))
+        causes += validate(any_of[0], value, path)
+    if one_of and (valid := sum(not validate(part, value, path) for part in one_of)) != 1:
+        found = f"Found {valid} valid alternatives" if valid else "Found none valid"
+        causes.append(_uncombined(path, f"must validate one and only one schema (oneOf). {found}"))
+        causes += [] if valid else validate(one_of[0], value, path)
     if none_of and not validate(none_of, value, path):
-        causes.append(_invalid(path, value, "must not validate the schema (not)"))
+        causes.append(_uncombined(path, "must not validate the schema (not)"))
     return causes
+
+
+def _uncombined(path: str, text: str) -> Cause:
+    # kube-apiserver names the field in the text only.
+    return Cause("<nil>", "FieldValueInvalid", f'Invalid value: "": "{path}" {text}')
 
 
 # --- merging --------------------------------------------------------------------------------------------------------
