@@ -68,12 +68,11 @@ class Disk:
         shutil.copytree(self.path, folder)
 
     def replace_by(self, folder: Path) -> None:
-        """What is here becomes a copy of `folder`."""
-        for path in self.path.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        """What is here becomes a copy of `folder`, as on a disk that was rolled back: files keep their inodes."""
+        kept = {path.relative_to(folder) for path in folder.rglob("*")}
+        for path in sorted(self.path.rglob("*"), reverse=True):
+            if path.relative_to(self.path) not in kept:
+                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         shutil.copytree(folder, self.path, dirs_exist_ok=True)
 
     def make_read_only(self, wanted: bool) -> bool:
