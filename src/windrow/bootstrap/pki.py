@@ -91,7 +91,8 @@ def _key(name: str) -> str:
 
 def _new_authority(name: str, now: datetime) -> CertKeyPair:
     # The time in the name distinguishes an old authority from its successor.
-    certificate, key = pki.new_ca(f"windrow-{_key(name)}@{int(now.timestamp())}", now, DAYS)
+    name = f"windrow-{_key(name)}@{int(now.timestamp())}"
+    certificate, key = pki.new_ca(name, now, DAYS, pki.DAYS_BEFORE)
     return CertKeyPair(certificate, key)
 
 
@@ -103,14 +104,18 @@ def issue_client_config(
     proxy_url: str = "",
     user: str = USER,
 ) -> ClientConfig:
-    """Administrator's access to the API at `endpoint` (`https://10.0.0.5:6443`) until `now` + `lifetime`."""
+    """Administrator's access to the API at `endpoint` (`https://10.0.0.5:6443`) until `now` + `lifetime`.
+
+    A clock from before the cluster was created is behind; then the lifetime begins with the cluster.
+    """
+    created = pki.read_certificate(cluster.client_ca.certificate).not_after - timedelta(days=DAYS)
     certificate, key = pki.issue_certificate(
         cluster.client_ca.certificate,
         cluster.client_ca.key,
         common_name=user,
         organizations=(ADMINISTRATORS,),
         client=True,
-        now=now,
+        now=max(now, created),
         lifetime=lifetime,
     )
     return ClientConfig(

@@ -23,6 +23,9 @@ from cryptography.x509 import verification
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 BACKDATE = timedelta(minutes=10)
+# For an authority that is kept for years: this computer's clock may be ahead when it is created. With one that is farther
+# ahead nothing is created, since Harvester's own certificate, which is valid for a year, is not accepted.
+DAYS_BEFORE = 365
 
 
 class NotCertificate(ValueError):
@@ -40,11 +43,12 @@ class CertificateInfo:
     is_ca: bool
 
 
-def new_ca(common_name: str, now: datetime, days: int) -> tuple[str, str]:
-    """A fresh self-signed authority: its certificate and key."""
+def new_ca(common_name: str, now: datetime, days: int, days_before: int = 0) -> tuple[str, str]:
+    """A fresh self-signed authority: its certificate and key. It is valid for `days`, and was for `days_before`."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(common_name, ())
-    builder = _builder(name, name, key.public_key(), now - BACKDATE, now + timedelta(days=days))
+    begins = now - timedelta(days=days_before) - BACKDATE
+    builder = _builder(name, name, key.public_key(), begins, now + timedelta(days=days))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     builder = builder.add_extension(_key_usage(authority=True), critical=True)
     certificate = builder.sign(key, hashes.SHA256())

@@ -1,6 +1,14 @@
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from windrow.bootstrap.pki import list_ca_files, new_cluster_secrets, read_secrets, render_secrets
+import pytest
+
+from windrow.bootstrap.pki import (
+    issue_client_config,
+    list_ca_files,
+    new_cluster_secrets,
+    read_secrets,
+    render_secrets,
+)
 from windrow.bootstrap.spec import ClusterSecrets
 from windrow.core import pki
 
@@ -51,3 +59,22 @@ def test_the_names_under_which_secrets_are_kept_fit_a_secret(cluster_secrets: Cl
 def test_secrets_do_not_show_when_printed(cluster_secrets: ClusterSecrets) -> None:
     assert cluster_secrets.server_password not in repr(cluster_secrets)
     assert "PRIVATE KEY" not in repr(cluster_secrets)
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=25), timedelta(days=-2), timedelta(days=300)])
+def test_a_cluster_that_was_created_with_a_wrong_clock_works_with_the_right_one(
+    ahead: timedelta, now: datetime
+) -> None:
+    secrets = new_cluster_secrets(now + ahead)
+    client = issue_client_config(secrets, "https://10.0.0.5:6443", now, timedelta(hours=24))
+
+    assert pki.verify_client(client.certificate, secrets.client_ca.certificate, now) is None
+
+
+def test_a_clock_that_is_behind_the_cluster_issues_no_certificate_that_has_expired(
+    cluster_secrets: ClusterSecrets, now: datetime
+) -> None:
+    behind = now - timedelta(days=2)
+    client = issue_client_config(cluster_secrets, "https://10.0.0.5:6443", behind, timedelta(hours=24))
+
+    assert pki.verify_client(client.certificate, cluster_secrets.client_ca.certificate, now) is None

@@ -73,6 +73,16 @@ def test_a_certificate_does_not_outlive_its_authority() -> None:
     assert pki.read_certificate(certificate).not_after == NOON + DAY
 
 
+def test_an_authority_that_was_created_with_a_clock_ahead_is_valid_once_it_is_right() -> None:
+    ca, key = pki.new_ca("kept", NOON + 300 * DAY, days=3650, days_before=pki.DAYS_BEFORE)
+    certificate, _ = pki.issue_certificate(
+        ca, key, common_name="x", dns=["x.example"], server=True, now=NOON, lifetime=DAY
+    )
+
+    assert pki.verify_server(certificate, ca, "x.example", NOON) is None
+    assert pki.read_certificate(certificate).not_after == NOON + DAY
+
+
 def test_a_certificate_of_a_clock_behind_its_authority_has_its_lifetime() -> None:
     certificate, _ = a_certificate(now=NOON - 30 * DAY)
 

@@ -63,7 +63,7 @@ class ApiServerCa:
 
 
 def new_ca(name: str, clock: Clock) -> ApiServerCa:
-    return ApiServerCa(name, *pki.new_ca(name, clock.now(), CA_LIFETIME_DAYS))
+    return ApiServerCa(name, *pki.new_ca(name, clock.now(), CA_LIFETIME_DAYS, pki.DAYS_BEFORE))
 
 
 def load_or_create_ca(path: Path, name: str, clock: Clock) -> ApiServerCa:
