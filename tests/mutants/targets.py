@@ -75,7 +75,10 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "clusters": (("tests/unit/clusters",), _CLUSTER_STORIES),
     "controller": (("tests/unit/controller",), _CLUSTER_STORIES),
     "core": (("tests/unit/core",), ("tests/unit/client", "tests/unit/clusters", "tests/unit/kubernetes")),
-    "harvester": (("tests/unit/harvester", "tests/unit/nodedriver"), _VM_STORIES),
+    "harvester": (
+        ("tests/unit/harvester", "tests/unit/nodedriver"),
+        ("tests/unit/machines", "tests/unit/clusters", *_VM_STORIES),
+    ),
     "kubernetes": (
         ("tests/unit/kubernetes",),
         ("tests/unit/client", "tests/unit/apiserver", "tests/unit/nodedriver"),

@@ -194,6 +194,36 @@ async def test_in_the_foreground_blocking_dependents_go_first(
         await eventually(is_gone(client, "held", "owner"))
 
 
+async def test_in_the_foreground_the_owner_does_not_wait_for_dependents_that_do_not_block(
+    server: ApiServer, run_controllers: Any
+) -> None:
+    client = server.local()
+    owner = await make(client, "owner")
+    await make(client, "held", owner, finalizers=("x.io/y",))
+    async with run_controllers(server) as eventually:
+        await client.delete(ref("owner"), propagation="Foreground")
+        await eventually(is_gone(client, "owner"))
+
+        held = await client.get(ref("held"))
+        assert "deletionTimestamp" in held["metadata"]
+        assert held["metadata"]["finalizers"] == ["x.io/y"]
+
+
+async def test_a_dependent_that_is_being_deleted_is_not_deleted_again(
+    server: ApiServer, run_controllers: Any
+) -> None:
+    client = server.local()
+    owner = await make(client, "owner")
+    await make(client, "a-held", owner, finalizers=("x.io/y",), block=True)
+    await make(client, "b-next", owner)
+    held = await client.delete(ref("a-held"), propagation="Background")
+    async with run_controllers(server) as eventually:
+        await client.delete(ref("owner"), propagation="Foreground")
+        await eventually(is_gone(client, "b-next"))
+
+        assert await client.get(ref("a-held")) == held
+
+
 async def test_orphans_are_kept_without_the_owner_reference(server: ApiServer, run_controllers: Any) -> None:
     client = server.local()
     owner = await make(client, "owner")
