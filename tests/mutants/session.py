@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,18 +85,31 @@ if "import" in _order:  # before anything of Windrow is imported
     )
 
 
-def swap(path: str, function: str, text: str) -> bool:
+def list_functions(paths: Iterable[str]) -> dict[str, list[types.FunctionType]]:
+    """All functions of these files, which are imported for it."""
+    found: dict[str, list[types.FunctionType]] = {}
+    for path in paths:
+        importlib.import_module(module_of(path))
+        found[str(SOURCES / path)] = []
+    gc.unfreeze()  # what is frozen is not listed
+    for one in gc.get_objects():
+        if isinstance(one, types.FunctionType) and one.__code__.co_filename in found:
+            found[one.__code__.co_filename].append(one)
+    gc.freeze()
+    return found
+
+
+def swap(path: str, function: str, text: str, functions: Sequence[types.FunctionType]) -> bool:
     """Put the code of `function` as it is in `text` in the place of the original; whether that could be done."""
-    importlib.import_module(module_of(path))
     file = str(SOURCES / path)
-    before = _codes(compile((SOURCES / path).read_text(), file, "exec"), function)
-    after = _codes(compile(text, file, "exec"), function)
-    functions = [one for one in gc.get_objects() if isinstance(one, types.FunctionType)]
+    before = _codes(compile((SOURCES / path).read_text(), file, "exec", dont_inherit=True), function)
+    after = _codes(compile(text, file, "exec", dont_inherit=True), function)
     done = False
     for old, new in zip(before, after, strict=True):
         if old == new:
             continue
-        found = [one for one in functions if one.__code__ == old and one.__code__.co_filename == file]
+        name = old.co_qualname, old.co_firstlineno
+        found = [one for one in functions if (one.__code__.co_qualname, one.__code__.co_firstlineno) == name]
         if not found or any(len(one.__closure__ or ()) != len(new.co_freevars) for one in found):
             return False
         for one in found:
@@ -124,6 +137,7 @@ class MutantSession:
         self._order = order
         self._failed = False
         self._items: list[pytest.Item] = []
+        self._functions: dict[str, list[types.FunctionType]] = {}
         self._deadline = time.monotonic() + order["seconds"]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -134,6 +148,7 @@ class MutantSession:
         if session.testsfailed:
             raise session.Interrupted("the tests cannot be collected")
         self._items = session.items
+        self._functions = list_functions({mutant["path"] for mutant in self._order["mutants"]})
         reach, seconds, broken = self._measure()
         results = self._run_all(reach, seconds)
         named = [self._items[index].nodeid for index in broken]
@@ -272,7 +287,8 @@ class MutantSession:
         return self._fork(lambda: self._run_swapped(mutant, chosen, limit)), 6 * limit + 60
 
     def _run_swapped(self, mutant: dict[str, Any], chosen: list[int], limit: float) -> int:
-        if not swap(mutant["path"], mutant["function"], mutant["text"]):
+        functions = self._functions[str(SOURCES / mutant["path"])]
+        if not swap(mutant["path"], mutant["function"], mutant["text"], functions):
             return self._run_imported(mutant, chosen, limit)
         limit_cpu(limit)
         self._failed = False
