@@ -69,10 +69,11 @@ class GuestDelays:
     pod_stop: float = 1.0
 
     # kube-vip: binds an address, announces it by ARP and writes the Service twice; DHCP needs an interface and four
-    # messages first (our estimates). The leader's lease is kube-vip's default: 5 s, lost after 3 s without API.
-    # Leases of DHCP are renewed after half of an hour's lease (our estimate).
+    # messages first (our estimates), and is given up after eight requests in 127 s. The leader's lease is kube-vip's
+    # default: 15 s, lost after 10 s without API. Leases of DHCP are renewed after half of an hour's lease (our estimate).
     vip: float = 0.05
     vip_dhcp: float = 3.0
-    vip_lease: float = 5.0
-    vip_renew: float = 3.0
+    vip_dhcp_patience: float = 124.0
+    vip_lease: float = 15.0
+    vip_renew: float = 10.0
     vip_renewal: float = 1800.0

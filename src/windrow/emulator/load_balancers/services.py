@@ -31,12 +31,10 @@ def requested_addresses(service: Mapping[str, Any]) -> tuple[str, ...]:
 
     The annotation decides; without it the status, unless `spec.loadBalancerIP` differs.
     """
+    if not is_for_kube_vip(service):
+        return ()
     spec = service.get("spec") or {}
     annotations = annotations_of(service)
-    if spec.get("type") != "LoadBalancer" or annotations.get(IGNORED) == "true":
-        return ()
-    if spec.get("loadBalancerClass") not in (None, KUBE_VIP_CLASS):
-        return ()
     if ADDRESSES in annotations:
         return tuple(one.strip() for one in annotations[ADDRESSES].split(",") if is_address(one.strip()))
     requested = str(spec.get("loadBalancerIP") or "")
@@ -44,6 +42,19 @@ def requested_addresses(service: Mapping[str, Any]) -> tuple[str, ...]:
     if is_address(requested) and requested not in assigned:
         return (requested,)
     return assigned
+
+
+def requests_no_address(service: Mapping[str, Any]) -> bool:
+    """Whether the annotation is there and holds no address: kube-vip takes the Service for one without an address for now."""
+    return ADDRESSES in annotations_of(service) and not requested_addresses(service)
+
+
+def is_for_kube_vip(service: Mapping[str, Any]) -> bool:
+    """Whether kube-vip looks at the Service at all. It keeps what it announces for one that it looks at no more."""
+    spec = service.get("spec") or {}
+    if spec.get("type") != "LoadBalancer" or annotations_of(service).get(IGNORED) == "true":
+        return False
+    return spec.get("loadBalancerClass") in (None, KUBE_VIP_CLASS)
 
 
 def ingress_of(service: Mapping[str, Any]) -> tuple[str, ...]:
@@ -88,6 +99,16 @@ def tcp_ports_of(service: Mapping[str, Any]) -> list[Raw]:
     """The ports that a TCP client can reach."""
     found: list[Raw] = nested(service, "spec", "ports", default=[])
     return [one for one in found if one.get("protocol", "TCP") == "TCP"]
+
+
+def has_endpoints(service: Raw, slices: Iterable[Raw], endpoints: Raw | None, node: str = "") -> bool:
+    """Whether the Service has an endpoint, Ready or not, as kube-vip 1.2 and later asks; on `node`, if it is given."""
+    own = [one for one in slices if service_of(one) == (namespace_of(service), name_of(service))]
+    found = [one for slice_ in own for one in slice_.get("endpoints") or ()]
+    if not own and endpoints is not None:
+        subsets = endpoints.get("subsets") or ()
+        found = [one for subset in subsets for one in subset.get("addresses") or ()]
+    return any(not node or one.get("nodeName") == node for one in found)
 
 
 def service_of(slice_: Raw) -> tuple[str, str]:

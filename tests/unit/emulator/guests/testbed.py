@@ -270,8 +270,8 @@ class Kubectl:
     async def get(self, ref: ObjectRef) -> Any:
         return await self.send(requests.get(ref))
 
-    async def patch(self, ref: ObjectRef, change: Mapping[str, Any]) -> Any:
-        return await self.send(requests.merge_patch(ref, change))
+    async def patch(self, ref: ObjectRef, change: Mapping[str, Any], subresource: str = "") -> Any:
+        return await self.send(requests.merge_patch(ref, change, subresource))
 
     async def delete(self, ref: ObjectRef) -> Any:
         return await self.send(requests.delete(ref))

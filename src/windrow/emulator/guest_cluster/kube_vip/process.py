@@ -8,15 +8,27 @@ all Services; with `svc_election` one per Service (reference 02 §7.4). The Serv
 * `0.0.0.0` requests a DHCP lease for a macvlan interface. Without that kernel module, or without an answer, the
   Service stays pending until it changes.
 
-As the real one it reconciles one Service at a time. The simulated network carries TCP only: a UDP port is announced
-and shown in the status, but unreachable.
+As the real one it takes one Service at a time, and in this it is as little forgiving (held against the real program by
+tests/conformance/test_kube_vip.py, versions 1.1.2 and 1.2.2):
+
+* 1.2 and later announces a Service only while it has an endpoint, and waits up to 30 s for the address of a Service that
+  has none, while all others wait; a DHCP server that does not answer holds all of them up for two minutes;
+* another address, or an empty annotation, takes the announced one off. The new one is announced by versions before 1.2
+  with one leader, unless an empty annotation came between; by later ones only with an election per Service. Else a
+  restart does it;
+* what becomes of a Service of another type or with `ignore` is not looked at: its address stays on the node, also after
+  the Service is deleted. So does that of a Service whose annotation is removed after its status was cleared;
+* the status is written once: changed ports, another interface and a cleared status are not followed.
+
+The simulated network carries TCP only: a UDP port is announced and shown in the status, but unreachable. Not simulated:
+in 1.2 and later a change of the endpoints can bring an exchanged address on after all, with the former one in the status.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -36,6 +48,7 @@ from windrow.emulator.kit.edits import annotate
 from windrow.emulator.kit.informer import WATCH_TIMEOUT_S, Informer, start_informers
 from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.load_balancers.services import (
+    ADDRESSES,
     ENDPOINT_SLICE,
     ENDPOINTS,
     HARDWARE_ADDRESS,
@@ -44,8 +57,10 @@ from windrow.emulator.load_balancers.services import (
     REQUESTED_ADDRESS,
     VIP_HOST,
     hardware_address,
+    is_for_kube_vip,
     render_ingress,
     requested_addresses,
+    requests_no_address,
     service_of,
     set_ingress,
     tcp_ports_of,
@@ -65,6 +80,7 @@ NAME = "kube-vip"
 LEADER_LEASE: Key = ("kube-system", "plndr-svcs-lock")
 USER_AND_GROUPS = ("system:serviceaccount:kube-system:kube-vip", ("system:masters",))
 KERNEL_MODULE = "macvlan"
+ADDRESS_WAIT_S = 30.0
 _WATCHED_KINDS = (SERVICE, ENDPOINT_SLICE, ENDPOINTS)
 
 
@@ -84,11 +100,12 @@ class BoundAddress:
 
 @dataclass(frozen=True, slots=True)
 class AddressRequest:
-    """The addresses that a Service requests. Its own address in its status is no new request."""
+    """The addresses that a Service requests, and where it says so: another place counts as another request."""
 
     uid: str
     addresses: tuple[str, ...]
-    interface: str
+    is_annotated: bool
+    traffic_policy: str
 
 
 @dataclass(slots=True)
@@ -97,7 +114,10 @@ class Announcement:
 
     request: AddressRequest
     addresses: tuple[BoundAddress, ...]
-    written_ingress: str = ""  # the status written last
+    ports: list[Raw]
+    is_bound: bool = False
+    is_written: bool = False  # its status
+    is_deletable: bool = True  # whether kube-vip looks at the Service's deletion
 
 
 class KubeVip:
@@ -110,6 +130,8 @@ class KubeVip:
         self.node = node_name(guest, settings)
         self._announced: dict[Key, Announcement] = {}
         self._failed: dict[Key, str] = {}  # resourceVersion of each Service that could not be announced
+        self._left: list[Announcement] = []  # of Services whose deletion it did not look at
+        self._exchanged: dict[Key, str] = {}  # uid of each Service whose former address was taken off
         self._has_leases = asyncio.Event()  # set while an address has a DHCP lease
         self._listeners = VirtualListeners(guest.host.network, self._log)
         self._settings_of_chart = KubeVipSettings()
@@ -181,41 +203,107 @@ class KubeVip:
         services, slices, endpoints = (Informer(client, kind, WATCH_TIMEOUT_S) for kind in _WATCHED_KINDS)
         state = ServiceState(services, slices, slices.add_index(lambda raw: [service_of(raw)]), endpoints)
         queue: WorkQueue[Key] = WorkQueue(self.guest.host.clock)
+        endpoint_queue: WorkQueue[Key] = WorkQueue(self.guest.host.clock)
         services.add_event_handler(lambda raw: queue.add(key_of(raw)))
-        slices.add_event_handler(lambda raw: queue.add(service_of(raw)))
-        endpoints.add_event_handler(lambda raw: queue.add(key_of(raw)))
+        slices.add_event_handler(lambda raw: endpoint_queue.add(service_of(raw)))
+        endpoints.add_event_handler(lambda raw: endpoint_queue.add(key_of(raw)))
         async with asyncio.TaskGroup() as group:
             await start_informers(group, (services, slices, endpoints))
             if self._settings_of_chart.per_service:
                 self._election = ServiceElection(self.guest, self.cluster, self.node, group, queue.add)
-            group.create_task(self._renew_leases(queue.add))
-            while True:
-                key = await queue.get()
-                try:
-                    await self._sync_service(client, key, state)
-                finally:
-                    queue.done(key)
+            group.create_task(self._renew_leases(endpoint_queue.add))
+            group.create_task(
+                _work(endpoint_queue, partial(self._sync_endpoints, client, state=state, add=queue.add))
+            )
+            await _work(queue, partial(self._sync_service, client, state=state))
 
     async def _sync_service(self, client: AdminClient, key: Key, state: ServiceState) -> None:
-        """Reconcile one Service: withdraw what it no longer requests, announce what it requests."""
-        service, announced = state.services.get(key), self._announced.get(key)
-        may_announce = service is not None and self._may_announce(service, state)
-        if announced is not None and (
-            service is None or not may_announce or _read_request(service) != announced.request
-        ):
-            await self._withdraw(key)
+        """Look at one Service: withdraw what it does not request any more, announce what it requests."""
+        service = state.services.get(key)
+        await self._forget_deleted(key, service)
+        announced = self._announced.get(key)
+        if service is None or not is_for_kube_vip(service):
+            if announced is not None:
+                announced.is_deletable = False
+            if self._election is not None and announced is None:
+                self._election.withdraw(key)
+            if service is not None and announced is not None:
+                self._listen(service, announced, state)
+            return
+        if not requested_addresses(service) and not requests_no_address(service):
+            service = await self._wait_for_address(key, state)
+            if service is None:
+                return
+        if announced is not None:
+            announced.is_deletable = True
+            if _read_request(service) != announced.request:
+                await self._withdraw(key)
+                may_follow = (self._election is not None) == self._settings_of_chart.waits_for_endpoints
+                if not (may_follow and requested_addresses(service)):
+                    self._exchanged[key] = uid_of(service)
+        may_announce = self._may_announce(service, state)
         if self._election is not None:
+            if announced is not None and not may_announce and key in self._announced:
+                await self._withdraw(key)
             self._election.enter(key) if may_announce else self._election.withdraw(key)
-        if service is None:
+        is_mine = self._election is None or self._election.leads(key)
+        if key not in self._announced and key not in self._exchanged and is_mine and may_announce:
+            await self._announce(service)
+        await self._sync_endpoints(client, key, state)
+
+    async def _forget_deleted(self, key: Key, service: Raw | None) -> None:
+        """The Service of this name is gone, or another one took its name."""
+        uid = uid_of(service) if service is not None else ""
+        if self._exchanged.get(key) != uid:
+            self._exchanged.pop(key, None)
+        if uid == "":
             self._failed.pop(key, None)
             self._udp_reported.discard(key)
-            return
-        is_mine = self._election is None or self._election.leads(key)
-        if key not in self._announced and is_mine and may_announce:
-            await self._announce(service)
         announced = self._announced.get(key)
-        if announced is not None:
-            self._listen(service, announced, state)
+        if announced is None or announced.request.uid == uid:
+            return
+        del self._announced[key]
+        self._listeners.sync(key, {})
+        if not announced.is_deletable:
+            self._left.append(announced)
+            return
+        for vip in announced.addresses:
+            await self._release_address(vip)
+
+    async def _wait_for_address(self, key: Key, state: ServiceState) -> Raw | None:
+        """The Service once it has an address; None without one after a while. Versions before 1.2 do not wait."""
+        waits = self._settings_of_chart.waits_for_endpoints
+        for _ in range(int(ADDRESS_WAIT_S) if waits else 0):
+            await self.guest.sleep(1.0)
+            service = state.services.get(key)
+            if service is None:
+                return None
+            if requested_addresses(service) or requests_no_address(service):
+                return service
+        if waits:
+            self._log(
+                f"service watcher event failed: failed to wait for the service LB address of {'/'.join(key)}"
+            )
+        return None
+
+    async def _sync_endpoints(
+        self, client: AdminClient, key: Key, state: ServiceState, add: Callable[[Key], None] | None = None
+    ) -> None:
+        """Follow the endpoints of one Service, whatever the others wait for."""
+        service, announced = state.services.get(key), self._announced.get(key)
+        if service is None:
+            return
+        if add is not None and self._election is not None:
+            add(key)  # who may lead it depends on its endpoints
+        if announced is None:
+            return
+        is_open = not self._settings_of_chart.waits_for_endpoints or state.has_endpoints(service, self.node)
+        if is_open != announced.is_bound:
+            announced.is_bound = is_open
+            for vip in announced.addresses:
+                self._bind(vip) if is_open else self._unbind(vip)
+        self._listen(service, announced, state)
+        if announced.is_bound:
             await self._write_status(client, service, announced)
 
     def _may_announce(self, service: Raw, state: ServiceState) -> bool:
@@ -223,10 +311,12 @@ class KubeVip:
         announced only on nodes that have a Ready endpoint of it."""
         if not requested_addresses(service):
             return False
-        is_local = nested(service, "spec", "externalTrafficPolicy") == "Local"
-        if not (self._settings_of_chart.per_service and is_local):
+        if not self._settings_of_chart.per_service:
             return True
-        return any(route.backends() for route in state.routes_of(service, self.node))
+        if self._settings_of_chart.waits_for_endpoints:
+            return state.has_endpoints(service, self.node)
+        is_local = nested(service, "spec", "externalTrafficPolicy") == "Local"
+        return not is_local or any(route.backends() for route in state.routes_of(service, self.node))
 
     async def _announce(self, service: Raw) -> None:
         key, version = key_of(service), resource_version_of(service)
@@ -240,7 +330,8 @@ class KubeVip:
                 if address == "::":
                     self._log("DHCPv6 is not simulated: no address for ::")
                 else:
-                    added.append(await self._add_address(service, address, request.interface))
+                    interface = annotations_of(service).get(INTERFACE, "")
+                    added.append(await self._add_address(service, address, interface))
         except NotAnnounced as error:
             self._failed[key] = version
             self._log(f"error adding service {'/'.join(key)}: {error}")
@@ -251,7 +342,8 @@ class KubeVip:
             for vip in added:  # the leadership ended meanwhile
                 self._unbind(vip)
             raise
-        self._announced[key] = Announcement(request, tuple(added))
+        ports = nested(service, "spec", "ports", default=[])
+        self._announced[key] = Announcement(request, tuple(added), ports)
 
     async def _add_address(self, service: Raw, address: str, interface: str) -> BoundAddress:
         """Bind one address, a leased one for 0.0.0.0. Raises NotAnnounced."""
@@ -269,7 +361,6 @@ class KubeVip:
             self._log(
                 f"{address} is outside of {self.guest.subnets[nic.name]}: unreachable from the network of {nic.name}"
             )
-        self._bind(vip)
         return vip
 
     async def _request_lease(self, service: Raw, nic: Nic) -> BoundAddress:
@@ -283,9 +374,9 @@ class KubeVip:
         await self.guest.sleep(self.guest.delays.vip_dhcp)
         lease = await self.guest.host.lease(card, self.guest.hostname)
         if lease is None:
+            await self.guest.sleep(self.guest.delays.vip_dhcp_patience)
             raise NotAnnounced(f"error starting DHCPv4 for {'/'.join(key_of(service))}: error: no answer")
         vip = BoundAddress(lease.address, name, True, card)
-        self._bind(vip)
         self._has_leases.set()
         return vip
 
@@ -310,9 +401,11 @@ class KubeVip:
             vips.append(replace(vip, address=lease.address) if lease is not None else vip)
         before, announced.addresses = announced.addresses, tuple(vips)
         for old, new in zip(before, vips, strict=True):
-            if old != new:
+            if old != new and announced.is_bound:
                 self._unbind(old)
                 self._bind(new)
+        if before != announced.addresses:
+            announced.is_written = False
         return before != announced.addresses
 
     def _find_nic(self, interface: str) -> Nic | None:
@@ -329,11 +422,13 @@ class KubeVip:
         return subnet is None or ipaddress.ip_address(address) in ipaddress.ip_network(subnet)
 
     async def _write_status(self, client: AdminClient, service: Raw, announced: Announcement) -> None:
-        """Write the annotations, then the status; the status again when the ports change."""
-        uid, vips = uid_of(service), announced.addresses
-        ingress = render_ingress(service, [vip.address for vip in vips])
-        if announced.written_ingress == repr(ingress):
+        """Write the annotations, then the status, once."""
+        uid, vips = announced.request.uid, announced.addresses
+        if announced.is_written or uid != uid_of(service):
             return
+        announced.is_written = True
+        with_ports = {"spec": {"ports": announced.ports}}
+        ingress = render_ingress(with_ports, [vip.address for vip in vips])
         annotations: dict[str, str | None] = {VIP_HOST: self.node}
         for vip in vips:
             if vip.dhcp_nic is not None:
@@ -344,9 +439,8 @@ class KubeVip:
             await client.mutate(ref, lambda raw: annotate(raw, annotations), uid=uid)
             await client.mutate(ref, partial(set_ingress, ingress=ingress), "status", uid)
         except KubeError as error:
+            announced.is_written = False  # retried at the next change of the Service or its endpoints
             self._log(f"updating {ref}: {error}")
-            return  # retried at the next change of the Service or its endpoints
-        announced.written_ingress = repr(ingress)
 
     # -- addresses
 
@@ -355,8 +449,8 @@ class KubeVip:
 
     def _unbind(self, vip: BoundAddress) -> None:
         """Remove the address from its interface, unless another Service shares it."""
-        announced = (one.address for held in self._announced.values() for one in held.addresses)
-        if vip.address not in announced:
+        others = (*self._announced.values(), *self._left)
+        if not any(vip.address == one.address for held in others if held.is_bound for one in held.addresses):
             self.guest.remove_address(vip.interface, vip.address)
 
     async def _withdraw(self, key: Key) -> None:
@@ -373,11 +467,13 @@ class KubeVip:
     def _drop_all(self) -> None:
         """Remove every address without releasing leases: the next leader requests them with the same MAC address."""
         self._listeners.close_all()
-        announced, self._announced = self._announced, {}
-        for held in announced.values():
+        announced, self._announced = [*self._announced.values(), *self._left], {}
+        self._left = []
+        for held in announced:
             for vip in held.addresses:
                 self._unbind(vip)
         self._failed.clear()
+        self._exchanged.clear()
         self._election = None
 
     # -- traffic
@@ -389,7 +485,7 @@ class KubeVip:
         for route in state.routes_of(service, self.node):
             if route.backends():
                 for vip in announced.addresses:
-                    if vip.is_reachable:
+                    if vip.is_reachable and announced.is_bound:
                         wanted[vip.address, route.port] = partial(
                             ServiceHandler, self.cluster.heartbeats, route.backends, route.is_sticky
                         )
@@ -405,6 +501,17 @@ class KubeVip:
             self._log(f"{'/'.join(key)}: {listed} is announced, but the simulated network carries TCP only")
 
 
+async def _work(queue: WorkQueue[Key], sync: Callable[[Key], Awaitable[None]]) -> None:
+    while True:
+        key = await queue.get()
+        try:
+            await sync(key)
+        finally:
+            queue.done(key)
+
+
 def _read_request(service: Raw) -> AddressRequest:
-    interface = annotations_of(service).get(INTERFACE, "")
-    return AddressRequest(uid_of(service), requested_addresses(service), interface)
+    policy = nested(service, "spec", "externalTrafficPolicy") or "Cluster"
+    return AddressRequest(
+        uid_of(service), requested_addresses(service), ADDRESSES in annotations_of(service), policy
+    )

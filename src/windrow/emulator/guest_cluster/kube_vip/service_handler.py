@@ -14,7 +14,7 @@ from zlib import crc32
 from windrow.core.formats.json import dumps
 from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.kit.listers import Index, Key, Objects, key_of
-from windrow.emulator.load_balancers.services import Backend, ready_backends, tcp_ports_of
+from windrow.emulator.load_balancers.services import Backend, has_endpoints, ready_backends, tcp_ports_of
 from windrow.kubernetes.errors import NotFound, OutcomeUnknown, Unreachable
 from windrow.kubernetes.handler import Peer, TlsIdentity
 from windrow.kubernetes.objects import Raw, nested
@@ -80,6 +80,13 @@ class ServiceState:
         key = key_of(service)
         own = [self.slices[one] for one in sorted(self.slices_of.get(key, ()))]
         return ready_backends(service, port, own, self.endpoints.get(key))
+
+    def has_endpoints(self, service: Raw, node: str) -> bool:
+        """Whether it has endpoints; with externalTrafficPolicy Local, whether `node` has."""
+        key = key_of(service)
+        own = [self.slices[one] for one in sorted(self.slices_of.get(key, ()))]
+        is_local = nested(service, "spec", "externalTrafficPolicy") == "Local"
+        return has_endpoints(service, own, self.endpoints.get(key), node if is_local else "")
 
     def routes_of(self, service: Raw, node: str) -> list[PortRoute]:
         return [PortRoute(node, key_of(service), int(port["port"]), self) for port in tcp_ports_of(service)]

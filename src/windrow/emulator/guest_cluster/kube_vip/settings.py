@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ _SERVER_AFFINITY: Raw = {
 }
 DEFAULTS: Raw = {
     "enabled": True,
+    "image": {"tag": "v1.2.3"},
     "tolerations": [
         {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"},
         {"key": "node-role.kubernetes.io/etcd", "operator": "Exists", "effect": "NoExecute"},
@@ -49,6 +51,12 @@ class KubeVipSettings:
     affinity: Values = field(default_factory=dict)
     node_selector: Values = field(default_factory=dict)
     tolerations: Sequence[Values] = ()
+    version: tuple[int, int] = (1, 2)
+
+    @property
+    def waits_for_endpoints(self) -> bool:
+        """Whether it announces a Service only while that has endpoints, and waits for the address of one without."""
+        return self.version >= (1, 2)
 
     @property
     def is_for_servers_only(self) -> bool:
@@ -76,7 +84,14 @@ def read_kube_vip_settings(values: Values) -> KubeVipSettings:
         affinity=own.get("affinity") or {},
         node_selector=own.get("nodeSelector") or {},
         tolerations=own.get("tolerations") or (),
+        version=_read_version(str((own.get("image") or {}).get("tag") or "")),
     )
+
+
+def _read_version(tag: str) -> tuple[int, int]:
+    """Major and minor of the image's tag; the newest known where it is no version."""
+    found = re.match(r"v?(\d{1,6})\.(\d{1,6})", tag)
+    return (int(found[1]), int(found[2])) if found else (1, 2)
 
 
 def _is_on(env: Values, name: str, usual: str) -> bool:
