@@ -20,7 +20,10 @@ from tests.mutants.targets import TESTS
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`outcome` is killed, survived, or not run. `tests` ran, of all that reach it."""
+    """`outcome` is killed, survived, not run, or undecided: it survived the unit tests, and the stories were not asked.
+
+    `tests` ran, of all that reach it.
+    """
 
     mutant: Mutant
     outcome: str = "not run"
@@ -54,9 +57,10 @@ STAGES = (0.6, 1.0)
 
 
 def _join(before: Outcome | None, after: Outcome) -> Outcome:
-    """A mutant that only the unit tests let live is not judged."""
     if before is None:
         return after
+    if after.outcome == "not run":
+        return replace(before, outcome="undecided")
     return replace(after, tests=before.tests + after.tests, of=before.of + after.of)
 
 

@@ -17,10 +17,13 @@ def report(outcomes: Sequence[Outcome]) -> tuple[str, int]:
     judged = killed + len(survivors)
     strict = [one for one in survivors if is_strict(one.mutant.path)]
     percent = 100 * killed / judged if judged else 100.0
-    lines = [describe(one) for one in survivors]
+    undecided = [one for one in outcomes if one.outcome == "undecided"]
+    lines = [describe(one) for one in (*survivors, *undecided)]
     lines.append(f"{judged} mutants ran: {killed} killed ({percent:.0f} %), {len(survivors)} survived")
     if len(outcomes) > judged:
-        lines.append(f"{len(outcomes) - judged} were not judged: the time was up")
+        lines.append(
+            f"{len(outcomes) - judged} were not judged: the time was up ({len(undecided)} survived the unit tests)"
+        )
     if percent < LEAST_PERCENT:
         lines.append(f"wanted {LEAST_PERCENT} % killed: write tests that notice these changes")
     if strict:
@@ -34,4 +37,5 @@ def report(outcomes: Sequence[Outcome]) -> tuple[str, int]:
 def describe(outcome: Outcome) -> str:
     asked = f"{outcome.tests} of the {outcome.of} tests that reach it" if outcome.of else "no test reaches it"
     strict = " (may let none live)" if is_strict(outcome.mutant.path) else ""
-    return f"SURVIVED {outcome.mutant}{strict}\n    {asked}"
+    word = "SURVIVED" if outcome.outcome == "survived" else "UNDECIDED, survived the unit tests:"
+    return f"{word} {outcome.mutant}{strict}\n    {asked}"

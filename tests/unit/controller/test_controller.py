@@ -11,6 +11,8 @@ from windrow.core.rng import Rng
 from windrow.core.work_queue import MaxConcurrent
 from windrow.kubernetes.errors import TooManyRequests
 
+SETTLED_FOR_A_SECOND = object()
+
 
 def watch(reconcile, *, add, until_s, **options):
     """Run a controller for `until_s` seconds; the instants, in seconds, at which each key was reconciled."""
@@ -71,8 +73,66 @@ def test_a_failing_key_waits_longer_each_time_and_does_not_hold_up_the_others():
     assert all(1.5 < later / earlier < 2.6 for earlier, later in pairwise(gaps))
 
 
-def test_back_off_has_a_ceiling():
-    assert Backoff().delay(1000, Rng(1)) <= timedelta(minutes=2.2)
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(0, 0.5), (1, 0.5), (2, 1), (3, 2), (8, 64), (9, 120), (33, 120), (1000, 120)]
+)
+def test_back_off_doubles_up_to_its_ceiling_with_a_tenth_of_jitter(failures, seconds):
+    delays = [Backoff().delay(failures, Rng(seed)).total_seconds() for seed in range(20)]
+
+    assert all(0.9 * seconds <= delay <= 1.1 * seconds for delay in delays)
+    assert len(set(delays)) == 20
+
+
+def test_back_off_never_overflows():
+    assert Backoff(maximum=timedelta(days=10**6)).delay(10**9, Rng(1)) < timedelta(days=10**5)
+
+
+def test_a_success_ends_the_back_off():
+    attempts = iter([ValueError(), ValueError(), ValueError(), None, ValueError(), None])
+
+    async def reconcile(key, clock):
+        error = next(attempts, None)
+        if error is None:
+            return Waiting("dawn", clock.now(), "rise", clock.now() + timedelta(seconds=60))
+        return Failed(error)
+
+    instants = [at for _, at in watch(reconcile, add=["a"], until_s=100)]
+    gaps = [later - earlier for earlier, later in pairwise(instants)]
+
+    assert gaps[3] == 60
+    assert 0.45 <= gaps[0] <= 0.55
+    assert 1.8 <= gaps[2] <= 2.2
+    assert 0.45 <= gaps[4] <= 0.55
+
+
+def test_another_outcome_ends_the_count_of_changes():
+    outcomes = iter(([Changed()] * 15 + [SETTLED_FOR_A_SECOND]) * 4)
+
+    async def reconcile(key, clock):
+        outcome = next(outcomes, SETTLED)
+        if outcome is SETTLED_FOR_A_SECOND:
+            return Waiting("dawn", clock.now(), "rise", clock.now() + timedelta(seconds=1))
+        return outcome
+
+    instants = [at for _, at in watch(reconcile, add=["a"], until_s=10)]
+
+    assert instants == [float(at) for at in range(4) for _ in range(16)] + [4.0]
+
+
+def test_a_wait_whose_instant_is_past_comes_back_at_once():
+    instants = iter([-5, 60])
+
+    async def reconcile(key, clock):
+        return Waiting("dawn", clock.now(), "rise", clock.now() + timedelta(seconds=next(instants, 1000)))
+
+    assert [at for _, at in watch(reconcile, add=["a"], until_s=70)] == [0.0, 0.0, 60.0]
+
+
+def test_a_wait_without_an_instant_comes_back_with_a_change_only():
+    async def reconcile(key, clock):
+        return Waiting("dawn", clock.now(), "rise")
+
+    assert len(watch(reconcile, add=["a"], until_s=1000)) == 1
 
 
 def test_a_key_that_got_429_waits_for_retry_after():
