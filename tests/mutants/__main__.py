@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.mutants.accepted import read_accepted
 from tests.mutants.changes import NoBase, changed_lines
 from tests.mutants.operators import Mutant, list_mutants
-from tests.mutants.runner import Outcome, run
+from tests.mutants.runner import BrokenTests, run
 from tests.mutants.score import report
 from tests.mutants.session import SOURCES
 from tests.mutants.targets import is_asked, is_core
@@ -62,9 +62,11 @@ def main(arguments: Sequence[str]) -> int:
         f"({len(found) - len(candidates)} accepted)",
         flush=True,
     )
-    outcomes: list[Outcome] = []
-    if drawn:
+    try:
         outcomes = run(drawn, wanted.seconds or (3600 if whole else 150), wanted.processes)
+    except BrokenTests as error:
+        print(f"mutants: the tests cannot be collected without any mutant: {error}")
+        return 2
     text, code = report(outcomes)
     print(f"{text} ({time.monotonic() - began:.0f} s)")
     return code

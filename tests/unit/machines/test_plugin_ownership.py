@@ -25,6 +25,7 @@ PLANNED = {
     "WindrowPlanned": True,
 }
 MADE = {**PLANNED, "WindrowVMUID": "harvester:uid-1"}
+OWN = {**PLANNED, "WindrowVMUID": "vm-1"}
 LABELS = {"harvesterhci.io/creator": "docker-machine-driver-harvester", "harvesterhci.io/vmName": "m"}
 
 
@@ -77,6 +78,12 @@ def a_ring(vm: dict[str, Any] | None) -> CredentialResolver:
         (MADE, a_vm(labels=LABELS), "exists"),
         ({**MADE, SEEN_UID_KEY: "vm-1"}, a_vm(), "exists"),
         ({**MADE, SEEN_UID_KEY: "vm-0"}, a_vm(labels=LABELS), "absent"),
+        ({**MADE, SEEN_UID_KEY: "vm-1"}, a_vm(annotations=owner_annotations("c-2", "uid-2")), "absent"),
+        ({**MADE, SEEN_UID_KEY: "vm-0"}, a_vm(annotations=owner_annotations("c-1", "uid-1")), "exists"),
+        # Created by our own client: its uid is recorded, and only its annotations prove it.
+        (OWN, a_vm(annotations=owner_annotations("c-1", "uid-1")), "exists"),
+        (OWN, a_vm("vm-2", labels=LABELS), "absent"),
+        ({**OWN, SEEN_UID_KEY: "vm-2"}, a_vm("vm-2"), "absent"),
     ],
 )
 async def test_only_a_vm_that_can_be_this_machines_exists(
@@ -89,6 +96,18 @@ async def test_only_a_vm_that_can_be_this_machines_exists(
 async def test_a_created_vm_without_its_labels_is_left_to_people(tmp_path: Path) -> None:
     with pytest.raises(InfrastructureUnknown, match="put the label back"):
         await find_vm_uid(a_ring(a_vm()), a_charge(tmp_path, MADE))
+
+
+async def test_a_vm_that_lost_its_annotations_is_left_to_people_with_what_to_set(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureUnknown) as raised:
+        await find_vm_uid(a_ring(a_vm(labels=LABELS)), a_charge(tmp_path, OWN))
+    assert "has the uid recorded for this machine, but not its owner annotations" in str(raised.value)
+    assert "to uid-1 and" in str(raised.value)
+
+
+async def test_a_machine_of_another_driver_has_no_vm_on_harvester(tmp_path: Path) -> None:
+    elsewhere = {**MADE, "WindrowDriver": "digitalocean"}
+    assert await find_vm_uid(a_ring(a_vm(labels=LABELS)), a_charge(tmp_path, elsewhere)) is None
 
 
 def test_a_record_that_was_planned_elsewhere_is_in_doubt(tmp_path: Path) -> None:
