@@ -449,6 +449,16 @@ def test_kube_vip_has_three_capabilities(helm: Helm) -> None:
     assert container["args"] == ["manager"]
 
 
+@pytest.mark.parametrize("svc_election", ["true", "false"])
+def test_the_provider_knows_whether_kube_vip_elects_a_leader_per_service(
+    helm: Helm, svc_election: str
+) -> None:
+    objects = helm.render({"kube-vip": {"env": {"svc_election": svc_election}}})
+    arguments = container_of(objects)["args"]
+
+    assert ("--kube-vip-svc-election" in arguments) == (svc_election == "true")
+
+
 def test_kube_vip_takes_all_of_its_values(helm: Helm) -> None:
     objects = helm.render(EVERYTHING)
 

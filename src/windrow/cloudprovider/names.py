@@ -89,6 +89,9 @@ VIP_ADDRESSES = "kube-vip.io/loadbalancerIPs"
 # 1.2 and later stops for 30 s at each service that has neither annotation nor status.
 NO_ADDRESS = ""
 VIP_INTERFACE = "kube-vip.io/serviceInterface"
+# On secondaries, where kube-vip elects a leader for each service: the lease that decides, that of the primary, so that one
+# node has the address. Of kube-vip: `kubevip-<service>` beside the service.
+VIP_LEASE = "kube-vip.io/leaseName"
 # What makes kube-vip ask DHCP.
 DHCP_PLACEHOLDER = "0.0.0.0"
 # Of both families; never addresses of a service.
@@ -108,6 +111,11 @@ FIXED_NETWORK = "cloudprovider.harvesterhci.io/lb-network"
 MANAGEMENT_NETWORK = "cloudprovider.harvesterhci.io/managementNetwork"
 # Their labels, and the annotation GUEST_UID with the uid of the guest's own service GUEST_SERVICE: `harvester.names`.
 GUEST_SERVICE = ("kubernetes", "default")
+
+
+def vip_lease(namespace: str, service: str) -> str:
+    """The lease of a service's election, as VIP_LEASE names it."""
+    return f"{namespace}/kubevip-{service}"
 
 
 MAX_LENGTH = 63

@@ -32,6 +32,8 @@ class Options:
     disable_vmi_controller: bool = False
     ignore_provided_ip: bool = False
     disable_hostname_lookup: bool = False
+    # Whether kube-vip runs with svc_election. Ours.
+    kube_vip_svc_election: bool = False
     controllers: frozenset[str] = frozenset(CONTROLLERS)
     leader_elect: bool = True
     lease_name: str = LEASE_NAME

@@ -59,5 +59,6 @@ def test_every_annotation_that_users_meet_is_listed() -> None:
         names.VIP_IGNORE,
         names.VIP_ADDRESSES,
         names.VIP_INTERFACE,
+        names.VIP_LEASE,
         names.TOPOLOGY_RECORD,
     }

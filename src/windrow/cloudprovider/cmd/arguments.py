@@ -233,6 +233,7 @@ def _build_options(values: dict[str, Any], written: dict[str, str]) -> Options:
         disable_vmi_controller=values["disable-vmi-controller"],
         ignore_provided_ip=values["disable-annotation-alpha-provided-ip-addr"],
         disable_hostname_lookup=values["disable-hostname-lookup"],
+        kube_vip_svc_election=values["kube-vip-svc-election"],
         controllers=_parse_controllers(values["controllers"]),
         leader_elect=values["leader-elect"],
         lease_name=values["leader-elect-resource-name"],

@@ -44,6 +44,7 @@ SECTIONS: dict[str, tuple[Flag, ...]] = {
         Flag("disable-annotation-alpha-provided-ip-addr", "bool", "false", "ignore kubelet's --node-ip"),
         # Since chart 0.2.16.
         Flag("disable-hostname-lookup", "bool", "false", "never ask guest agents for their host name"),
+        Flag("kube-vip-svc-election", "bool", "false", "kube-vip elects a leader per service (Windrow's)"),
         Flag("orphan-sweep", "string", "report", "orphaned load balancers: off, report, delete (Windrow's)"),
         Flag("host-api-qps", "float", "50", "requests per second to Harvester (Windrow's)"),
         Flag("host-api-burst", "int", "100", "requests to Harvester at once (Windrow's)"),

@@ -66,7 +66,12 @@ class ServiceController:
 
     def __init__(self, context: ControllerContext) -> None:
         options = context.options
-        settings = ClusterSettings(options.cluster_name, context.namespace, options.management_network)
+        settings = ClusterSettings(
+            options.cluster_name,
+            context.namespace,
+            options.management_network,
+            options.kube_vip_svc_election,
+        )
         # Why the namespace may not be that of this cluster; None once it is verified.
         self.find_namespace_problem: Callable[[], Unavailable | None] = lambda: None
         index = self._index = ServiceIndex(context, settings, self._on_watch_error)

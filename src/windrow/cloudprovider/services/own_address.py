@@ -202,6 +202,8 @@ def _patch_for_own_address(state: ServiceState, addresses: tuple[str, ...]) -> P
             annotations[names.VIP_INTERFACE] = interface
         if service.primary_label:  # the Go program leaves an empty label, which means the same as none
             labels[names.PRIMARY_SERVICE] = None
+            if state.settings.has_elections and service.lease is not None:
+                annotations[names.VIP_LEASE] = None
     if not annotations and not labels and service.has_finalizer:
         return None
     because = "Harvester gave its address" if annotations else "it shares no address any more"

@@ -151,7 +151,7 @@ def plan_shared_address(state: ServiceState, primary: Service) -> Plan:
         problem = f"primary service {primary.title} has no ingress IP after {WAIT_TIMEOUT.seconds} s"
         return waiting(state, "primary", ensure_failed(f"{problem}; its own events say why"))
     actions: list[Action] = []
-    if (patch := _patch_for_shared_address(service, primary)) is not None:
+    if (patch := _patch_for_shared_address(state, primary)) is not None:
         if not service.has_finalizer:
             actions.append(ENSURING)
         actions.append(patch)
@@ -180,10 +180,18 @@ def _find_sharing_problem(state: ServiceState, primary: Service) -> str:
             f"network annotation of service {service.title} ({service.network}) is not same as that of its primary "
             f"service {primary.title} ({state.primary_network or 'none'}); remove {names.NETWORK} from the secondary"
         )
+    local = next((one for one in (service, primary) if one.has_local_policy), None)
+    if state.settings.has_elections and local is not None and not shares:
+        return (
+            f"service {service.title} cannot share the address of {primary.title}: {local.title} has "
+            "externalTrafficPolicy Local, and with svc_election kube-vip would have it on a node of its own; set "
+            f"externalTrafficPolicy Cluster, or remove the annotation {names.PRIMARY_SERVICE}"
+        )
     return find_port_conflict(service, primary, state.sharers)
 
 
-def _patch_for_shared_address(service: Service, primary: Service) -> PatchService | None:
+def _patch_for_shared_address(state: ServiceState, primary: Service) -> PatchService | None:
+    service = state.service
     annotations: dict[str, str | None] = {}
     labels: dict[str, str | None] = {}
     wanted, label = ",".join(primary.ingress), sharing_label(primary.namespace, primary.name)
@@ -191,6 +199,9 @@ def _patch_for_shared_address(service: Service, primary: Service) -> PatchServic
         annotations[names.VIP_ADDRESSES] = wanted
     if primary.network and service.network != primary.network:
         annotations[names.NETWORK] = primary.network
+    lease = names.vip_lease(primary.namespace, primary.name)
+    if state.settings.has_elections and service.lease != lease:
+        annotations[names.VIP_LEASE] = lease
     if service.interface is not None:
         annotations[names.VIP_INTERFACE] = None
     if service.has_ipam:

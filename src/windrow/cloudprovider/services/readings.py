@@ -46,6 +46,7 @@ class Service:
     created: str = ""
     is_load_balancer: bool = False  # type LoadBalancer
     load_balancer_class: str = ""
+    has_local_policy: bool = False  # externalTrafficPolicy Local
     is_deleting: bool = False
     finalizers: tuple[str, ...] = ()
     ports: tuple[Port, ...] = ()
@@ -65,6 +66,7 @@ class Service:
     # What we wrote before, None where it is absent, and what kube-vip wrote.
     addresses: str | None = None
     interface: str | None = None
+    lease: str | None = None  # of kube-vip's election
     primary_label: str | None = None  # as it is written
     has_ipam: bool = False
     vip_keys: tuple[str, ...] = ()
@@ -134,6 +136,7 @@ def read_service(raw: Mapping[str, Any]) -> Service:
         created=text_at(raw, "metadata", "creationTimestamp"),
         is_load_balancer=text_at(raw, "spec", "type") == "LoadBalancer",
         load_balancer_class=text_at(raw, "spec", "loadBalancerClass"),
+        has_local_policy=text_at(raw, "spec", "externalTrafficPolicy") == "Local",
         is_deleting=is_deleting(raw),
         finalizers=tuple(finalizers_of(raw)),
         ports=tuple((text_at(one, "protocol") or "TCP", int(one["port"])) for one in ports),
@@ -149,6 +152,7 @@ def read_service(raw: Mapping[str, Any]) -> Service:
         ignores_vip=annotations.get(names.VIP_IGNORE) == "true",
         addresses=annotations.get(names.VIP_ADDRESSES),
         interface=annotations.get(names.VIP_INTERFACE),
+        lease=annotations.get(names.VIP_LEASE),
         primary_label=labels.get(names.PRIMARY_SERVICE),
         has_ipam=names.IPAM in annotations,
         vip_keys=tuple(key for key in names.VIP_STATUS_KEYS if key in annotations),

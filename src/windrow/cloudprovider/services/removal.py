@@ -194,6 +194,8 @@ def _own_annotations(service: Service) -> dict[str, str | None]:
             found[names.VIP_ADDRESSES] = names.NO_ADDRESS
     elif service.addresses is not None:
         found[names.VIP_ADDRESSES] = None
+    if service.primary_label and service.lease is not None:
+        found[names.VIP_LEASE] = None
     if service.interface is not None:
         found[names.VIP_INTERFACE] = None
     if not service.load_balancer_class:

@@ -18,6 +18,7 @@ class ClusterSettings:
     cluster: str
     namespace: str  # on Harvester
     management_network: str = ""
+    has_elections: bool = False  # kube-vip elects a leader for each service
 
     def name_for(self, service: Service) -> str:
         return load_balancer_name(self.cluster, service.namespace, service.name, service.uid)

@@ -297,6 +297,35 @@ def test_an_address_of_another_service_is_not_recorded_as_in_use():
     assert not [one for one in shares if isinstance(one, UpdateLoadBalancer)]
 
 
+def test_with_an_election_per_service_a_secondary_names_the_lease_of_its_primary():
+    elects = replace(POLICY, has_elections=True)
+
+    def patches(service, settings=elects, **state):
+        found = plan_service(ServiceState(service, NOON, settings, **state)).actions
+        return {
+            key: value
+            for one in found
+            if isinstance(one, PatchService)
+            for key, value in one.annotations.items()
+        }
+
+    lease = "default/kubevip-front"
+    shared, own = {"sharing": SharedAddress(FRONT)}, {"sharing": OwnAddress(), "load_balancer": LB}
+    assert patches(SECOND, **shared) == {names.VIP_LEASE: lease}
+    assert patches(replace(SECOND, lease=lease), **shared) == {}
+    assert patches(SECOND, POLICY, **shared) == {}
+    assert patches(replace(SECOND, primary="", lease=lease), **own) == {names.VIP_LEASE: None}
+
+
+def test_with_an_election_per_service_local_traffic_and_a_shared_address_exclude_each_other():
+    elects = replace(POLICY, has_elections=True)
+    wants = replace(SECOND, primary_label=None, addresses="", ingress=(), has_local_policy=True)
+    state = ServiceState(wants, NOON, elects, sharing=SharedAddress(FRONT))
+
+    assert "externalTrafficPolicy Local" in plan_service(state).problem
+    assert not plan_service(replace(state, settings=POLICY)).problem
+
+
 @pytest.mark.parametrize(
     ("service", "is_told"),
     [
