@@ -315,6 +315,8 @@ def _is_left_alone(statement: ast.stmt) -> bool:
             return _is_log(value)
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
+        case ast.Assign(targets=[ast.Attribute(attr="_log")]):
+            return True
         case ast.Assign(targets=[ast.Name(id=name)]):
             return name in ("__all__", "_log") or (
                 isinstance(statement.value, ast.Call) and _is_type_variable(statement.value)

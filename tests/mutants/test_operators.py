@@ -68,6 +68,7 @@ def test_a_statement_is_removed(statement: str) -> None:
         "@dataclass(frozen=True)\nclass A:\n    b: int | None",
         "def f():\n    _log.warning('a', 1 + 2)",
         "def f():\n    yield Log('a')",
+        "class A:\n    def __init__(self):\n        self._log = with_values(_log, a=1 + 2)",
         "def f(a):\n    assert a == 1",
     ],
 )

@@ -249,7 +249,7 @@ def read_orphan_load_balancer(
     """The reading; None for what is not a guest service's, of a cluster of exactly this name, in this namespace."""
     if labels_of(raw).get(LB_OF_CLUSTER, "") != cluster or namespace_of(raw) != namespace:
         return None
-    if nested(raw, "spec", "workloadType", default="") != "cluster":
+    if nested(raw, "spec", "workloadType") != "cluster":
         return None
     return OrphanLoadBalancer(
         namespace,

@@ -75,6 +75,12 @@ def test_a_drained_pool_cordons_and_evicts_before_the_vm_goes():
     assert plan.actions[1].pods == (("default", "web-1"),)
 
 
+def test_an_empty_node_is_cordoned_before_its_vm_goes():
+    plan = worker_leaves(leaving(a_machine("w4", DRAINED)), DRAINED)
+
+    assert [type(action) for action in plan.actions] == [CordonNode]
+
+
 def test_an_empty_cordoned_node_is_drained():
     plan = worker_leaves(cordoned(leaving(a_machine("w4", DRAINED))), DRAINED)
 
@@ -221,6 +227,38 @@ def test_a_member_in_the_middle_of_leaving_goes_before_another_begins():
 
     assert not of_kind(plan, RemoveEtcdMember)
     assert "s1" in held(plan)
+
+
+def test_a_member_whose_vm_is_gone_is_not_started_although_etcd_has_no_quorum():
+    pool = a_pool("servers", 1, SERVER)
+    servers = [marked(leaving(missing(a_machine("s1", pool)))), a_machine("s2", pool)]
+
+    assert not of_kind(planned(a_cluster(pool), servers), StartVM)
+
+
+@pytest.mark.parametrize(
+    ("machine", "deleted"),
+    [
+        (missing(a_machine("w4", WORKERS)), ["w4"]),
+        (replace(missing(a_machine("w4", WORKERS)), node_deleted=True), []),
+        (missing(nodeless(a_machine("w4", WORKERS))), []),
+        # The name that was recorded, where the Node is not seen.
+        (missing(replace(a_machine("w4", WORKERS), node=None)), ["w4"]),
+    ],
+)
+def test_a_node_is_deleted_once_where_there_was_one(machine, deleted):
+    plan = worker_leaves(replace(leaving(machine), deletion_requested=NOON))
+
+    assert subjects(plan, DeleteNode) == deleted
+    assert subjects(plan, RemoveMachineFinalizer) == ["w4"]
+
+
+def test_before_the_cluster_has_started_no_node_is_deleted():
+    gone = replace(leaving(missing(a_machine("w4", WORKERS))), deletion_requested=NOON)
+    plan = planned(a_cluster(WORKERS, recorded=RecordedStatus(init_server_uid="uid-s1")), [gone])
+
+    assert not of_kind(plan, DeleteNode)
+    assert subjects(plan, RemoveMachineFinalizer) == ["w4"]
 
 
 @pytest.mark.parametrize("mark", [lambda member: member, lambda member: marked(member)])

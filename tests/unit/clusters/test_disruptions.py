@@ -20,11 +20,13 @@ from tests.unit.clusters.builders import (
     record_of,
     some,
     subjects,
+    unknown,
     unready,
 )
 
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import IntOrPercent
+from windrow.clusters.api.status import Breaker, RecordedStatus
 from windrow.clusters.plan.actions import DeleteMachine, RemoveEtcdMember
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.clusters.plan.planner import Plan
@@ -216,3 +218,60 @@ def test_a_server_of_a_removed_pool_that_never_joined_goes_though_no_etcd_member
     late = record_of(nodeless(a_machine("e1", removed)), created=NOON - minutes(11))
 
     assert subjects(planned(a_cluster(SERVERS), [late]), DeleteMachine) == ["e1"]
+
+
+def test_machines_that_leave_while_they_are_ready_take_nothing_from_the_budget_of_sick_ones():
+    more = [leaving(a_machine(f"w{number}", WORKERS)) for number in (8, 9)]
+
+    plan = plan_workers(unready(a_machine("w1", WORKERS), LONG_AGO), more=more)
+
+    assert subjects(plan, DeleteMachine) == ["w1"]
+
+
+def test_before_the_cluster_has_started_no_budget_holds_a_machine_whose_vm_is_gone():
+    started = a_cluster(WORKERS)
+    unstarted = a_cluster(WORKERS, recorded=RecordedStatus(init_server_uid="uid-s1", init_server_name="s1"))
+    gone = workers(3, missing)
+
+    assert len(subjects(planned(started, gone), DeleteMachine)) == 2
+    assert len(subjects(planned(unstarted, gone), DeleteMachine)) == 3
+
+
+def test_a_healthy_member_waits_for_a_server_that_may_be_joining_and_a_dead_one_does_not():
+    s1, s2, s3 = some("s", 3, SERVERS)
+    joining = nodeless(a_machine("s4", SERVERS))
+
+    healthy = planned(a_cluster(SERVERS), [leaving(s1), s2, s3, joining])
+    dead = planned(a_cluster(SERVERS), [leaving(unready(s1)), s2, s3, joining])
+
+    assert held(healthy) == {"s1": "s4 (10.0.0.4) may be joining etcd"}
+    assert subjects(dead, RemoveEtcdMember) == ["s1"]
+
+
+def test_a_member_that_leaves_already_leaves_etcd_although_no_other_control_plane_is_ready():
+    etcd = a_pool("etcd", 3, frozenset({Role.ETCD}))
+    one = a_pool("servers", 1, SERVER)
+    machines = [leaving(a_machine("s1", one)), *some("e", 3, etcd)]
+
+    assert subjects(planned(a_cluster(one, etcd), machines), RemoveEtcdMember) == ["s1"]
+
+
+@pytest.mark.parametrize(("because", "said"), [("", "not observed yet"), ("401", "401")])
+def test_no_member_leaves_while_the_state_of_one_is_unknown(because, said):
+    s1, s2, s3 = some("s", 3, SERVERS)
+
+    plan = planned(a_cluster(SERVERS), [leaving(s1), unknown(s2, because), s3])
+
+    assert subjects(plan, RemoveEtcdMember) == []
+    assert held(plan)["s1"].endswith(f"the state of VirtualMachine default/s2 is unknown ({said})")
+
+
+def test_what_waits_for_the_breaker_to_cool_down_says_until_when():
+    cluster = a_cluster(SERVERS, WORKERS)
+    breakers = {"workers": Breaker(released=NOON - minutes(4))}
+    cluster = replace(cluster, recorded=replace(cluster.recorded, breakers=breakers))
+    sick = unready(a_machine("w1", WORKERS), LONG_AGO)
+
+    plan = planned(cluster, [*some("s", 3, SERVERS), sick, *some("w", 5, WORKERS)[1:]])
+
+    assert [one.until for one in plan.held] == [NOON + minutes(1)]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.unit.clusters.builders import (
@@ -142,7 +142,7 @@ def test_a_harvester_that_cannot_be_asked_holds_up_the_end_and_says_why():
 
     assert plan.actions == ()
     assert "connection refused" in plan.waits[0].what
-    assert plan.waits[0].until is not None
+    assert plan.waits[0].until == NOON + timedelta(seconds=10)
 
 
 def test_load_balancers_stay_where_machines_of_a_namesake_live():
@@ -259,6 +259,13 @@ def test_a_guest_service_s_load_balancer_is_read():
 )
 def test_any_other_load_balancer_does_not_exist_for_us(raw):
     assert read_orphan_load_balancer(raw, "prod", "default") is None
+
+
+def test_a_load_balancer_without_a_status_has_no_address():
+    found = read_orphan_load_balancer(a_raw(), "prod", "default")
+
+    assert found is not None
+    assert (found.address, found.guest_uid, found.finalizers) == ("", "", ())
 
 
 def test_another_namespace_s_load_balancer_does_not_exist_for_us():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -172,6 +173,11 @@ ACCOUNT = GuestServiceAccount("default", "prod", "ns:cc")
             a_cluster(WORKERS, recorded=replace(BEGUN, service_account=replace(ACCOUNT, harvester="own"))),
             replace(ACCOUNT, harvester="own"),
         ),
+        (
+            a_cluster(WORKERS, replace(SERVERS, driver="digitalocean"), recorded=BEGUN),
+            replace(ACCOUNT, harvester="harvester-1"),
+        ),
+        (a_cluster(replace(SERVERS, driver="digitalocean"), recorded=BEGUN), None),
         (a_newborn(WORKERS), None),
         (a_cluster(replace(WORKERS, options=None), recorded=BEGUN), None),
         (replace(a_cluster(WORKERS, recorded=BEGUN), credential="cc"), None),
@@ -239,6 +245,11 @@ def test_claims_that_terminate_hold_up_the_end_and_are_named() -> None:
     assert plan.waits[0].what == "PersistentVolumeClaim default/a (finalizers: x) to be deleted (and 2 more)"
     assert not of_kind(plan, RemoveFinalizer)
     assert ended(claims=("a",)).waits[0].what == "a to be deleted"
+
+
+@pytest.mark.parametrize("left", [{"vms": (VM,)}, {"disks": (CLAIM,)}, {"claims": ("a",)}])
+def test_what_is_waited_for_at_the_end_is_looked_at_again_after_five_seconds(left: dict[str, Any]) -> None:
+    assert [wait.until for wait in ended(**left).waits] == [NOON + timedelta(seconds=5)]
 
 
 def test_a_machine_whose_finalizer_is_removed_already_is_left_alone() -> None:

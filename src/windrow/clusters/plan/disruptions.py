@@ -237,7 +237,7 @@ def _breaker(
             f"with {REPLACE_NOW}"
         )
     under_way = sum(1 for m in state.deleting if m.pool == pool.name and not m.is_ready)
-    under_way += sum(1 for d in admitted if d.kind == "replace" and d.machine in _names(pool, state))
+    under_way += sum(1 for d in admitted if d.machine in _names(pool, state))
     if under_way >= most:
         return f"{under_way} of pool {pool.name} are being replaced already, and maxUnhealthy allows {most}"
     return _cooling_down(pool, state)
@@ -248,7 +248,9 @@ def _budget(pool: Pool, most: int, state: ClusterState, admitted: Sequence[Disru
     are created, no more than that are. A machine that is to be replaced by annotation boots for nothing."""
     names = _names(pool, state)
     under_way = sum(1 for m in state.deleting if m.pool == pool.name)
-    under_way += sum(1 for d in admitted if d.kind == "replace" and d.machine in names)
+    under_way += sum(
+        1 for d in admitted if d.machine in names
+    )  # replacements: they are admitted before others
     under_way += sum(
         1
         for m in state.of_pool(pool)
