@@ -350,6 +350,25 @@ async def test_a_cluster_scoped_object_with_a_namespaced_owner_is_kept(
         assert await foreign_owner_events(client) == [("default", "kept", text)]
 
 
+async def test_the_kind_of_an_owner_is_recorded_with_its_group(
+    server: ApiServer, run_controllers: Any
+) -> None:
+    client = server.local()
+    raw = {"metadata": {"name": "owner"}, "spec": {"size": 1}}
+    owner = await client.create(WIDGET, raw, "default")
+    async with run_controllers(server) as eventually:
+        await client.create(
+            CLUSTER_ROLE, {"metadata": {"name": "kept", "ownerReferences": [owner_reference(WIDGET, owner)]}}
+        )
+
+        async def is_recorded() -> bool:
+            return bool(await foreign_owner_events(client))
+
+        await eventually(is_recorded)
+        ((_, _, message),) = await foreign_owner_events(client)
+        assert message.startswith("ownerRef [example.io/v1/Widget, namespace: , name: owner, ")
+
+
 async def test_an_owner_in_another_namespace_is_recorded_and_its_dependent_deleted(
     server: ApiServer, run_controllers: Any
 ) -> None:

@@ -172,7 +172,7 @@ class GarbageCollector(StoreController):
         try:
             await create(self._context, events, ApiCall("create", info, self.user, body=event))
         except AlreadyExists:
-            return
+            pass  # it was recorded before
         except KubeError as error:  # the namespace is going, the disk is full: the object is treated alike
             _log.warning("cannot record that %s has an owner of another namespace: %s", entry.key, error)
 

@@ -144,7 +144,7 @@ def _grace_period(context: ServerContext, type: ResourceType, raw: Raw, options:
 
 
 def _mark_deleted(
-    context: ServerContext, type: ResourceType, raw: Raw, finalizers: list[str], grace: int = 0
+    context: ServerContext, type: ResourceType, raw: Raw, finalizers: list[str], grace: int
 ) -> Raw:
     head = {name: value for name, value in raw["metadata"].items() if name != "finalizers"}
     if finalizers:
