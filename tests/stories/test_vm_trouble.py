@@ -348,8 +348,9 @@ def test_a_vm_whose_update_fails_validation_hangs_in_terminating():
             )
             twin["spec"]["runStrategy"] = "Halted"
             hooks, harvester.api.admission[:] = list(harvester.api.admission), []
+            checks, harvester.api.validation[:] = list(harvester.api.validation), []
             await line.create(kinds.VM, twin)
-            harvester.api.admission[:] = hooks
+            harvester.api.admission[:], harvester.api.validation[:] = hooks, checks
 
             await line.delete(vm_ref(), propagation="Foreground")
             await harvester.clock.sleep(900)

@@ -138,6 +138,7 @@ class ApiServer:
             store, clock, rng, Registry(types), graceful_pod_deletion=graceful_pod_deletion
         )
         self.admission: list[AdmissionHook] = self.context.admission_hooks
+        self.validation: list[AdmissionHook] = self.context.object_validators
         self.subresource_handlers: dict[tuple[str, str], SubresourceHandler] = {}
         self.subresource_versions: dict[str, tuple[str, ...]] = {}
         self.routes: dict[str, RouteHandler] = {}
@@ -243,7 +244,7 @@ class ApiServer:
         info = RequestInfo.of(type.kind, namespace_of(raw))
         # Bootstrap objects pass no admission hook.
         await create(
-            replace(self.context, admission_hooks=[], validating_hooks=[]),
+            replace(self.context, admission_hooks=[], validating_hooks=[], object_validators=[]),
             type,
             ApiCall("create", info, SYSTEM_ADMIN, body=raw),
         )

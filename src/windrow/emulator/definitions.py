@@ -78,7 +78,6 @@ QUANTITIES: Raw = {"type": "object", "additionalProperties": QUANTITY}
 # The types of what admission reads; the other fields of KubeVirt are kept as they come.
 _DISK_TARGET = open_record(**fields("bus pciAddress"), readonly=TRUTH)
 _DISK = open_record(
-    "name",
     **fields("name cache io serial tag errorPolicy"),
     **fields("dedicatedIOThread shareable", TRUTH),
     **fields("disk cdrom lun", _DISK_TARGET),
@@ -86,24 +85,20 @@ _DISK = open_record(
     bootOrder=WHOLE,
 )
 _INTERFACE = open_record(
-    "name",
     **fields("name model macAddress pciAddress state tag"),
     **fields("bridge masquerade sriov slirp macvtap passt binding dhcpOptions", OPEN),
     bootOrder=WHOLE,
     ports=listed(OPEN),
 )
-_NETWORK = open_record(
-    "name", name=TEXT, pod=OPEN, multus=open_record("networkName", networkName=TEXT, default=TRUTH)
-)
+_NETWORK = open_record(name=TEXT, pod=OPEN, multus=open_record(networkName=TEXT, default=TRUTH))
 _REFERENCE = open_record(name=TEXT)
 _CLOUD_INIT = open_record(
     **fields("userData userDataBase64 networkData networkDataBase64"),
     **fields("secretRef networkDataSecretRef", _REFERENCE),
 )
 _VOLUME = open_record(
-    "name",
     name=TEXT,
-    persistentVolumeClaim=open_record("claimName", claimName=TEXT, **fields("hotpluggable readOnly", TRUTH)),
+    persistentVolumeClaim=open_record(claimName=TEXT, **fields("hotpluggable readOnly", TRUTH)),
     **fields("cloudInitNoCloud cloudInitConfigDrive", _CLOUD_INIT),
     **fields(
         "containerDisk dataVolume configMap secret serviceAccount hostDisk sysprep emptyDisk ephemeral", OPEN

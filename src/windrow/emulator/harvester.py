@@ -131,7 +131,9 @@ class Harvester:
             self.log.append,
         )
         self._controllers = self._make_controllers()
-        self.api.admission.append(Webhooks(self.listers, rng, self._may_read, Release.of(version)).admit)
+        webhooks = Webhooks(self.listers, rng, self._may_read, Release.of(version))
+        self.api.admission.append(webhooks.mutate)
+        self.api.validation.append(webhooks.validate)
         self.api.admission.append(self.load_balancers.admit)
         self.api.subresource_handlers.update(VmSubresources(self._client, self.hypervisor).handlers())
         self.api.subresource_versions[kinds.VM_SUBRESOURCES.group] = ("v1", "v1alpha3")

@@ -31,6 +31,9 @@ SETTINGS: dict[str, str] = {
         '{"parallelOutboundMigrationsPerNode":2,"parallelMigrationsPerCluster":5,'
         '"completionTimeoutPerGiB":150,"progressTimeout":150,"allowPostCopy":false}'
     ),
+    "cluster-pod-security-standard": (
+        '{"enabled":false,"whitelistedNamespacesList":"", "privilegedNamespacesList":"", "restrictedNamespacesList":""}'
+    ),
     "storage-network": "",
     "rwx-network": "",
     "default-storage-class": "harvester-longhorn",

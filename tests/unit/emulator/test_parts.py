@@ -85,7 +85,7 @@ def test_the_fingerprint_is_md5_with_colons():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "ssh-rsa", "ssh-rsa !!!", "ssh-rsa " + coded("short"), "ssh-rsa " + PLACEHOLDER_KEY.split()[1]],
+    ["", "ssh-rsa", "ssh-rsa !!!", "ssh-rsa " + coded("short")],
 )
 def test_what_is_no_key_has_no_fingerprint(text):
     with pytest.raises(InvalidPublicKey):

@@ -234,3 +234,32 @@ def test_a_second_round_changes_nothing():
     once = mutated(a_vm())
 
     assert once == mutated(copy.deepcopy(once), copy.deepcopy(once))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        (("cpu", "cores"), "4", "string into Go struct field {}cpu.cores of type uint32"),
+        (("cpu", "sockets"), -1, "number -1 into Go struct field {}cpu.sockets of type uint32"),
+        (("machine", "type"), 7, "number into Go struct field {}machine.type of type string"),
+    ],
+)
+def test_a_value_of_another_type_is_met_by_go(path, value, why):
+    vm = a_vm()
+    spec_of(vm)["domain"].setdefault(path[0], {})[path[1]] = value
+
+    with pytest.raises(AdmissionDenied) as refusal:
+        mutated(vm)
+
+    struct = "VirtualMachineInstanceTemplateSpec.spec.template.spec.domain."
+    assert refusal.value.message.endswith(f"json: cannot unmarshal {why.format(struct)}")
+
+
+def test_quantities_are_written_back_as_kubernetes_does():
+    vm = a_vm()
+    spec_of(vm)["domain"]["resources"]["limits"] = {"cpu": 2, "memory": "1.5Gi"}
+    assert spec_of(mutated(vm))["domain"]["resources"]["limits"] == {"cpu": "2", "memory": "1536Mi"}
+
+    spec_of(vm)["domain"]["resources"]["limits"]["memory"] = "much"
+    with pytest.raises(AdmissionDenied, match="quantities must match the regular expression"):
+        mutated(vm)

@@ -43,7 +43,7 @@ def test_a_sound_vm_passes():
     ("annotation", "why"),
     [
         ('[{"metadata":{}}]', "PVC name is required"),
-        ("[{", "Expecting property name enclosed in double quotes: line 1 column 3 (char 2)"),
+        ("[{", "unexpected end of JSON input"),
     ],
 )
 def test_unreadable_claim_templates_are_refused_with_the_shipped_spelling(annotation, why):

@@ -7,7 +7,9 @@ import re
 from base64 import b64decode
 from typing import Any
 
-from windrow.apiserver.apierrors import Cause, forbidden_value, invalid_value, required
+from windrow.apiserver.apierrors import Cause, forbidden_value, invalid_value, not_supported, required
+from windrow.apiserver.types.registry import name_errors
+from windrow.core.formats.quantity import Quantity
 from windrow.kubernetes.objects import nested
 
 Raw = dict[str, Any]
@@ -98,30 +100,81 @@ def validate_binding(raw: Raw, old: Raw | None) -> list[Cause]:
 
 
 def validate_storage_class(raw: Raw, old: Raw | None) -> list[Cause]:
-    if old is None:
-        return []
-    return [
+    return [] if old is None else _class_change(raw, old)
+
+
+def _class_change(raw: Raw, old: Raw) -> list[Cause]:
+    causes = [
         forbidden_value(field, f"updates to {field} are forbidden.")
-        for field in ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode")
+        for field in ("parameters", "provisioner", "reclaimPolicy")
         if raw.get(field) != old.get(field)
     ]
+    if raw.get("volumeBindingMode") != old.get("volumeBindingMode"):
+        causes.append(invalid_value("volumeBindingMode", raw.get("volumeBindingMode"), "field is immutable"))
+    return causes
+
+
+ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+VOLUME_MODES = ("Block", "Filesystem")
 
 
 def validate_pvc(raw: Raw, old: Raw | None) -> list[Cause]:
     spec = raw.get("spec") or {}
+    modes = [str(one) for one in spec.get("accessModes") or ()]
     causes = []
-    if not spec.get("accessModes"):
+    if not modes:
         causes.append(required("spec.accessModes", "at least 1 access mode is required"))
-    if not nested(spec, "resources", "requests", "storage"):
-        causes.append(required("spec.resources[storage]"))
-    if old is not None and _immutable_claim_fields(spec) != _immutable_claim_fields(old.get("spec") or {}):
+    causes += [
+        not_supported("spec.accessModes", one, ACCESS_MODES) for one in modes if one not in ACCESS_MODES
+    ]
+    if "ReadWriteOncePod" in modes and len(set(modes)) > 1:
+        causes.append(
+            forbidden_value("spec.accessModes", "may not use ReadWriteOncePod with other access modes")
+        )
+    causes += _size_causes(spec)
+    storage_class = str(spec.get("storageClassName") or "")
+    if storage_class:
+        faults = name_errors("subdomain", storage_class)
+        causes += [invalid_value("spec.storageClassName", storage_class, fault) for fault in faults]
+    if spec.get("volumeMode") is not None and spec["volumeMode"] not in VOLUME_MODES:
+        causes.append(not_supported("spec.volumeMode", spec["volumeMode"], VOLUME_MODES))
+    return causes if old is None else [*causes, *_claim_change(spec, old)]
+
+
+def _size_of(spec: Raw) -> Quantity | None:
+    written = nested(spec, "resources", "requests", "storage")
+    try:
+        return Quantity.parse(str(written)) if written is not None else None
+    except ValueError:
+        return None
+
+
+def _size_causes(spec: Raw) -> list[Cause]:
+    written = nested(spec, "resources", "requests", "storage")
+    if written is None:
+        return [required("spec.resources[storage]")]
+    size = _size_of(spec)
+    if size is not None and size.nanos <= 0:
+        return [invalid_value("spec.resources[storage]", str(written), "must be greater than zero")]
+    return []
+
+
+def _claim_change(spec: Raw, old: Raw) -> list[Cause]:
+    before = old.get("spec") or {}
+    causes = []
+    if _immutable_claim_fields(spec, before) != _immutable_claim_fields(before, before):
         causes.append(forbidden_value("spec", CLAIM_SPEC))
+    size, size_before = _size_of(spec), _size_of(before)
+    if size is not None and size_before is not None and size.nanos < size_before.nanos:
+        text = "field can not be less than status.capacity"
+        causes.append(forbidden_value("spec.resources.requests.storage", text))
     return causes
 
 
-def _immutable_claim_fields(spec: Raw) -> Raw:
-    # A claim is bound once and may grow; every other field is immutable.
-    changing = ("resources", "volumeName", "volumeAttributesClassName", "storageClassName")
+def _immutable_claim_fields(spec: Raw, before: Raw) -> Raw:
+    # A claim is bound once and may grow; a class may be given where there was none; every other field is immutable.
+    changing = {"resources", "volumeAttributesClassName"}
+    changing |= {name for name in ("volumeName", "storageClassName") if before.get(name) is None}
     return {name: value for name, value in spec.items() if name not in changing}
 
 

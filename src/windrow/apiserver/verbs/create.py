@@ -15,7 +15,12 @@ from windrow.apiserver.request.info import ApiCall
 from windrow.apiserver.storage.port import Entry, Raw, RevisionMismatch
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs import metadata
-from windrow.apiserver.verbs.rest_storage import prune_and_default, run_admission, validate_object
+from windrow.apiserver.verbs.rest_storage import (
+    prune_and_default,
+    run_admission,
+    run_validators,
+    validate_object,
+)
 
 ATTEMPTS = 8  # how often a generated name may collide
 
@@ -69,6 +74,7 @@ async def _attempt(context: ServerContext, type: ResourceType, call: ApiCall, te
     asked = await run_admission(context, type, call, "create", raw, None)
     assert asked is not None
     await work_on(call.size, lambda: validate_object(type, asked, None))
+    await run_validators(context, type, call, "create", asked, None)
     stored = to_storage_version(type, asked)
     key = type.key(call.info.namespace, asked["metadata"]["name"])
     if call.dry_run:

@@ -102,11 +102,35 @@ async def run_admission(
     raw: Raw | None,
     old: Entry | None,
 ) -> Raw | None:
-    """Run the admission hooks; the object as they leave it."""
-    if not context.admission_hooks and not context.validating_hooks:
-        return raw
+    """Run the admission hooks; the object as they leave it. The validators of a removal, which no schema follows, run too."""
+    hooks = [*context.admission_hooks, *context.validating_hooks]
+    if verb == "delete":
+        hooks += context.object_validators
+    return await admit(hooks, _operation(type, call, verb, raw, old)) if hooks else raw
+
+
+async def run_validators(
+    context: ServerContext,
+    type: ResourceType,
+    call: ApiCall,
+    verb: Literal["create", "update"],
+    raw: Raw,
+    old: Entry | None,
+) -> None:
+    """Run the validating webhooks on the object as it would be stored."""
+    if context.object_validators:
+        await admit(context.object_validators, _operation(type, call, verb, raw, old))
+
+
+def _operation(
+    type: ResourceType,
+    call: ApiCall,
+    verb: Literal["create", "update", "delete"],
+    raw: Raw | None,
+    old: Entry | None,
+) -> AdmissionRequest:
     seen = raw if raw is not None else (old.raw if old else {})
-    operation = AdmissionRequest(
+    return AdmissionRequest(
         verb=verb,
         kind=type.kind,
         namespace=seen.get("metadata", {}).get("namespace", "") or call.info.namespace,
@@ -117,7 +141,6 @@ async def run_admission(
         user=call.user,
         dry_run=call.dry_run,
     )
-    return await admit([*context.admission_hooks, *context.validating_hooks], operation)
 
 
 def _split_status(type: ResourceType, new: Raw, old: Raw, subresource: str) -> Raw:
@@ -189,6 +212,7 @@ async def update_entry(
     # After the mutating hooks: a field that they restored has not changed.
     _bump_generation(type, new, old.raw)
     await work_on(size, partial(validate_object, type, new, old.raw))
+    await run_validators(context, type, call, "update", new, old)
     _record_managers(context, type, call, old.raw, new, managed)
     stored = to_storage_version(type, new)
     if _without_version(stored) == _without_version(was.raw):

@@ -9,12 +9,12 @@ from windrow.kubernetes.objects import Raw
 VALIDATOR = "validator.harvesterhci.io"
 MUTATOR = "mutator.harvesterhci.io"
 KUBEVIRT_VALIDATOR = "virtualmachine-validator.kubevirt.io"
+KUBEVIRT_MUTATOR = "virtualmachines-mutator.kubevirt.io"
 
 
 def invalid(message: str, field: str, webhook: str = VALIDATOR) -> KubeError:
     """422 with one cause and, as Harvester does, without the object's name."""
-    cause: Raw = {"reason": "FieldValueInvalid", "message": message, "field": field}
-    return _denied(webhook, message, 422, "Invalid", {"causes": [cause]})
+    return _denied(webhook, message, 422, "Invalid", {"causes": [Cause(message, field).render()]})
 
 
 def bad_request(message: str, webhook: str = VALIDATOR) -> KubeError:
@@ -34,16 +34,17 @@ def internal(message: str, webhook: str = VALIDATOR) -> KubeError:
     return _denied(webhook, message, 500, "InternalError")
 
 
-def refused_by_kubevirt(causes: list[Cause]) -> KubeError:
+def refused_by_kubevirt(causes: list[Cause], webhook: str = KUBEVIRT_VALIDATOR) -> KubeError:
     """422 with all causes, of which the first ten are told."""
     details = {"causes": [cause.render() for cause in causes[:MOST_TOLD]]}
-    return _denied(KUBEVIRT_VALIDATOR, join_messages(causes), 422, "Invalid", details)
+    return _denied(webhook, join_messages(causes), 422, "Invalid", details)
 
 
 def patch_failed(path: str) -> KubeError:
     """A mutator's patch replaces a field below one that is missing: the API server cannot apply it."""
     why = f"replace operation does not apply: doc is missing path: {path}: missing value"
-    return KubeError(f"Internal error occurred: {why}", status=500, reason="InternalError")
+    details = {"causes": [{"message": why}]}
+    return KubeError(f"Internal error occurred: {why}", status=500, reason="InternalError", details=details)
 
 
 def _denied(webhook: str, message: str, code: int, reason: str, details: Raw | None = None) -> KubeError:

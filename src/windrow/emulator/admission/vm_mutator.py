@@ -12,12 +12,19 @@ from fractions import Fraction
 from windrow.core.formats.json import NotJson, loads
 from windrow.core.rng import Rng
 from windrow.emulator import names
-from windrow.emulator.admission.denials import MUTATOR, internal, patch_failed
+from windrow.emulator.admission.denials import (
+    KUBEVIRT_MUTATOR,
+    MUTATOR,
+    internal,
+    patch_failed,
+    refused_by_kubevirt,
+)
 from windrow.emulator.admission.kubevirt.affinity import PREFERRED_TERMS, REQUIRED_TERMS
 from windrow.emulator.admission.kubevirt.causes import flag, objects, quantity, section, text, whole
 from windrow.emulator.admission.kubevirt.defaults import DEFAULT_MACHINE
+from windrow.emulator.admission.kubevirt.typed import schema_causes, type_fault, write_as_go
 from windrow.emulator.kit.listers import Listers
-from windrow.emulator.quantities import MI, Quantity
+from windrow.emulator.quantities import MI, BadQuantity, Quantity
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, namespace_of, nested
 
 LEAST_GUEST_MEMORY = 10 * MI
@@ -29,8 +36,13 @@ def mutate_vm(vm: Raw, old: Raw | None, listers: Listers, rng: Rng) -> None:
     """All mutators in their order. Raises the KubeError of a refusal."""
     if is_deleting(vm):
         return
-    spec = vm["spec"]["template"].setdefault("spec", {})
-    domain = spec.setdefault("domain", {})
+    spec = vm["spec"]["template"].get("spec") or {}
+    domain = spec.get("domain")
+    if domain is None:
+        raise patch_failed("/spec/template/spec/domain/cpu")
+    if why := type_fault(spec):
+        raise internal(why, MUTATOR)
+    _canonical_quantities(domain)
     if old is None or _needs_overcommit(vm, old):
         _overcommit(vm, spec, domain, listers)
     _topology(domain)
@@ -45,9 +57,25 @@ def mutate_vm(vm: Raw, old: Raw | None, listers: Listers, rng: Rng) -> None:
     spec["architecture"] = text(spec, "architecture") or "amd64"
     if not text(domain, "machine", "type"):
         domain["machine"] = {"type": DEFAULT_MACHINE.get(spec["architecture"], "q35")}
-    annotations = vm["metadata"].setdefault("annotations", {})
-    annotations.setdefault("kubevirt.io/latest-observed-api-version", "v1")
-    annotations.setdefault("kubevirt.io/storage-observed-api-version", "v1")
+    write_as_go(spec)
+    if causes := list(schema_causes(spec)):
+        raise refused_by_kubevirt(causes, KUBEVIRT_MUTATOR)
+
+
+QUANTITIES = (("resources", "limits"), ("resources", "requests"), ("memory",))
+
+
+def _canonical_quantities(domain: Raw) -> None:
+    """Quantities as Go writes them back. Raises the denial of one that it cannot read."""
+    for path in QUANTITIES:
+        found = section(domain, *path)
+        for key, value in found.items():
+            if path == ("memory",) and key not in ("guest", "maxGuest"):
+                continue
+            try:
+                found[key] = str(Quantity.parse(value))
+            except BadQuantity as error:
+                raise internal(str(error), MUTATOR) from error
 
 
 # --- run strategy ------------------------------------------------------------------------------------------------

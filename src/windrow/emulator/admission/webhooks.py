@@ -1,6 +1,6 @@
 """Harvester's admission webhooks: dispatch to the mutators and validators of each kind.
 
-Validators are pure functions of the object, its old state, and the Listers; they raise the denial.
+Both are pure functions of the object, its old state, and the Listers; they raise the denial.
 """
 
 from __future__ import annotations
@@ -11,53 +11,102 @@ from windrow.apiserver.admission import AdmissionRequest
 from windrow.apiserver.request.info import UserInfo
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.admission import object_validator
+from windrow.emulator.admission import claims, images, networks, object_validator, storage_classes
 from windrow.emulator.admission.denials import invalid
 from windrow.emulator.admission.vm_mutator import mutate_vm
 from windrow.emulator.admission.vm_shape import is_shaped
 from windrow.emulator.admission.vm_validator import check_vm, images_asked
-from windrow.emulator.host.networks import label_network
 from windrow.emulator.kit.listers import Key, Listers
 from windrow.emulator.release import Release
-from windrow.kubernetes.objects import Raw, nested
-from windrow.kubernetes.resources import PVC, ApiResource
+from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.resources import PVC, SECRET, STORAGE_CLASS, ApiResource
 
 MayRead = Callable[[UserInfo, ApiResource, Key], Awaitable[bool]]
 SYSTEM_USERS = ("system:serviceaccount:harvester-system:", "system:serviceaccount:kube-system:")
+COLLECTOR = ":generic-garbage-collector"
 
 
 class Webhooks:
-    """`admit` is the admission hook. `may_read` authorizes `get` of an object for a user."""
+    """`mutate` is a hook before the schema, `validate` one after it. `may_read` authorizes `get` of an object for a user."""
 
     def __init__(self, listers: Listers, rng: Rng, may_read: MayRead, release: Release) -> None:
         self._release = release
         self._listers = listers
         self._rng = rng
         self._may_read = may_read
-        self._rules: dict[ApiResource, Callable[[AdmissionRequest], Awaitable[None]]] = {
-            kinds.VM: self._vm,
-            PVC: self._claim,
-            kinds.IMAGE: self._image,
-            kinds.KEY_PAIR: self._key_pair,
-            kinds.NAD: self._network,
-            kinds.SNAPSHOT_QUOTA: self._snapshot_quota,
-            kinds.TEMPLATE_VERSION: self._template_version,
-        }
 
-    async def admit(self, operation: AdmissionRequest) -> None:
-        rule = self._rules.get(operation.kind)
-        if rule is not None:
-            await rule(operation)
+    async def mutate(self, operation: AdmissionRequest) -> None:
+        """Changes the object in place. What has another shape is left to the schema."""
+        new, old, listers = operation.object, operation.old_object, self._listers
+        if new is None or operation.subresource == "status":
+            return
+        if operation.kind == kinds.VM:
+            if is_shaped(new):
+                mutate_vm(new, old, listers, self._rng)
+        elif operation.kind == PVC:
+            if old is None:
+                claims.mark_golden_image(new, listers)
+        elif operation.kind == STORAGE_CLASS:
+            storage_classes.mutate_class(new)
+        elif operation.kind == kinds.IMAGE:
+            if isinstance(new.get("spec"), dict):
+                images.mutate_image(new, old, listers)
+        elif operation.kind == kinds.NAD:
+            networks.mutate_network(new, old, listers)
+        elif operation.kind == kinds.TEMPLATE_VERSION and old is None:
+            object_validator.mutate_template_version(new)
 
-    async def _vm(self, operation: AdmissionRequest) -> None:
-        vm, old = operation.object, operation.old_object
-        if operation.verb == "delete" or vm is None or not is_shaped(vm):
-            return  # the schema refuses another shape
-        if operation.subresource != "status":
-            mutate_vm(vm, old, self._listers, self._rng)
-        check_vm(vm, old, self._listers)
-        if self._release.checks_image_access:
-            await self._check_images(vm, operation)
+    async def validate(self, operation: AdmissionRequest) -> None:
+        new, old = operation.object, operation.old_object
+        if operation.verb == "delete":
+            if old is not None:
+                self._validate_removal(operation, old)
+        elif new is not None:
+            self._validate(operation, new, old)
+            if operation.kind == kinds.VM and self._release.checks_image_access:
+                await self._check_images(new, operation)
+
+    def _validate(self, operation: AdmissionRequest, new: Raw, old: Raw | None) -> None:
+        listers = self._listers
+        if operation.kind == kinds.VM:
+            check_vm(new, old, listers)
+        elif operation.subresource:
+            return
+        elif operation.kind == PVC:
+            if old is None:
+                claims.check_claim(new, listers)
+            else:
+                claims.check_claim_update(new, old, listers)
+        elif operation.kind == STORAGE_CLASS:
+            storage_classes.check_class(new, old, listers)
+        elif operation.kind == kinds.IMAGE:
+            images.check_image(new, old, listers)
+        elif operation.kind == kinds.KEY_PAIR:
+            object_validator.check_key_pair(new)
+        elif operation.kind == kinds.NAD:
+            networks.check_network(new, old, listers)
+        elif operation.kind == kinds.SNAPSHOT_QUOTA:
+            object_validator.check_snapshot_quota(new, old)
+        elif operation.kind == kinds.TEMPLATE_VERSION:
+            if old is not None:
+                object_validator.refuse_template_version_change()
+            object_validator.check_template_version(new, listers)
+
+    def _validate_removal(self, operation: AdmissionRequest, old: Raw) -> None:
+        listers = self._listers
+        by_collector = operation.user.username.endswith(COLLECTOR)
+        if operation.kind == PVC and not by_collector:
+            claims.check_claim_removal(old, listers)
+        elif operation.kind == SECRET:
+            claims.check_secret_removal(old, listers)
+        elif operation.kind == STORAGE_CLASS:
+            storage_classes.check_class_removal(old, listers)
+        elif operation.kind == kinds.IMAGE:
+            images.check_image_removal(old, listers)
+        elif operation.kind == kinds.NAD:
+            networks.check_network_removal(old, listers)
+        elif operation.kind == kinds.TEMPLATE_VERSION and not by_collector:
+            object_validator.check_template_version_removal(old, listers)
 
     async def _check_images(self, vm: Raw, operation: AdmissionRequest) -> None:
         if operation.subresource or operation.user.username.startswith(SYSTEM_USERS):
@@ -67,36 +116,3 @@ class Webhooks:
             if key not in asked_before and not await self._may_read(operation.user, kinds.IMAGE, key):
                 text = f'user "{operation.user.username}" is not allowed to access image {key[0]}/{key[1]}'
                 raise invalid(text, "metadata.annotations[harvesterhci.io/volumeClaimTemplates]")
-
-    async def _claim(self, operation: AdmissionRequest) -> None:
-        by_collector = operation.user.username.endswith(":generic-garbage-collector")
-        if operation.verb == "delete" and operation.old_object is not None and not by_collector:
-            object_validator.check_claim_removal(operation.old_object, self._listers)
-        if operation.verb == "create" and operation.object is not None:
-            object_validator.check_claim(operation.object, self._listers)
-
-    async def _image(self, operation: AdmissionRequest) -> None:
-        if operation.verb == "delete":
-            object_validator.check_image_removal(operation.old_object or {}, self._listers)
-        elif operation.object is not None:
-            object_validator.label_image(operation.object)
-            object_validator.check_image(operation.object, operation.old_object, self._listers)
-
-    async def _key_pair(self, operation: AdmissionRequest) -> None:
-        if operation.verb != "delete" and operation.object is not None:
-            object_validator.check_key_pair(operation.object)
-
-    async def _network(self, operation: AdmissionRequest) -> None:
-        if operation.verb == "delete":
-            object_validator.check_network_removal(operation.old_object or {}, self._listers)
-        elif operation.object is not None:
-            object_validator.check_network(operation.object)
-            label_network(operation.object)
-
-    async def _snapshot_quota(self, operation: AdmissionRequest) -> None:
-        name = nested(operation.object, "metadata", "name")
-        if operation.verb == "create" and name != "default-resource-quota":
-            raise invalid("name must be default-resource-quota", "metadata.name")
-
-    async def _template_version(self, operation: AdmissionRequest) -> None:
-        object_validator.check_template_version(operation.verb, operation.object, operation.old_object)

@@ -7,6 +7,7 @@ an image with qemu-guest-agent.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,7 +21,7 @@ from windrow.emulator.kit.edits import add_finalizers, remove_finalizer
 from windrow.emulator.kit.listers import Key
 from windrow.emulator.system import render_storage_class
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, nested, uid_of
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, nested, uid_of
 from windrow.kubernetes.resources import STORAGE_CLASS
 
 IMPORT_OUTCOME = "emulator.windrow.io/import"
@@ -142,6 +143,16 @@ def render_class(image: Raw) -> Raw:
     return render_storage_class(class_name(uid), **{"backingImage": f"vmi-{uid}", **own})
 
 
+def label_image(image: Raw) -> None:
+    """The label by which images of one display name are found; a name that is no label value has none."""
+    display = str(nested(image, "spec", "displayName", default=""))
+    if len(display) <= 63 and _LABEL_VALUE.fullmatch(display):
+        image["metadata"]["labels"] = {**labels_of(image), names.IMAGE_DISPLAY_NAME: display}
+
+
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+
+
 class ImageController:
     """Imports images; an attempt that failed is repeated from its `requeue_at`."""
 
@@ -161,6 +172,7 @@ class ImageController:
             return None
         now = self._clock.now()
         await self._client.mutate(ref, add_finalizers(FINALIZER))
+        await self._client.mutate(ref, label_image)
         await self._client.ensure(STORAGE_CLASS, render_class(image))
         elapsed = self._clock.monotonic()
         began = self._began.setdefault(uid_of(image), elapsed)

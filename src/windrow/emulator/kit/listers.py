@@ -36,6 +36,10 @@ class Listers:
     quotas: Objects = field(default_factory=dict)
     nodes: Objects = field(default_factory=dict)
     secrets: Objects = field(default_factory=dict)
+    cluster_networks: Objects = field(default_factory=dict)
+    templates: Objects = field(default_factory=dict)
+    template_versions: Objects = field(default_factory=dict)
+    key_pairs: Objects = field(default_factory=dict)
     vms_by_claim: Index = field(default_factory=dict)
     vms_by_mac: Index = field(default_factory=dict)
     vmis_by_claim: Index = field(default_factory=dict)
@@ -102,4 +106,8 @@ WATCHED_KINDS: tuple[tuple[str, ApiResource], ...] = (
     ("quotas", kinds.QUOTA),
     ("nodes", NODE),
     ("secrets", SECRET),
+    ("cluster_networks", kinds.CLUSTER_NETWORK),
+    ("templates", kinds.TEMPLATE),
+    ("template_versions", kinds.TEMPLATE_VERSION),
+    ("key_pairs", kinds.KEY_PAIR),
 )

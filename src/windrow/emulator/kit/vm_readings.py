@@ -10,6 +10,7 @@ from typing import Any
 from windrow.core.clock import parse_time
 from windrow.core.formats.json import NotJson, loads
 from windrow.emulator import names
+from windrow.emulator.kit.go_decoding import kind_of, syntax_error
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, nested, uid_of
 
@@ -144,11 +145,15 @@ def read_claim_templates(vm: Mapping[str, Any]) -> list[Raw]:
     try:
         found = loads(text)
     except NotJson as error:
-        raise BadTemplates(str(error)) from error
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise BadTemplates(
-            "json: cannot unmarshal value into Go value of type []util.VolumeClaimTemplateEntry"
-        )
+        raise BadTemplates(syntax_error(text)) from error
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        into = "Go value of type []util.VolumeClaimTemplateEntry"
+        raise BadTemplates(f"json: cannot unmarshal {kind_of(found)} into {into}")
+    if wrong := [one for one in found if not isinstance(one, dict)]:
+        into = "Go value of type util.VolumeClaimTemplateEntry"
+        raise BadTemplates(f"json: cannot unmarshal {kind_of(wrong[0])} into {into}")
     if not all(nested(one, "metadata", "name") for one in found):
         raise BadTemplates("PVC name is required")
     return found

@@ -47,6 +47,11 @@ from windrow.kubernetes.objects import (
 )
 from windrow.kubernetes.resources import ref_of
 
+# Of objects that KubeVirt's controllers have seen.
+OBSERVED_VERSIONS = {
+    "kubevirt.io/latest-observed-api-version": "v1",
+    "kubevirt.io/storage-observed-api-version": "v1",
+}
 VM_FINALIZERS = (names.CLEANUP_FINALIZER, names.BACKEND_FINALIZER, names.LB_FINALIZER, names.VM_FINALIZER)
 
 
@@ -107,6 +112,7 @@ class VmController:
             strategy = read_strategy(raw)
             if strategy != "Halted":
                 annotate(raw, {names.RUN_STRATEGY: strategy, names.QUOTA_HALT: None})
+            annotate(raw, OBSERVED_VERSIONS)
             if macs := render_mac_annotation(raw):
                 annotate(raw, {names.MAC_ADDRESSES: macs})
 
@@ -284,8 +290,7 @@ def render_instance(vm: Raw) -> Raw:
     metadata = template.get("metadata") or {}
     annotations = {
         **(metadata.get("annotations") or {}),
-        "kubevirt.io/latest-observed-api-version": "v1",
-        "kubevirt.io/storage-observed-api-version": "v1",
+        **OBSERVED_VERSIONS,
         "kubevirt.io/vm-generation": str(nested(vm, "metadata", "generation", default=1)),
     }
     return new_object(

@@ -22,6 +22,7 @@ from windrow.emulator.admission.kubevirt.compute import (
     architecture,
     firmware,
     launch_security,
+    memory_hotplug,
     sockets_fit,
 )
 from windrow.emulator.admission.kubevirt.defaults import with_defaults
@@ -82,7 +83,8 @@ def find_vm_causes(vm: Raw, old: Raw | None) -> list[Cause]:
     causes += apply(SPEC_RULES, spec, TEMPLATE)
     causes += _data_volume_templates(section(vm, "spec"))
     causes += _run_strategy(section(vm, "spec"))
-    causes += sockets_fit(spec, TEMPLATE)  # for the roll-out strategy LiveUpdate, again
+    # For the roll-out strategy LiveUpdate, the sockets again.
+    causes += [*sockets_fit(spec, TEMPLATE), *memory_hotplug(spec, TEMPLATE)]
     return causes or list(_in_progress(vm, old))
 
 

@@ -28,7 +28,9 @@ class Cause(NamedTuple):
     reason: str = INVALID
 
     def render(self) -> Raw:
-        return {"reason": self.reason, "message": self.message, "field": self.field}
+        """Without what is empty, as Go writes it."""
+        fields = {"reason": self.reason, "message": self.message, "field": self.field}
+        return {key: value for key, value in fields.items() if value}
 
 
 Rule = Callable[[Raw, str], Iterator[Cause]]

@@ -195,7 +195,6 @@ def _numa(spec: Raw, at: str) -> Iterator[Cause]:
     if nested(spec, "domain", "cpu", "numa", "guestMappingPassthrough") is None:
         return
     field = f"{at}.domain.cpu.numa.guestMappingPassthrough"
-    yield Cause(f"NUMA feature gate is not enabled in kubevirt-config, invalid entry {field}", field)
     when = f"when NUMA topology strategy is set in {field}"
     if not _is_pinned(spec):
         yield Cause(f"{at}.domain.cpu.dedicatedCpuPlacement must be set to true {when}", field)
@@ -222,6 +221,49 @@ def sockets_fit(spec: Raw, at: str) -> Iterator[Cause]:
     if most and whole(spec, "domain", "cpu", "sockets") > most:
         why = "Number of sockets in CPU topology is greater than the maximum sockets allowed"
         yield Cause(why, f"{at}.domain.cpu.sockets")
+
+
+BLOCK, HUGE_BLOCK, LEAST_HOTPLUG = 2 << 20, 1 << 30, 1 << 30
+
+
+def memory_hotplug(spec: Raw, at: str) -> Iterator[Cause]:
+    """Of a template that has a maximum of guest memory."""
+    if nested(spec, "domain", "memory", "maxGuest") is None:
+        return
+    guest, most = (quantity(spec, "domain", "memory", key) for key in ("guest", "maxGuest"))
+    block = HUGE_BLOCK if nested(spec, "domain", "memory", "hugepages", "pageSize") == "1Gi" else BLOCK
+    aligned = "1Gi" if block == HUGE_BLOCK else "2Mi"
+    faults = (
+        (
+            nested(spec, "domain", "cpu", "realtime") is not None,
+            "Memory hotplug is not compatible with realtime VMs",
+        ),
+        (
+            nested(spec, "domain", "cpu", "numa", "guestMappingPassthrough") is not None,
+            "Memory hotplug is not compatible with guest mapping passthrough",
+        ),
+        (
+            nested(spec, "domain", "launchSecurity") is not None,
+            "Memory hotplug is not compatible with encrypted VMs",
+        ),
+        (
+            nested(spec, "domain", "memory", "guest") is None,
+            "Guest memory must be configured when memory hotplug is enabled",
+        ),
+        (guest.number > most.number, "Guest memory is greater than the configured maxGuest memory"),
+        (guest.whole % block != 0, f"Guest memory must be {aligned} aligned"),
+        (most.whole % block != 0, f"MaxGuest must be {aligned} aligned"),
+        (
+            text(spec, "architecture") != "amd64",
+            "Memory hotplug is only available for x86_64 VMs",
+        ),
+        (
+            guest.whole < LEAST_HOTPLUG,
+            "Memory hotplug is only available for VMs with at least 1Gi of guest memory",
+        ),
+    )
+    if why := next((why for is_so, why in faults if is_so), ""):
+        yield Cause(why, f"{at}.domain.memory.guest")
 
 
 def _realtime(spec: Raw, at: str) -> Iterator[Cause]:

@@ -20,7 +20,7 @@ from windrow.emulator.admission.kubevirt.causes import (
     texts,
     whole,
 )
-from windrow.emulator.admission.kubevirt.storage import as_of_go_client
+from windrow.emulator.admission.kubevirt.storage import as_of_go_client, label_faults
 from windrow.kubernetes.objects import Raw, nested
 
 EVICTION_STRATEGIES = ("LiveMigrate", "LiveMigrateIfPossible", "None", "External")
@@ -34,12 +34,18 @@ RESERVED_LABELS = (
 
 
 def hostname(spec: Raw, at: str) -> Iterator[Cause]:
-    for key, rule, word in (("hostname", "label", "DNS_LABEL"), ("subdomain", "subdomain", "DNS_SUBDOMAIN")):
+    for key, word, faults_of in (
+        ("hostname", "DNS_LABEL", label_faults),
+        ("subdomain", "DNS_SUBDOMAIN", _subdomain_faults),
+    ):
         name = text(spec, key)
-        faults = name_errors("label" if rule == "label" else "subdomain", name) if name else []
-        if faults:
-            why = ", ".join(map(as_of_go_client, faults))
+        if faults := faults_of(name) if name else []:
+            why = ", ".join(faults)
             yield Cause(f"{at}.{key} does not conform to the kubernetes {word} rules : {why}", f"{at}.{key}")
+
+
+def _subdomain_faults(name: str) -> list[str]:
+    return [as_of_go_client(fault) for fault in name_errors("subdomain", name)]
 
 
 def start_strategy(spec: Raw, at: str) -> Iterator[Cause]:

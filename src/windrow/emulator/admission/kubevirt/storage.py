@@ -130,9 +130,17 @@ def _disk(disk: Raw, field: str, place: int) -> Iterator[Cause]:
     policy = disk.get("errorPolicy")
     if policy is not None and policy not in ERROR_POLICIES:
         yield Cause(f'{this}.errorPolicy has invalid value "{policy}"', f"{this}.errorPolicy")
-    for fault in name_errors("label", text(disk, "name")):
-        yield Cause(as_of_go_client(fault), f"{again}.name")
+    for fault in label_faults(text(disk, "name")):
+        yield Cause(fault, f"{again}.name")
     yield from _block_size(disk, this)
+
+
+def label_faults(name: str) -> list[str]:
+    """Of a DNS label, in the words of KubeVirt's client."""
+    faults = [as_of_go_client(fault) for fault in name_errors("label", name)]
+    if "." in name and len(name) <= 63 and not name_errors("subdomain", name):
+        return ["must not contain dots"]
+    return faults
 
 
 def as_of_go_client(fault: str) -> str:
