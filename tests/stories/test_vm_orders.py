@@ -67,7 +67,8 @@ async def refusal(harvester, verb, **options):
         ("Halted", False, "stop", (409, "VM is not running")),
         ("Halted", False, "restart", (409, "RunStategy Halted does not support manual restart requests")),
         ("Manual", False, "restart", (409, "VM is not running: Halted")),
-        ("Manual", False, "migrate", (409, "VM is not running")),
+        ("Once", False, "restart", (409, "RunStategy Once does not support manual restart requests")),
+        ("Manual", False, "migrate", (404, 'virtualmachineinstance.kubevirt.io "m-1" not found')),
     ],
 )
 def test_orders_that_make_no_sense_are_refused_in_kubevirts_words(strategy, running, verb, wanted):

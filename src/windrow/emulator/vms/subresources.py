@@ -75,7 +75,8 @@ class VmSubresources:
         if strategy == "Halted":
             return await self._mutate(ref, lambda raw: set_strategy(raw, "Always"), dry)
         wanted: list[Raw] = [{"action": "Start"}]
-        if vmi is not None:
+        ended = FINAL if strategy == "Manual" else {"Succeeded"}
+        if vmi is not None and phase_of(vmi) in ended:
             wanted = [{"action": "Stop", "uid": uid_of(vmi)}, *wanted]
         return await self._request(ref, vm, wanted, dry)
 
@@ -102,15 +103,17 @@ class VmSubresources:
         return await self._request(ref, vm, [{"action": "Stop", "uid": uid_of(vmi)}], dry)
 
     async def restart(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
-        vm, vmi = await self._read_vm_and_instance(ref)
         grace = _options(request).get("gracePeriodSeconds")
         if grace:
-            text = f"For force restart, only gracePeriod=0 is supported for now, found {grace}"
+            text = "For force restart, only gracePeriod=0 is supported for now"
+            if grace < 0:
+                text = "gracePeriod has to be greater or equal to 0"
             raise BadRequest(text, status=400, reason="BadRequest")
-        if read_strategy(vm) == "Halted":
+        vm, vmi = await self._read_vm_and_instance(ref)
+        if (strategy := read_strategy(vm)) in ("Halted", "Once"):
             # The misspelling is as shipped.
-            raise _conflict(ref.name, "RunStategy Halted does not support manual restart requests")
-        if vmi is None or phase_of(vmi) in FINAL:
+            raise _conflict(ref.name, f"RunStategy {strategy} does not support manual restart requests")
+        if vmi is None:
             raise _conflict(ref.name, "VM is not running: Halted")
         if grace == 0 and not _is_dry(request):
             await self._shorten_grace(vmi, 0)
@@ -119,7 +122,9 @@ class VmSubresources:
 
     async def migrate(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
         _, vmi = await self._read_vm_and_instance(ref)
-        if vmi is None or phase_of(vmi) != "Running":
+        if vmi is None:
+            raise _not_found(ref.name, "virtualmachineinstance")
+        if phase_of(vmi) != "Running":
             raise _conflict(ref.name, "VM is not running")
         if not _is_dry(request):
             raw = new_object(kinds.MIGRATION, "", ref.namespace, spec={"vmiName": ref.name})
@@ -130,9 +135,7 @@ class VmSubresources:
     async def _read_vm_and_instance(self, ref: ObjectRef) -> tuple[Raw, Raw | None]:
         vm = await self._client.find(kinds.VM.ref(ref.name, ref.namespace))
         if vm is None:
-            message = f'virtualmachine.kubevirt.io "{ref.name}" not found'
-            details = {"name": ref.name, "group": "kubevirt.io", "kind": "virtualmachine"}
-            raise NotFound(message, status=404, reason="NotFound", details=details)
+            raise _not_found(ref.name, "virtualmachine")
         return vm, await self._client.find(kinds.VMI.ref(ref.name, ref.namespace))
 
     async def _request(self, ref: ObjectRef, vm: Raw, wanted: list[Raw], dry: bool) -> Reply:
@@ -188,6 +191,11 @@ class VmSubresources:
             raise _conflict(ref.name, "VMI is not running")
         self._power.reset(uid_of(vmi))
         return Reply(200, b"")
+
+
+def _not_found(name: str, kind: str) -> NotFound:
+    details = {"name": name, "group": "kubevirt.io", "kind": kind}
+    return NotFound(f'{kind}.kubevirt.io "{name}" not found', status=404, reason="NotFound", details=details)
 
 
 def _find_agent_error(vmi: Raw) -> Reply | None:
