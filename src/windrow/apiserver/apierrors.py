@@ -120,7 +120,7 @@ def expired(asked: int, oldest: int) -> KubeError:
 
 
 def invalid(kind: ApiResource, name: str, causes: Sequence[Cause]) -> KubeError:
-    texts = [str(cause) for cause in causes]
+    texts = list(dict.fromkeys(str(cause) for cause in causes))  # a fault found twice is told once
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     details: Raw = {"name": name, "group": kind.group, "kind": kind.kind}

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from windrow.apiserver.types import crds, validation, workload_validation
+from windrow.apiserver.types import (
+    crds,
+    quota_validation,
+    storage_validation,
+    validation,
+    workload_validation,
+)
 from windrow.apiserver.types.crds import METADATA_FIELDS
 from windrow.apiserver.types.printers import COLUMNS_BY_RESOURCE, DEFAULT_COLUMNS
 from windrow.apiserver.types.registry import VERBS, ResourceType, ScalePaths, Validate
@@ -166,6 +172,7 @@ def prepare_namespace(raw: Raw) -> None:
 
 
 def prepare_pvc(raw: Raw) -> None:
+    storage_validation.prepare_claim_source(raw)
     raw["status"] = {"phase": "Pending"}
     finalizers = raw["metadata"].setdefault("finalizers", [])
     if "kubernetes.io/pvc-protection" not in finalizers:
@@ -361,7 +368,7 @@ BUILTINS: tuple[ResourceType, ...] = (
         resources.PVC,
         "pvc",
         "status",
-        validate=validation.validate_pvc,
+        validate=storage_validation.validate_claim,
         prepare_for_create=prepare_pvc,
         returns_deleted_object=True,
         schema=object_schema(
@@ -386,6 +393,7 @@ BUILTINS: tuple[ResourceType, ...] = (
         ApiResource("", "v1", "ResourceQuota", "resourcequotas"),
         "quota",
         "status",
+        validate=quota_validation.validate_quota,
         returns_deleted_object=True,
     ),
     _type(ApiResource("", "v1", "LimitRange", "limitranges"), "limits"),
@@ -393,7 +401,7 @@ BUILTINS: tuple[ResourceType, ...] = (
     _type(
         resources.STORAGE_CLASS,
         "sc",
-        validate=validation.validate_storage_class,
+        validate=storage_validation.validate_storage_class,
         schema=STORAGE_CLASS,
         returns_deleted_object=True,
     ),

@@ -7,6 +7,7 @@ table is also that of protobuf bodies (`apiserver.protobuf`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -201,10 +202,24 @@ def _check(kind: str, value: Any, owner: str, path: str) -> None:
         is_right, go_type = _SCALARS[kind]
         if not is_right(value):
             raise _Mistyped(_sentence(value, f"struct field {owner}.{path}", go_type))
+        if kind == "quantity" and (why := _quantity_fault(str(value))):
+            raise _Mistyped(why)
     elif not isinstance(value, dict):
         raise _Mistyped(_sentence(value, f"struct field {owner}.{path}", _go_type(kind)))
     else:
         _check_message(kind, value, path)
+
+
+_QUANTITY = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?\s*")
+_QUANTITY_PARTS = re.compile(r"\s*[+-]?[0-9]*(?:\.[0-9]*)?[eEinumkKMGTP]*[-+]?[0-9]*\s*")
+_QUANTITY_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
+def _quantity_fault(text: str) -> str:
+    if _QUANTITY.fullmatch(text):
+        return ""
+    has_form = text.strip() and _QUANTITY_PARTS.fullmatch(text) and any(one in "0123456789" for one in text)
+    return "unable to parse quantity's suffix" if has_form else _QUANTITY_FORM
 
 
 def _go_type(kind: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from windrow.apiserver.apierrors import Cause, forbidden_value, invalid_value, not_supported, required
 from windrow.apiserver.types.registry import name_errors
+from windrow.core.formats.json import NotJson, loads
 from windrow.core.formats.quantity import Quantity
 from windrow.kubernetes.objects import nested
 
@@ -69,19 +70,54 @@ def validate_secret(raw: Raw, old: Raw | None) -> list[Cause]:
         name = "kubernetes.io/service-account.name"
         if not nested(raw, "metadata", "annotations", name):
             causes.append(required(f"metadata.annotations[{name}]"))
-    if raw.get("type") == "kubernetes.io/dockerconfigjson" and ".dockerconfigjson" not in (
-        raw.get("data") or {}
-    ):
-        causes.append(required("data[.dockerconfigjson]"))
-    if raw.get("type") == "kubernetes.io/tls":
-        causes += [
-            required(f"data[{name}]")
-            for name in ("tls.crt", "tls.key")
-            if name not in (raw.get("data") or {})
-        ]
+    causes += _secret_type_causes(str(raw.get("type") or ""), raw.get("data") or {})
     if old is None:
         return causes
     return causes + _validate_unchanged(raw, old, "type") + _validate_immutable(raw, old, "data")
+
+
+MAX_SECRET_BYTES = 1 << 20
+REDACTED = "<secret contents redacted>"
+_DOCKER_CONFIGS = {
+    "kubernetes.io/dockercfg": ".dockercfg",
+    "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
+}
+
+
+def _secret_type_causes(type_: str, data: Raw) -> list[Cause]:
+    """The size, and what the Secret's type requires."""
+    causes = []
+    if sum(_decoded_length(str(text or "")) for text in data.values()) > MAX_SECRET_BYTES:
+        text = f"Too long: may not be more than {MAX_SECRET_BYTES} bytes"
+        causes.append(Cause("data", "FieldValueTooLong", text))
+    if (key := _DOCKER_CONFIGS.get(type_)) is not None:
+        if key not in data:
+            causes.append(required(f"data[{key}]"))
+        elif why := _not_json_object(b64decode(data[key] or "")):
+            causes.append(invalid_value(f"data[{key}]", REDACTED, why))
+    elif type_ == "kubernetes.io/basic-auth" and not {"username", "password"} & set(data):
+        causes += [required("data[username]"), required("data[password]")]
+    elif type_ == "kubernetes.io/ssh-auth" and not data.get("ssh-privatekey"):
+        causes.append(required("data[ssh-privatekey]"))
+    elif type_ == "kubernetes.io/tls":
+        causes += [required(f"data[{name}]") for name in ("tls.crt", "tls.key") if name not in data]
+    return causes
+
+
+def _decoded_length(text: str) -> int:
+    return len(text) * 3 // 4 - text[-2:].count("=")
+
+
+def _not_json_object(text: bytes) -> str:
+    """Why the text is no JSON object, as Go says it where that is known."""
+    try:
+        found = loads(text)
+    except NotJson:
+        is_cut = text.count(b"{") > text.count(b"}") or not text.strip()
+        return "unexpected end of JSON input" if is_cut else "invalid character in JSON input"
+    if found is None or isinstance(found, dict):
+        return ""
+    return "json: cannot unmarshal into Go value of type map[string]interface {}"
 
 
 def validate_config_map(raw: Raw, old: Raw | None) -> list[Cause]:
