@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.mutants.operators import Mutant
 from tests.mutants.session import ORDER, ROOT, SOURCES
-from tests.mutants.targets import TESTS
+from tests.mutants.targets import TESTS, group_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def run(mutants: Sequence[Mutant], seconds: float, processes: int) -> list[Outco
     deadline = time.monotonic() + seconds
     packages: dict[str, list[Mutant]] = {}
     for mutant in mutants:
-        packages.setdefault(mutant.path.partition("/")[0], []).append(mutant)
+        packages.setdefault(group_of(mutant.path), []).append(mutant)
     outcomes: dict[Mutant, Outcome] = {}
     for stage, part in enumerate(STAGES):
         for number, (package, group) in enumerate(packages.items()):

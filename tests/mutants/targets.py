@@ -66,7 +66,7 @@ _VM_STORIES = (
     "tests/stories/test_vm_trouble.py",
 )
 
-# Package -> the tests that are asked first, and those that are asked about what these let live.
+# Package, or a folder of it -> the tests that are asked first, and those that are asked about what these let live.
 TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "apiserver": (("tests/unit/apiserver", "tests/contract/test_store.py"), ("tests/unit/app",)),
     "bootstrap": (("tests/unit/bootstrap",), ("tests/unit/clusters", *_CLUSTER_STORIES)),
@@ -85,12 +85,25 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "machines": (("tests/unit/machines",), (*_VM_STORIES, "tests/unit/clusters")),
     "nodedriver": (("tests/unit/nodedriver",), _VM_STORIES),
+    "nodedriver/vm": (
+        (
+            "tests/unit/nodedriver/test_ownership.py",
+            "tests/unit/nodedriver/test_remove_operation.py",
+            "tests/unit/nodedriver/test_vm_operations.py",
+        ),
+        ("tests/unit/nodedriver/test_operations.py", *_VM_STORIES),
+    ),
 }
 
 
 def is_asked(path: str) -> bool:
     """Whether there are tests that can be asked about the file."""
     return path.endswith(".py") and path.partition("/")[0] in TESTS
+
+
+def group_of(path: str) -> str:
+    """The entry of TESTS for the file: that of its folder, or else of its package."""
+    return max((name for name in TESTS if path.startswith(f"{name}/")), key=len)
 
 
 def is_core(path: str) -> bool:

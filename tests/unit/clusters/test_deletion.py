@@ -229,6 +229,37 @@ def test_a_member_in_the_middle_of_leaving_goes_before_another_begins():
     assert "s1" in held(plan)
 
 
+def test_a_member_that_has_left_etcd_loses_its_vm_although_the_api_is_silent():
+    assert subjects(server_leaves(leaving(left(S1)), guest=silent()), DeleteVM) == ["s1"]
+
+
+def test_a_member_whose_node_is_not_seen_waits_for_the_api():
+    plan = server_leaves(leaving(replace(S1, node=None)), guest=silent())
+
+    assert [(wait.what, wait.then) for wait in plan.waits if wait.machine == "s1"] == [
+        ("the guest API server (connection refused)", "its etcd member is removed")
+    ]
+
+
+def test_what_follows_the_deletion_of_a_vm_is_said():
+    machine = leaving(a_machine("w4", WORKERS))
+
+    assert worker_leaves(machine).waits[0].then == "its Node is deleted"
+    assert ending([machine]).waits[0].then == "its finalizer is removed"
+
+
+def test_several_disks_that_remain_are_counted():
+    claims = tuple(replace(a_claim(is_deleting=True), name=name) for name in ("a", "b", "c"))
+    machine = replace(leaving(missing(a_machine("w4", WORKERS))), deletion_requested=NOON, claims=claims)
+
+    def waits(count):
+        return worker_leaves(replace(machine, claims=claims[:count])).waits[-1].what
+
+    assert waits(1).endswith("a to be deleted")
+    assert waits(2).endswith("a to be deleted (and 1 more)")
+    assert waits(3).endswith("a to be deleted (and 2 more)")
+
+
 def test_a_member_whose_vm_is_gone_is_not_started_although_etcd_has_no_quorum():
     pool = a_pool("servers", 1, SERVER)
     servers = [marked(leaving(missing(a_machine("s1", pool)))), a_machine("s2", pool)]

@@ -27,6 +27,7 @@ from tests.unit.clusters.builders import (
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import IntOrPercent
 from windrow.clusters.api.status import Breaker, RecordedStatus
+from windrow.clusters.orphans import OrphanVm
 from windrow.clusters.plan.actions import DeleteMachine, RemoveEtcdMember
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.clusters.plan.planner import Plan
@@ -275,3 +276,68 @@ def test_what_waits_for_the_breaker_to_cool_down_says_until_when():
     plan = planned(cluster, [*some("s", 3, SERVERS), sick, *some("w", 5, WORKERS)[1:]])
 
     assert [one.until for one in plan.held] == [NOON + minutes(1)]
+
+
+# -- what the sentences and waits of admission depend on
+
+ONE = a_pool("servers", 1, SERVER)
+
+
+@pytest.mark.parametrize(
+    ("pools", "cure"),
+    [
+        ((WORKERS, ONE), "raise the quantity of machine pool servers, or delete the Cluster"),
+        ((WORKERS, replace(ONE, quantity=2)), "another one is created first"),
+        (
+            (WORKERS, replace(ONE, paused=True)),
+            "machine pool servers is paused: resume it, with a quantity of 2 or more",
+        ),
+    ],
+)
+def test_the_last_etcd_member_says_where_the_next_one_comes_from(pools, cure):
+    plan = planned(a_cluster(*pools), [leaving(a_machine("s1", ONE)), *workers(5)])
+
+    assert held(plan)["s1"].endswith(f"; {cure}")
+
+
+def test_a_worker_goes_beside_a_vm_that_may_be_an_etcd_member():
+    suspect = OrphanVm("default", "of-no-pool", "vm-1", "machine-1", cluster_uid="cluster-uid")
+    cluster = a_cluster(SERVERS, WORKERS)
+    machines = [*some("s", 3, SERVERS), *workers(1, missing), *some("w", 5, WORKERS)[1:]]
+
+    assert subjects(planned(cluster, machines, unrecorded=(suspect,)), DeleteMachine) == ["w1"]
+
+
+def test_sick_machines_that_leave_another_pool_take_nothing_from_the_budget_of_this_one():
+    more = a_pool("more", 5)
+    leave = [leaving(nodeless(a_machine(f"m{number}", more))) for number in (8, 9)]
+    machines = [*some("s", 3, SERVERS), unready(a_machine("w1", WORKERS), LONG_AGO)]
+    machines += [*some("w", 5, WORKERS)[1:], *some("m", 5, more), *leave]
+
+    assert subjects(planned(a_cluster(SERVERS, WORKERS, more), machines), DeleteMachine) == ["w1"]
+
+
+@pytest.mark.parametrize(("age_m", "is_held"), [(10, True), (20, False), (21, False)])
+def test_a_server_may_be_joining_until_the_startup_timeout_of_its_pool(age_m, is_held):
+    one = a_pool("servers", 1, SERVER, startup_timeout=minutes(20))
+    booted = record_of(nodeless(a_machine("s2", one)), created=NOON - minutes(age_m))
+
+    plan = planned(a_cluster(one), [a_machine("s1", one), booted])
+
+    assert subjects(plan, DeleteMachine) == ([] if is_held else ["s2"])
+    assert not is_held or held(plan) == {"s2": "s2 (10.0.0.2) may be joining etcd"}
+
+
+def test_a_server_whose_vm_is_gone_before_it_joined_does_not_hold_a_member():
+    pool = a_pool("servers", 4, SERVER)
+    s1, s2, s3, s4 = some("s", 4, pool)
+
+    plan = planned(a_cluster(pool), [asked(s1), s2, s3, missing(nodeless(s4))])
+
+    assert "s1" in subjects(plan, DeleteMachine)
+
+
+def test_machines_whose_vm_is_gone_before_they_were_ready_begin_the_range():
+    gone = workers(2, lambda machine: missing(nodeless(machine)), RANGE)
+
+    assert subjects(plan_workers(*gone, pool=RANGE), DeleteMachine) == ["w1", "w2"]

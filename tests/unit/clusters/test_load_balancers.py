@@ -268,6 +268,28 @@ def test_a_load_balancer_without_a_status_has_no_address():
     assert (found.address, found.guest_uid, found.finalizers) == ("", "", ())
 
 
+@pytest.mark.parametrize(
+    ("status", "address"),
+    [
+        ({"allocatedAddress": {"ip": "10.0.0.1"}, "address": "10.0.0.2"}, "10.0.0.1"),
+        ({"address": "10.0.0.2"}, "10.0.0.2"),
+    ],
+)
+def test_the_address_of_a_load_balancer_is_the_allocated_one_or_the_shown_one(status, address):
+    found = read_orphan_load_balancer({**a_raw(), "status": status}, "prod", "default")
+
+    assert found is not None
+    assert found.address == address
+
+
+def test_finalizers_are_named_of_one_that_is_being_deleted_only():
+    waiting = ended(replace(HELD, deletion_timestamp=None)).waits[0].what
+
+    assert "finalizers" not in waiting
+    assert ended(HELD).waits[0].what.endswith("(finalizers: wrangler.cattle.io/harvester-lb-controller)")
+    assert "finalizers" not in ended(replace(HELD, finalizers=())).waits[0].what
+
+
 def test_another_namespace_s_load_balancer_does_not_exist_for_us():
     assert read_orphan_load_balancer(a_raw(), "prod", "tenant-b") is None
 

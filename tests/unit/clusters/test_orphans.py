@@ -95,6 +95,7 @@ def test_a_vm_whose_label_names_another_is_unproven(labels: dict[str, str]) -> N
     assert vm is not None
     assert "may be a copy of that VM" in vm.unproven
     assert prove_vm(vm, CLUSTER, secret_of(vm.uid)) == vm
+    assert prove_vm(vm, CLUSTER, None) == vm
 
 
 def secret_of(vm_uid: str) -> Any:
@@ -127,6 +128,9 @@ def test_a_claim_with_both_uids_is_read_with_what_holds_it() -> None:
     raw = a_raw(DISK, uid="claim-1", deletionTimestamp="2026-01-01T12:00:00Z", finalizers=["x/y"])
     assert read_machine_claim(raw) == replace(CLAIM, is_deleting=True, finalizers=("x/y",))
     assert str(read_machine_claim(raw)) == f"PersistentVolumeClaim default/{DISK} (finalizers: x/y)"
+    assert read_machine_claim(a_raw(DISK, uid="claim-1")) == CLAIM
+    assert CLAIM.ref.path == f"/api/v1/namespaces/default/persistentvolumeclaims/{DISK}"
+    assert VM.ref.path == f"/apis/kubevirt.io/v1/namespaces/default/virtualmachines/{NAME}"
     assert str(CLAIM) == f"PersistentVolumeClaim default/{DISK}"
     assert read_machine_claim(a_raw(DISK, cluster="")) is None
     assert read_machine_claim(a_raw(DISK, machine="")) is None
@@ -245,6 +249,9 @@ def test_claims_that_terminate_hold_up_the_end_and_are_named() -> None:
     assert plan.waits[0].what == "PersistentVolumeClaim default/a (finalizers: x) to be deleted (and 2 more)"
     assert not of_kind(plan, RemoveFinalizer)
     assert ended(claims=("a",)).waits[0].what == "a to be deleted"
+    assert ended(disks=(CLAIM,)).waits[0].what == f"PersistentVolumeClaim default/{DISK} to be deleted"
+    two = ended(disks=(CLAIM, replace(CLAIM, name="b")))
+    assert two.waits[0].what == f"PersistentVolumeClaim default/{DISK} to be deleted (and 1 more)"
 
 
 @pytest.mark.parametrize("left", [{"vms": (VM,)}, {"disks": (CLAIM,)}, {"claims": ("a",)}])
