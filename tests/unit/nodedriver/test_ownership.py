@@ -186,6 +186,10 @@ def test_a_taken_name_is_said_as_the_go_driver_says_it_while_creating_only() -> 
     assert gone is not None
     assert (taken.field, taken.hint) == ("name", "choose another name, or remove that VM")
     assert (taken.go, gone.go) == ("machine m already exists in namespace ns", "")
+    with pytest.raises(Refused, match="choose another name"):
+        require_owner(OURS, another, creating=True)
+    with pytest.raises(Refused, match="replace this machine"):
+        require_owner(OURS, another)
     assert ownership_problem(OURS, a_vm(MARKED)) is None
     assert ownership_problem(OURS, a_vm(MARKED), creating=True) is None
 

@@ -12,9 +12,10 @@ from tests.unit.nodedriver.api_double import ApiDouble
 from windrow.core.formats.json import dumps, loads
 from windrow.harvester.identity import owner_annotations
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID, OWNED_BY, REMOVE_ALL_CLAIMS, REMOVED_CLAIMS
+from windrow.harvester.problems import Problem
 from windrow.kubernetes.objects import annotations_of
 from windrow.kubernetes.requests import JSON_PATCH, Reply, Request
-from windrow.kubernetes.resources import PVC
+from windrow.kubernetes.resources import PVC, SECRET
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.vm.remove import remove_and_wait
@@ -201,3 +202,81 @@ def test_a_volume_in_the_vm_goes_with_it_whatever_its_annotations() -> None:
     went, said = taken(MACHINE, a_vm("own", "of-another-cluster", **{REMOVE_ALL_CLAIMS: "true"}))
     assert "of-another-cluster" in went
     assert "of-another-cluster" not in said
+
+
+# --- a VM that is gone ---------------------------------------------------------------------------------------------
+
+SECRET_REF = SECRET.ref("m-cloudinit", "ns")
+ELSEWHERE = Problem("this is another Harvester", "name the right one")
+
+
+def test_what_is_left_of_a_vm_that_is_gone_is_deleted() -> None:
+    api = ApiDouble((SECRET_REF, {"metadata": {"annotations": owner_annotations("c-1", "m-1")}}))
+    api.run(remove_and_wait(MACHINE))
+    assert api.objects == {}
+    assert api.requests[:2] == ["PATCH virtualmachines/m", "GET virtualmachines/m"]
+
+
+def test_on_another_harvester_a_404_proves_nothing() -> None:
+    api = ApiDouble((SECRET_REF, {"metadata": {"annotations": owner_annotations("c-1", "m-1")}}))
+    with pytest.raises(Refused, match="this is another Harvester"):
+        api.run(remove_and_wait(MACHINE, ELSEWHERE))
+    assert SECRET_REF.path in api.objects
+
+
+def test_a_vm_that_was_there_and_is_gone_at_the_next_attempt_is_removed() -> None:
+    api = ApiDouble((REF, a_vm("own")))
+    serve = api.serve
+
+    def serve_and_drop(request: Request) -> Reply:
+        if request.method == "DELETE":
+            api.drop(REF)
+        return serve(request)
+
+    api.serve = serve_and_drop  # type: ignore[method-assign]
+    api.run(remove_and_wait(MACHINE, ELSEWHERE))
+    assert api.objects == {}
+
+
+def test_without_a_uid_nothing_is_looked_for_that_could_not_be_proven() -> None:
+    api = ApiDouble()
+    api.run(remove_and_wait(replace(MACHINE, machine_uid="", cluster_uid="", vm_uid="")))
+    assert api.requests == ["GET virtualmachines/m"]
+
+
+# --- the requests --------------------------------------------------------------------------------------------------
+
+
+def bodies(api: ApiDouble, method: str, machine: Configuration) -> list[Any]:
+    sent: list[Any] = []
+    serve = api.serve
+
+    def serve_and_keep(request: Request) -> Reply:
+        if request.method == method:
+            sent.append(loads(request.body))
+        return serve(request)
+
+    api.serve = serve_and_keep  # type: ignore[method-assign]
+    api.run(remove_and_wait(machine))
+    return sent
+
+
+def test_a_vm_is_deleted_by_uid_and_after_its_dependents() -> None:
+    (options,) = bodies(ApiDouble((REF, a_vm("own"))), "DELETE", MACHINE)
+    assert options["preconditions"] == {"uid": "vm-1"}
+    assert options["propagationPolicy"] == "Foreground"
+
+
+def test_an_annotation_with_the_claims_of_others_is_taken_off() -> None:
+    api = ApiDouble((REF, a_vm("data", **{REMOVED_CLAIMS: "data"})))
+    (patch,) = bodies(api, "PATCH", replace(MACHINE, vm_uid="", claims=()))
+    assert patch["metadata"] == {"uid": "vm-1", "annotations": {REMOVED_CLAIMS: None}}
+
+
+def test_a_vm_that_is_gone_with_the_answer_is_not_watched() -> None:
+    gone = ApiDouble((REF, a_vm("own")))
+    gone.answer("DELETE", "m", Reply(200, dumps({"kind": "Status", "status": "Success"})))
+    gone.run(remove_and_wait(MACHINE))
+    stays = ApiDouble((REF, a_vm("own")))
+    stays.run(remove_and_wait(MACHINE))
+    assert [any("WATCH" in one for one in api.requests) for api in (gone, stays)] == [False, True]
