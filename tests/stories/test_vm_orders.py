@@ -12,11 +12,13 @@ from windrow.core.formats.json import loads
 from windrow.emulator import kinds
 from windrow.emulator.faults import CONFLICT, ExpireWatch, Fault, Reset, Slow
 from windrow.emulator.kit.inventory import inventory
+from windrow.emulator.preload import PLACEHOLDER_KEY
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import (
     Conflict,
     Expired,
     Forbidden,
+    KubeError,
     OutcomeUnknown,
     Unauthorized,
     error_for,
@@ -152,6 +154,38 @@ def test_a_migrated_machine_keeps_its_uid_and_changes_its_zone():
     assert "harvesterhci.io/migrationState" not in annotations_of(after)
     assert done["status"]["phase"] == "Succeeded"
     assert len(boots) == 2, "the guest noticed"
+
+
+def test_a_second_migration_waits_for_the_first_to_end():
+    async def story():
+        async with a_harvester() as harvester:
+            line = harvester.api.local()
+            await boot(harvester)
+            await order(harvester, "migrate")
+            await eventually(harvester, vm_ref(), shows("Migrating"))
+            again = new_object(kinds.MIGRATION, "again", NAMESPACE, spec={"vmiName": "m-1"})
+            with pytest.raises(KubeError, match="in-flight migration detected") as refusal:
+                await line.create(kinds.MIGRATION, again)
+            assert refusal.value.status == 400
+            await eventually(harvester, vm_ref(), shows("Running"))
+            assert await line.create(kinds.MIGRATION, again)
+
+    run_driven(story())
+
+
+def test_a_template_version_names_a_key_pair_that_exists():
+    async def story():
+        async with a_harvester() as harvester:
+            line = harvester.api.local()
+            await line.create(kinds.TEMPLATE, new_object(kinds.TEMPLATE, "web", NAMESPACE, spec={}))
+            key = {"publicKey": PLACEHOLDER_KEY}
+            await line.create(kinds.KEY_PAIR, new_object(kinds.KEY_PAIR, "key", NAMESPACE, spec=key))
+            await harvester.clock.sleep(1)
+            spec = {"templateId": f"{NAMESPACE}/web", "keyPairIds": [f"{NAMESPACE}/key"], "vm": a_vm("web")}
+            version = new_object(kinds.TEMPLATE_VERSION, "web-1", NAMESPACE, spec=spec)
+            assert await line.create(kinds.TEMPLATE_VERSION, version)
+
+    run_driven(story())
 
 
 def test_an_aborted_migration_leaves_the_machine_where_it_was():

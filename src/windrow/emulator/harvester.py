@@ -286,8 +286,6 @@ class Harvester:
             "key_pairs": KeyPairController(client, clock.base).reconcile,
             "migrations": MigrationController(client, clock, delays, recorder, instances).reconcile,
         }
-        self._informers["key_pairs"] = Informer(client, kinds.KEY_PAIR)
-        self._informers["migrations"] = Informer(client, kinds.MIGRATION)
         made = {
             name: Controller(name, reconcile, clock.base, self.log.append)
             for name, reconcile in reconciles.items()

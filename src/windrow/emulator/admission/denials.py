@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windrow.apiserver.apierrors import UNKNOWN
 from windrow.emulator.admission.kubevirt.causes import MOST_TOLD, Cause, join_messages
 from windrow.kubernetes.errors import AdmissionDenied, KubeError
 from windrow.kubernetes.objects import Raw
@@ -19,6 +20,11 @@ def invalid(message: str, field: str, webhook: str = VALIDATOR) -> KubeError:
 
 def bad_request(message: str, webhook: str = VALIDATOR) -> KubeError:
     return _denied(webhook, message, 400, "BadRequest")
+
+
+def bad_go_error(message: str, webhook: str) -> KubeError:
+    """What KubeVirt makes of a Go error: 400 without a reason."""
+    return _denied(webhook, message, 400, UNKNOWN)
 
 
 def conflict(message: str, webhook: str = VALIDATOR) -> KubeError:

@@ -11,7 +11,15 @@ from windrow.apiserver.admission import AdmissionRequest
 from windrow.apiserver.request.info import UserInfo
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.admission import claims, images, networks, object_validator, storage_classes
+from windrow.emulator.admission import (
+    claims,
+    images,
+    migrations,
+    namespaces,
+    networks,
+    object_validator,
+    storage_classes,
+)
 from windrow.emulator.admission.denials import invalid
 from windrow.emulator.admission.vm_mutator import mutate_vm
 from windrow.emulator.admission.vm_shape import is_shaped
@@ -19,7 +27,7 @@ from windrow.emulator.admission.vm_validator import check_vm, images_asked
 from windrow.emulator.kit.listers import Key, Listers
 from windrow.emulator.release import Release
 from windrow.kubernetes.objects import Raw
-from windrow.kubernetes.resources import PVC, SECRET, STORAGE_CLASS, ApiResource
+from windrow.kubernetes.resources import NAMESPACE, PVC, SECRET, STORAGE_CLASS, ApiResource
 
 MayRead = Callable[[UserInfo, ApiResource, Key], Awaitable[bool]]
 SYSTEM_USERS = ("system:serviceaccount:harvester-system:", "system:serviceaccount:kube-system:")
@@ -55,6 +63,8 @@ class Webhooks:
             networks.mutate_network(new, old, listers)
         elif operation.kind == kinds.TEMPLATE_VERSION and old is None:
             object_validator.mutate_template_version(new)
+        elif operation.kind == kinds.MIGRATION and old is None:
+            migrations.mutate_migration(new)
 
     async def validate(self, operation: AdmissionRequest) -> None:
         new, old = operation.object, operation.old_object
@@ -91,6 +101,13 @@ class Webhooks:
             if old is not None:
                 object_validator.refuse_template_version_change()
             object_validator.check_template_version(new, listers)
+        elif operation.kind == kinds.MIGRATION:
+            if old is None:
+                migrations.check_new_migration(new, listers)
+            else:
+                migrations.check_migration_change(new, old)
+        elif operation.kind == NAMESPACE and old is not None:
+            namespaces.check_namespace_change(new, old, listers)
 
     def _validate_removal(self, operation: AdmissionRequest, old: Raw) -> None:
         listers = self._listers

@@ -40,6 +40,7 @@ class Listers:
     templates: Objects = field(default_factory=dict)
     template_versions: Objects = field(default_factory=dict)
     key_pairs: Objects = field(default_factory=dict)
+    migrations: Objects = field(default_factory=dict)
     vms_by_claim: Index = field(default_factory=dict)
     vms_by_mac: Index = field(default_factory=dict)
     vmis_by_claim: Index = field(default_factory=dict)
@@ -110,4 +111,5 @@ WATCHED_KINDS: tuple[tuple[str, ApiResource], ...] = (
     ("templates", kinds.TEMPLATE),
     ("template_versions", kinds.TEMPLATE_VERSION),
     ("key_pairs", kinds.KEY_PAIR),
+    ("migrations", kinds.MIGRATION),
 )
