@@ -65,6 +65,7 @@ def name_for(service: Raw) -> str:
 # --- at every write -------------------------------------------------------------------------------------------------
 
 # Everything of a Service that is the cloud provider's to write.
+VIP_HOST = "kube-vip.io/vipHost"
 _OUR_ANNOTATIONS = frozenset({ADDRESSES, INTERFACE})
 # A secondary gets its primary's network and loses its own address source.
 _OUR_ANNOTATIONS_OF_SECONDARIES = _OUR_ANNOTATIONS | {NETWORK_OF, IPAM}
@@ -262,14 +263,18 @@ def _service_faults(scene: Scene, service: Raw) -> Iterable[str]:
 def _idle_faults(service: Raw, balancer: Raw | None) -> Iterable[str]:
     if service["spec"].get("loadBalancerClass"):
         return
+    if shown(service):
+        yield f"is no load balancer and shows {shown(service)}"
+    if VIP_HOST in annotations_of(service):  # whose node goes on answering for the address
+        if balancer is None or CLEANUP not in finalizers_of(service):
+            yield f"keeps {VIP_HOST}, and its address is not reserved any more"
+        return
     if balancer is not None:
         yield f"is no load balancer and has {name_of(balancer)}"
     if CLEANUP in finalizers_of(service):
         yield "is no load balancer and keeps the finalizer"
     if annotations_of(service).get(ADDRESSES) not in (None, *SOMEBODYS):
         yield f"is no load balancer and keeps {ADDRESSES}"
-    if shown(service):
-        yield f"is no load balancer and shows {shown(service)}"
 
 
 def _primary_faults(scene: Scene, service: Raw, balancer: Raw | None) -> Iterable[str]:

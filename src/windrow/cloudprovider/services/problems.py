@@ -208,6 +208,16 @@ def without_lease(service: Service) -> str:
     )
 
 
+def kept_by_kube_vip(service: Service, balancer: LoadBalancer) -> str:
+    """Why a service that is no load balancer any more keeps its LoadBalancer on Harvester."""
+    annotations = " ".join(f"{key}-" for key in (names.VIP_ADDRESSES, *service.vip_keys))
+    return (
+        f"{', '.join(balancer.reserved)} stays reserved: kube-vip does not look at services of another type, and its node "
+        f"goes on answering for the address; delete the service, or restart kube-vip ({_RESTART_KUBE_VIP}) and give the "
+        f"address back with: kubectl -n {service.namespace} annotate service {service.name} {annotations}"
+    )
+
+
 def address_changed(service: Service, addresses: tuple[str, ...]) -> str:
     return (
         f"Its address is {', '.join(addresses)} now; kube-vip 1.2 and later takes the former one off the node and does not "

@@ -1,6 +1,7 @@
 """Plans that give addresses back: of a removed Service, of earlier Services of its name, and of an address lost. Pure.
 
-`plan_removal` deletes the LoadBalancers of a service that is deleted, or wants none any more. `delete_orphans` deletes
+`plan_removal` deletes the LoadBalancers of a service that is deleted, or wants none any more; but of one that has another
+type now and was announced only once its annotations are gone, because kube-vip goes on answering for it. `delete_orphans` deletes
 those of earlier services of its name. `plan_withdrawal` removes an address from a service for which it is not reserved
 any more: its LoadBalancer was deleted by hand and no other one can be created, its pool was changed, or its primary lost
 the address. Such an address may be allocated to another service at any time, and then two machines would answer for
@@ -27,7 +28,7 @@ from windrow.cloudprovider.services.actions import (
     host_unavailable,
     waiting,
 )
-from windrow.cloudprovider.services.problems import deletion_timeout
+from windrow.cloudprovider.services.problems import deletion_timeout, kept_by_kube_vip
 from windrow.cloudprovider.services.readings import LoadBalancer, Service
 from windrow.cloudprovider.services.sharing import primary_of
 from windrow.cloudprovider.services.state import ServiceState
@@ -124,6 +125,10 @@ def plan_removal(state: ServiceState) -> Plan:
     if state.host is not None:
         return host_unavailable(state.host, "delete")
     stays = not service.is_deleting and not state.is_gone
+    own = state.load_balancer if state.owns_load_balancer else None
+    if stays and not service.is_load_balancer and service.vip_keys and own is not None and own.reserved:
+        clear = (ClearStatus("it is no load balancer any more"),) if service.ingress else ()
+        return waiting(state, "kube-vip", kept_by_kube_vip(service, own), clear, GRACE)
     has_other_finalizer = _has_other_finalizer(service) and not state.is_gone
     actions: list[Action] = []
     keeps_object = stays or has_other_finalizer
@@ -131,13 +136,12 @@ def plan_removal(state: ServiceState) -> Plan:
     has_label = keeps_object and service.primary_label is not None
     labels: Entries = {names.PRIMARY_SERVICE: None} if has_label else {}
     off = PatchService("it is no load balancer of ours any more", annotations, labels)
-    own = state.load_balancer if state.owns_load_balancer else None
     to_delete = [*([own] if own else []), *state.orphans]
     if to_delete:
         # The announcement ends before the address goes back into the pool, whatever keeps us from the finalizer then.
         if annotations or labels:
             actions.append(off)
-        elif not state.is_gone and not keeps_object and service.assigned:
+        elif not state.is_gone and not keeps_object and service.is_load_balancer and service.assigned:
             actions.append(PatchService("it is being deleted", {names.VIP_ADDRESSES: names.NO_ADDRESS}))
         if has_other_finalizer and service.ingress:
             because = "it is being deleted, and kube-vip announces it as long as it is there"

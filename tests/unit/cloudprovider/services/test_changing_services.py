@@ -91,11 +91,31 @@ def test_an_interface_follows_the_map_and_survives_its_loss():
     assert run_story(story) == ("enp7s0", "enp7s0", [])
 
 
+def test_an_address_that_kube_vip_keeps_for_another_type_stays_reserved_until_it_let_go():
+    async def story(world):
+        await settled(world)
+        await world.guest.patch(WEB, {"spec": {"type": "ClusterIP"}})
+        await world.settle(400)
+        kept, complaints = await world.held(), await world.complaints()
+        await world.annotate(addresses=None, **dict.fromkeys(names.VIP_STATUS_KEYS))  # as the event says
+        await world.settle()
+        plain = await world.service()
+        return kept, complaints, await world.held(), annotations_of(plain), protected(plain)
+
+    kept, complaints, held, annotations, is_protected = run_story(story)
+    assert list(kept) == ["10.1.0.10"]
+    assert len(complaints) == 1
+    assert "kubectl -n kube-system rollout restart daemonset kube-vip" in complaints[0]
+    assert "annotate service web kube-vip.io/loadbalancerIPs- kube-vip.io/vipHost-" in complaints[0]
+    assert (held, annotations, is_protected) == ({}, {}, False)
+
+
 def test_a_service_that_is_no_load_balancer_any_more_keeps_no_trace_and_can_become_one_again():
     async def story(world):
         await settled(world)
         await world.guest.patch(WEB, {"spec": {"type": "ClusterIP"}, "metadata": {"finalizers": None}})
         await world.guest.patch(WEB, {"metadata": {"finalizers": [names.FINALIZER, "acme.io/other"]}})
+        await world.annotate(addresses=None, **dict.fromkeys(names.VIP_STATUS_KEYS))
         await world.settle()
         plain, held = await world.service(), await world.held()
         await world.guest.patch(WEB, {"spec": {"type": "LoadBalancer"}})

@@ -92,6 +92,10 @@ async def life(world):
     await world.settle(20)
     await world.guest.patch(SERVICE.ref("two", "default"), {"spec": {"type": "ClusterIP"}})
     await world.settle(20)
+    await world.annotate(
+        "two", addresses=None, **dict.fromkeys(names.VIP_STATUS_KEYS)
+    )  # kube-vip is restarted
+    await world.settle(20)
     await world.guest.patch(SERVICE.ref("two", "default"), {"spec": {"type": "LoadBalancer"}})
     await world.settle(20)
 

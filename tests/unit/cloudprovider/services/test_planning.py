@@ -139,6 +139,9 @@ def kinds(found):
         (replace(TOLD, finalizers=(), **ENDS), {}, []),
         (replace(TOLD, finalizers=(), **ENDS), {"load_balancer": LB}, [PatchService, DeleteLoadBalancer, DELETING]),
         (replace(TOLD, is_load_balancer=False), {"load_balancer": LB}, [PatchService, DeleteLoadBalancer, DELETING]),
+        # kube-vip goes on answering for it.
+        (replace(TOLD, is_load_balancer=False, ingress=(), vip_keys=("kube-vip.io/vipHost",)), {"load_balancer": LB}, []),
+        (replace(TOLD, is_load_balancer=False, vip_keys=("kube-vip.io/vipHost",), **ENDS), {"load_balancer": LB}, [DeleteLoadBalancer, DELETING]),
         (replace(TOLD, is_load_balancer=False), {}, [ClearStatus, RemoveFinalizer, DELETED]),
         (replace(TOLD, is_load_balancer=False, finalizers=()), {}, []),
         (replace(TOLD, load_balancer_class="acme"), {}, []),
@@ -428,11 +431,11 @@ def test_a_secondary_that_shares_already_follows_its_primary_to_another_network(
 
 def test_what_is_no_load_balancer_any_more_keeps_no_trace_but_of_another_class_those_of_kube_vip():
     service = replace(TOLD, interface="enp1s0", vip_keys=("kube-vip.io/vipHost",), primary_label="default.x")
-    gone = plan(replace(service, is_load_balancer=False), load_balancer=LB).actions[0]
+    gone = plan(replace(service, is_load_balancer=False, vip_keys=()), load_balancer=LB).actions[0]
     handed_over = plan(replace(service, load_balancer_class="acme"), load_balancer=LB).actions[0]
 
     ours = {names.VIP_ADDRESSES: None, names.VIP_INTERFACE: None}
-    assert gone.annotations == {**ours, "kube-vip.io/vipHost": None}
+    assert gone.annotations == ours
     assert handed_over.annotations == ours
     assert gone.labels == handed_over.labels == {names.PRIMARY_SERVICE: None}
 

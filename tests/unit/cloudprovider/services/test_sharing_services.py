@@ -401,6 +401,7 @@ def test_a_primary_that_stops_to_be_a_load_balancer_stays_one_until_its_secondar
         held = await world.held()
         for name in ("one", "two"):
             await world.delete(name)
+        await world.annotate("web", addresses=None, **dict.fromkeys(names.VIP_STATUS_KEYS))
         await world.settle()
         return list(held), await world.held(), protected(await world.service("web"))
 
