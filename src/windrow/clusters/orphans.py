@@ -255,8 +255,7 @@ def read_orphan_load_balancer(
         namespace,
         name_of(raw),
         uid_of(raw),
-        nested(raw, "status", "allocatedAddress", "ip", default="")
-        or nested(raw, "status", "address", default=""),
+        nested(raw, "status", "allocatedAddress", "ip") or nested(raw, "status", "address", default=""),
         annotations_of(raw).get(GUEST_UID, ""),
         time_of(raw, "metadata", "creationTimestamp"),
         time_of(raw, "metadata", "deletionTimestamp"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from tests.unit.clusters.builders import (
@@ -246,6 +247,39 @@ def test_what_follows_the_deletion_of_a_vm_is_said():
 
     assert worker_leaves(machine).waits[0].then == "its Node is deleted"
     assert ending([machine]).waits[0].then == "its finalizer is removed"
+
+
+@pytest.mark.parametrize(("since_s", "again"), [(119, []), (120, ["w4"]), (121, ["w4"])])
+def test_the_deletion_of_disks_that_remain_is_requested_again_after_two_minutes(since_s, again):
+    gone = leaving(missing(a_machine("w4", WORKERS)))
+    since = NOON - timedelta(seconds=since_s)
+
+    plan = worker_leaves(replace(gone, deletion_requested=since, claims=(a_claim(is_deleting=True),)))
+
+    assert subjects(plan, DeleteVM) == again
+
+
+def test_a_drain_is_waited_for_with_the_number_of_pods_and_looked_at_again_after_five_seconds():
+    pods = (Pod("default", "web-1"), Pod("default", "web-2", is_deleting=True))
+    plan = worker_leaves(replace(leaving(a_machine("w4", DRAINED)), pods=pods), DRAINED)
+
+    (wait,) = (wait for wait in plan.waits if wait.machine == "w4")
+    assert wait.what == "2 pods to be evicted from Node w4"
+    assert wait.then == "the machine is deleted, at the latest after drainBeforeDeleteTimeout"
+    assert wait.until == NOON + timedelta(seconds=5)
+
+
+def test_a_worker_whose_node_is_not_seen_loses_its_vm_although_the_api_is_silent():
+    plan = worker_leaves(leaving(replace(a_machine("w4", WORKERS), node=None)), guest=silent())
+
+    assert subjects(plan, DeleteVM) == ["w4"]
+
+
+@pytest.mark.parametrize(("count", "what"), [(1, "Machine s1"), (2, "2 Machines"), (3, "3 Machines")])
+def test_the_machines_of_a_deleted_cluster_are_counted(count, what):
+    plan = ending([leaving(machine) for machine in some("s", count, SERVERS)])
+
+    assert f"{what} to be deleted" in [wait.what for wait in plan.waits]
 
 
 def test_several_disks_that_remain_are_counted():

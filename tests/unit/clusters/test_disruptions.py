@@ -341,3 +341,13 @@ def test_machines_whose_vm_is_gone_before_they_were_ready_begin_the_range():
     gone = workers(2, lambda machine: missing(nodeless(machine)), RANGE)
 
     assert subjects(plan_workers(*gone, pool=RANGE), DeleteMachine) == ["w1", "w2"]
+
+
+def test_a_control_plane_goes_while_the_etcd_member_of_another_server_is_being_removed():
+    both, alone = a_pool("both", 3, SERVER), a_pool("alone", 1, frozenset({Role.CONTROL_PLANE}))
+    machines = [leaving(a_machine("s1", both)), *some("s", 3, both)[1:], missing(a_machine("c1", alone))]
+
+    plan = planned(a_cluster(both, alone), machines)
+
+    assert subjects(plan, RemoveEtcdMember) == ["s1"]
+    assert subjects(plan, DeleteMachine) == ["c1"]

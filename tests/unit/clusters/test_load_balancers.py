@@ -282,6 +282,15 @@ def test_the_address_of_a_load_balancer_is_the_allocated_one_or_the_shown_one(st
     assert found.address == address
 
 
+def test_of_many_load_balancers_three_are_named():
+    def because(count):
+        some = [replace(WEB, name=f"web-{number}", address="") for number in range(count)]
+        return of_kind(ended(*some), DeleteLoadBalancers)[0].because
+
+    assert "default/web-0, default/web-1, default/web-2 any more" in because(3)
+    assert "default/web-0, default/web-1, default/web-2 and 1 more any more" in because(4)
+
+
 def test_finalizers_are_named_of_one_that_is_being_deleted_only():
     waiting = ended(replace(HELD, deletion_timestamp=None)).waits[0].what
 

@@ -44,10 +44,15 @@ from windrow.clusters.plan.actions import (
     KeepVMs,
     RemoveFinalizer,
 )
-from windrow.clusters.plan.unrecorded import decide, describe_held, may_have_unrecorded_etcd_member
+from windrow.clusters.plan.unrecorded import (
+    decide,
+    describe_claims,
+    describe_held,
+    may_have_unrecorded_etcd_member,
+)
 from windrow.harvester.cloud_init_secret import build_secret
 from windrow.harvester.identity import owner_annotations
-from windrow.harvester.names import CREATOR, GUEST_CLUSTER, VM_NAME
+from windrow.harvester.names import CREATOR, GUEST_CLUSTER, OWNED_BY, VM_NAME
 from windrow.harvester.volumes import claim_name
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -129,6 +134,9 @@ def test_a_claim_with_both_uids_is_read_with_what_holds_it() -> None:
     assert read_machine_claim(raw) == replace(CLAIM, is_deleting=True, finalizers=("x/y",))
     assert str(read_machine_claim(raw)) == f"PersistentVolumeClaim default/{DISK} (finalizers: x/y)"
     assert read_machine_claim(a_raw(DISK, uid="claim-1")) == CLAIM
+    used = {OWNED_BY: '[{"schema":"kubevirt.io.virtualmachine","refs":["default/other"]}]'}
+    in_use = a_raw(DISK, uid="claim-1", annotations={**owner_annotations("cluster-uid", "machine-1"), **used})
+    assert read_machine_claim(in_use) == replace(CLAIM, is_used=True)
     assert CLAIM.ref.path == f"/api/v1/namespaces/default/persistentvolumeclaims/{DISK}"
     assert VM.ref.path == f"/apis/kubevirt.io/v1/namespaces/default/virtualmachines/{NAME}"
     assert str(CLAIM) == f"PersistentVolumeClaim default/{DISK}"
@@ -323,3 +331,13 @@ def test_a_vm_of_a_removed_pool_may_be_an_etcd_member_and_one_of_workers_may_not
 
     assert suspect(VM, SERVERS) == f"VirtualMachine default/{NAME}"
     assert suspect(VM, SERVERS, WORKERS) == ""
+
+
+def test_three_of_many_disks_are_named_with_the_way_to_delete_the_first() -> None:
+    claims = tuple(replace(CLAIM, name=f"disk-{number}") for number in range(5))
+
+    assert describe_claims(claims[:3]).startswith(
+        "PersistentVolumeClaims default/disk-0, default/disk-1, default/disk-2 carry the uid of this Cluster"
+    )
+    assert "default/disk-2 and 2 more carry" in describe_claims(claims)
+    assert describe_claims(claims).endswith("kubectl -n default delete persistentvolumeclaim disk-0")
