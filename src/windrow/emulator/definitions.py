@@ -331,6 +331,12 @@ def _harvester() -> list[Raw]:
                     ".status.snapshotLimitStatus.namespaceTotalSnapshotSizeUsage",
                 ),
             ],
+            spec=record(
+                snapshotLimit=record(
+                    namespaceTotalSnapshotSizeQuota={**BIG, "minimum": 0},
+                    vmTotalSnapshotSizeQuota={"type": "object", "additionalProperties": BIG},
+                )
+            ),
             has_status_subresource=True,
         ),
         definition(

@@ -1,15 +1,20 @@
-"""Refusals of migrations and of quotas of namespaces: KubeVirt 1.7 and Harvester 1.8."""
+"""Refusals of migrations, quotas and of objects without a spec: KubeVirt 1.7 and Harvester 1.8."""
 
 from __future__ import annotations
 
 import pytest
+from tests.support.clock import LoopClock
 
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.storage import MemoryStore
 from windrow.core.formats.json import dumps
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.admission import migrations, namespaces
+from windrow.emulator.admission import migrations, namespaces, storage_classes
+from windrow.emulator.definitions import crds
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import new_object
-from windrow.kubernetes.resources import NAMESPACE
+from windrow.kubernetes.resources import NAMESPACE, STORAGE_CLASS
 
 from .objects import static_listers
 
@@ -124,3 +129,30 @@ def test_a_namespace_keeps_the_quota_that_is_used(limit, why):
         assert refusal_of(namespaces.check_namespace_change, *arguments)[:2] == (500, start + why)
     else:
         assert namespaces.check_namespace_change(*arguments) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        ({"namespaceTotalSnapshotSizeQuota": -1}, "in body should be greater than or equal to 0"),
+        ({"namespaceTotalSnapshotSizeQuota": "much"}, 'in body must be of type integer: "string"'),
+    ],
+)
+async def test_a_snapshot_quota_is_a_number_of_bytes(limit, why):
+    api = ApiServer(MemoryStore(), LoopClock(), Rng(1))
+    for raw in crds():
+        api.install_crd(raw)
+    quota = new_object(
+        kinds.SNAPSHOT_QUOTA, "default-resource-quota", "default", spec={"snapshotLimit": limit}
+    )
+
+    with pytest.raises(KubeError, match=why):
+        await api.local().create(kinds.SNAPSHOT_QUOTA, quota)
+
+
+def test_the_modes_of_a_class_are_json():
+    annotation = "cdi.harvesterhci.io/storageProfileVolumeModeAccessModes"
+    raw = new_object(STORAGE_CLASS, "new", annotations={annotation: "{"}, provisioner="driver.longhorn.io")
+
+    code, text, _ = refusal_of(storage_classes.check_class, raw, None, static_listers([]))
+    assert (code, text.rpartition("error: ")[2]) == (422, "unexpected end of JSON input")

@@ -10,6 +10,7 @@ from windrow.core.formats.json import NotJson, loads
 from windrow.emulator import names
 from windrow.emulator.admission.denials import invalid
 from windrow.emulator.admission.kubevirt.causes import section, text
+from windrow.emulator.kit.go_decoding import syntax_error
 from windrow.emulator.kit.listers import Listers
 from windrow.kubernetes.objects import Raw, annotations_of, name_of
 
@@ -165,8 +166,8 @@ def _check_importer(raw: Raw) -> None:
 def _modes_fault(written: str) -> str:
     try:
         modes = loads(written)
-    except NotJson as error:
-        return str(error)
+    except NotJson:
+        return syntax_error(written)
     if not isinstance(modes, dict):
         return "json: cannot unmarshal value into Go value of type map[string][]string"
     for mode, access in modes.items():

@@ -20,7 +20,7 @@ from windrow.emulator.admission import (
     object_validator,
     storage_classes,
 )
-from windrow.emulator.admission.denials import invalid
+from windrow.emulator.admission.denials import invalid, patch_failed
 from windrow.emulator.admission.vm_mutator import mutate_vm
 from windrow.emulator.admission.vm_shape import is_shaped
 from windrow.emulator.admission.vm_validator import check_vm, images_asked
@@ -59,6 +59,8 @@ class Webhooks:
         elif operation.kind == kinds.IMAGE:
             if isinstance(new.get("spec"), dict):
                 images.mutate_image(new, old, listers)
+            elif old is None and new.get("spec") is None:
+                raise patch_failed("/spec/backend")
         elif operation.kind == kinds.NAD:
             networks.mutate_network(new, old, listers)
         elif operation.kind == kinds.TEMPLATE_VERSION and old is None:

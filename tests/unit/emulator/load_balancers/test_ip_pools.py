@@ -65,6 +65,10 @@ def test_ends_in_the_wrong_order_are_swapped():
     [
         ({"subnet": "10.0.0.0"}, "invalid CIDR address: 10.0.0.0, a valid example is 192.168.1.0/24"),
         (
+            {"subnet": "10.0.0.0/255.255.255.0"},
+            "invalid CIDR address: 10.0.0.0/255.255.255.0, a valid example is 192.168.1.0/24",
+        ),
+        (
             {"subnet": "10.0.300.0/24"},
             "invalid CIDR address: 10.0.300.0/24, a valid example is 192.168.1.0/24",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +54,7 @@ def read_ranges(ranges: Sequence[Mapping[str, Any]]) -> tuple[AddressRange, ...]
 def _read(raw: Mapping[str, Any]) -> AddressRange:
     text = str(raw.get("subnet", ""))
     try:
-        if "/" not in text:
+        if not re.search(r"/[0-9]+$", text):  # Go reads no netmask
             raise ValueError
         given = ipaddress.ip_interface(text)
     except ValueError:
