@@ -1,0 +1,170 @@
+"""Requests as values, and how they are put: to the emulator as a dry run, to the reference program as a line of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+
+from tests.conformance.admission.world import ClusterDump
+
+from windrow.core.formats.json import dumps, loads
+from windrow.emulator.harvester import Harvester
+from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.requests import Request
+from windrow.kubernetes.resources import ApiResource
+
+USER = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request: `object` is None for a deletion, `old` for a creation."""
+
+    name: str  # of the case, unique within its group
+    group: str  # "vm", "claim", …
+    kind: ApiResource
+    object: Raw | None
+    old: Raw | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.group}: {self.name}"
+
+    @property
+    def operation(self) -> str:
+        if self.object is None:
+            return "DELETE"
+        return "CREATE" if self.old is None else "UPDATE"
+
+
+def _first_line(text: object) -> str:
+    return str(text or "").partition("\n")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    code: int
+    text: str
+    reason: str = ""
+    causes: str = ""
+
+    @classmethod
+    def read(cls, status: Raw) -> Denial:
+        """Of messages of several lines the first: Kubernetes appends Go's print of both objects to some."""
+        causes = [
+            {**cause, "message": _first_line(cause.get("message"))}
+            for cause in (status.get("details") or {}).get("causes") or ()
+        ]
+        return cls(
+            int(status.get("code", 0)),
+            _first_line(status.get("message")),
+            str(status.get("reason", "")),
+            json.dumps(causes, sort_keys=True) if causes else "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The object that would be stored (None after a deletion), or the denials, of which a client sees one."""
+
+    object: Raw | None = None
+    denials: tuple[Denial, ...] = ()
+    failure: str = ""  # of the reference program: the question could not be judged
+
+    @property
+    def is_allowed(self) -> bool:
+        return not self.denials and not self.failure
+
+
+async def ask_emulator(harvester: Harvester, question: Question) -> Answer:
+    raw = question.object or question.old
+    assert raw is not None
+    metadata = raw["metadata"]
+    method = {"CREATE": "POST", "UPDATE": "PUT", "DELETE": "DELETE"}[question.operation]
+    name = "" if method == "POST" else metadata["name"]
+    path = question.kind.path(metadata.get("namespace", ""), name)
+    body = dumps(question.object) if question.object is not None else b""
+    request = Request(method, path, (("dryRun", "All"),), body, "application/json")
+    try:
+        reply = await harvester.api.local(USER, ("system:masters",)).send(request)
+    except Exception as error:  # over a socket the server answers 500; here the fault itself is wanted
+        return Answer(denials=(Denial(500, f"the emulator failed: {type(error).__name__}: {error}"),))
+    answered = loads(reply.body)
+    if reply.status >= 400:
+        return Answer(denials=(Denial.read(answered),))
+    return Answer(None if question.object is None else answered)
+
+
+class Reference:
+    """The reference program, started on a world; ends with the block."""
+
+    def __init__(self, program: str, world: ClusterDump) -> None:
+        self._folder = TemporaryDirectory()  # of the program's own files
+        environment = {**os.environ, "ADMISSION_FOLDER": self._folder.name}
+        self._process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        # The definitions of Harvester's kinds, from its chart, lie beside the program.
+        folder = str(Path(program).with_name("admission.definitions"))
+        objects = list(world.objects.values())
+        self._say({"objects": objects, "definitions": list(world.definitions), "folder": folder})
+        self._hear()
+
+    def __enter__(self) -> Reference:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pipe(self._process.stdin).close()
+        self._process.wait(30)
+        self._pipe(self._process.stdout).close()
+        self._folder.cleanup()
+
+    @staticmethod
+    def _pipe(pipe: IO[str] | None) -> IO[str]:
+        assert pipe is not None
+        return pipe
+
+    def _say(self, value: Any) -> None:
+        pipe = self._pipe(self._process.stdin)
+        pipe.write(json.dumps(value) + "\n")
+        pipe.flush()
+
+    def _hear(self) -> Any:
+        line = self._pipe(self._process.stdout).readline()
+        assert line, f"the reference program ended with {self._process.wait(30)}"
+        return json.loads(line)
+
+    def ask_all(self, questions: Sequence[Question]) -> list[Answer]:
+        """The answers in order. A thread writes, so that the program need not wait for the next line."""
+        writer = threading.Thread(target=self._ask, args=(questions,))
+        writer.start()
+        answers = [_read_answer(question, self._hear()) for question in questions]
+        writer.join()
+        return answers
+
+    def _ask(self, questions: Sequence[Question]) -> None:
+        for question in questions:
+            self._say(
+                {
+                    "operation": question.operation,
+                    "object": question.object,
+                    "oldObject": question.old,
+                    "user": USER,
+                    "groups": ["system:masters", "system:authenticated"],
+                }
+            )
+
+
+def _read_answer(question: Question, answered: Any) -> Answer:
+    return Answer(
+        answered.get("object") if question.object is not None else None,
+        tuple(Denial.read(status) for status in answered.get("denials", ())),
+        answered.get("failure", ""),
+    )
