@@ -187,6 +187,10 @@ def duplicate(field: str, value: Any) -> Cause:
     return Cause(field, "FieldValueDuplicate", f"Duplicate value: {format_value(value)}")
 
 
+def too_many(field: str, count: int, most: int) -> Cause:
+    return Cause(field, "FieldValueTooMany", f"Too many: {count}: must have at most {most} items")
+
+
 def forbidden_value(field: str, text: str) -> Cause:
     return Cause(field, "FieldValueForbidden", f"Forbidden: {text}")
 

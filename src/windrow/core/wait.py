@@ -1,4 +1,4 @@
-"""Wait for the first of two: work or its end, a timeout or an event; start work in a task group of another task."""
+"""Wait for the first of two: work or its end, a timeout or an event; start work in a task group of another task; take turns."""
 
 from __future__ import annotations
 
@@ -40,6 +40,11 @@ def start_in(
             return group.create_task(work, name=name)
     work.close()
     return None
+
+
+async def yield_turn() -> None:
+    """Let the other tasks that can run do so, before the next item of many: each item is short, all of them are not."""
+    await asyncio.sleep(0)
 
 
 async def wait_first(clock: Clock, timeout: timedelta, event: asyncio.Event) -> None:

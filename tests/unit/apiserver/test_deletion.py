@@ -11,6 +11,7 @@ from windrow.apiserver.loopback import LoopbackClient
 from windrow.apiserver.server import ApiServer
 from windrow.kubernetes.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from windrow.kubernetes.objects import owner_reference
+from windrow.kubernetes.requests import MERGE_PATCH
 from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
     CONFIG_MAP,
@@ -389,3 +390,76 @@ async def test_an_owner_in_another_namespace_is_recorded_and_its_dependent_delet
         place = f"v1/ConfigMap, namespace: other, name: owner, uid: {uid}"
         text = f'ownerRef [{place}] does not exist in namespace "other"'
         assert await foreign_owner_events(client) == [("other", name, text)]
+
+
+async def test_the_collector_s_index_holds_no_owner_of_a_deleted_object(server: ApiServer) -> None:
+    client = server.local()
+    await make(client, "first")
+    collector = GarbageCollector(server.context)
+    await collector.list_keys()
+    feed = server.context.store.changes("", server.context.store.rev)
+    before = index_size(collector)
+    invented = [{"metadata": {"name": "x", "uid": f"invented-{number}"}} for number in range(50)]
+    await make(client, "updated", *invented)
+    await client.patch(ref("updated"), {"metadata": {"ownerReferences": None}})
+    await client.delete(ref("updated"))
+    await make(client, "deleted", *invented, finalizers=("x.io/y",))
+    await client.delete(ref("deleted"))
+    await client.patch(ref("deleted"), {"metadata": {"finalizers": None}})
+    owner = await make(client, "owner")
+    await make(client, "child", owner)
+    await client.delete(ref("owner"))
+    await client.delete(ref("child"))
+    sizes = []
+    while server.context.store.rev:
+        change = await feed.next()
+        assert change is not None
+        collector.keys_of_change(change)
+        sizes.append(index_size(collector))
+        if change.rev == server.context.store.rev:
+            break
+
+    assert max(sizes) > before  # it was counted
+    assert sizes[-1] == before
+
+
+def index_size(collector: GarbageCollector) -> int:
+    """How many objects the collector refers to, of every kind that it makes."""
+    return sum(len(value) for value in vars(collector).values() if isinstance(value, dict))
+
+
+async def test_owner_references_are_bounded_in_number(api: Api) -> None:
+    def owners(count: int) -> list[dict[str, str]]:
+        one = {"apiVersion": "v1", "kind": "Node", "name": "n"}
+        return [{**one, "uid": f"u{number}"} for number in range(count)]
+
+    status, answer = await api.json("POST", MAPS, {"metadata": {"name": "m", "ownerReferences": owners(101)}})
+    made = await api("POST", MAPS, {"metadata": {"name": "m", "ownerReferences": owners(100)}})
+    grown, _ = await api.json(
+        "PATCH", MAPS + "/m", {"metadata": {"ownerReferences": owners(101)}}, media=MERGE_PATCH
+    )
+
+    assert (status, made.status, grown) == (422, 201, 422)
+    assert answer["details"]["causes"] == [
+        {
+            "reason": "FieldValueTooMany",
+            "message": "Too many: 101: must have at most 100 items",
+            "field": "metadata.ownerReferences",
+        }
+    ]
+
+
+async def test_an_object_with_more_owners_from_before_can_still_be_written(
+    server: ApiServer, api: Api
+) -> None:
+    owners = [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": f"u{number}"} for number in range(102)]
+    await api("POST", MAPS, {"metadata": {"name": "m"}})
+    (entry,) = await server.context.entries(CONFIG_MAP)
+    raw = {**entry.raw, "metadata": {**entry.raw["metadata"], "ownerReferences": owners}}
+    await server.context.store.commit(entry.key, raw, entry.rev)
+
+    kept = await api("PATCH", MAPS + "/m", {"data": {"x": "y"}}, media=MERGE_PATCH)
+    fewer = await api("PATCH", MAPS + "/m", {"metadata": {"ownerReferences": owners[1:]}}, media=MERGE_PATCH)
+    more = await api("PATCH", MAPS + "/m", {"metadata": {"ownerReferences": owners}}, media=MERGE_PATCH)
+
+    assert (kept.status, fewer.status, more.status) == (200, 200, 422)

@@ -15,6 +15,7 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore, SqliteStore
 from windrow.apiserver.storage.port import Compacted, Overflow
 from windrow.kubernetes.requests import JSON_PATCH, STRATEGIC_PATCH
+from windrow.kubernetes.resources import CONFIG_MAP
 
 KEY = "group/things/ns/a"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -129,19 +130,30 @@ def owners(prefix: str, count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("field", "items", "count"), [("finalizers", finalizers, 10_000), ("ownerReferences", owners, 2_000)]
+    ("field", "items", "count", "answers"),
+    [("finalizers", finalizers, 10_000, (201, 200)), ("ownerReferences", owners, 2_000, (422, 422))],
 )
 async def test_a_list_of_many_items_takes_time_in_proportion_to_it(
-    api: Any, field: str, items: Callable[[str, int], list[Any]], count: int
+    server: ApiServer,
+    api: Any,
+    field: str,
+    items: Callable[[str, int], list[Any]],
+    count: int,
+    answers: tuple[int, int],
 ):
     """Each item was compared with each other: an object of the largest size held all requests for two minutes."""
     began = time.process_time()
     raw = {**config_map(0), "metadata": {"name": "big", field: items("a", count)}}
     made = await api("POST", MAPS, raw)
+    if made.status == 422:  # stored by an earlier version, which had no bound
+        await api("POST", MAPS, config_map(0))
+        (stored,) = await server.context.entries(CONFIG_MAP, "default")
+        head = {**stored.raw["metadata"], field: items("a", count)}
+        await server.context.store.commit(stored.key, {**stored.raw, "metadata": head}, stored.rev)
     patch = {"metadata": {field: items("b", count)}}
     merged = await api("PATCH", f"{MAPS}/big", patch, media=STRATEGIC_PATCH)
 
-    assert (made.status, merged.status) == (201, 200)
+    assert (made.status, merged.status) == answers
     assert time.process_time() - began < 1.5
 
 

@@ -16,6 +16,7 @@ from windrow.apiserver.context import ServerContext
 from windrow.apiserver.controllers.loop import PeriodicController
 from windrow.apiserver.storage.port import Entry, Rev, RevisionMismatch
 from windrow.core.clock import parse_time
+from windrow.core.wait import yield_turn
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import EVENT
@@ -54,6 +55,7 @@ class EventExpiry(PeriodicController):
             if expires > now:
                 again = min(again, expires)
                 continue
+            await yield_turn()
             try:
                 with suppress(RevisionMismatch):  # written at this moment
                     await self._context.store.commit(entry.key, None, entry.rev)

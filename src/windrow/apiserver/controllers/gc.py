@@ -13,6 +13,7 @@ from windrow.apiserver.storage.port import Change, Entry, Raw
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.create import create
 from windrow.apiserver.verbs.delete import FOREGROUND, ORPHAN
+from windrow.core.wait import yield_turn
 from windrow.kubernetes.errors import AlreadyExists, KubeError
 from windrow.kubernetes.resources import EVENT
 
@@ -29,6 +30,7 @@ class GarbageCollector(StoreController):
 
     def __init__(self, context: ServerContext) -> None:
         super().__init__(context)
+        # Both hold what is stored, and nothing that was.
         self._dependents: dict[str, set[str]] = {}  # owner uid -> keys that name it
         self._keys: dict[str, str] = {}  # uid -> key
 
@@ -59,17 +61,25 @@ class GarbageCollector(StoreController):
         head = raw["metadata"]
         return bool(owners_of(raw) or (head.get("deletionTimestamp") and head.get("finalizers")))
 
+    def _unindex(self, entry: Entry) -> None:
+        self._keys.pop(str(entry.raw["metadata"].get("uid")), None)
+        for owner in owners_of(entry.raw):
+            keys = self._dependents.get(owner["uid"], set())
+            keys.discard(entry.key)
+            if not keys:
+                self._dependents.pop(owner["uid"], None)
+
     def keys_of_change(self, change: Change) -> Iterable[Key]:
+        if change.before is not None:
+            self._unindex(change.before)
         if change.after is not None:
             self._index(change.after)
             return [(change.key,)] if self._is_relevant(change.after.raw) else []
         head = change.last.raw["metadata"]
-        self._keys.pop(str(head.get("uid")), None)
-        touched: list[Key] = [(key,) for key in sorted(self._dependents.pop(head["uid"], ()))]
+        touched: list[Key] = [(key,) for key in sorted(self._dependents.get(head["uid"], ()))]
         for owner in owners_of(change.last.raw):
-            self._dependents.get(owner["uid"], set()).discard(change.key)
             owner_key = self._owner_key(owner, head.get("namespace", ""))
-            if owner_key is not None:
+            if owner_key is not None and self._keys.get(owner["uid"]) == owner_key:
                 touched.append((owner_key,))
         return touched
 
@@ -182,25 +192,28 @@ class GarbageCollector(StoreController):
             head["ownerReferences"] = owners
         await self.commit(entry, {**entry.raw, "metadata": head})
 
-    async def _dependents_of(self, entry: Entry) -> list[Entry]:
-        """The objects that name it as an owner: in its namespace, or anywhere if it has none."""
-        uid, namespace = entry.raw["metadata"]["uid"], entry.raw["metadata"].get("namespace")
-        found = []
-        for key in sorted(self._dependents.get(uid, ())):
-            dependent = await self._context.store.find(key)
-            if dependent is None:
-                continue
-            if namespace and dependent.raw["metadata"].get("namespace") != namespace:
-                continue  # an owner of another namespace is an absent one
-            if any(owner["uid"] == uid for owner in owners_of(dependent.raw)):
-                found.append(dependent)
-        return found
+    async def _find_dependent(self, key: str, owner: Entry) -> Entry | None:
+        """The object at `key`, as it is now, if it names `owner`: in its namespace, or anywhere if it has none."""
+        uid, namespace = owner.raw["metadata"]["uid"], owner.raw["metadata"].get("namespace")
+        found = await self._context.store.find(key)
+        if found is None or (namespace and found.raw["metadata"].get("namespace") != namespace):
+            return None  # an owner of another namespace is an absent one
+        return found if any(one["uid"] == uid for one in owners_of(found.raw)) else None
+
+    def _dependent_keys(self, owner: Entry) -> list[str]:
+        return sorted(self._dependents.get(owner.raw["metadata"]["uid"], ()))
+
+    async def _dependents_of(self, owner: Entry) -> list[Entry]:
+        found = [await self._find_dependent(key, owner) for key in self._dependent_keys(owner)]
+        return [dependent for dependent in found if dependent is not None]
 
     async def _orphan(self, entry: Entry) -> None:
         uid = entry.raw["metadata"]["uid"]
-        for dependent in await self._dependents_of(entry):
-            owners = owners_of(dependent.raw)
-            await self._set_owners(dependent, [owner for owner in owners if owner["uid"] != uid])
+        for key in self._dependent_keys(entry):
+            if dependent := await self._find_dependent(key, entry):
+                owners = owners_of(dependent.raw)
+                await self._set_owners(dependent, [owner for owner in owners if owner["uid"] != uid])
+                await yield_turn()
         if await self._dependents_of(entry):
             self._queue.add((entry.key,))
             return
@@ -209,8 +222,9 @@ class GarbageCollector(StoreController):
     async def _foreground(self, entry: Entry) -> None:
         """Delete dependents first; the owner is kept until those with `blockOwnerDeletion` are deleted."""
         uid = entry.raw["metadata"]["uid"]
-        for dependent in await self._dependents_of(entry):
-            if dependent.raw["metadata"].get("deletionTimestamp"):
+        for key in self._dependent_keys(entry):
+            dependent = await self._find_dependent(key, entry)
+            if dependent is None or dependent.raw["metadata"].get("deletionTimestamp"):
                 continue
             group, plural, _, _ = split_key(dependent.key)
             type = self._context.registry.find_resource(group, plural)

@@ -17,6 +17,7 @@ from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import delete
 from windrow.core.clock import Clock, sleep
 from windrow.core.crash import handle_crash
+from windrow.core.wait import yield_turn
 from windrow.core.work_queue import WorkQueue
 from windrow.kubernetes.errors import KubeError, NotFound
 
@@ -97,7 +98,7 @@ class StoreController(Controller):
             reconciling.cancel()
 
     async def delete(self, type: ResourceType, entry: Entry, policy: str = "") -> None:
-        """Delete exactly this object, by uid. May be repeated."""
+        """Delete exactly this object, by uid. May be repeated. Other tasks take a turn afterwards."""
         head = entry.raw["metadata"]
         info = RequestInfo.of(type.kind, head.get("namespace", ""), head["name"])
         options: Raw = {"preconditions": {"uid": head["uid"]}}
@@ -105,6 +106,7 @@ class StoreController(Controller):
             options["propagationPolicy"] = policy
         with suppress(NotFound):
             await delete(self._context, type, ApiCall("delete", info, self.user, delete_options=options))
+        await yield_turn()
 
     async def commit(self, entry: Entry, raw: Raw | None, key: Key | None = None) -> bool:
         """Write `raw`, None to remove; requeues `key` (default: the entry's) and returns False after another write."""
@@ -164,6 +166,7 @@ class StoreController(Controller):
                 await self._reconcile(key)
             finally:
                 self._queue.done(key)
+            await yield_turn()  # neither the queue nor the store suspends while there is something to do
 
     async def _reconcile(self, key: Key) -> None:
         controller, name = type(self).__name__, "/".join(key)

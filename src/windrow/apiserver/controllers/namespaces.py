@@ -73,13 +73,14 @@ class NamespaceController(StoreController):
         for type in self._context.registry.storage_types():
             if not type.kind.namespaced:
                 continue
-            for one in (await self._context.store.range(type.prefix(namespace))).entries:
-                left += 1
-                try:
-                    if not one.raw["metadata"].get("deletionTimestamp"):
-                        await self.delete(type, one, "Background")
-                except KubeError as error:
-                    refusal = error  # a webhook may require another object to be deleted first
+            with self._context.store.batch():
+                for one in (await self._context.store.range(type.prefix(namespace))).entries:
+                    left += 1
+                    try:
+                        if not one.raw["metadata"].get("deletionTimestamp"):
+                            await self.delete(type, one, "Background")
+                    except KubeError as error:
+                        refusal = error  # a webhook may require another object to be deleted first
         if left:
             left = await self._count(namespace)
         entry = await self._context.store.find(entry.key) or entry

@@ -51,7 +51,7 @@ class TokenSecretController(StoreController):
             for entry in await self._context.entries(SECRET, key[1]):
                 annotations = entry.raw["metadata"].get("annotations") or {}
                 if entry.raw.get("type") == TYPE and annotations.get(NAME) == key[2]:
-                    await self._fill(type, entry)
+                    self._queue.add((entry.key,))
             return
         found = await self._context.store.find(key[0])
         if found is not None:

@@ -6,6 +6,7 @@ import asyncio
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
 
 from windrow.apiserver.apierrors import request_too_large
 from windrow.apiserver.storage.port import (
@@ -182,6 +183,9 @@ class MemoryStore:
         self._persist(change)
         self._apply(change)
         return change.last
+
+    def batch(self) -> AbstractContextManager[None]:
+        return nullcontext()  # nothing is to be done after a write
 
     def _change(self, key: str, before: Entry | None, new: Raw | None) -> Change:
         rev = self._rev + 1

@@ -7,6 +7,7 @@ sets `metadata.resourceVersion`. Objects passed to it must not be changed afterw
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -127,6 +128,13 @@ class Store(Protocol):
 
         Raises RevisionMismatch, and the API error for an object that is too large or a disk that cannot be written.
         Returns the entry written; for a removal the last state, with the revision of the removal.
+        """
+        ...
+
+    def batch(self) -> AbstractContextManager[None]:
+        """What is to be done after a write is done once for many writes of this task in the block, at its end at the latest.
+
+        Each write is durable and visible when `commit` returns, as without it. For many writes whose caller answers once.
         """
         ...
 

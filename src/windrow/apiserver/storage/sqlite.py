@@ -5,8 +5,9 @@ removal. Reads never touch the file. After a crash, also of the power, the file 
 partial one. One process at a time: a second one is refused at once, since both would count revisions.
 
 * **Secrets leave the file.** A Secret that is changed or deleted leaves no former value: its older rows go in the same
-  transaction, SQLite overwrites them (`secure_delete`), and the WAL is truncated before the write is answered. After a
-  restart, history begins after the last such write.
+  transaction, SQLite overwrites them (`secure_delete`), and the WAL is truncated before the write is answered; where
+  many are deleted for one answer, after each `TRUNCATE_EVERY` of them and at the end (`batch`). After a restart, history
+  begins after the last such write.
 * **Damage is noticed.** Each start runs `quick_check` and compares the last revision with the high-water mark. A store
   that is corrupt, or ends before what it has acknowledged, is refused; it never begins with a part of its objects.
 """
@@ -16,7 +17,9 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from windrow.apiserver.apierrors import internal
@@ -42,6 +45,11 @@ APPLICATION_ID = 0x57494E44  # "WIND", in the header of the file
 SCHEMA_VERSION = 1  # 0: former values of Secrets may be in unused pages
 SECRETS = "/secrets/"  # the keys without history
 PRUNE_EVERY = 1_000
+TRUNCATE_EVERY = 64  # former values of Secrets of a batch
+
+_batching: ContextVar[MemoryStore | None] = ContextVar(
+    "_batching", default=None
+)  # the store that this task batches
 
 
 class StoreInUse(UserError):
@@ -74,7 +82,7 @@ class SqliteStore(MemoryStore):
         self._path = Path(path)
         self._unpruned: int | None = None  # None while loading
         self._scrubbed = 0  # the file has no history of Secrets up to here
-        self._holds_former_secrets = False  # in the WAL, until it is truncated
+        self._former_secrets = 0  # in the WAL, until it is truncated
         try:
             self._file = connect_private(self._path)
             try:
@@ -173,11 +181,22 @@ class SqliteStore(MemoryStore):
         except sqlite3.Error as error:
             _log.warning("cannot write %s: %s", self._path, error)
             raise internal(f"the store cannot be written: {error}") from error
-        if is_former_secret or self._holds_former_secrets:
-            self._holds_former_secrets = True
+        self._former_secrets += is_former_secret
+        if self._former_secrets and (_batching.get() is not self or self._former_secrets >= TRUNCATE_EVERY):
             self._truncate_wal()
         with suppress(OSError):  # the change is committed; the next one records a later mark
             self._mark.record(change.rev)
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """The WAL is truncated once for many Secrets; a write of another task meanwhile truncates it as ever."""
+        outer = _batching.set(self)
+        try:
+            yield
+        finally:
+            _batching.reset(outer)
+            if self._former_secrets:
+                self._truncate_wal()
 
     def _record_compacted(self, rev: int) -> None:
         """After a restart, history begins after `rev`."""
@@ -191,7 +210,8 @@ class SqliteStore(MemoryStore):
         except sqlite3.Error as error:
             _log.warning("cannot truncate the WAL of %s: %s", self._path, error)
             return
-        self._holds_former_secrets = bool(busy)
+        if not busy:
+            self._former_secrets = 0
 
     def _apply(self, change: Change) -> None:
         super()._apply(change)

@@ -15,7 +15,7 @@ from datetime import date, datetime
 from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Any
 
-from windrow.apiserver.apierrors import Cause, format_value, required
+from windrow.apiserver.apierrors import Cause, format_value, required, too_many
 from windrow.core.formats.fastjson import dumps as encode
 from windrow.core.formats.fastjson import loads
 from windrow.core.formats.regex import BadPattern, TextTooLong, matches
@@ -304,7 +304,7 @@ def _validate_count(schema: Schema, count: int, path: str, of: str) -> list[Caus
     if least is not None and count < least:
         causes.append(_invalid(path, count, f"should have at least {least} {of.lower()}"))
     if most is not None and count > most:
-        causes.append(Cause(path, "FieldValueTooMany", f"Too many: {count}: must have at most {most} items"))
+        causes.append(too_many(path, count, most))
     return causes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -23,7 +24,8 @@ from windrow.apiserver.types.field_types import DELETE_OPTIONS, find_mistyped
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.rest_storage import retry_on_conflict, run_admission
 from windrow.core.clock import format_time
-from windrow.kubernetes.errors import KubeError
+from windrow.core.wait import yield_turn
+from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import POD
 
@@ -162,8 +164,8 @@ def _mark_deleted(
 
 
 async def delete_collection(context: ServerContext, type: ResourceType, call: ApiCall) -> ListResult:
-    """Delete every selected object; the result lists them as they were."""
-    read_delete_options(call)
+    """Delete every selected object; the result lists them as they were. Other requests go on between two of them."""
+    options = read_delete_options(call)
     selection = read_selection(type, call.options)
     page = await context.store.range(type.prefix(call.info.namespace))
     chosen = [
@@ -171,13 +173,24 @@ async def delete_collection(context: ServerContext, type: ResourceType, call: Ap
         for entry in (to_served_version(type, one) for one in page.entries)
         if selection.matches(entry.raw)
     ]
-    for entry in chosen:
-        head = entry.raw["metadata"]
-        info = RequestInfo.of(type.kind, head.get("namespace", ""), head["name"])
-        one = replace(call, verb="delete", info=info, warnings=[])
-        try:
-            await delete(context, type, one)
-        except KubeError as error:
-            if error.status != 404:
-                raise
+    with context.store.batch():
+        for entry in chosen:
+            await _delete_chosen(context, type, call, entry, options)
+            await yield_turn()
     return ListResult(type, chosen, context.store.rev)
+
+
+async def _delete_chosen(
+    context: ServerContext, type: ResourceType, call: ApiCall, chosen: Entry, options: Mapping[str, Any]
+) -> None:
+    """Delete the object that was chosen, which may be gone by now, with a namesake in its place."""
+    head = chosen.raw["metadata"]
+    info = RequestInfo.of(type.kind, head.get("namespace", ""), head["name"])
+    one = replace(call, verb="delete", info=info, warnings=[])
+
+    async def attempt(was: Entry) -> None:
+        if was.raw["metadata"].get("uid") == head.get("uid"):
+            await _attempt(context, type, one, was, options)
+
+    with suppress(NotFound):
+        await retry_on_conflict(context, type, info, attempt)

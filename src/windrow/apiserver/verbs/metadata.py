@@ -7,7 +7,15 @@ from collections.abc import Hashable
 from types import NoneType
 from typing import Any
 
-from windrow.apiserver.apierrors import Cause, bad_request, conflict, forbidden_value, invalid_value, required
+from windrow.apiserver.apierrors import (
+    Cause,
+    bad_request,
+    conflict,
+    forbidden_value,
+    invalid_value,
+    required,
+    too_many,
+)
 from windrow.apiserver.types.field_types import cannot_be_handled, check_types
 from windrow.apiserver.types.registry import ResourceType, key_errors, label_value_errors, name_errors
 from windrow.apiserver.types.schema import Schema, drop_nulls, identity_of, validate
@@ -16,6 +24,7 @@ from windrow.kubernetes.resources import ApiResource
 
 Raw = dict[str, Any]
 
+MAX_OWNERS = 100  # each is looked up at each change of the object; kube-apiserver has no bound
 SERVER_OWNED = (
     "uid",
     "creationTimestamp",
@@ -257,6 +266,15 @@ def _validate_map(metadata: Raw, field: str) -> list[Cause]:
         elif field == "labels":
             causes += [invalid_value("metadata.labels", value, text) for text in label_value_errors(value)]
     return causes
+
+
+def validate_owner_count(new: Raw, old: Raw | None) -> list[Cause]:
+    """No more than MAX_OWNERS owner references; an object with more from before gets no further one."""
+    count = len(new["metadata"].get("ownerReferences") or ())
+    before = len(old["metadata"].get("ownerReferences") or ()) if old is not None else 0
+    return (
+        [too_many("metadata.ownerReferences", count, MAX_OWNERS)] if count > max(MAX_OWNERS, before) else []
+    )
 
 
 def _validate_owner_references(owners: list[Any]) -> list[Cause]:

@@ -65,6 +65,7 @@ def prune_and_default(type: ResourceType, raw: Raw, call: ApiCall, *, defaults: 
 def validate_object(type: ResourceType, raw: Raw, old: Raw | None) -> None:
     """Raises 422 with every validation error of `raw`."""
     causes = metadata.validate_metadata(raw, type, created=old is None)
+    causes += metadata.validate_owner_count(raw, old)
     if old is not None:
         causes += metadata.validate_new_finalizers(raw, old)
     if type.custom and old is not None:
