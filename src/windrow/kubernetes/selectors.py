@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from windrow.core.formats.bounds import abbreviate
@@ -31,26 +31,49 @@ class Requirement:
     operator: Operator
     values: frozenset[str] = frozenset()
 
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        match self.operator:
-            case "Exists":
-                return self.key in labels
-            case "DoesNotExist":
-                return self.key not in labels
-            case "In":
-                return labels.get(self.key) in self.values
-            case "NotIn":  # also matches objects without the key
-                return labels.get(self.key) not in self.values
-
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """All requirements must hold; none at all matches everything."""
+    """All requirements must hold; none at all matches everything.
+
+    They are merged by key once, so that a match takes time by the number of labels, however many requirements there are.
+    """
 
     requirements: tuple[Requirement, ...] = ()
+    _required: dict[str, frozenset[str] | None] = field(init=False, repr=False, compare=False)
+    _unwanted: dict[str, frozenset[str] | None] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        required: dict[str, frozenset[str] | None] = {}  # None: any value
+        excluded: dict[str, set[str]] = {}
+        for one in self.requirements:
+            match one.operator:
+                case "Exists":
+                    required.setdefault(one.key)
+                case "In":
+                    before = required.get(one.key)
+                    required[one.key] = one.values if before is None else before & one.values
+                case "NotIn":
+                    excluded.setdefault(one.key, set()).update(one.values)
+        unwanted: dict[str, frozenset[str] | None] = {
+            key: frozenset(values) for key, values in excluded.items()
+        }
+        unwanted |= dict.fromkeys(one.key for one in self.requirements if one.operator == "DoesNotExist")
+        object.__setattr__(self, "_required", required)
+        object.__setattr__(self, "_unwanted", unwanted)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        return all(requirement.matches(labels) for requirement in self.requirements)
+        if len(self._required) > len(labels):
+            return False
+        for key, values in self._required.items():
+            if key not in labels or (values is not None and labels[key] not in values):
+                return False
+        for key in min(self._unwanted, labels, key=len):
+            if key in self._unwanted and key in labels:
+                values = self._unwanted[key]
+                if values is None or labels[key] in values:
+                    return False
+        return True
 
 
 _KEY = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?(/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?"

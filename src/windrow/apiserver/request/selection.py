@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.apiserver import apierrors
@@ -23,8 +23,19 @@ Term = tuple[tuple[str, ...], bool, str]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
+    """What a label selector and a field selector choose; terms of one field are merged once, to be matched often."""
+
     labels: LabelSelector = EVERYTHING
     fields: tuple[Term, ...] = ()
+    _by_path: dict[tuple[str, ...], tuple[set[str], set[str]]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_path: dict[
+            tuple[str, ...], tuple[set[str], set[str]]
+        ] = {}  # values that it must and must not have
+        for path, equal, value in self.fields:
+            by_path.setdefault(path, (set(), set()))[0 if equal else 1].add(value)
+        object.__setattr__(self, "_by_path", by_path)
 
     @property
     def is_all(self) -> bool:
@@ -41,7 +52,11 @@ class Selection:
     def matches(self, raw: Raw) -> bool:
         if self.labels.requirements and not self.labels.matches(raw["metadata"].get("labels") or {}):
             return False
-        return all((_text(nested(raw, *path)) == value) is equal for path, equal, value in self.fields)
+        for path, (wanted, unwanted) in self._by_path.items():
+            text = _text(nested(raw, *path))
+            if (wanted and wanted != {text}) or text in unwanted:
+                return False
+        return True
 
     def matcher(self) -> Callable[[Raw], bool] | None:
         return None if self.is_all else self.matches

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.kubernetes.objects import nested
-from windrow.kubernetes.selectors import Requirement
+from windrow.kubernetes.selectors import LabelSelector, Requirement
 
 NO_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 HARD_EFFECTS = ("NoSchedule", "NoExecute")
@@ -83,7 +83,7 @@ def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     number = labels.get(key, "")
     match expression.get("operator"):
         case "In" | "NotIn" | "Exists" | "DoesNotExist" as operator:
-            return Requirement(key, operator, frozenset(values)).matches(labels)
+            return LabelSelector((Requirement(key, operator, frozenset(values)),)).matches(labels)
         case "Gt":
             return number.isdigit() and int(number) > int(values[0])
         case "Lt":
