@@ -6,27 +6,32 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.support.clock import run_driven
-from tests.support.simulation import Simulation, simulation
+from tests.support.clock import LoopClock, run_driven
+from tests.support.simulation import VIP, Simulation, simulation
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.embedded import make_manager, management_api, read_identity
 from windrow.app.loop import running
+from windrow.app.preload import credential_secrets
 from windrow.client.client import Client
-from windrow.client.transport import Transport
+from windrow.client.transport import Transport, TransportMiddleware
 from windrow.clusters.api.kinds import MACHINE
+from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.core.rng import Rng
+from windrow.core.text import encode_base64
 from windrow.emulator.faults import Fault, Refuse
 from windrow.harvester.resources import VM
 from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.errors import Unreachable
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.objects import name_of, nested, uid_of
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
-from windrow.kubernetes.resources import EVENT, LEASE, ObjectRef
+from windrow.kubernetes.resources import EVENT, LEASE, SECRET, ObjectRef
 
 from .cluster_rig import SERVERS, a_cluster, a_pool, gone, post, scale, stock
 
@@ -301,3 +306,109 @@ def test_a_credential_that_may_not_use_leases_leaves_the_cluster_unguarded() -> 
             await first.kill()
 
     run_story(story)
+
+
+TEAMS = ("a", "b")
+
+
+@long
+def test_a_tenants_bad_credential_takes_the_lease_from_no_other_tenant() -> None:
+    async def story() -> None:
+        async with simulation(seed=3, with_manager=False) as sim:
+            first = Site(sim, sim.api, "first", "original")
+            await first.start()
+            refs = {}
+            for team in TEAMS:
+                credential = f"fleet-default:{team}"
+                documents = a_cluster(
+                    a_pool(f"pool-{team}", 1, "etcd control-plane worker"),
+                    name=team,
+                    cloudCredentialSecretName=credential,
+                )
+                for raw in credential_secrets(documents, sim.harvester.admin_kubeconfig(VIP)):
+                    await sim.management_client.create(SECRET, raw)
+                refs[team] = await post(sim, documents)  # without its image: refused, but its place is known
+            await sim.advance(seconds=10)
+            second = Site(sim, await copy_of(sim.api, sim), "second", "restored")
+            async with running(second.api.run):
+                await second.start()
+                await sim.advance(seconds=30)
+                for team in TEAMS:
+                    shown = await second.condition(refs[team])
+                    assert shown is not None
+                    assert shown.reason == "AnotherManager"
+
+                dead = render_kubeconfig(ClientConfig("https://127.0.0.1:9", token="x"), "harvester")
+                patch = {"data": {CREDENTIAL_KEY: encode_base64(dead)}}
+                await first.client.patch(SECRET.ref("a", "fleet-default"), patch)
+                for _ in range(50):
+                    await sim.advance(seconds=5)
+                    (lease,) = await sim.harvester_client.list(LEASE, "default")
+                    assert lease["spec"]["holderIdentity"].startswith("first_original_")
+                for team in TEAMS:
+                    shown = await second.condition(refs[team])
+                    assert shown is not None
+                    assert shown.reason == "AnotherManager"
+                assert await first.condition(refs["b"]) is None
+                await second.kill()
+            await first.kill()
+
+    run_story(story)
+
+
+class Stopped(LoopClock):
+    """Of a process that SIGSTOP held for `seconds`: time has passed, and no timer of it has run yet."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> timedelta:
+        return super().monotonic() + timedelta(seconds=self.seconds)
+
+
+def test_a_manager_that_was_stopped_in_the_middle_of_an_action_sends_the_rest_once_it_holds_its_lease() -> (
+    None
+):
+    """Another manager may have begun meanwhile."""
+    sent: list[str] = []
+
+    class Recorded(TransportMiddleware):
+        def __init__(self, inner: Transport, clock: Stopped) -> None:
+            super().__init__(inner)
+            self.clock = clock
+
+        async def send(self, request: Request) -> Reply:
+            if not request.is_read and request.path.startswith(("/api", "/apis")):
+                sent.append(f"{request.method} {request.path.split('/')[-1]}")
+            reply = await self._inner.send(request)
+            if request.method == "POST" and request.path.endswith("/secrets"):
+                self.clock.seconds = 200
+            return reply
+
+    async def story() -> None:
+        documents = a_cluster(a_pool("servers", 1, "etcd control-plane worker"))
+        async with simulation(seed=3, with_manager=False) as sim:
+            identity = replace(await read_identity(Client(sim.api.local()), "store", sim.rng))
+            clock = Stopped()
+            manager, backend = make_manager(
+                sim.api.local(),
+                lambda access: Recorded(sim.connect(access), clock),
+                clock,
+                sim.rng,
+                identity=identity,
+            )
+
+            async def process() -> None:
+                async with backend.running():
+                    await manager.run()
+
+            task = asyncio.create_task(process())
+            await stock(sim, documents)
+            await post(sim, documents)
+            await sim.advance(seconds=75)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    run_story(story)
+    stopped = sent.index("POST secrets")
+    assert sent[stopped + 1].endswith(" leases") or " windrow-" in sent[stopped + 1]
+    assert "POST rolebindings" in sent[stopped + 2 :]

@@ -41,7 +41,7 @@ from windrow.clusters.api import kinds
 from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.controller import ClusterController
-from windrow.clusters.sources.manager_leases import ManagerIdentity
+from windrow.clusters.sources.manager_leases import LeasedTransport, ManagerIdentity
 from windrow.core.clock import Clock
 from windrow.core.errors import UserError
 from windrow.core.files import write_private
@@ -51,6 +51,7 @@ from windrow.drivers import api as node_drivers
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig, render_kubeconfig
 from windrow.kubernetes.objects import nested, uid_of
+from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import CRD, NAMESPACE
 from windrow.nodedriver.schema import harvester_config_crd
 
@@ -137,9 +138,15 @@ def make_manager(
     def connect_counted(access: ClientConfig) -> Transport:
         # A connection with the manager's own certificate leads to a guest; Harvester has the user's credential.
         label = "guest" if access.user == USER else "harvester"
+        named = access
+
+        def require_lease(request: Request) -> None:
+            manager.require_lease(request, named)
+
         if proxy and not access.proxy_url:
             access = replace(access, proxy_url=proxy)
-        return RateLimitedTransport(CountingTransport(connect(access), counts, label), clock)
+        leased = LeasedTransport(connect(access), require_lease)
+        return RateLimitedTransport(CountingTransport(leased, counts, label), clock)
 
     read_kubeconfig = partial(read_credential, api)
 

@@ -24,7 +24,7 @@ from windrow.core.clock import Clock, format_micro_time, sleep
 from windrow.core.formats.duration import render_duration
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
-from windrow.core.wait import run_until
+from windrow.core.wait import run_until, wait_first
 from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, NotFound, OutcomeUnknown
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.requests import Reply, Request
@@ -80,6 +80,10 @@ def _takes_over_none(_holder: str) -> bool:
     return False
 
 
+def _always() -> bool:
+    return True
+
+
 def _ignore() -> None:
     pass
 
@@ -89,6 +93,8 @@ class LeaderElector:
 
     A holder for which `takes_over` is true, such as an earlier process of this program, has ended: its Lease is taken
     before it expires, but only until this competitor has held it once. `on_attempt` is called after each attempt.
+    `may_release` is asked at the end, before each write that would release the Lease: one that is not released expires,
+    unless another competitor renews it with the same identity.
     """
 
     def __init__(
@@ -103,6 +109,7 @@ class LeaderElector:
         *,
         takes_over: Callable[[str], bool] = _takes_over_none,
         on_attempt: Callable[[], None] = _ignore,
+        may_release: Callable[[], bool] = _always,
     ) -> None:
         self.ref: ObjectRef = LEASE.ref(name, namespace)
         self.identity = identity
@@ -114,7 +121,8 @@ class LeaderElector:
         self._clock = clock
         self._rng = rng
         self._config = config or LeaderElectionConfig()
-        self._takes_over, self._on_attempt = takes_over, on_attempt
+        self._takes_over, self._on_attempt, self._may_release = takes_over, on_attempt, may_release
+        self._attempt_now = asyncio.Event()
         self.problem: KubeError | None = None  # of the last attempt
         # The Lease as this process last wrote it, which it renews without a read.
         self._written: Raw | None = None
@@ -141,12 +149,18 @@ class LeaderElector:
         finally:
             await self._release()
 
+    def attempt_now(self) -> None:
+        """Attempt to acquire the Lease at once, if it is waited for."""
+        self._attempt_now.set()
+
     async def _acquire(self) -> None:
         while not await self._try_acquire_or_renew_until(
             self._clock.monotonic() + self._config.renew_deadline
         ):
             # client-go's jitter: up to 120 % more.
-            await sleep(self._clock, self._config.retry_period * self._rng.uniform(1.0, 2.2))
+            period = self._config.retry_period * self._rng.uniform(1.0, 2.2)
+            await wait_first(self._clock, period, self._attempt_now)
+            self._attempt_now.clear()
 
     async def _run_while_leading(self, work: Callable[[], Awaitable[None]]) -> None:
         limit = render_duration(self._config.renew_deadline)
@@ -274,6 +288,8 @@ class LeaderElector:
         if not self.is_leader and not self._is_claiming:
             return
         self.is_leader = self._is_claiming = False
+        if not self._may_release():
+            return
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT_S):
                 while not await self._try_release():
@@ -284,9 +300,11 @@ class LeaderElector:
             )
 
     async def _try_release(self) -> bool:
-        """Whether the Lease is not ours now."""
+        """Whether the Lease is not ours now, or may not be released any more."""
         raw = await self._client.find(self.ref)
         if raw is None or (raw.get("spec") or {}).get("holderIdentity") != self.identity:
+            return True
+        if not self._may_release():
             return True
         now = format_micro_time(self._clock.now())
         released = {

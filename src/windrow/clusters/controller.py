@@ -52,6 +52,7 @@ from windrow.drivers.api import read_machine_config_kinds
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, resource_version_of, uid_of
 from windrow.kubernetes.patches import make_merge_patch
+from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import SECRET, ApiResource, ObjectRef
 from windrow.machines.port import Machines
 
@@ -176,6 +177,10 @@ class ClusterController:
             group.create_task(self._on_machine_statuses())
             group.create_task(self.controller.run(), name="reconcile clusters")
 
+    def require_lease(self, request: Request, access: ClientConfig) -> None:
+        """Raises NotLeader where `request`, a write to `access`, would be beside another manager."""
+        self._leases.require(request, access)
+
     # -- event handlers -------------------------------------------------------------------------------------------
 
     async def _on_clusters(self) -> None:
@@ -288,6 +293,7 @@ class ClusterController:
         if state is None:
             if self._group is not None:
                 self._objects.watch(self._group, key, frozenset())
+                self._leases.close(key)
             return SETTLED
         if self._group is not None:
             for credential in self._observer.list_allowed_credentials(state.cluster):
@@ -297,7 +303,7 @@ class ClusterController:
         if self._group is not None:
             places = self._observer.list_places(state)
             self._objects.watch(self._group, key, places)
-            self._leases.open(self._group, places)
+            self._leases.open(self._group, key, places)
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)
         self._remember_preflight(state)

@@ -11,6 +11,13 @@ common; its holder names the store, which no two have in common, and the process
 * Of two processes on what cannot be told apart (a snapshot of the whole disk), the later one takes the Lease, and the
   former stops to act at its next renewal.
 
+All credentials that lead to one API server have one elector in a namespace, and any of them serves it: that one of them
+is rejected, may not use Leases, or leads elsewhere from now on changes nothing for the others. Which server it is follows
+from the kubeconfig, never from what the server says of itself: a tenant's own server could claim to be any Harvester,
+and answer for others' Leases. Where two kubeconfigs name one Harvester differently, two electors hold one Lease, as one
+holder. So a Lease is released only when the process ends, or when the last Cluster is gone and no other elector of
+this process is in a namespace of that name. Otherwise it expires.
+
 A user who may not use Leases, or a namespace that does not exist, leaves the Clusters there unguarded.
 """
 
@@ -18,21 +25,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from datetime import timedelta
 
 from windrow.client.client import Client
-from windrow.client.leader_election import LeaderElectionConfig, LeaderElector, LeadershipLost
+from windrow.client.leader_election import LeaderElectionConfig, LeaderElector, LeadershipLost, NotLeader
+from windrow.client.transport import Transport, TransportMiddleware
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.sources.harvester_objects import Place
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.state import ManagerLease
-from windrow.core.clock import Clock
+from windrow.core.clock import Clock, sleep
+from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
-from windrow.core.wait import Stopped, run_until, wait_first
-from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
+from windrow.core.wait import start_in
+from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, OutcomeUnknown, Unreachable
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import LEASE, ObjectRef
 
 log = with_values(logging.getLogger(__name__))
 
@@ -41,8 +55,10 @@ RENEW_DEADLINE = timedelta(minutes=2)
 CONFIG = LeaderElectionConfig(
     LEASE_DURATION, RENEW_DEADLINE, retry_period=timedelta(seconds=10), renew_period=timedelta(minutes=1)
 )
-# After a credential that cannot be read, or an answer that cannot be used.
+# After an answer that cannot be used.
 RETRY_INTERVAL = timedelta(minutes=1)
+# Of one request, so that there is time for the other credentials before the Lease is lost.
+REQUEST_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +85,91 @@ class ManagerIdentity:
         return len(words) == 3 and words[1] == self.store
 
 
-@dataclass(slots=True)
-class _Guarded:
-    elector: LeaderElector | None = None
-    restart: asyncio.Event = field(default_factory=asyncio.Event)
-    has_held: bool = False
-    told: ManagerLease | None = None
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """A namespace behind one API server, as a kubeconfig names that server."""
+
+    server: ClientConfig
+    namespace: str
+
+
+def _seat(access: ClientConfig, namespace: str) -> _Seat:
+    server = ClientConfig(
+        access.server,
+        ca=access.ca,
+        proxy_url=access.proxy_url,
+        insecure=access.insecure,
+        tls_server_name=access.tls_server_name,
+    )
+    return _Seat(server, namespace)
+
+
+class _AnyCredential:
+    """Sends by the credentials of `places` that lead to the seat now, each with its own client.
+
+    Where one is rejected, or may not, the next is asked. The one that was served last comes first, one that was not last.
+    """
+
+    def __init__(self, seat: _Seat, clients: HarvesterClients) -> None:
+        self._seat, self._clients = seat, clients
+        self.places: deque[Place] = deque()
+
+    async def send(self, request: Request) -> Reply:
+        refusal: Reply | None = None
+        for place in tuple(self.places):
+            if (client := self._find_client(place)) is None:
+                continue
+            if place in self.places:
+                self.places.remove(place)
+                self.places.append(place)
+            reply = await self._send_by(client, request)
+            if reply.status not in (401, 403):
+                if reply.status < 429 and place in self.places:
+                    self.places.remove(place)
+                    self.places.appendleft(place)
+                return reply
+            if (
+                refusal is None or reply.status == 403
+            ):  # who is known and may not says more than who is not known
+                refusal = reply
+        if refusal is None:
+            raise Unreachable(f"no credential leads to {self._seat.server.server} now")
+        return refusal
+
+    async def _send_by(self, client: Client, request: Request) -> Reply:
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                return await client.transport.send(request)
+        except TimeoutError:
+            raise OutcomeUnknown(f"no answer within {REQUEST_TIMEOUT_S:.0f} s") from None
+
+    def _find_client(self, place: Place) -> Client | None:
+        try:
+            access = self._clients.get_config(place.credential, place.cluster_namespace)
+            if _seat(access, place.namespace) != self._seat:
+                return None  # its Secret has changed
+            return self._clients.get_client(place.credential, place.cluster_namespace)
+        except (CredentialError, KubeError):
+            return None  # the credential's own probe says why
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        raise NotImplementedError  # an elector does not watch
+
+    async def aclose(self) -> None:
+        pass  # the clients own their connections
+
+
+class _Shared:
+    """What holds the Lease at one seat, for all places there."""
+
+    def __init__(self, seat: _Seat, clients: HarvesterClients) -> None:
+        self.seat = seat
+        self.credentials = _AnyCredential(seat, clients)
+        self.elector: LeaderElector | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.has_held = False
+        self.told: ManagerLease | None = None
+        self.is_gone = False  # with the last Cluster there
 
     async def hold(self) -> None:
         self.has_held = True
@@ -82,7 +177,7 @@ class _Guarded:
 
 
 class ManagerLeases:
-    """The Leases at the places that were opened. `on_change` is called with the credential of one whose state changed.
+    """The Leases at the places of Clusters. `on_change` is called with the credentials of one whose state changed.
 
     Without an identity there is no Lease, and every place counts as held.
     """
@@ -97,21 +192,30 @@ class ManagerLeases:
     ) -> None:
         self._clients, self._identity, self._clock, self._rng = clients, identity, clock, rng
         self._on_change = on_change
-        self._guarded: dict[Place, _Guarded] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._places: dict[ObjectRef, frozenset[Place]] = {}  # by Cluster
+        self._seats: dict[Place, _Seat] = {}  # of the places whose credential can be read
+        self._shared: dict[_Seat, _Shared] = {}
 
     def read(self, places: Iterable[Place]) -> ManagerLease:
         """The state at all of `places` at this instant, which is the worst of them."""
-        found = [self._read(place) for place in sorted(places, key=str)] if self._identity else []
+        if self._identity is None:
+            return ManagerLease()
+        found = [self._read(place, self._identity) for place in sorted(places, key=str)]
         order = ("taken", "pending", "unguarded", "held")
         worst = (lease for state in order for lease in found if lease.state == state)
         return next(worst, ManagerLease())
 
-    def _read(self, place: Place) -> ManagerLease:
-        guarded, identity = self._guarded.get(place), self._identity
-        name = f"{place.namespace}/{identity.lease_name if identity else ''}"
-        if identity is None or guarded is None or guarded.elector is None:
+    def _read(self, place: Place, identity: ManagerIdentity) -> ManagerLease:
+        seat = self._seats.get(place)
+        if seat is None:
+            return ManagerLease("pending", f"{place.namespace}/{identity.lease_name}")
+        return self._read_seat(seat, identity)
+
+    def _read_seat(self, seat: _Seat, identity: ManagerIdentity) -> ManagerLease:
+        name, elector = f"{seat.namespace}/{identity.lease_name}", self._shared[seat].elector
+        if elector is None:
             return ManagerLease("pending", name)
-        elector = guarded.elector
         if elector.may_write:
             return ManagerLease("held", name, identity.holder)
         if elector.holder not in ("", identity.holder):
@@ -125,62 +229,154 @@ class ManagerLeases:
             case _:
                 return ManagerLease("pending", name)
 
-    def open(self, group: asyncio.TaskGroup, places: Iterable[Place]) -> None:
-        """Hold them from now on. May be repeated."""
+    def require(self, request: Request, access: ClientConfig) -> None:
+        """Raises NotLeader where `request`, a write to `access`, is in a namespace whose Lease is not held now."""
+        namespace = _namespace_of(request)
+        seat = _seat(access, namespace)
+        if self._identity is None or seat not in self._shared:
+            return
+        lease = self._read_seat(seat, self._identity)
+        if not lease.permits and not request.path.startswith(LEASE.path(namespace)):
+            raise NotLeader(
+                f"{request.method} {request.path} not sent: this manager does not hold {lease} on Harvester now; another "
+                "manager with a copy of its state may act there"
+            )
+
+    def open(self, group: asyncio.TaskGroup, cluster: ObjectRef, places: frozenset[Place]) -> None:
+        """Hold the Leases at the places of this Cluster from now on. May be repeated."""
         if self._identity is None:
             return
-        for place in sorted(places, key=str):
-            if place not in self._guarded:
-                guarded = self._guarded[place] = _Guarded()
-                group.create_task(
-                    self._run(place, self._identity, guarded), name=f"hold lease in {place.namespace}"
-                )
+        self._group = group
+        before, self._places[cluster] = self._places.get(cluster, frozenset()), places
+        self._assign(before | places)
+
+    def close(self, cluster: ObjectRef) -> None:
+        """The Cluster is gone: Leases that only it needed are released."""
+        self._assign(self._places.pop(cluster, frozenset()), is_gone=True)
 
     def restart(self, credential: str) -> None:
-        """The credential has changed: hold the Lease with what it is now."""
-        for place, guarded in self._guarded.items():
-            if place.credential == credential:
-                guarded.restart.set()
+        """The credential has changed: hold the Lease where it leads now."""
+        wanted = frozenset[Place]().union(*self._places.values())
+        changed = [place for place in wanted if place.credential == credential]
+        self._assign(changed)
+        for place in changed:
+            shared = self._shared.get(self._seats[place]) if place in self._seats else None
+            if shared is not None and shared.elector is not None:
+                shared.elector.attempt_now()
 
-    async def _run(self, place: Place, identity: ManagerIdentity, guarded: _Guarded) -> None:
+    def _assign(self, places: Iterable[Place], *, is_gone: bool = False) -> None:
+        """Let each place have its seat, or none."""
+        wanted = frozenset[Place]().union(*self._places.values())
+        for place in sorted(places, key=str):
+            before = self._seats.get(place)
+            seat = self._find_seat(place) if place in wanted else None
+            if seat == before:
+                continue
+            if seat is None:
+                del self._seats[place]
+            else:
+                self._seats[place] = seat
+                self._join(seat, place)
+            if before is not None:
+                self._leave(before, place, is_gone=is_gone)
+
+    def _find_seat(self, place: Place) -> _Seat | None:
+        try:
+            access = self._clients.get_config(place.credential, place.cluster_namespace)
+        except (CredentialError, KubeError):
+            return None  # the credential's own probe says why; a change of its Secret is reported
+        return _seat(access, place.namespace)
+
+    def _join(self, seat: _Seat, place: Place) -> None:
+        shared = self._shared.get(seat)
+        if shared is None:
+            shared = self._shared[seat] = _Shared(seat, self._clients)
+            shared.credentials.places.append(place)
+            shared.task = start_in(self._group, self._run(shared), name=f"hold lease in {place.namespace}")
+        else:
+            shared.credentials.places.append(place)
+            self._on_change(place.credential)  # its Cluster has not read this Lease yet
+
+    def _leave(self, seat: _Seat, place: Place, *, is_gone: bool) -> None:
+        shared = self._shared[seat]
+        shared.credentials.places.remove(place)
+        if shared.credentials.places:
+            return
+        del self._shared[seat]
+        if is_gone:
+            shared.is_gone = True
+            shared.credentials.places.append(place)  # by which the Lease is released
+        if shared.task is not None:
+            shared.task.cancel()
+
+    def _may_release(self, shared: _Shared) -> bool:
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            return False  # it has failed, and begins anew
+        if self._shared.get(shared.seat) is shared:
+            return True  # the process ends
+        # Another elector in a namespace of that name may rely on the same Lease.
+        return shared.is_gone and all(other.namespace != shared.seat.namespace for other in self._shared)
+
+    async def _run(self, shared: _Shared) -> None:
+        assert self._identity is not None
         while True:
-            guarded.restart.clear()
-            try:
-                client = self._clients.get_client(place.credential, place.cluster_namespace)
-                elector = guarded.elector = self._elector(client, place, identity, guarded)
-                await run_until(elector.run(guarded.hold), guarded.restart.wait())
-            except (Stopped, LeadershipLost):
-                self._report(place, guarded)
-            except (CredentialError, KubeError):
-                guarded.elector = None  # the credential's own probe says why
-                await wait_first(self._clock, RETRY_INTERVAL, guarded.restart)
-            except Exception:  # of one Harvester, which must not end what holds the Leases of the others
-                guarded.elector = None
-                log.exception(
-                    "holding a Lease failed; trying again in %s", RETRY_INTERVAL, secret=place.credential
-                )
-                await wait_first(self._clock, RETRY_INTERVAL, guarded.restart)
+            with handle_crash(  # of one Harvester, which must not end what holds the Leases of the others
+                log,
+                "holding a Lease failed; trying again in %s",
+                RETRY_INTERVAL,
+                namespace=shared.seat.namespace,
+            ) as crash:
+                shared.elector = self._elector(shared, self._identity)
+                try:
+                    await shared.elector.run(shared.hold)
+                except LeadershipLost:
+                    self._report(shared)
+            if crash.error is not None:
+                shared.elector = None
+                await sleep(self._clock, RETRY_INTERVAL)
 
-    def _elector(
-        self, client: Client, place: Place, identity: ManagerIdentity, guarded: _Guarded
-    ) -> LeaderElector:
+    def _elector(self, shared: _Shared, identity: ManagerIdentity) -> LeaderElector:
         def takes_over(holder: str) -> bool:
-            return not guarded.has_held and identity.is_of_this_store(holder)
+            return not shared.has_held and identity.is_of_this_store(holder)
 
         return LeaderElector(
-            client,
-            place.namespace,
+            Client(shared.credentials),
+            shared.seat.namespace,
             identity.lease_name,
             identity.holder,
             self._clock,
             self._rng,
             CONFIG,
             takes_over=takes_over,
-            on_attempt=lambda: self._report(place, guarded),
+            on_attempt=lambda: self._report(shared),
+            may_release=lambda: self._may_release(shared),
         )
 
-    def _report(self, place: Place, guarded: _Guarded) -> None:
-        now = self._read(place)
-        if now != guarded.told:
-            guarded.told = now
-            self._on_change(place.credential)
+    def _report(self, shared: _Shared) -> None:
+        if self._identity is None or self._shared.get(shared.seat) is not shared:
+            return
+        now = self._read_seat(shared.seat, self._identity)
+        if now != shared.told:
+            shared.told = now
+            for credential in sorted({place.credential for place in shared.credentials.places}):
+                self._on_change(credential)
+
+
+class LeasedTransport(TransportMiddleware):
+    """Sends no write for which `require` raises; innermost, so that no wait comes after."""
+
+    def __init__(self, inner: Transport, require: Callable[[Request], None]) -> None:
+        super().__init__(inner)
+        self._require = require
+
+    async def send(self, request: Request) -> Reply:
+        if not request.is_read:
+            self._require(request)
+        return await self._inner.send(request)
+
+
+def _namespace_of(request: Request) -> str:
+    """The namespace in the path, "" for none."""
+    _, _, rest = request.path.partition("/namespaces/")
+    return rest.partition("/")[0]
