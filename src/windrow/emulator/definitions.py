@@ -331,12 +331,15 @@ def _harvester() -> list[Raw]:
                     ".status.snapshotLimitStatus.namespaceTotalSnapshotSizeUsage",
                 ),
             ],
-            spec=record(
-                snapshotLimit=record(
-                    namespaceTotalSnapshotSizeQuota={**BIG, "minimum": 0},
-                    vmTotalSnapshotSizeQuota={"type": "object", "additionalProperties": BIG},
-                )
-            ),
+            others={
+                "spec": record(
+                    snapshotLimit=record(
+                        namespaceTotalSnapshotSizeQuota={**BIG, "minimum": 0},
+                        vmTotalSnapshotSizeQuota={"type": "object", "additionalProperties": BIG},
+                    )
+                ),
+                "status": OPEN,
+            },
             has_status_subresource=True,
         ),
         definition(

@@ -150,6 +150,15 @@ async def test_a_snapshot_quota_is_a_number_of_bytes(limit, why):
         await api.local().create(kinds.SNAPSHOT_QUOTA, quota)
 
 
+async def test_a_snapshot_quota_needs_no_spec():
+    api = ApiServer(MemoryStore(), LoopClock(), Rng(1))
+    for raw in crds():
+        api.install_crd(raw)
+    quota = new_object(kinds.SNAPSHOT_QUOTA, "default-resource-quota", "default")
+
+    assert await api.local().create(kinds.SNAPSHOT_QUOTA, quota)
+
+
 def test_the_modes_of_a_class_are_json():
     annotation = "cdi.harvesterhci.io/storageProfileVolumeModeAccessModes"
     raw = new_object(STORAGE_CLASS, "new", annotations={annotation: "{"}, provisioner="driver.longhorn.io")
