@@ -89,6 +89,22 @@ def test_a_cluster_starts_as_soon_though_the_clock_is_set_meanwhile(jump_s: int)
     assert took <= usual[0] + 30
 
 
+def test_a_first_server_that_boots_is_not_late_when_the_clock_is_set_forward() -> None:
+    async def story() -> tuple[set[str], set[str]]:
+        async with a_managed_cluster(a_pool("servers", 1, ALL)) as managed:
+            await managed.sim.advance(seconds=30)
+            before = await managed.names()
+            managed.set_wall(3600)
+            change = {"metadata": {"annotations": {"note": "reconciled now"}}}
+            await managed.sim.management_client.patch(managed.ref, change)
+            await managed.sim.advance(seconds=30)
+            return before, await managed.names()
+
+    before, after = run_story(story)
+
+    assert before == after != set()
+
+
 @jumps(-3600)
 def test_a_cluster_at_rest_stays_as_it_is_when_the_clock_is_set(jump_s: int) -> None:
     async def story() -> bool:

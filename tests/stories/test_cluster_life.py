@@ -327,6 +327,38 @@ def test_a_worker_that_is_deleted_by_hand_is_replaced() -> None:
     run_driven(story())
 
 
+def test_a_worker_that_a_user_has_labelled_goes_when_its_pool_becomes_smaller() -> None:
+    """Its deletion carries the resourceVersion as observed, which is that after the label too."""
+
+    async def story() -> None:
+        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as it:
+            await it.stage.wait_for_settled()
+            (worker,) = await machines_of(it.sim, it.ref, "workers")
+            ref = MACHINE.ref(name_of(worker), it.ref.namespace)
+            await it.sim.management_client.patch(ref, {"metadata": {"labels": {"team": "a"}}})
+            await it.sim.advance(seconds=5)
+
+            await scale(it.sim, it.ref, 1, 0)
+            await gone(it.sim, ref)
+
+    run_driven(story())
+
+
+def test_a_cluster_that_is_deleted_with_cascade_orphan_goes_with_its_machines() -> None:
+    """The garbage collector removes the owner references of its Machines; what is on Harvester is no dependent of it."""
+
+    async def story() -> None:
+        async with a_story(a_pool("servers", 1, ALL)) as it:
+            await it.stage.wait_for_settled()
+
+            await it.sim.management_client.delete(it.ref, "Orphan")
+            await gone(it.sim, it.ref)
+
+            assert await it.sim.harvester_client.list(VM) == []
+
+    run_driven(story())
+
+
 def test_every_label_of_a_pool_reaches_its_node_also_those_that_kubelet_may_not_set() -> None:
     wanted = {"node-role.kubernetes.io/db": "", "example.kubernetes.io/tier": "gold", "team": "blue"}
 

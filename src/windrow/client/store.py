@@ -42,12 +42,14 @@ class Store(Generic[V]):
     def put(self, key: Hashable, after: V | None) -> None:
         """Store `after`, or delete the key where it is None; readers are notified only of a difference."""
         before = self._values.get(key)
+        if after is not None:
+            self._values[key] = (
+                after  # also where it is equal: it may have a resourceVersion, which is not compared
+            )
         if before == after:
             return
         if after is None:
             del self._values[key]
-        else:
-            self._values[key] = after
         for subscriber in list(self._subscribers.values()):
             subscriber.notify(key, before, after)
 

@@ -137,6 +137,7 @@ class ReconcileContext:
             created=read(uid, "created", machine.created) or machine.created,
             deletion_timestamp=read(uid, "deletionTimestamp", machine.deletion_timestamp),
             last_restart=read(uid, "lastRestartTime", machine.last_restart),
+            provisioned=read(uid, "provisioned", machine.provisioned),
             conditions=tuple(self._read_condition(uid, raw) for raw in machine.conditions),
         )
 

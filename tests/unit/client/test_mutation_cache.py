@@ -19,15 +19,31 @@ from windrow.kubernetes.resources import CONFIG_MAP
 REF = CONFIG_MAP.ref("a", "default")
 
 
+def version_of(value):
+    return value.resource_version if isinstance(value, NameOf) else resource_version_of(value)
+
+
+class NameOf:
+    """A reading that compares the name only."""
+
+    def __init__(self, raw):
+        self.name, self.resource_version = name_of(raw), resource_version_of(raw)
+
+    def __eq__(self, other):
+        return isinstance(other, NameOf) and self.name == other.name
+
+    __hash__ = None
+
+
 class Rig:
     """A ConfigMap on a server, and an informer that reads only while `watching`."""
 
-    def __init__(self, ttl=timedelta(minutes=10)):
+    def __init__(self, ttl=timedelta(minutes=10), read=dict):
         self.clock = LoopClock()
         local = ApiServer(MemoryStore(), self.clock, Rng(1)).local()
         self.client = Client(local)
-        self.informer = Informer(local, CONFIG_MAP, "default", dict, self.clock, Rng(1))
-        self.cache = MutationCache(self.informer, resource_version_of, self.clock, ttl)
+        self.informer = Informer(local, CONFIG_MAP, "default", read, self.clock, Rng(1))
+        self.cache = MutationCache(self.informer, version_of, self.clock, ttl)
 
     @asynccontextmanager
     async def watching(self):
@@ -83,6 +99,20 @@ def test_a_later_write_of_ours_wins_over_the_informer(story):
         assert rig.x == "3"
 
     story(run())
+
+
+def test_a_reading_that_is_equal_has_the_newest_resource_version(story):
+    """A change of what is not read: a deletion at the version of before would be refused for ever."""
+
+    async def run():
+        rig = Rig(read=NameOf)
+        async with rig.watching():
+            await rig.create()
+            changed = await rig.patch("2")
+            await asyncio.sleep(1)
+            return rig.cache.get(REF).resource_version == resource_version_of(changed)
+
+    assert story(run())
 
 
 def test_a_later_write_of_another_client_wins_over_ours(story):
