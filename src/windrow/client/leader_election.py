@@ -93,8 +93,8 @@ class LeaderElector:
 
     A holder for which `takes_over` is true, such as an earlier process of this program, has ended: its Lease is taken
     before it expires, but only until this competitor has held it once. `on_attempt` is called after each attempt.
-    `may_release` is asked at the end, before each write that would release the Lease: one that is not released expires,
-    unless another competitor renews it with the same identity.
+    `may_release` is asked at the end: a Lease that is not released expires, unless another competitor renews it with the
+    same identity.
     """
 
     def __init__(
@@ -300,11 +300,9 @@ class LeaderElector:
             )
 
     async def _try_release(self) -> bool:
-        """Whether the Lease is not ours now, or may not be released any more."""
+        """Whether the Lease is not ours now."""
         raw = await self._client.find(self.ref)
         if raw is None or (raw.get("spec") or {}).get("holderIdentity") != self.identity:
-            return True
-        if not self._may_release():
             return True
         now = format_micro_time(self._clock.now())
         released = {

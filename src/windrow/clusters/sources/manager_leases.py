@@ -15,8 +15,8 @@ All credentials that lead to one API server have one elector in a namespace, and
 is rejected, may not use Leases, or leads elsewhere from now on changes nothing for the others. Which server it is follows
 from the kubeconfig, never from what the server says of itself: a tenant's own server could claim to be any Harvester,
 and answer for others' Leases. Where two kubeconfigs name one Harvester differently, two electors hold one Lease, as one
-holder. So a Lease is released only when the process ends, or when the last Cluster is gone and no other elector of
-this process is in a namespace of that name. Otherwise it expires.
+holder. So a Lease is released only when the process ends. Where no credential leads there any more, it expires. It is
+held on when the last Cluster there is gone: a copy, which still has that Cluster, would make all of it anew.
 
 A user who may not use Leases, or a namespace that does not exist, leaves the Clusters there unguarded.
 """
@@ -169,7 +169,6 @@ class _Shared:
         self.task: asyncio.Task[None] | None = None
         self.has_held = False
         self.told: ManagerLease | None = None
-        self.is_gone = False  # with the last Cluster there
 
     async def hold(self) -> None:
         self.has_held = True
@@ -194,6 +193,7 @@ class ManagerLeases:
         self._on_change = on_change
         self._group: asyncio.TaskGroup | None = None
         self._places: dict[ObjectRef, frozenset[Place]] = {}  # by Cluster
+        self._kept: set[Place] = set()  # whose Clusters are gone: the only place of its Lease, which is held
         self._seats: dict[Place, _Seat] = {}  # of the places whose credential can be read
         self._shared: dict[_Seat, _Shared] = {}
 
@@ -251,25 +251,42 @@ class ManagerLeases:
         self._assign(before | places)
 
     def close(self, cluster: ObjectRef) -> None:
-        """The Cluster is gone: Leases that only it needed are released."""
-        self._assign(self._places.pop(cluster, frozenset()), is_gone=True)
+        """The Cluster is gone. A Lease that only it needed is held on, if it is held."""
+        places = self._places.pop(cluster, frozenset())
+        for place in places - self._list_wanted():
+            seat = self._seats.get(place)
+            if seat is None:
+                continue
+            shared = self._shared[seat]
+            if (
+                len(shared.credentials.places) == 1
+                and shared.elector is not None
+                and shared.elector.may_write
+            ):
+                self._kept.add(place)
+        self._assign(places)
 
     def restart(self, credential: str) -> None:
         """The credential has changed: hold the Lease where it leads now."""
-        wanted = frozenset[Place]().union(*self._places.values())
-        changed = [place for place in wanted if place.credential == credential]
+        changed = [place for place in self._list_wanted() | self._kept if place.credential == credential]
         self._assign(changed)
         for place in changed:
             shared = self._shared.get(self._seats[place]) if place in self._seats else None
             if shared is not None and shared.elector is not None:
                 shared.elector.attempt_now()
 
-    def _assign(self, places: Iterable[Place], *, is_gone: bool = False) -> None:
+    def _list_wanted(self) -> frozenset[Place]:
+        return frozenset[Place]().union(*self._places.values())
+
+    def _assign(self, places: Iterable[Place]) -> None:
         """Let each place have its seat, or none."""
-        wanted = frozenset[Place]().union(*self._places.values())
+        wanted = self._list_wanted()
         for place in sorted(places, key=str):
             before = self._seats.get(place)
-            seat = self._find_seat(place) if place in wanted else None
+            found = self._find_seat(place) if place in wanted or place in self._kept else None
+            if place in wanted or found != before:
+                self._kept.discard(place)
+            seat = found if place in wanted or place in self._kept else None
             if seat == before:
                 continue
             if seat is None:
@@ -278,7 +295,7 @@ class ManagerLeases:
                 self._seats[place] = seat
                 self._join(seat, place)
             if before is not None:
-                self._leave(before, place, is_gone=is_gone)
+                self._leave(before, place)
 
     def _find_seat(self, place: Place) -> _Seat | None:
         try:
@@ -296,27 +313,25 @@ class ManagerLeases:
         else:
             shared.credentials.places.append(place)
             self._on_change(place.credential)  # its Cluster has not read this Lease yet
+            for kept in self._kept.intersection(shared.credentials.places):
+                self._kept.discard(kept)
+                del self._seats[kept]
+                shared.credentials.places.remove(kept)
 
-    def _leave(self, seat: _Seat, place: Place, *, is_gone: bool) -> None:
+    def _leave(self, seat: _Seat, place: Place) -> None:
         shared = self._shared[seat]
         shared.credentials.places.remove(place)
         if shared.credentials.places:
             return
         del self._shared[seat]
-        if is_gone:
-            shared.is_gone = True
-            shared.credentials.places.append(place)  # by which the Lease is released
         if shared.task is not None:
             shared.task.cancel()
 
     def _may_release(self, shared: _Shared) -> bool:
+        """Whether the process ends. After a failure it begins anew, and where it has no place any more, another elector may
+        rely on the same Lease."""
         task = asyncio.current_task()
-        if task is None or not task.cancelling():
-            return False  # it has failed, and begins anew
-        if self._shared.get(shared.seat) is shared:
-            return True  # the process ends
-        # Another elector in a namespace of that name may rely on the same Lease.
-        return shared.is_gone and all(other.namespace != shared.seat.namespace for other in self._shared)
+        return task is not None and task.cancelling() > 0 and self._shared.get(shared.seat) is shared
 
     async def _run(self, shared: _Shared) -> None:
         assert self._identity is not None
@@ -332,6 +347,9 @@ class ManagerLeases:
                     await shared.elector.run(shared.hold)
                 except LeadershipLost:
                     self._report(shared)
+                    for kept in self._kept.intersection(shared.credentials.places):
+                        self._kept.discard(kept)
+                        self._assign([kept])
             if crash.error is not None:
                 shared.elector = None
                 await sleep(self._clock, RETRY_INTERVAL)
