@@ -294,10 +294,10 @@ class ClusterController:
             if self._group is not None:
                 self._objects.watch(self._group, key, frozenset())
                 self._leases.close(key)
+                self._prober.watch(self._group, key, ())
             return SETTLED
         if self._group is not None:
-            for credential in self._observer.list_allowed_credentials(state.cluster):
-                self._prober.open(self._group, credential)
+            self._prober.watch(self._group, key, self._observer.list_allowed_credentials(state.cluster))
         if state.awaits_probe:
             return Waiting("the first answer of Harvester", state.now, "the preflight")
         if self._group is not None:

@@ -89,7 +89,7 @@ def test_a_probe_answered_with_nonsense_is_a_problem_of_that_credential(answer):
             LoopClock(),
             lambda name: None,
         )
-        await in_group(lambda group: prober.open(group, "evil:cc"))
+        await in_group(lambda group: prober.watch(group, CLUSTER_KIND.ref("one", "default"), ["evil:cc"]))
         return prober.find_problem("evil:cc", "")
 
     problem = run_driven(whole())
@@ -184,3 +184,38 @@ def test_the_watches_of_a_place_end_with_the_last_cluster_there():
     run_driven(whole())
 
     assert open_watches == [8, 4, 0, 4]
+
+
+def test_a_credential_is_probed_until_the_last_cluster_with_it_is_gone():
+    server = Server()
+    one, other = (CLUSTER_KIND.ref(name, "default") for name in ("one", "other"))
+    probed = []
+
+    async def whole():
+        prober = CredentialProber(
+            lambda credential: ClientConfig("https://harvester"),
+            lambda config: server,
+            LoopClock(),
+            lambda name: None,
+        )
+
+        async def count():
+            await asyncio.sleep(5)
+            tasks = {task.get_name() for task in asyncio.all_tasks()}
+            probed.append([name for name in ("cc:a", "cc:b") if f"probe {name}" in tasks])
+            assert [name for name in ("cc:a", "cc:b") if prober.was_probed(name)] == probed[-1]
+
+        async with asyncio.TaskGroup() as group:
+            prober.watch(group, one, ["cc:a", "cc:b"])
+            prober.watch(group, other, ["cc:a"])
+            await count()
+            prober.watch(group, one, [])
+            await count()
+            prober.watch(group, other, ["cc:b"])
+            await count()
+            prober.watch(group, other, [])
+            await count()
+
+    run_driven(whole())
+
+    assert probed == [["cc:a", "cc:b"], ["cc:a"], ["cc:b"], []]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -21,7 +21,7 @@ from windrow.clusters.state import CredentialProblem
 from windrow.core.clock import Clock, sleep
 from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
-from windrow.core.wait import run_until, wait_first
+from windrow.core.wait import run_until, start_in, wait_first
 from windrow.harvester.connection import connection_problem, describe_credential
 from windrow.harvester.identity import IDENTITY, ca_fingerprint, compare_identity, read_identity
 from windrow.kubernetes.errors import CertificateError, Forbidden, KubeError, OutcomeUnknown, Unauthorized
@@ -120,6 +120,8 @@ class CredentialProber:
         self._get_access, self._connect, self._clock, self._on_change = get_access, connect, clock, on_change
         self._results: dict[str, ProbeResult] = {}
         self._requests: dict[str, asyncio.Event] = {}
+        self._tasks: dict[str, asyncio.Task[None] | None] = {}
+        self._wanted: dict[ObjectRef, frozenset[str]] = {}  # by Cluster
 
     def was_probed(self, credential: str) -> bool:
         return credential in self._results
@@ -134,11 +136,24 @@ class CredentialProber:
         result = self._results.get(credential)
         return result.compare(credential, harvester_uid) if result else None
 
-    def open(self, group: asyncio.TaskGroup, credential: str) -> None:
-        """Probe it from now on. May be repeated."""
-        if credential not in self._requests:
-            self._requests[credential] = asyncio.Event()
-            group.create_task(self._run(credential), name=f"probe {credential}")
+    def watch(self, group: asyncio.TaskGroup, cluster: ObjectRef, credentials: Iterable[str]) -> None:
+        """Probe those of this Cluster from now on, and those no more that no Cluster has. May be repeated."""
+        before, after = self._wanted.pop(cluster, frozenset()), frozenset(credentials)
+        if after:
+            self._wanted[cluster] = after
+        if before - after:
+            for credential in before - frozenset[str]().union(*self._wanted.values()):
+                self._stop(credential)
+        for credential in sorted(after):
+            if credential not in self._requests:
+                self._requests[credential] = asyncio.Event()
+                self._tasks[credential] = start_in(group, self._run(credential), name=f"probe {credential}")
+
+    def _stop(self, credential: str) -> None:
+        del self._requests[credential]
+        self._results.pop(credential, None)
+        if (task := self._tasks.pop(credential)) is not None:
+            task.cancel()
 
     def probe_again(self, credential: str) -> None:
         """Probe it now, if it is probed at all."""
