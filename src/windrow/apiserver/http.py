@@ -2,8 +2,10 @@
 
 Any client that reaches the port can open connections, so what one can hold is bounded in time: a TLS handshake by
 `HANDSHAKE_TIMEOUT_S`, the head of the first request by `HEAD_TIMEOUT_S`, a body by `BODY_TIMEOUT_S`, a connection
-between two requests by `IDLE_TIMEOUT_S`, a client that does not read its watch by `WRITE_TIMEOUT_S`. The first two are
-kept by `core.acceptor`; how many there may be, and which give way, is in `core.connections`.
+between two requests by `IDLE_TIMEOUT_S`, a client that does not read its watch or its answer by `WRITE_TIMEOUT_S`. The
+first two are kept by `core.acceptor`; how many there may be, and which give way, is in `core.connections`.
+
+What is large is written in pieces as the client reads, so that a connection holds no copy of it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import logging
 import os
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,14 +41,14 @@ HEAD_TIMEOUT_S = 32.0  # as kube-apiserver's ReadHeaderTimeout
 BODY_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 90.0  # as kube-apiserver's; client-go closes its own as late
 WRITE_TIMEOUT_S = 60.0
-FILE_PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 256 * 1024
 
 
-def encode_event(event: WatchEvent) -> bytes:
-    """One line of a watch; an object that is encoded already is not encoded again."""
+def encode_event(event: WatchEvent) -> tuple[bytes, ...]:
+    """One line of a watch, in parts; an object that is encoded already is neither encoded again nor copied."""
     if isinstance(event, EntryEvent):
-        return b'{"type":"%s","object":%s}\n' % (event.type.encode(), event.entry.data)
-    return dumps({"type": event.type, "object": event.object}) + b"\n"
+        return b'{"type":"%s","object":' % event.type.encode(), event.entry.data, b"}\n"
+    return dumps({"type": event.type, "object": event.object}), b"\n"
 
 
 def tls_context(identity: TlsIdentity) -> ssl.SSLContext:
@@ -98,11 +100,13 @@ class Listener:
         handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
         head_timeout_s: float = HEAD_TIMEOUT_S,
         body_timeout_s: float = BODY_TIMEOUT_S,
+        write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
         self._handler, self._host, self.port = handler, host, port
         self._limits = ConnectionLimits() if limits is None else limits
         self._handshake_timeout_s = handshake_timeout_s
         self._head_timeout_s, self._body_timeout_s = head_timeout_s, body_timeout_s
+        self._write_timeout_s = write_timeout_s
         self._server: _Server | None = None
         self._acceptor: Acceptor | None = None
         self._identity: TlsIdentity | None = None
@@ -176,7 +180,11 @@ class Listener:
             if info.is_resource and request_verb(request.method, info, query_options(request)) == "watch":
                 return await self._watch(http, request, peer)
             reply = await self._handler.send(request, peer)
-            return await _send_file(http, reply) if isinstance(reply, FileReply) else _response(reply)
+            if isinstance(reply, FileReply):
+                return await self._send_file(http, reply)
+            if len(reply.body) > PIECE_BYTES and request.method != "HEAD":
+                return await self._send_body(http, reply)
+            return _response(reply)
         except (OutcomeUnknown, Unreachable):
             return _abort_connection(http)
         except OSError:
@@ -208,8 +216,7 @@ class Listener:
         await response.prepare(http)
         try:
             async for event in events:
-                async with asyncio.timeout(WRITE_TIMEOUT_S):
-                    await response.write(encode_event(event))
+                await self._write(response, *encode_event(event))
         except TimeoutError:
             return _abort_connection(http)
         except ConnectionError:
@@ -221,25 +228,41 @@ class Listener:
             await response.write_eof()
         return response
 
+    async def _write(self, response: web.StreamResponse, *parts: bytes) -> None:
+        """Write the parts; a large one in pieces. Raises TimeoutError when the client does not read one of them."""
+        if sum(map(len, parts)) <= PIECE_BYTES:
+            parts = (b"".join(parts),)
+        for part in parts:
+            for start in range(0, len(part), PIECE_BYTES):
+                async with asyncio.timeout(self._write_timeout_s):
+                    await response.write(memoryview(part)[start : start + PIECE_BYTES])
 
-def _abort_connection(http: web.BaseRequest) -> web.StreamResponse:
-    """The handler asks for the connection to break without a response; the one returned is not sent."""
-    if http.transport is not None:
-        http.transport.abort()
-    return web.Response(status=500)
-
-
-async def _send_file(http: web.BaseRequest, reply: FileReply) -> web.StreamResponse:
-    """Send the file in pieces, read by another thread, and close it."""
-    assert reply.file is not None
-    with reply.file as file:
-        response = web.StreamResponse(status=reply.status, headers={"Content-Type": reply.content_type})
-        response.content_length = os.fstat(file.fileno()).st_size
+    async def _send_body(self, http: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+        """A large reply, as the client reads it."""
+        response = web.StreamResponse(status=reply.status, headers=_headers(reply))
+        response.content_length = len(reply.body)
         await response.prepare(http)
+        return await self._finish(http, response, self._write(response, reply.body))
+
+    async def _send_file(self, http: web.BaseRequest, reply: FileReply) -> web.StreamResponse:
+        """Send the file in pieces, read by another thread, and close it."""
+        assert reply.file is not None
+        with reply.file as file:
+            response = web.StreamResponse(status=reply.status, headers={"Content-Type": reply.content_type})
+            response.content_length = os.fstat(file.fileno()).st_size
+            await response.prepare(http)
+
+            async def write_all() -> None:
+                while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+                    await self._write(response, piece)
+
+            return await self._finish(http, response, write_all())
+
+    async def _finish(
+        self, http: web.BaseRequest, response: web.StreamResponse, writing: Awaitable[None]
+    ) -> web.StreamResponse:
         try:
-            while piece := await asyncio.to_thread(file.read, FILE_PIECE_BYTES):
-                async with asyncio.timeout(WRITE_TIMEOUT_S):
-                    await response.write(piece)
+            await writing
         except TimeoutError:
             return _abort_connection(http)
         except ConnectionError:
@@ -247,6 +270,13 @@ async def _send_file(http: web.BaseRequest, reply: FileReply) -> web.StreamRespo
         with suppress(ConnectionError):
             await response.write_eof()
         return response
+
+
+def _abort_connection(http: web.BaseRequest) -> web.StreamResponse:
+    """The handler asks for the connection to break without a response; the one returned is not sent."""
+    if http.transport is not None:
+        http.transport.abort()
+    return web.Response(status=500)
 
 
 async def _read(http: web.BaseRequest) -> Request:
@@ -281,7 +311,9 @@ def _peer(http: web.BaseRequest) -> Peer:
     return Peer(certificate, http.remote or "")
 
 
+def _headers(reply: Reply) -> dict[str, str]:
+    return {"Cache-Control": "no-cache, private", **reply.headers, "Content-Type": reply.content_type}
+
+
 def _response(reply: Reply) -> web.Response:
-    headers = {**reply.headers, "Content-Type": reply.content_type}
-    headers.setdefault("Cache-Control", "no-cache, private")
-    return web.Response(status=reply.status, body=reply.body, headers=headers)
+    return web.Response(status=reply.status, body=reply.body, headers=_headers(reply))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -378,3 +379,68 @@ async def test_a_connection_that_gives_way_is_closed_at_once(
         assert await ended(first)
         writer.close()
         other.close()
+
+
+async def test_a_client_that_does_not_read_its_answer_is_given_up() -> None:
+    class Large:
+        def identity(self) -> None:
+            return None
+
+        async def send(self, request: Request, peer: Peer) -> Reply:
+            return Reply(200, b"x" * 16_000_000)
+
+    async with Listener(Large(), write_timeout_s=0.1) as listener:  # type: ignore[arg-type]
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        await asyncio.sleep(0.3)
+        received = 0
+        with suppress(ConnectionError):
+            while piece := await asyncio.wait_for(reader.read(1_000_000), 5):
+                received += len(piece)
+
+        assert received < 16_000_000
+        writer.close()
+
+
+async def test_a_large_answer_arrives_whole(open_server: ApiServer) -> None:
+    client = open_server.local()
+    for name in ("a", "b"):
+        await client.create(
+            CONFIG_MAP, {"metadata": {"name": name}, "data": {"x": name * 600_000}}, "default"
+        )
+
+    async with plain(open_server) as (session, _):
+        for _ in range(2):  # on one connection
+            async with session.get(MAPS) as response:
+                items = loads(await response.read())["items"]
+                assert [item["data"]["x"] for item in items] == ["a" * 600_000, "b" * 600_000]
+            async with session.head(MAPS) as response:
+                await response.read()
+        async with session.get(MAPS + "?watch=1") as response:
+            watched = b""
+            while watched.count(b"\n") < 2:
+                watched += await response.content.readany()
+
+    objects = [loads(line)["object"] for line in watched.splitlines()]
+    assert [raw["data"]["x"] for raw in objects] == ["a" * 600_000, "b" * 600_000]
+
+
+async def test_watches_that_are_not_read_hold_no_copies_of_large_objects(open_server: ApiServer) -> None:
+    """A change of a megabyte was held twice for each: 250 connections took 700 MB."""
+    client = open_server.local()
+    async with Listener(open_server) as listener:
+        clients = [socket.socket() for _ in range(2)]
+        for one in clients:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.connect(("127.0.0.1", listener.port))
+            one.sendall(f"GET {MAPS}?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        for number in range(4):
+            raw = {"metadata": {"name": f"m{number}"}, "data": {"x": "x" * 1_400_000}}
+            await client.create(CONFIG_MAP, raw, "default")
+            await asyncio.sleep(0.01)
+        transports = [connection.transport for connection in listener._server.connections]  # type: ignore[union-attr]
+
+        assert len(transports) == 2
+        assert 0 < max(transport.get_write_buffer_size() for transport in transports) < 600_000
+        for one in clients:
+            one.close()
