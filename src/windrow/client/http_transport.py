@@ -114,8 +114,10 @@ class HttpTransport:
         pool: ConnectionPool | None = None,
         max_reply_bytes: int = MAX_REPLY_BYTES,
         max_event_bytes: int = MAX_EVENT_BYTES,
+        response_timeout_s: float = RESPONSE_TIMEOUT_S,
     ) -> None:
         self._max_reply_bytes, self._max_event_bytes = max_reply_bytes, max_event_bytes
+        self._response_timeout_s = response_timeout_s
         self.config = config
         self._pool = pool or ConnectionPool()
         self._owns_pool = pool is None
@@ -137,7 +139,7 @@ class HttpTransport:
         await self.aclose()
 
     async def send(self, request: Request) -> Reply:
-        timeout = aiohttp.ClientTimeout(total=RESPONSE_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+        timeout = aiohttp.ClientTimeout(total=self._response_timeout_s, sock_connect=CONNECT_TIMEOUT_S)
         async with self._exchange(request, timeout) as response:
             return await self._read_reply(request, response)
 

@@ -22,6 +22,7 @@ from windrow.app.clock import SystemClock
 from windrow.app.embedded import management_api
 from windrow.app.state.backup import (
     BACKUP_PATH,
+    SQLITE,
     NoOwnStore,
     backup_running,
     backup_stopped,
@@ -32,7 +33,7 @@ from windrow.app.state.backup import (
 from windrow.app.state.directory import DirectoryInUse
 from windrow.app.state.pki import load_or_create_ca
 from windrow.client.client import Client
-from windrow.client.http_transport import HttpTransport
+from windrow.client.http_transport import MAX_REPLY_BYTES, HttpTransport
 from windrow.core.formats.fastjson import dumps
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import Forbidden
@@ -151,6 +152,25 @@ async def test_a_restore_while_a_manager_runs_is_refused_and_changes_nothing(tmp
             backup_stopped(state)
         await create_secret(access_to(state), "still")
     assert not list(state.glob("before-restore-*"))
+
+
+async def test_a_backup_may_be_larger_than_other_answers(tmp_path: Path):
+    """Tenants decide how large the store is; the administrator can back it up all the same."""
+    size = MAX_REPLY_BYTES + 2**20
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {SQLITE}\r\nContent-Length: {size}\r\n\r\n".encode())
+        for _ in range(size // 2**20):
+            writer.write(bytes(2**20))
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        made = await backup_running(ClientConfig(f"http://127.0.0.1:{port}"), SystemClock(), {})
+
+    assert len(made) == size
 
 
 async def test_only_administrators_may_take_a_backup(tmp_path: Path):

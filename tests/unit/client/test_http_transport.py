@@ -429,6 +429,18 @@ async def test_a_small_answer_that_unpacks_to_a_large_one_is_given_up():
             await transport.send(READ)
 
 
+async def test_an_answer_that_takes_longer_than_its_time_is_given_up():
+    async def say_nothing(reader, writer):
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
+        access = ClientConfig(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with HttpTransport(access, SystemClock(), response_timeout_s=0.05) as transport:
+            with pytest.raises(OutcomeUnknown, match="no answer in time"):
+                await transport.send(READ)
+
+
 async def test_an_event_without_end_ends_the_watch():
     answer = CHUNKED + chunk(b'{"type":"ADDED","object":{}}\n') + chunk(b"x" * 2000) * 3
     async with (

@@ -43,6 +43,9 @@ BACKUP_PATH = "/windrow/backup"
 SQLITE = "application/vnd.sqlite3"
 MIB = 2**20
 RESERVE = 64 * MIB
+# For `windrow backup` alone: it asks the administrator's own manager, whose tenants decide how large the store is.
+MAX_BACKUP_BYTES = 2048 * MIB
+BACKUP_TIMEOUT_S = 900.0
 _TEMPORARY = f"{STORE_FILE}.backup"
 
 
@@ -118,7 +121,14 @@ def _open_backup(snapshot: Snapshot, state_dir: Path, reserve: int = 0) -> Binar
 
 async def backup_running(access: ClientConfig, clock: Clock, env: Mapping[str, str]) -> bytes:
     """A backup made by the manager behind `access`. Raises NoOwnStore where it keeps its objects elsewhere."""
-    async with HttpTransport(access, clock, env=env, user_agent="windrow-cli") as transport:
+    async with HttpTransport(
+        access,
+        clock,
+        env=env,
+        user_agent="windrow-cli",
+        max_reply_bytes=MAX_BACKUP_BYTES,
+        response_timeout_s=BACKUP_TIMEOUT_S,
+    ) as transport:
         reply = await transport.send(Request("GET", BACKUP_PATH, accept=SQLITE))
     error = error_for(reply)
     if isinstance(error, NotFound):
