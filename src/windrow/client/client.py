@@ -120,7 +120,8 @@ class Client:
         limit: int = PAGE_SIZE,
     ) -> AsyncIterator[ObjectList]:
         """The list page by page, for callers that keep only part of each page. Raises Expired when it took too long,
-        and ServerError for an answer that is no list."""
+        and ServerError for an answer that is no list. The objects of a page are let go when the next is asked for: its `items`
+        is empty then."""
         continue_, count = "", 0
         while True:
             page = await self.call(
@@ -136,6 +137,7 @@ class Client:
                 item.setdefault("apiVersion", kind.api_version)
                 item.setdefault("kind", kind.kind)
             yield ObjectList(items, str(metadata.get("resourceVersion") or ""))
+            items.clear()  # it may be large, and the caller still has the list while the next page is read
             continue_ = metadata.get("continue") or ""
             if not continue_:
                 return

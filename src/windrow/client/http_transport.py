@@ -9,16 +9,19 @@ What is promised beyond the port `Transport`:
 * Redirects are not followed, cookies not kept, proxies of the environment not used.
 * What a server sends is bounded, after decompression: a reply by MAX_REPLY_BYTES, an event of a watch by MAX_EVENT_BYTES. A
   tenant chooses the server of a cloud credential, and one that sends without end must not take the manager's memory.
+* Nor its time: the events of all watches of one transport, and the bytes of its lists, have a rate; TCP holds back the rest.
+  Large answers are read a few at a time, and one at a time from one transport.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import ssl
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from errno import ECONNRESET
 from ipaddress import ip_address
@@ -29,6 +32,7 @@ import aiohttp
 from yarl import URL
 
 from windrow.client.auth import RequestCredentials, credential_for
+from windrow.client.middleware.rate_limit import Allowance
 from windrow.core.clock import Clock
 from windrow.core.files import read_text
 from windrow.core.formats.fastjson import loads
@@ -59,6 +63,17 @@ MAX_REPLY_BYTES = 64 * 2**20
 MAX_COMPRESSION_RATIO = 200
 MAX_UNPACKED_FREELY = 4 * 2**20
 MAX_EVENT_BYTES = 16 * 2**20
+# Of all watches of one transport. A thousand VMs that start send thirty each; a flood in the long run takes a few percent of
+# a processor.
+EVENTS_PER_S, EVENTS_AT_ONCE = 200.0, 20_000
+# After so many events that came together, others have their turn.
+EVENTS_PER_TURN = 20
+# For which the lists of one transport wait: the first lists of 10,000 VMs at once, and then what costs a few percent of a processor.
+LISTED_KIB_PER_S, LISTED_KIB_AT_ONCE = 8 * 2**10, 256 * 2**10
+# Above most pages of 500 real objects. Larger answers are read LARGE_ANSWERS at a time, in LARGE_ANSWER_S each.
+LARGE_ANSWER_BYTES = 8 * 2**20
+LARGE_ANSWERS = 4
+LARGE_ANSWER_S = 60.0
 
 _SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
 
@@ -68,6 +83,7 @@ class ConnectionPool:
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
+        self.large_answers = asyncio.Semaphore(LARGE_ANSWERS)
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -115,6 +131,9 @@ class HttpTransport:
         max_reply_bytes: int = MAX_REPLY_BYTES,
         max_event_bytes: int = MAX_EVENT_BYTES,
         response_timeout_s: float = RESPONSE_TIMEOUT_S,
+        large_answer_bytes: int = LARGE_ANSWER_BYTES,
+        events_at_once: int = EVENTS_AT_ONCE,
+        listed_kib_at_once: int = LISTED_KIB_AT_ONCE,
     ) -> None:
         self._max_reply_bytes, self._max_event_bytes = max_reply_bytes, max_event_bytes
         self._response_timeout_s = response_timeout_s
@@ -123,6 +142,10 @@ class HttpTransport:
         self._owns_pool = pool is None
         self._user_agent = user_agent
         self._credential = credential_for(config, clock, read_text, env or {})
+        self._events_allowed = Allowance(clock, per_second=EVENTS_PER_S, burst=events_at_once)
+        self._kib_allowed = Allowance(clock, per_second=LISTED_KIB_PER_S, burst=listed_kib_at_once)
+        self._large_answer_bytes, self._large_answer = large_answer_bytes, asyncio.Lock()
+        self._told_of_flood = False
         self._context: ssl.SSLContext | None = None
         self._context_for: tuple[str, str] | None = None
         if config.insecure:
@@ -140,8 +163,13 @@ class HttpTransport:
 
     async def send(self, request: Request) -> Reply:
         timeout = aiohttp.ClientTimeout(total=self._response_timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+        if request.query_parameter("limit"):
+            # Only lists wait: the renewal of a Lease must not.
+            await self._kib_allowed.wait()
         async with self._exchange(request, timeout) as response:
-            return await self._read_reply(request, response)
+            reply = await self._read_reply(request, response)
+        self._kib_allowed.charge(len(reply.body) / 2**10)
+        return reply
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
@@ -180,27 +208,40 @@ class HttpTransport:
             response.release() if response.content.is_eof() else response.close()
 
     async def _read_reply(self, request: Request, response: aiohttp.ClientResponse) -> Reply:
-        pieces, size = [], 0
         try:
-            async for piece in response.content.iter_any():
-                pieces.append(piece)
-                size += len(piece)
-                if size > self._max_reply_bytes:
-                    raise self._too_large("an answer", self._max_reply_bytes)
-                packed = response.content.total_compressed_bytes
-                if packed and size > max(MAX_UNPACKED_FREELY, MAX_COMPRESSION_RATIO * packed):
-                    raise ServerError(
-                        f"{self.config.server} sends an answer that unpacks to more than {MAX_COMPRESSION_RATIO} times "
-                        "its size; is it an API server?",
-                        status=502,
-                    )
+            async with AsyncExitStack() as turn:
+                body = await self._read_body(response, turn)
         except (aiohttp.ClientError, OSError) as error:
             raise self._translate_error(error, request, sent=True) from error
-        body = b"".join(pieces)
         content_type = response.headers.get("Content-Type", "")
         return messages.explain(
             Reply(response.status, body, content_type, dict(response.headers)), self.config
         )
+
+    async def _read_body(self, response: aiohttp.ClientResponse, turn: AsyncExitStack) -> bytes:
+        pieces, size = [], 0
+        async for piece in response.content.iter_any():
+            if size <= self._large_answer_bytes < size + len(piece):
+                await self._take_turn(turn)
+            pieces.append(piece)
+            size += len(piece)
+            if size > self._max_reply_bytes:
+                raise self._too_large("an answer", self._max_reply_bytes)
+            packed = response.content.total_compressed_bytes
+            if packed and size > max(MAX_UNPACKED_FREELY, MAX_COMPRESSION_RATIO * packed):
+                raise ServerError(
+                    f"{self.config.server} sends an answer that unpacks to more than {MAX_COMPRESSION_RATIO} times "
+                    "its size; is it an API server?",
+                    status=502,
+                )
+        return b"".join(pieces)
+
+    async def _take_turn(self, turn: AsyncExitStack) -> None:
+        """Wait until a large answer may be read; `turn` ends it."""
+        async with asyncio.timeout(RESPONSE_TIMEOUT_S):
+            await turn.enter_async_context(self._large_answer)
+            await turn.enter_async_context(self._pool.large_answers)
+        await turn.enter_async_context(asyncio.timeout(LARGE_ANSWER_S))
 
     async def _events(
         self, request: Request, response: aiohttp.ClientResponse
@@ -218,15 +259,29 @@ class HttpTransport:
                 else:
                     rest.append(tail)
                     size += len(tail)
-                for line in lines:
+                for number, line in enumerate(lines, 1):
+                    await self._wait_for_event_turn()
                     if line.strip():
                         yield self._event(request, line)
+                    if number % EVENTS_PER_TURN == 0:
+                        await asyncio.sleep(0)
                 if size > self._max_event_bytes:
                     raise self._too_large("an event", self._max_event_bytes)
         except (aiohttp.ClientError, OSError) as error:
             raise self._translate_error(error, request, sent=True) from error
         if b"".join(rest).strip():
             raise self._outcome_unknown(request, "the watch ended in the middle of an event")
+
+    async def _wait_for_event_turn(self) -> None:
+        if self._events_allowed.is_used_up and not self._told_of_flood:
+            self._told_of_flood = True
+            log.warning(
+                "%s sends more than %d events a second; they are read at that rate, and what it tells comes late",
+                self.config.server,
+                EVENTS_PER_S,
+            )
+        await self._events_allowed.wait()
+        self._events_allowed.charge()
 
     def _event(self, request: Request, line: bytes) -> WatchEvent:
         require_few_values(line)

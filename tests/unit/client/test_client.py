@@ -64,6 +64,14 @@ async def test_a_list_that_expires_between_pages_is_read_in_larger_ones_and_whol
     assert limits == ["500", "500", "2000", "2000", None]
 
 
+async def test_a_page_is_let_go_before_the_next_is_read():
+    """Where pages are as large as an answer may be, one of them is in memory, not two."""
+    client = Client(Answering(page("a", continue_="next"), page("b")))
+    pages = [one async for one in client.pages(POD, "default")]
+
+    assert [one.items for one in pages] == [[], []]
+
+
 async def test_items_of_a_list_get_their_kind_and_api_version():
     [raw] = await Client(Answering(page("a"))).list(POD, "default")
 

@@ -10,9 +10,17 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from tests.support.clock import NOON
 
 from windrow.app.clock import SystemClock
-from windrow.client.http_transport import HttpTransport
+from windrow.client.http_transport import (
+    EVENTS_PER_S,
+    EVENTS_PER_TURN,
+    LARGE_ANSWERS,
+    LISTED_KIB_PER_S,
+    ConnectionPool,
+    HttpTransport,
+)
 from windrow.core import pki
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import CertificateError, OutcomeUnknown, ServerError, Unauthorized, Unreachable
@@ -458,3 +466,115 @@ async def test_an_answer_that_unpacks_to_hundreds_of_times_its_size_is_given_up(
     async with connected_to(head + body) as (_, transport):
         with pytest.raises(ServerError, match="unpacks to more than 200 times its size"):
             await transport.send(READ)
+
+
+class SteppingClock:
+    """Its time passes by its own sleeps only."""
+
+    def __init__(self):
+        self.slept = timedelta()
+
+    def now(self):
+        return NOON + self.slept
+
+    def monotonic(self):
+        return self.slept
+
+    async def sleep_until(self, instant):
+        self.slept += max(instant - self.now(), timedelta())
+
+
+def flood(events):
+    return CHUNKED + chunk(b'{"type":"MODIFIED","object":{}}\n' * events) + END
+
+
+async def test_events_that_come_without_pause_are_read_at_a_rate(caplog):
+    """All watches of one credential together: a tenant's server does not take the manager's time from the others."""
+    clock = SteppingClock()
+    async with listening(Server(flood(60), flood(60))) as port:
+        access = ClientConfig(f"http://127.0.0.1:{port}")
+        async with HttpTransport(access, clock, events_at_once=20) as transport:
+            seen = await events_of(transport) + await events_of(transport)
+    assert len(seen) == 120
+    assert clock.slept.total_seconds() == pytest.approx(100 / EVENTS_PER_S)
+    assert caplog.text.count("events a second; they are read at that rate") == 1
+
+
+async def test_others_have_their_turn_between_the_events_of_a_flood():
+    turns = 0
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with connected_to(flood(1000)) as (_, transport), transport.stream(WATCH) as events:
+        await anext(events)
+        counting = asyncio.create_task(count_turns())
+        for _ in range(900):
+            await anext(events)
+        counting.cancel()
+    assert turns >= 900 // EVENTS_PER_TURN - 1
+
+
+async def test_lists_that_follow_each_other_without_end_are_read_at_a_rate():
+    clock, size = SteppingClock(), 2**16
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+    async with listening(Server(*[answer] * 5)) as port:
+        access = ClientConfig(f"http://127.0.0.1:{port}")
+        async with HttpTransport(access, clock, listed_kib_at_once=64) as transport:
+            for _ in range(4):
+                await transport.send(requests.list_(NODE, limit=500))
+            slept = clock.slept
+            await transport.send(READ)  # only lists wait
+    assert clock.slept == slept
+    assert slept.total_seconds() == pytest.approx(2 * 64 / LISTED_KIB_PER_S, rel=0.02)
+
+
+@pytest.mark.parametrize("share", ["a credential", "all"])
+async def test_large_answers_are_read_a_few_at_a_time(share):
+    """Each is below the bound of one answer; all that the servers of tenants send at once is not."""
+    most = 1 if share == "a credential" else LARGE_ANSWERS
+    begun, go_on, body = asyncio.Semaphore(0), asyncio.Event(), b"x" * 4000
+
+    async def serve(reader, writer):
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+        is_large = b"small" not in path
+        rest = body if is_large else b"{}"
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(rest))
+        if b"held" in path:
+            writer.write(rest[:3000])
+            rest = rest[3000:]
+            begun.release()
+            await go_on.wait()
+        writer.write(rest)
+        with suppress(ConnectionError):
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener, ConnectionPool() as pool:
+        access = ClientConfig(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+
+        def connect():
+            return HttpTransport(access, SystemClock(), pool=pool, large_answer_bytes=1000)
+
+        one = connect()
+
+        def get(name):
+            transport = one if share == "a credential" else connect()
+            return asyncio.create_task(transport.send(requests.get(NODE.ref(name))))
+
+        async def fence():
+            for _ in range(5):  # small answers wait for none
+                assert (await get("small")).body == b"{}"
+
+        held = [get("held") for _ in range(most)]
+        for _ in held:
+            await begun.acquire()
+        await fence()
+        late = get("late")
+        await fence()
+        assert not late.done()
+        go_on.set()
+        assert [(await task).body for task in [*held, late]] == [body] * (most + 1)

@@ -128,6 +128,7 @@ async def backup_running(access: ClientConfig, clock: Clock, env: Mapping[str, s
         user_agent="windrow-cli",
         max_reply_bytes=MAX_BACKUP_BYTES,
         response_timeout_s=BACKUP_TIMEOUT_S,
+        large_answer_bytes=MAX_BACKUP_BYTES,  # takes no turns: the answer is all that is read
     ) as transport:
         reply = await transport.send(Request("GET", BACKUP_PATH, accept=SQLITE))
     error = error_for(reply)

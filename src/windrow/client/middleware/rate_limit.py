@@ -11,6 +11,32 @@ from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import EVENT
 
 
+class Allowance:
+    """How much of something may be used: `burst` at once, and `per_second` in the long run."""
+
+    def __init__(self, clock: Clock, *, per_second: float, burst: float) -> None:
+        self._clock = clock
+        self._interval = timedelta(seconds=1 / per_second)
+        self._burst_allowance = self._interval * (burst - 1)
+        self._next_free = clock.monotonic()  # when the burst would be whole again without further use
+
+    @property
+    def is_used_up(self) -> bool:
+        return self._debt() > timedelta()
+
+    async def wait(self) -> None:
+        """Return when something may be used."""
+        if (debt := self._debt()) > timedelta():
+            await sleep(self._clock, debt)
+
+    def charge(self, amount: float = 1) -> None:
+        """`amount` was used; it may be more than is left, and the next waits longer then."""
+        self._next_free = max(self._next_free, self._clock.monotonic()) + self._interval * amount
+
+    def _debt(self) -> timedelta:
+        return self._next_free - self._burst_allowance - self._clock.monotonic()
+
+
 class RateLimitedTransport(TransportMiddleware):
     """At most `burst` requests at once and `per_second` in the long run, first come, first served.
 
@@ -19,19 +45,14 @@ class RateLimitedTransport(TransportMiddleware):
 
     def __init__(self, inner: Transport, clock: Clock, *, per_second: float = 50.0, burst: int = 100) -> None:
         super().__init__(inner)
-        self._clock = clock
-        self._interval = timedelta(seconds=1 / per_second)
-        self._burst_allowance = self._interval * (burst - 1)
-        self._next_free = clock.monotonic()  # when the burst would be whole again without further requests
+        self._allowance = Allowance(clock, per_second=per_second, burst=burst)
         self._lock = asyncio.Lock()
 
     async def send(self, request: Request) -> Reply:
         async with self._lock:
             # Only the first in the queue waits for the rate, and only requests that are sent count.
-            now = self._clock.monotonic()
-            if (wait := self._next_free - self._burst_allowance - now) > timedelta():
-                await sleep(self._clock, wait)
-            self._next_free = max(self._next_free, now) + self._interval
+            await self._allowance.wait()
+            self._allowance.charge()
         return await self._inner.send(request)
 
 
