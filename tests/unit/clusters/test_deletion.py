@@ -336,6 +336,15 @@ def test_a_stopped_member_that_is_deleted_is_started_when_etcd_has_no_quorum_wit
     assert of_kind(plan, StartVM) == [StartVM("1 of 2 etcd members run, so etcd has no quorum", "s1")]
 
 
+def test_a_member_that_is_deleted_is_not_started_while_it_runs_or_where_remediation_is_off():
+    pool = a_pool("servers", 1, SERVER)
+    runs = [leaving(a_machine("s1", pool)), stopped(a_machine("s2", pool))]
+    off = [leaving(stopped(a_machine("s1", pool))), a_machine("s2", pool)]
+
+    assert "s1" not in subjects(planned(a_cluster(pool), runs), StartVM)
+    assert not of_kind(planned(a_cluster(pool, remediation_disabled=True), off), StartVM)
+
+
 def test_a_stopped_member_that_is_deleted_stays_stopped_while_the_others_have_a_quorum():
     plan = server_leaves(leaving(stopped(S1)))
 

@@ -11,13 +11,17 @@ from tests.unit.clusters.builders import (
     a_cluster,
     a_machine,
     a_pool,
+    condition,
     held,
     leaving,
+    look,
     minutes,
     missing,
     nodeless,
     planned,
     record_of,
+    sighted,
+    silent,
     some,
     subjects,
     unknown,
@@ -29,7 +33,7 @@ from windrow.clusters.api.cluster import IntOrPercent
 from windrow.clusters.api.status import Breaker, RecordedStatus
 from windrow.clusters.orphans import OrphanVm
 from windrow.clusters.plan.actions import DeleteMachine, RemoveEtcdMember
-from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
+from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER, is_tripped
 from windrow.clusters.plan.planner import Plan
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -351,3 +355,131 @@ def test_a_control_plane_goes_while_the_etcd_member_of_another_server_is_being_r
 
     assert subjects(plan, RemoveEtcdMember) == ["s1"]
     assert subjects(plan, DeleteMachine) == ["c1"]
+
+
+# -- who is the other one, who may be joining, who leaves first
+
+ETCD = a_pool("etcd", 3, frozenset({Role.ETCD}))
+
+
+def test_the_only_control_plane_is_not_its_own_substitute():
+    alone = a_pool("alone", 1, frozenset({Role.CONTROL_PLANE}))
+
+    plan = planned(a_cluster(ETCD, alone), [*some("e", 3, ETCD), asked(a_machine("c1", alone))])
+
+    assert subjects(plan, DeleteMachine) == []
+    assert held(plan) == {"c1": "no other control plane is Ready"}
+
+
+def seen(machine):
+    """Its Node is there, and was never Ready."""
+    return unready(record_of(machine, conditions=(), created=NOON - minutes(1)))
+
+
+@pytest.mark.parametrize(
+    ("fourth", "may_be_joining"),
+    [
+        (nodeless(a_machine("s4", SERVERS)), True),
+        (record_of(nodeless(a_machine("s4", SERVERS)), conditions=(condition("Joined", "True"),)), False),
+        (sighted(nodeless(a_machine("s4", SERVERS)), state="stopped"), False),
+        (sighted(nodeless(a_machine("s4", SERVERS)), addresses=()), False),
+        (seen(a_machine("s4", SERVERS)), False),
+    ],
+    ids=["booted", "was Ready once", "stopped", "without address", "with a Node"],
+)
+def test_a_healthy_member_waits_for_a_server_only_while_that_may_be_joining(fourth, may_be_joining):
+    s1, s2, s3 = some("s", 3, SERVERS)
+
+    plan = planned(a_cluster(SERVERS), [leaving(s1), s2, s3, fourth])
+
+    assert subjects(plan, RemoveEtcdMember) == ([] if may_be_joining else ["s1"])
+
+
+def test_a_server_whose_node_is_seen_but_not_recorded_yet_does_not_wait_for_itself():
+    s1, s2, s3 = some("s", 3, SERVERS)
+
+    plan = planned(a_cluster(SERVERS), [record_of(asked(s1), node=""), s2, s3])
+
+    assert subjects(plan, DeleteMachine) == ["s1"]
+
+
+def test_a_server_does_not_wait_for_a_worker_that_boots_or_goes():
+    s1, s2, s3 = some("s", 3, SERVERS)
+    goes, boots = asked(a_machine("w1", WORKERS)), nodeless(a_machine("w2", WORKERS))
+
+    plan = planned(a_cluster(WORKERS, SERVERS), [goes, boots, asked(s1), s2, s3])
+
+    assert subjects(plan, DeleteMachine) == ["w1", "s1"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "first"),
+    [
+        (0, 0, "s1"),  # by name
+        (0, 1, "s2"),  # the eldest order
+        (1, 0, "s1"),
+    ],
+)
+def test_of_two_members_that_leave_the_one_goes_that_was_deleted_first(one, other, first):
+    s1, s2, s3, s4, s5 = some("s", 5, SERVERS)
+    machines = [leaving(s2, NOON - minutes(other)), leaving(s1, NOON - minutes(one)), s3, s4, s5]
+
+    plan = planned(a_cluster(SERVERS), machines)
+
+    assert subjects(plan, RemoveEtcdMember) == [first]
+    assert list(held(plan).values()) == [f"one etcd member at a time; {first} is leaving"]
+
+
+def test_of_two_members_that_leave_the_dead_one_goes_although_the_healthy_one_was_deleted_first():
+    """etcd admits no new member while one is down, and loses its quorum with the healthy one: neither would ever go."""
+    s1, s2, s3 = some("s", 3, SERVERS)
+
+    plan = planned(a_cluster(SERVERS), [leaving(s1, NOON - minutes(9)), leaving(unready(s2)), s3])
+
+    assert subjects(plan, RemoveEtcdMember) == ["s2"]
+    assert held(plan) == {"s1": "one etcd member at a time; s2 is leaving"}
+
+
+def test_no_member_leaves_while_the_guest_is_silent():
+    s1, s2, s3 = some("s", 3, SERVERS)
+
+    plan = planned(a_cluster(SERVERS), [leaving(s1), s2, s3], guest=silent())
+
+    assert subjects(plan, RemoveEtcdMember) == []
+    assert held(plan) == {"s1": "etcd members are not removed while connection refused"}
+
+
+# -- who counts as unhealthy, and what takes from a budget
+
+
+def test_one_machine_that_leaves_takes_one_of_the_budget():
+    four = [asked(machine) for machine in some("w", 5, WORKERS)[1:]]
+
+    plan = plan_workers(leaving(asked(a_machine("w1", WORKERS))), *four)
+
+    assert subjects(plan, DeleteMachine) == ["w2"]
+
+
+def test_a_machine_whose_vm_is_gone_is_not_unhealthy_while_its_node_is_ready():
+    w1, w2 = some("w", 2, RANGE)
+    only_its_vm = replace(w2, vm=missing(w2).vm)
+
+    plan = plan_workers(unready(w1, LONG_AGO), only_its_vm, pool=RANGE)
+
+    assert held(plan)["w1"] == "unhealthyRange begins at 2"
+
+
+def test_nodes_are_not_unhealthy_by_what_a_silent_guest_said_last():
+    machines = workers(3, lambda machine: missing(machine) if machine.name == "w1" else unready(machine))
+
+    assert is_tripped(WORKERS, look(a_cluster(WORKERS), machines))
+    assert not is_tripped(WORKERS, look(a_cluster(WORKERS), machines, guest=silent()))
+
+
+def test_what_is_broken_goes_before_what_is_too_many():
+    few, more = a_pool("few", 1, SERVER), a_pool("more", 2, SERVER)
+    machines = [*some("a", 2, few), a_machine("b3", more), missing(a_machine("b4", more))]
+
+    plan = planned(a_cluster(few, more), machines)
+
+    assert subjects(plan, DeleteMachine) == ["b4"]

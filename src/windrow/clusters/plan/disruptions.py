@@ -113,7 +113,7 @@ def _one_etcd_member_at_a_time(
 ) -> Reason:
     if not machine.is_etcd or not state.recorded.initialized:
         return ""
-    if disruption.kind != "remove-member" and not state.is_etcd_member(machine):
+    if not state.is_etcd_member(machine):
         return _joining_now(machine, state)  # etcd loses nothing with it, whatever the others do
     busy = {other.machine for other in admitted} | {
         other.name for other in state.deleting if state.is_etcd_member(other)
@@ -124,10 +124,8 @@ def _one_etcd_member_at_a_time(
         if other.name in busy and other.is_etcd and other.name != machine.name
     )
     if others:
-        # Of several that are leaving, the eldest order goes first, else each would wait for the other.
-        if disruption.kind == "remove-member" and not _waits_for_another(machine, others, state, admitted):
-            return ""
-        return f"one etcd member at a time; {others[0]} is leaving"
+        waits = _waits_for_another(machine, others, state)
+        return f"one etcd member at a time; {others[0]} is leaving" if waits else ""
     joining = sorted(
         other.name
         for other in state.active
@@ -159,18 +157,20 @@ def _joining_now(machine: MachineState, state: ClusterState) -> Reason:
     return (f"{machine.name} ({machine.address}) may be joining etcd", until) if state.now < until else ""
 
 
-def _waits_for_another(
-    machine: MachineState, others: list[str], state: ClusterState, admitted: Sequence[Disruption]
-) -> bool:
-    if any(other.machine in others for other in admitted):
+def _waits_for_another(machine: MachineState, others: list[str], state: ClusterState) -> bool:
+    """Of several that are leaving one goes first, else each would wait for the other; any other machine waits."""
+    if not machine.is_deleting:
         return True
+
+    def order(member: MachineState) -> tuple[bool, bool, datetime | None, str]:
+        # One whose Node is already marked is in the middle of it. While a dead one is a member no new one joins, and a
+        # healthy one may have to stay for the quorum. Else the eldest order goes first.
+        marked = member.node is not None and member.node.etcd_removal_requested
+        healthy = state.is_healthy_etcd_member(member)
+        return not marked, healthy, member.record.deletion_timestamp, member.name
+
     leaving = [m for m in state.deleting if m.name in others or m.name == machine.name]
-    # One whose Node is already marked is in the middle of it.
-    first = min(
-        leaving,
-        key=lambda m: (not (m.node and m.node.etcd_removal_requested), m.record.deletion_timestamp, m.name),
-    )
-    return first.name != machine.name
+    return min(leaving, key=order).name != machine.name
 
 
 def _quorum(
