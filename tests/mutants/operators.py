@@ -104,6 +104,8 @@ class _Walk:
         for line in self._raw.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
         self._function, self._lines, self._statement = "", (1, 1), ""
+        # The last statements of functions that return what is as empty as None: where that matters, mypy notices.
+        self._ends: set[ast.stmt] = set()
 
     # -- statements
 
@@ -126,6 +128,8 @@ class _Walk:
             self._lines = (default.lineno, default.end_lineno or default.lineno)
             self._statement = f"def {node.name}(... = {_squeeze(self._text(default))})"
             self._visit_expression(default)
+        if _is_empty_end(node.body[-1]):
+            self._ends.add(node.body[-1])
         self.visit_body(node.body, function or f"{prefix}{node.name}")
 
     def _visit(self, statement: ast.stmt, function: str, prefix: str) -> None:
@@ -135,7 +139,7 @@ class _Walk:
             last = statement.end_lineno or statement.lineno
         self._function, self._lines = function, (statement.lineno, last)
         self._statement = self._head(statement, expressions, bool(bodies))
-        if function and isinstance(statement, _REMOVED) and _is_removable(statement):
+        if function and statement not in self._ends and _is_removable(statement):
             self._add(statement, "pass", is_statement=True)
         for expression in expressions:
             self._visit_expression(expression)
@@ -337,8 +341,18 @@ def _is_log(value: ast.expr) -> bool:
     return False
 
 
+def _is_empty_end(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Return)
+        and isinstance(statement.value, ast.Constant)
+        and not statement.value.value
+    )
+
+
 def _is_removable(statement: ast.stmt) -> bool:
     """Without what a function ends with anyway, and without local names, whose absence is an error anywhere."""
+    if not isinstance(statement, _REMOVED):
+        return False
     if isinstance(statement, ast.Assign):
         return all(isinstance(target, ast.Attribute | ast.Subscript) for target in statement.targets)
     return True

@@ -11,20 +11,25 @@ LEAST_PERCENT = 90
 
 
 def report(outcomes: Sequence[Outcome]) -> tuple[str, int]:
-    """The text to print, and the exit code."""
+    """The text to print, and the exit code. Where there was nothing to judge all is well; where nothing was judged it is not."""
+    if not outcomes:
+        return "no mutants: nothing was judged, for these lines have none", 0
     killed = sum(one.outcome == "killed" for one in outcomes)
     survivors = sorted((one for one in outcomes if one.outcome == "survived"), key=lambda one: one.mutant.key)
     judged = killed + len(survivors)
     strict = [one for one in survivors if is_strict(one.mutant.path)]
-    percent = 100 * killed / judged if judged else 100.0
+    percent = 100 * killed / judged if judged else 0.0
     undecided = [one for one in outcomes if one.outcome == "undecided"]
     lines = [describe(one) for one in (*survivors, *undecided)]
-    lines.append(f"{judged} mutants ran: {killed} killed ({percent:.0f} %), {len(survivors)} survived")
+    share = f" ({percent:.0f} %)" if judged else ""
+    lines.append(f"{judged} mutants ran: {killed} killed{share}, {len(survivors)} survived")
     if len(outcomes) > judged:
         lines.append(
             f"{len(outcomes) - judged} were not judged: the time was up ({len(undecided)} survived the unit tests)"
         )
-    if percent < LEAST_PERCENT:
+    if not judged:
+        lines.append("nothing was judged: give it more time (--seconds), or fewer mutants (--count)")
+    elif percent < LEAST_PERCENT:
         lines.append(f"wanted {LEAST_PERCENT} % killed: write tests that notice these changes")
     if strict:
         lines.append(

@@ -76,6 +76,12 @@ def test_what_has_no_behaviour_has_no_mutants(text: str) -> None:
     assert mutants(text) == []
 
 
+@pytest.mark.parametrize(("end", "is_removed"), [('""', False), ("None", False), ("a", True), ("True", True)])
+def test_an_empty_value_at_the_end_of_a_function_is_not_removed(end: str, is_removed: bool) -> None:
+    text = f"def f(a):\n    return {end}\n"
+    assert ("pass" in {one.new for one in mutants(text)}) == is_removed
+
+
 def test_a_mutant_names_its_function_and_the_lines_that_a_test_must_reach() -> None:
     found = mutants(
         """

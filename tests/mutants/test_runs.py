@@ -111,12 +111,23 @@ def outcomes(killed: int, survived: int, path: str = "client/client.py") -> list
         (outcomes(99, 0) + outcomes(0, 1, STRICT[0]), 1),
         (outcomes(9, 0, STRICT[0]) + outcomes(0, 1), 0),
         ([*outcomes(9, 1), Outcome(outcomes(1, 0)[0].mutant)], 0),
+        ([Outcome(outcomes(1, 0)[0].mutant)], 1),
+        ([Outcome(outcomes(1, 0)[0].mutant, "undecided", 1, 1)], 1),
     ],
 )
 def test_a_run_fails_below_ninety_percent_and_for_any_survivor_where_none_may_live(
     found: list[Outcome], code: int
 ) -> None:
     assert report(found)[1] == code
+
+
+def test_a_run_says_that_it_judged_nothing() -> None:
+    mutant = outcomes(1, 0)[0].mutant
+    for outcome in (Outcome(mutant), Outcome(mutant, "undecided", 1, 1)):
+        text, _ = report([outcome])
+        assert "0 mutants ran: 0 killed, 0 survived" in text
+        assert "nothing was judged: give it more time (--seconds), or fewer mutants (--count)" in text
+    assert report([])[0] == "no mutants: nothing was judged, for these lines have none"
 
 
 def test_every_accepted_mutant_is_one_of_the_present_sources_and_has_a_reason() -> None:
