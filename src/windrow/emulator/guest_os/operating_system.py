@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.core.clock import sleep
+from windrow.emulator.guest_os.budget import ScriptBudget
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import File, Hardware, HostInterface
 from windrow.emulator.guest_os.notifier import Notifier
@@ -32,6 +33,7 @@ class GuestOS:
         self.addresses_changed = Notifier()  # notified when an address is added or removed
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.kernel_parameters: dict[str, str] = {}  # parameters that were set since power-on
+        self.budget = ScriptBudget(self.monotonic, hardware.root)
         self._booted = self.monotonic()
         self._repeats: dict[str, dict[str, int]] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 
@@ -210,3 +211,66 @@ def test_sleeping_takes_the_machines_time():
         return (testbed.clock.now() - start).total_seconds()
 
     assert run_driven(scenario()) == pytest.approx(9)
+
+
+# -- a script that would not end, or fill the memory of the emulator -------------------------------------------------
+
+STEPS = "sh: Killed: 50000 steps without a pause; the simulation runs no more"
+WORDS = "sh: Out of memory: Killed, more than 1 MiB in words and variables"
+DOUBLED = "x=aaaaaaaaaaaaaaaa; while true; do x=$x$x; "
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ("while true; do ( while true; do true; done ); done; echo on", STEPS),
+        (DOUBLED + "done; echo on", WORDS),
+        ("( " + DOUBLED + "done ) || echo rescued; echo on", WORDS),
+        ('set -- a; while true; do set -- "$@" "$@"; done; echo on', STEPS),
+        ("echo $(echo 'sh /a' > /a; sh /a)", "sh: Killed: more than 40 nested commands"),
+    ],
+)
+def test_nothing_in_a_script_survives_what_the_script_is_killed_for(
+    script: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windrow.emulator.guest_os.budget._STEPS_PER_S", 0)
+    monkeypatch.setattr("windrow.emulator.guest_os.budget.MAX_STEPS", 2000)
+    code, lines, _ = run(script)
+    assert (code, lines) == (137, [line.replace("50000", "2000")])
+
+
+def test_a_script_that_pauses_runs_for_as_long_as_it_likes() -> None:
+    code, lines, _ = run(
+        "i=0; while [ $i -lt 100 ]; do for j in 1 2 3; do true; done; sleep 1; i=$((i+1)); done; echo $i"
+    )
+    assert (code, lines) == (0, ["100"])
+
+
+def test_other_tasks_run_while_a_script_does_not_pause() -> None:
+    async def scenario() -> int:
+        host = MachineTestbed().offline_host("m")
+        hardware = Hardware("default", "m", "uid", "uid", "", "", (), Disk())
+        guest = GuestOS(hardware, host, GuestDelays(), lambda work, name: None)
+        script = asyncio.create_task(Shell(guest, FILE_AND_TEXT_COMMANDS).run("while true; do true; done"))
+        turns = 0
+        while not script.done() and turns < 20:
+            await asyncio.sleep(0)
+            turns += 1
+        script.cancel()
+        return turns
+
+    assert run_driven(scenario()) == 20
+
+
+def test_a_full_disk_is_an_error_of_the_command_that_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windrow.emulator.guest_os.budget.MAX_DISK", 1 << 20)
+    code, lines, _ = run(
+        "x=aaaaaaaaaaaaaaaa; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do x=$x$x; done\n"
+        "mkdir /d; for i in 1 2 3 4 5 6; do echo $x > /d/$i || echo full; done; rm -r /d; echo x > /f && echo on"
+    )
+    assert (code, lines[-1]) == (0, "on")
+    assert lines[-3:-1] == ["sh: write error: No space left on device", "full"]
+
+
+def test_arithmetic_is_of_64_bits() -> None:
+    assert run("i=9223372036854775807; echo $((i+1))")[1] == ["-9223372036854775808"]

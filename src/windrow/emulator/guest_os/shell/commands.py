@@ -68,6 +68,7 @@ def _read_inputs(call: Invocation, paths: Sequence[str]) -> tuple[list[tuple[str
             code = 1
         else:
             found.append((path, content))
+            call.guest.budget.check_input(sum(len(content) for _, content in found))
     return found, code
 
 
@@ -109,10 +110,11 @@ async def _cat(call: Invocation) -> int:
 @_command("tee")
 async def _tee(call: Invocation) -> int:
     options, operands = parse_options(call.argv[1:])
-    write = call.guest.append if "a" in options else call.guest.write
     for path in operands:
         if not path.startswith("/dev/"):
-            write(path, call.stdin)
+            old = call.guest.read(path) or b"" if "a" in options else b""
+            found = call.guest.find(path) if old else None
+            call.write_file(path, old + call.stdin, found.mode if found else 0o644)
     call.write(call.stdin)
     return 0
 
@@ -195,7 +197,7 @@ async def _gunzip(call: Invocation) -> int:
         if path == "-" or "c" in options or call.argv[0].endswith("zcat"):
             call.write(plain)
         else:
-            call.guest.write(path.removesuffix(".gz"), plain)
+            call.write_file(path.removesuffix(".gz"), plain)
             call.guest.remove(path)
     return code
 
@@ -249,6 +251,7 @@ def _mode(text: str, old: int) -> int:
 @_command("mkdir")
 async def _mkdir(call: Invocation) -> int:
     for path in parse_options(call.argv[1:], "m")[1]:
+        call.guest.budget.check_disk(len(path))
         call.guest.make_directory(path)
     return 0
 
@@ -285,7 +288,7 @@ async def _copy(call: Invocation) -> int:
         base = posixpath.join(target, posixpath.basename(source)) if into else target
         for name, entry in files.items():
             mode = _mode(options["m"], 0) if "m" in options else entry.mode
-            guest.write(base + name.removeprefix(source), entry.content, mode, entry.owner)
+            call.write_file(base + name.removeprefix(source), entry.content, mode, entry.owner)
         if program == "mv":
             guest.remove(source)
     return 0
@@ -295,7 +298,7 @@ async def _copy(call: Invocation) -> int:
 async def _link(call: Invocation) -> int:
     _, operands = parse_options(call.argv[1:])
     if len(operands) == 2 and (entry := call.guest.find(operands[0])) is not None:
-        call.guest.write(operands[1], entry.content, entry.mode, entry.owner)
+        call.write_file(operands[1], entry.content, entry.mode, entry.owner)
     return 0
 
 
@@ -303,7 +306,7 @@ async def _link(call: Invocation) -> int:
 async def _touch(call: Invocation) -> int:
     for path in parse_options(call.argv[1:])[1]:
         if not call.guest.exists(path):
-            call.guest.write(path, b"")
+            call.write_file(path, b"")
     return 0
 
 
@@ -336,7 +339,7 @@ async def _mktemp(call: Invocation) -> int:
     if "-d" in call.argv:
         call.guest.make_directory(path)
     else:
-        call.guest.write(path, b"", 0o600)
+        call.write_file(path, b"", 0o600)
     call.print(path)
     return 0
 

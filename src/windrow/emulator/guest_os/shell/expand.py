@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from windrow.emulator.guest_os.operating_system import GuestOS
@@ -41,11 +41,17 @@ class WordExpansion:
     log: Callable[[str], None]
     substitute: Callable[[str], Awaitable[str]]
 
+    def assign(self, values: Mapping[str, str]) -> None:
+        """Set variables of the shell."""
+        self.state.variables.update(values)
+        self.guest.budget.check_words(self.state.variables.values())
+
     async def fields(self, word: str, *, split: bool = True) -> list[str]:
         """The fields that a raw word expands to."""
         pieces: list[tuple[str, bool] | None] = []  # text, and whether it is quoted; None ends a field
-        at = 0
+        at, size = 0, 0
         while at < len(word):
+            self.guest.budget.check_size(size)
             end = skip_piece(word, at)
             piece = word[at:end]
             at = end
@@ -54,12 +60,15 @@ class WordExpansion:
                     if place:
                         pieces.append(None)
                     pieces.append((argument, True))
+                    size += len(argument) + 64
             elif piece[0] in "'\"":
                 pieces.append((piece[1:-1] if piece[0] == "'" else await self.text(piece[1:-1]), True))
+                size += len(pieces[-1][0]) if pieces[-1] else 0
             elif piece[0] == "\\":
                 pieces.append((piece[1:].replace("\n", ""), True))
             elif piece[0] in "$`" and piece != "$":
                 value = await self._value(piece)
+                size += 16 * len(value) if split else len(value)  # at worst each character is a field
                 parts = re.findall(r"\s+|\S+", value) if split else [value]
                 pieces += [None if split and part.isspace() else (part, not split) for part in parts]
             else:
@@ -67,7 +76,9 @@ class WordExpansion:
         fields: list[str] = []
         for is_end, parts_of_field in itertools.groupby(pieces, lambda piece: piece is None):
             if not is_end:
+                await self.guest.budget.spend()
                 fields += self._join([piece for piece in parts_of_field if piece is not None], split)
+                self.guest.budget.check_words(fields[-1:])
         return fields
 
     def _join(self, parts: list[tuple[str, bool]], split: bool) -> list[str]:
@@ -86,6 +97,7 @@ class WordExpansion:
         """Text inside double quotes or a here-document."""
         out, at = "", 0
         while at < len(text):
+            self.guest.budget.check_size(len(out))
             if text[at] == "\\" and text[at + 1 : at + 2] in ("$", "`", '"', "\\", "\n"):
                 out += text[at + 1].replace("\n", "")
                 at += 2
@@ -155,7 +167,8 @@ class WordExpansion:
                 return "" if unset else rest
             case "=":
                 if unset:
-                    self.state.variables[name] = value = rest
+                    value = rest
+                    self.assign({name: value})
             case "?":
                 if unset:
                     raise self._unset(name, rest)
@@ -164,11 +177,12 @@ class WordExpansion:
     def _arithmetic(self, text: str) -> str:
         """The value of one number, or of one operation on two: what counts the rounds of a loop."""
         plain = re.sub(r"\$?([A-Za-z_]\w*)", lambda name: self.state.variables.get(name[1]) or "0", text)
-        found = re.fullmatch(r"\s*(-?\d+)\s*(?:([-+*])\s*(-?\d+)\s*)?", plain)
+        found = re.fullmatch(r"\s*(-?\d{1,19})\s*(?:([-+*])\s*(-?\d{1,19})\s*)?", plain)
         if found is None:
             raise NotSimulated(f"$(({text}))")
         left, operator, right = int(found[1]), found[2] or "+", int(found[3] or 0)
-        return str({"+": left + right, "-": left - right, "*": left * right}[operator])
+        result = {"+": left + right, "-": left - right, "*": left * right}[operator]
+        return str((result + 2**63) % 2**64 - 2**63)  # of 64 bits, as a shell's
 
 
 _PARAMETER = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!])(?:(:?[-+=?]|##?|%%?)(.*))?$", re.S)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
+from windrow.emulator.guest_os.budget import KILLED, DiskFull, ScriptBudget, ScriptKilled
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.expand import ShellExit, ShellState, WordExpansion
 from windrow.emulator.guest_os.shell.parse import (
@@ -32,7 +33,7 @@ from windrow.emulator.guest_os.shell.parse import (
 )
 
 NOT_FOUND = 127
-_MAX_ITERATIONS = 100_000  # of one loop; a script that never sleeps would otherwise stop the emulator
+_MAX_LINE = 64 * 1024  # of a line of the console, before it is shown without its end
 
 
 class _Break(Exception):
@@ -60,12 +61,33 @@ class _LineWriter:
         *lines, self.rest = (self.rest + bytes(data)).split(b"\n")
         for line in lines:
             self.log(line.decode("utf-8", "replace"))
+        if len(self.rest) > _MAX_LINE:
+            self.flush()
         return self
 
     def flush(self) -> None:
         if self.rest:
             self.log(self.rest.decode("utf-8", "replace"))
             self.rest = b""
+
+
+class _Pipe:
+    """Collected output, which is paid for until it is closed."""
+
+    def __init__(self, budget: ScriptBudget) -> None:
+        self.budget = budget
+        self.data = bytearray()
+
+    def __iadd__(self, data: bytes | bytearray, /) -> Self:
+        self.data += data
+        self.budget.pipe(len(data))
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.budget.pipe(-len(self.data))
 
 
 class _Writer:
@@ -111,6 +133,11 @@ class Invocation:
     def write(self, data: bytes) -> None:
         self.streams.out += data
 
+    def write_file(self, path: str, content: bytes, mode: int = 0o644, owner: str = "root:root") -> None:
+        """Raises DiskFull."""
+        self.guest.budget.check_disk(len(content))
+        self.guest.write(path, content, mode, owner)
+
     def print(self, text: str) -> None:
         self.write((text + "\n").encode())
 
@@ -139,6 +166,8 @@ class Shell:
         self.state = ShellState(name, {**default, **(variables or {})})
         self._expansion = WordExpansion(guest, self.state, self.log, self._substitute)
         self._in_condition = 0
+        self._parent: Shell | None = None
+        self._depth = 0
 
     async def run(self, script: str | Sequence[str], streams: Streams | None = None) -> int:
         """Run a script to its end, or one command (a list of words) as exec does; return the exit code."""
@@ -159,30 +188,41 @@ class Shell:
             return end.code
         except (_Break, _Continue):
             return 0
+        except ScriptKilled as killed:
+            if self._parent is not None:
+                raise
+            self.log(f"{self.state.name}: {killed}")
+            return KILLED
         finally:
             lines.flush()
 
     def child(self, arguments: Sequence[str] | None = None, name: str = "") -> Shell:
         """A new process with the same variables, and the same arguments where none are given."""
         made = Shell(self.guest, self.commands, self.state.variables, name or self.state.name, self.log)
+        made._parent, made._depth = self, self._depth
         made.state.arguments = list(self.state.arguments if arguments is None else arguments)
         return made
 
     async def _substitute(self, text: str) -> str:
-        out, err = bytearray(), bytearray()
-        try:
-            self.state.last_code = await self.child()._block(parse_script(text), Streams(b"", out, err))
-        except ShellExit as end:
-            self.state.last_code = end.code
-        for line in err.decode("utf-8", "replace").splitlines():
-            self.log(line)
-        return out.decode("utf-8", "replace").rstrip("\n")
+        with _Pipe(self.guest.budget) as out, _Pipe(self.guest.budget) as err:
+            try:
+                self.state.last_code = await self.child()._block(parse_script(text), Streams(b"", out, err))
+            except ShellExit as end:
+                self.state.last_code = end.code
+            for line in err.data.decode("utf-8", "replace").splitlines():
+                self.log(line)
+            return out.data.decode("utf-8", "replace").rstrip("\n")
 
     # -- nodes
 
     async def _block(self, block: Block, streams: Streams) -> int:
-        for chain in block:
-            self.state.last_code = await self._chain(chain, streams)
+        self._depth += 1
+        try:
+            self.guest.budget.check_depth(self._depth)
+            for chain in block:
+                self.state.last_code = await self._chain(chain, streams)
+        finally:
+            self._depth -= 1
         return self.state.last_code if block else 0
 
     async def _chain(self, chain: Chain, streams: Streams) -> int:
@@ -216,18 +256,21 @@ class Shell:
         *others, last = pipeline.commands
         stdin = streams.stdin
         for node in others:
-            between = bytearray()
-            with contextlib.suppress(ShellExit):
-                await self.child()._node(node, Streams(stdin, between, streams.err))
-            stdin = bytes(between)
+            with _Pipe(self.guest.budget) as between:
+                with contextlib.suppress(ShellExit):
+                    await self.child()._node(node, Streams(stdin, between, streams.err))
+                stdin = bytes(between.data)
         code = self.state.last_code = await self._node(last, replace(streams, stdin=stdin))
         return int(code == 0) if pipeline.negated else code
 
     async def _node(self, node: Node, streams: Streams) -> int:
+        await self.guest.budget.spend(len(streams.stdin))
         try:
             return await self._run_node(node, streams)
         except _MissingInput as error:
             return self._fail(streams, f"cannot open {error}: No such file", 1)
+        except DiskFull:
+            return self._fail(streams, "write error: No space left on device", 1)
 
     def _fail(self, streams: Streams, why: str, code: int) -> int:
         streams.err += f"{self.state.name}: {why}\n".encode()
@@ -255,7 +298,8 @@ class Shell:
 
     async def _loop(self, node: Loop, streams: Streams) -> int:
         code = 0
-        for _ in range(_MAX_ITERATIONS):
+        while True:
+            await self.guest.budget.spend()
             if await self._holds(node.condition, streams) == node.until:
                 return code
             try:
@@ -264,14 +308,12 @@ class Shell:
                 return 0
             except _Continue:
                 continue
-        why = f"a loop did not end after {_MAX_ITERATIONS} iterations; the script is aborted"
-        self.log(f"{self.state.name}: {why}")
-        raise ShellExit(1)
 
     async def _for(self, node: For, streams: Streams) -> int:
         code = 0
-        for value in [one for word in node.words for one in await self._expansion.fields(word)]:
-            self.state.variables[node.name] = value
+        for value in await self._words(node.words):
+            await self.guest.budget.spend()
+            self._expansion.assign({node.name: value})
             try:
                 code = await self._block(node.body, streams)
             except _Break:
@@ -302,10 +344,10 @@ class Shell:
             assignments[found.group(1)] = value
             words.pop(0)
         substituted = self.state.last_code
-        argv = [one for word in words for one in await self._expansion.fields(word)]
+        argv = await self._words(words)
         variables = self.state.variables
         before = {key: variables.get(key) for key in assignments}
-        variables.update(assignments)
+        self._expansion.assign(assignments)
         try:
             inner = await self._redirected(node.redirects, streams)
             if not argv:
@@ -317,6 +359,14 @@ class Shell:
                     variables.pop(key, None)
                     if old is not None:
                         variables[key] = old
+
+    async def _words(self, words: Sequence[str]) -> list[str]:
+        """The words of a command or of a `for`, expanded."""
+        found: list[str] = []
+        for word in words:
+            found += await self._expansion.fields(word)
+            self.guest.budget.check_words(found)
+        return found
 
     async def _dispatch(self, argv: list[str], streams: Streams) -> int:
         call = Invocation(argv, self, streams)
@@ -367,7 +417,7 @@ class Shell:
                 return self._set(rest)
             case "export" | "readonly" | "declare":
                 pairs = (word.partition("=") for word in rest)
-                self.state.variables.update({key: value for key, sign, value in pairs if sign})
+                self._expansion.assign({key: value for key, sign, value in pairs if sign})
                 return 0
             case "unset":
                 for word in rest:
@@ -461,8 +511,13 @@ class Shell:
             return _Writer(lambda data: None)
         if op == ">":
             found = self.guest.find(path)
+            self.guest.budget.check_disk(0)
             self.guest.write(path, b"", found.mode if found else 0o644)
-        return _Writer(lambda data: self.guest.append(path, data))
+        return _Writer(lambda data: self._append(path, data))
+
+    def _append(self, path: str, data: bytes) -> None:
+        self.guest.budget.check_disk(len(data))
+        self.guest.append(path, data)
 
 
 class _MissingInput(Exception):
