@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from windrow.machines.plugin.process.child import ChildProcess
 from windrow.machines.plugin.process.orphans import HOST_ID_ENV, kill_orphans, marked, reap_previous_host
 
 # The processes of a host are found on the whole machine, also those of a test in another worker.
@@ -69,3 +72,42 @@ def test_a_process_that_has_ended_and_waits_for_its_parent_does_not_count() -> N
         assert kill_orphans(HOST) == 0
     finally:
         ended.wait()
+
+
+@pytest.mark.parametrize("end", ["by itself", "killed"])
+async def test_what_left_the_process_group_of_a_plugin_is_killed_with_it_and_no_other_plugin(
+    end: str,
+) -> None:
+    """It has a session and an environment of its own; another plugin of the same host goes on."""
+    code = (
+        "import os\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        print(os.getpid(), flush=True)\n"
+        "        os.execve('/bin/sleep', ['sleep', '300'], {})\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    wait = "" if end == "by itself" else "import time; time.sleep(300)"
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    env = {HOST_ID_ENV: HOST, "PATH": "/bin"}
+    other = ChildProcess(["/bin/sleep", "300"], env, lines.put_nowait, lines.put_nowait)
+    child = ChildProcess(
+        [sys.executable, "-I", "-S", "-c", code + wait], env, lines.put_nowait, lines.put_nowait
+    )
+    try:
+        async with asyncio.timeout(20):
+            left = os.pidfd_open(int(await lines.get()))
+            if end == "killed":
+                child.kill()
+            await child.exited.wait()
+            ended = asyncio.Event()
+            asyncio.get_running_loop().add_reader(left, ended.set)
+            await ended.wait()
+            asyncio.get_running_loop().remove_reader(left)
+            os.close(left)
+        assert other.code is None
+    finally:
+        await child.kill_and_wait()
+        await other.kill_and_wait()

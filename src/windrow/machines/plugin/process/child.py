@@ -3,7 +3,7 @@
 It has a process group of its own, both of its pipes are always drained, and its end is reported by a pidfd: no thread,
 no signal handler, no task. There is no await between the start of the process and the moment from which `kill` reaches
 it, so no cancellation can come between. The process is reaped only after its whole group was killed: until then its
-pid cannot belong to another process. With a sandbox it is in that from its first instruction on.
+pid cannot belong to another process. Then whatever left the group is killed, too. With a sandbox it is in that from its first instruction on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from windrow.machines.plugin.process.orphans import HOST_ID_ENV, marked
+from windrow.machines.plugin.process.orphans import HOST_ID_ENV, kill_marked, marked
 from windrow.machines.plugin.process.sandbox import Sandbox, call_in_sandbox, limit_process
 
 LINE_LIMIT = 4096
@@ -110,7 +110,7 @@ class ChildProcess:
                 process_group=0,
             )
 
-        with marked(env.get(HOST_ID_ENV, "")):
+        with marked(env.get(HOST_ID_ENV, "")) as self._mark:
             self._process = start() if sandbox is None else call_in_sandbox(sandbox, start)
         self.pid = self._process.pid
         limit_process(self.pid)
@@ -228,4 +228,14 @@ class ChildProcess:
                 reads += 1
             if fd in self._pipes:
                 self._close(fd)
-        self.exited.set()
+        if self._mark is None:
+            self.exited.set()
+        else:  # it reads a file of each process of the computer
+            self._loop.run_in_executor(None, self._kill_left, self._mark)
+
+    def _kill_left(self, mark: int) -> None:
+        try:
+            kill_marked(mark)
+        finally:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.exited.set)
