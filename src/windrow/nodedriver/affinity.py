@@ -20,13 +20,13 @@ _POD_TERM = {
     "matchLabelKeys": None,
     "mismatchLabelKeys": None,
 }
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_POD = {_REQUIRED: (_POD_TERM,), _PREFERRED: ({"weight": None, "podAffinityTerm": _POD_TERM},)}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_POD = {REQUIRED: (_POD_TERM,), PREFERRED: ({"weight": None, "podAffinityTerm": _POD_TERM},)}
 _AFFINITY: Mapping[str, Any] = {
     "nodeAffinity": {
-        _REQUIRED: {"nodeSelectorTerms": (_NODE_TERM,)},
-        _PREFERRED: ({"weight": None, "preference": _NODE_TERM},),
+        REQUIRED: {"nodeSelectorTerms": (_NODE_TERM,)},
+        PREFERRED: ({"weight": None, "preference": _NODE_TERM},),
     },
     "podAffinity": _POD,
     "podAntiAffinity": _POD,

@@ -28,6 +28,57 @@ from windrow.nodedriver.validate.references import check
 from windrow.nodedriver.validate.rules import find_problems
 from windrow.nodedriver.vm.create import ensure_created
 
+REQUIRED, PREFERRED = (f"{kind}DuringSchedulingIgnoredDuringExecution" for kind in ("required", "preferred"))
+POD_TERM: Mapping[str, Any] = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"}
+
+
+def _pods(term: Any) -> Raw:
+    return {"podAffinity": {REQUIRED: [term]}}
+
+
+def _nodes(term: Any) -> Raw:
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}
+
+
+# What is written wrongly in an affinity, and what only looks so.
+REQUIREMENTS: tuple[Mapping[str, Any], ...] = (
+    {"key": "zone", "operator": "Equals", "values": ["1"]},
+    {"key": "zone", "values": ["1"]},
+    {"key": "a b", "operator": "Exists"},
+    {"operator": "Exists"},
+    {"key": "zone", "operator": "Exists", "values": ["1"]},
+    {"key": "zone", "operator": "Exists", "values": []},
+    {"key": "zone", "operator": "In"},
+    {"key": "zone", "operator": "In", "values": [1]},
+    {"key": "zone", "operator": "NotIn", "values": ["not a label"]},
+    {"key": "zone", "operator": "Gt", "values": ["1"]},
+    {"key": "zone", "operator": "Lt", "values": ["1", "2"]},
+)
+POD_TERMS: tuple[Mapping[str, Any], ...] = (
+    {"topologyKey": ""}, {"topologyKey": None}, {"topologyKey": "a b"}, {"topologyKey": 1}, {"namespaces": ["a"]},
+    {"namespaces": ["A_B"]}, {"labelSelector": None}, {"labelSelector": {}}, {"labelSelector": []}, {"namespaceSelector": {}},
+    {"labelSelector": {"matchLabels": {"a": "b c"}}}, {"labelSelector": {"matchLabels": {"a": 1}}},
+    {"matchLabelKeys": ["a"]}, {"matchLabelKeys": "a"},
+    *({"labelSelector": {"matchExpressions": [one]}} for one in REQUIREMENTS),
+)  # fmt: skip
+WEIGHTED: tuple[Mapping[str, Any], ...] = (
+    {"weight": 0}, {"weight": -1}, {"weight": 100}, {"weight": 101}, {"weight": "1"}, {"weight": None}, {"weight": 1.5},
+    {"weight": True}, {"podAffinityTerm": None}, {"podAffinityTerm": {}}, {"podAffinityTerm": {"topologyKey": "zone"}},
+)  # fmt: skip
+NODE_TERMS: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"matchExpressions": []},
+    *({"matchExpressions": [one]} for one in REQUIREMENTS),
+    *({"matchFields": [{**one, "key": "metadata.name"}]} for one in REQUIREMENTS),
+    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["harvester-0"]}]},
+    {"matchFields": [{"key": "spec.name", "operator": "In", "values": ["harvester-0"]}]},
+    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["Not a name"]}]},
+)
+PREFERENCES: tuple[Mapping[str, Any], ...] = (
+    {"weight": 1, "preference": {}}, {"weight": 0, "preference": {}}, {"weight": 1}, {"weight": 1, "preference": []},
+    *({"weight": 1, "preference": term} for term in NODE_TERMS),
+)  # fmt: skip
+
 # Values of each field: usual ones first, then what users mistake.
 DRAWN: Mapping[str, tuple[Any, ...]] = {
     "cpuCount": ("2", "1", "8", "64", "0", "-1"),
@@ -53,6 +104,14 @@ DRAWN: Mapping[str, tuple[Any, ...]] = {
             {"weight": 1, "podAffinityTerm": {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"}}]}},
         {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["1"]}]}]}}},
+        *(_pods({**POD_TERM, **change}) for change in POD_TERMS),
+        *({"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": POD_TERM, **change}]}} for change in WEIGHTED),
+        *(_nodes(change) for change in NODE_TERMS),
+        *(_nodes({"matchExpressions": [REQUIREMENTS[5]], **change}) for change in NODE_TERMS),
+        *({"nodeAffinity": {PREFERRED: [one]}} for one in PREFERENCES),
+        {"nodeAffinity": {REQUIRED: {}}}, {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}},
+        {"nodeAffinity": {REQUIRED: []}}, {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [None]}}},
+        {"podAffinity": {REQUIRED: {}}}, {"podAffinity": {REQUIRED: None, PREFERRED: []}}, {"podAffinity": {REQUIRED: [1]}},
     ),
     "vgpuInfo": (
         None, None,
@@ -171,3 +230,15 @@ async def make_random(harvester: Harvester, count: int, seed: int) -> list[Made]
         rng = random.Random(f"{seed}/{number}")
         made.append(await make(harvester, number, random_fields(rng), _draw(rng, MACHINE_NAMES, oddness=0.1)))
     return made
+
+
+async def make_affinities(harvester: Harvester) -> list[Made]:
+    """A machine of the first value of each field with each of the affinities."""
+    usual = {name: values[0] for name, values in DRAWN.items()}
+    disk = {**SOURCES[0], **{key: values[0] for key, values in DISK.items()}}
+    card = {key: values[0] for key, values in CARD.items()}
+    usual |= {"diskInfo": {"disks": [disk]}, "networkInfo": {"interfaces": [card]}}
+    return [
+        await make(harvester, number, {**usual, "vmAffinity": affinity}, MACHINE_NAMES[0])
+        for number, affinity in enumerate(DRAWN["vmAffinity"])
+    ]

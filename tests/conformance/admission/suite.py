@@ -10,7 +10,7 @@ from tests.conformance.admission.asking import Answer, Question, Reference, ask_
 from tests.conformance.admission.cases import settings, storage, vms
 from tests.conformance.admission.comparing import Difference, find_difference
 from tests.conformance.admission.mutations import mutated
-from tests.conformance.admission.products import Made, make_random
+from tests.conformance.admission.products import Made, make_affinities, make_random
 from tests.conformance.admission.world import ClusterDump, a_harvester, dump
 
 from windrow.emulator.harvester import Harvester
@@ -118,7 +118,13 @@ class Rig:
 
     async def check_products(self, count: int, seed: int) -> list[Judged]:
         """Our node driver's objects over random options."""
-        made = await make_random(self.harvester, count, seed)
+        return self._judge(await make_random(self.harvester, count, seed))
+
+    async def check_affinities(self) -> list[Judged]:
+        """Each affinity alone, in an otherwise usual machine."""
+        return self._judge(await make_affinities(self.harvester))
+
+    def _judge(self, made: Iterable[Made]) -> list[Judged]:
         return [Judged(one, tuple(self.reference.ask_all(one.questions))) for one in made]
 
 
@@ -141,6 +147,7 @@ class Report:
     cases: list[Result]
     mutations: list[Result]
     products: list[Judged]
+    affinities: list[Judged]
 
 
 async def run(
@@ -154,4 +161,5 @@ async def run(
     async with a_rig(program) as rig:
         cases = await rig.compare(list(filter(wanted, all_questions(rig.world))))
         changed = await rig.compare(rig.mutations(cases, range(mutations), seed))
-        return Report(cases, changed, await rig.check_products(combinations, seed))
+        products = await rig.check_products(combinations, seed)
+        return Report(cases, changed, products, await rig.check_affinities() if combinations else [])

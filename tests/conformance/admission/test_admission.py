@@ -80,6 +80,12 @@ def test_what_the_node_driver_makes_is_accepted_by_the_real_webhooks(report: Rep
     assert sum(bool(judged.answers) for judged in report.products) > FEW_COMBINATIONS / 5
 
 
+def test_an_affinity_that_kubevirt_refuses_is_refused_by_our_checks_first(report: Report) -> None:
+    assert _refused(report.affinities) == []
+    assert sum(bool(judged.made.problems) for judged in report.affinities) > 50
+    assert sum(bool(judged.answers) for judged in report.affinities) > 40
+
+
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_five_thousand_mutations_and_a_thousand_combinations(reference_program: Callable[[str], str]) -> None:

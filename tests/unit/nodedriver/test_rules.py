@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from windrow.harvester.problems import Problem
+from windrow.kubernetes.objects import Raw
+from windrow.nodedriver.affinity import PREFERRED, REQUIRED
 from windrow.nodedriver.config import Configuration, read_fields
 from windrow.nodedriver.validate.rules import find_problems
 
@@ -26,6 +28,18 @@ def disks(*specs: dict[str, Any]) -> dict[str, Any]:
 
 def nics(*specs: dict[str, Any]) -> dict[str, Any]:
     return {"interfaces": list(specs)}
+
+
+def _preferred_node(weight: object) -> Raw:
+    return {"nodeAffinity": {PREFERRED: [{"weight": weight, "preference": {}}]}}
+
+
+def _pods(term: Raw) -> Raw:
+    return {"podAntiAffinity": {REQUIRED: [term]}}
+
+
+def _nodes(*requirements: Raw) -> Raw:
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": list(requirements)}]}}}
 
 
 def test_a_sound_machine_has_no_problems() -> None:
@@ -130,6 +144,32 @@ def test_a_sound_machine_of_the_older_form_has_none_either() -> None:
         ({"vmAffinity": {"nodeAfinity": {}}}, "vmAffinity", "have no effect: nodeAfinity"),
         ({"vmAffinity": "[1]"}, "vmAffinity", "not an affinity object"),
         ({"vmAffinity": {"nodeAffinity": []}}, "vmAffinity", "is not an object"),
+        ({"vmAffinity": _preferred_node(weight=0)}, "vmAffinity", "weight of vmAffinity is 0"),
+        (
+            {"vmAffinity": _preferred_node(weight="1")},
+            "vmAffinity",
+            "weight of vmAffinity is not a whole number",
+        ),
+        ({"vmAffinity": _pods({})}, "vmAffinity", "[0].topologyKey of vmAffinity is missing"),
+        ({"vmAffinity": _pods({"topologykey": "a b"})}, "vmAffinity", "topologyKey of vmAffinity is 'a b'"),
+        (
+            {"vmAffinity": _nodes({"key": "a", "operator": "Is"})},
+            "vmAffinity",
+            "operator of vmAffinity is 'Is'",
+        ),
+        ({"vmAffinity": _nodes({"operator": "Exists"})}, "vmAffinity", "key of vmAffinity is missing"),
+        (
+            {"vmAffinity": _nodes({"key": "a", "operator": "In"})},
+            "vmAffinity",
+            "is empty with the operator In",
+        ),
+        ({"vmAffinity": _nodes({"key": "a", "operator": "Gt"})}, "vmAffinity", "has 0 entries with Gt"),
+        ({"vmAffinity": _nodes()}, "vmAffinity", "has no matchExpressions, and no effect"),
+        (
+            {"vmAffinity": {"nodeAffinity": {REQUIRED: {}}}},
+            "vmAffinity",
+            "nodeSelectorTerms of vmAffinity is empty",
+        ),
         ({"networkData": "config: []"}, "networkData", "missing section: version"),
         ({"userData": "#!/bin/sh\n"}, "userData", "is a script"),
         ({"userData": "hostname: [a]\nruncmd: x"}, "userData", "runcmd is a list"),

@@ -16,6 +16,7 @@ from windrow.kubernetes.objects import is_dns_label, is_dns_subdomain
 from windrow.nodedriver.affinity import AFFINITIES, find_unknown_keys, read_affinity
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.user_data import render_user_data
+from windrow.nodedriver.validate.affinity import find_affinity_problems
 from windrow.nodedriver.validate.network_data import find_network_problems
 
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -298,8 +299,7 @@ def _affinity(configuration: Configuration) -> Iterator[Problem]:
             "vmAffinity",
             "warning",
         )
-    if not all(value is None or isinstance(value, dict) for value in affinity.values()):
-        yield Problem("a term of vmAffinity is not an object", "write each term as {...}", "vmAffinity")
+    yield from find_affinity_problems(affinity)
 
 
 def _references(configuration: Configuration) -> Iterator[Problem]:
