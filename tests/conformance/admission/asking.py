@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -44,8 +45,12 @@ class Question:
         return "CREATE" if self.old is None else "UPDATE"
 
 
+# Harvester prints its own validator in place of the key pair's id, with the addresses of its memory.
+_PRINTED_KEY_PAIR = re.compile(r"KeyPairID (&\{.*\}|\S+) is invalid,")
+
+
 def _first_line(text: object) -> str:
-    return str(text or "").partition("\n")[0]
+    return _PRINTED_KEY_PAIR.sub("KeyPairID (printed) is invalid,", str(text or "").partition("\n")[0])
 
 
 @dataclass(frozen=True, slots=True)
