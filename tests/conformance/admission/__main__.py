@@ -2,6 +2,7 @@
 
 python -m tests.conformance.admission [--group vm] [--only TEXT] [--count] [--mutations 200] [--products 100]
 python -m tests.conformance.admission --renew     take out of known-differences.txt what is answered alike now
+python -m tests.conformance.admission --count --mutations 5000 --products 1000     the whole, of which make test-long has a part
 """
 
 from __future__ import annotations

@@ -118,13 +118,13 @@ class Rig:
 
     async def check_products(self, count: int, seed: int) -> list[Judged]:
         """Our node driver's objects over random options."""
-        return self._judge(await make_random(self.harvester, count, seed))
+        return self._ask(await make_random(self.harvester, count, seed))
 
     async def check_affinities(self) -> list[Judged]:
         """Each affinity alone, in an otherwise usual machine."""
-        return self._judge(await make_affinities(self.harvester))
+        return self._ask(await make_affinities(self.harvester))
 
-    def _judge(self, made: Iterable[Made]) -> list[Judged]:
+    def _ask(self, made: Iterable[Made]) -> list[Judged]:
         return [Judged(one, tuple(self.reference.ask_all(one.questions))) for one in made]
 
 

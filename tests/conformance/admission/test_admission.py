@@ -18,10 +18,11 @@ from tests.support.clock import DrivenLoop
 
 pytestmark = pytest.mark.go
 
-SAMPLE, ALL_MUTATIONS = 200, 5000
-FEW_COMBINATIONS, ALL_COMBINATIONS = 100, 1000
-# Of ALL_MUTATIONS, at most; to be lowered with the list of known differences, and 0 in the end.
-MUTATIONS_THAT_DIFFER = 2827
+# The whole takes minutes: python -m tests.conformance.admission --count --mutations 5000 --products 1000
+SAMPLE, MANY_MUTATIONS = 200, 1000
+FEW_COMBINATIONS, MANY_COMBINATIONS = 100, 300
+# Of MANY_MUTATIONS, counted; to be lowered with the list of known differences, and 0 in the end.
+MUTATIONS_THAT_DIFFER = 507
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +89,12 @@ def test_an_affinity_that_kubevirt_refuses_is_refused_by_our_checks_first(report
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_five_thousand_mutations_and_a_thousand_combinations(reference_program: Callable[[str], str]) -> None:
+def test_a_thousand_mutations_and_three_hundred_combinations(reference_program: Callable[[str], str]) -> None:
     program = reference_program("admission")
     with asyncio.Runner(loop_factory=DrivenLoop) as runner:
-        whole = runner.run(run(program, mutations=ALL_MUTATIONS, combinations=ALL_COMBINATIONS))
+        whole = runner.run(run(program, mutations=MANY_MUTATIONS, combinations=MANY_COMBINATIONS))
 
     differing = sum(result.difference is not None for result in whole.mutations)
-    assert differing <= MUTATIONS_THAT_DIFFER
+    assert differing <= MUTATIONS_THAT_DIFFER, f"{differing} differ"
     assert _refused(whole.products) == []
     assert sum(bool(judged.made.problems) for judged in whole.products) > 100
