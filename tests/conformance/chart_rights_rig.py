@@ -38,6 +38,7 @@ from windrow.apiserver.request.info import (
 )
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
+from windrow.client.client import Client
 from windrow.client.in_process import InProcessTransport
 from windrow.cloudprovider.options import Options
 from windrow.core.logs import line_logger
@@ -60,6 +61,7 @@ from windrow.kubernetes.resources import (
     SERVICE,
     SERVICE_ACCOUNT,
     ApiResource,
+    ObjectRef,
 )
 from windrow.kubernetes.resources import NAMESPACE as NAMESPACES
 from windrow.probes.endpoints import Endpoints, ProbeRequest
@@ -373,6 +375,12 @@ async def _wire(rig: RestrictedRig, did: dict[str, bool]) -> None:
     did["follows networks with services"] = await rig.sees(lambda: is_on("eth8"))
 
 
+async def give_back_address(guest: Client, ref: ObjectRef) -> Raw:
+    """The patch by which a user says that kube-vip has let go of the address of a Service of another type."""
+    kept = [key for key in annotations_of(await guest.get(ref)) if key.startswith("kube-vip.io/")]
+    return {"metadata": {"annotations": dict.fromkeys(kept)}}
+
+
 async def _change_type(rig: RestrictedRig, did: dict[str, bool]) -> None:
     """To a plain service and back: the second time, the same events are counted on the first ones."""
     ref = SERVICE.ref("turns", "team")
@@ -390,6 +398,7 @@ async def _change_type(rig: RestrictedRig, did: dict[str, bool]) -> None:
     await rig.serve("turns", "team", ports=(83,))
     await rig.sees(lambda: rig.address("turns", "team"))
     await rig.guest.patch(ref, {"spec": {"type": "ClusterIP"}})
+    await rig.guest.patch(ref, await give_back_address(rig.guest, ref))
     did["follows a change of type"] = await rig.sees(is_plain)
     await rig.guest.patch(ref, {"spec": {"type": "LoadBalancer"}})
     did["counts what it tells again"] = await rig.sees(is_counted)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conformance.chart_rights_rig import give_back_address
 from tests.conformance.cloud_provider_rig import (
     PREFIX,
     SHUTDOWN,
@@ -325,7 +326,9 @@ async def test_a_service_that_becomes_another_type_loses_its_load_balancer(
 ) -> None:
     async with a_real_cluster(cluster, tmp_path) as town:
         await town.serve("web")
-        await town.guest.api.patch(SERVICE.ref("web", "default"), {"spec": {"type": "ClusterIP"}})
+        ref = SERVICE.ref("web", "default")
+        await town.guest.api.patch(ref, {"spec": {"type": "ClusterIP"}})
+        await town.guest.api.patch(ref, await give_back_address(town.guest.api, ref))
 
         await town.guest.service_where("web", lambda raw: not raw["metadata"].get("finalizers"), "let go")
         await town.guest.service_where("web", lambda raw: not addresses_of(raw), "without an address")
