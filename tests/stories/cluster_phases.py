@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from tests.support.clock import run_driven
+from tests.support.endpoints import slice_of_one_pod
 from tests.support.simulation import Simulation, simulation
 
 from windrow.clusters.api.kinds import CLUSTER
@@ -17,6 +18,7 @@ from windrow.demo.cluster import DemoCluster
 from windrow.demo.manifests import shipped
 from windrow.demo.waiting import Objects, WaitTimedOut, wait_for
 from windrow.emulator.kit.inventory import Item, inventory
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, new_object
 from windrow.kubernetes.resources import SECRET, SERVICE
@@ -115,7 +117,9 @@ async def serve(stage: DemoCluster) -> None:
     spec = {"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"app": "web"}}
     annotations = {"cloudprovider.harvesterhci.io/ipam": "dhcp"}
     raw = new_object(SERVICE, "web", "default", annotations=annotations, spec=spec)
-    await (await stage.guest_client()).create(SERVICE, raw)
+    guest = await stage.guest_client()
+    await guest.create(SERVICE, raw)
+    await guest.create(ENDPOINT_SLICE, slice_of_one_pod("web", port=""))
 
     def is_so(world: Objects) -> bool | None:
         return any(nested(raw, "status", "address", default="") for raw in world.values()) or None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.clock import NOON, run_driven
+from tests.support.endpoints import slice_of_one_pod
 
 from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import ClusterSecrets
@@ -644,17 +645,7 @@ class Guest:
         spec = {"type": "LoadBalancer", "ports": [port]}
         raw = new_object(SERVICE, name, "default", annotations=annotations, spec=spec)
         await self.send(requests.create(SERVICE, raw))
-        pod = {"addresses": ["10.42.0.7"], "targetRef": {"name": f"{name}-0"}, "conditions": {"ready": True}}
-        slice_ = new_object(
-            ENDPOINT_SLICE,
-            name,
-            "default",
-            labels={"kubernetes.io/service-name": name},
-            addressType="IPv4",
-            ports=[{"name": "http", "port": 8080, "protocol": "TCP"}],
-            endpoints=[pod],
-        )
-        await self.send(requests.create(ENDPOINT_SLICE, slice_))
+        await self.send(requests.create(ENDPOINT_SLICE, slice_of_one_pod(name)))
 
     async def shown(self, name: str = "web") -> str:
         """The address in the service's status, as soon as it is there; "" after two minutes."""

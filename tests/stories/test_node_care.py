@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.support.clock import run_driven
+from tests.support.endpoints import slice_of_one_pod
 from tests.support.simulation import simulation
 
 from windrow.emulator import kinds
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import NODE, SERVICE
 
@@ -103,6 +105,7 @@ def test_the_address_of_a_service_is_in_the_report_of_the_vm_and_not_at_the_node
         await orchard.guest.create(
             SERVICE, new_object(SERVICE, "web", "default", annotations=said, spec=spec)
         )
+        await orchard.guest.create(ENDPOINT_SLICE, slice_of_one_pod("web", port=""))
         await orchard.sim.advance(seconds=120)
         (node,) = await orchard.nodes()
         reported = nested(await orchard.vmi(name_of(node)), "status", "interfaces", 0, "ipAddresses")

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.support.clock import run_driven
+from tests.support.endpoints import slice_of_one_pod
 from tests.support.simulation import simulation
 
 from windrow.cloudprovider.names import LEASE_NAME, LEASE_NAMESPACE
@@ -342,17 +343,7 @@ def test_a_request_to_a_service_of_a_whole_guest_reaches_its_pod_and_no_one_once
                 SERVICE, "web", "default", annotations=said, spec={"type": "LoadBalancer", "ports": ports}
             )
             await guest.create(SERVICE, raw)
-            pod = {"addresses": ["10.42.0.7"], "targetRef": {"name": "web-0"}, "conditions": {"ready": True}}
-            slice_ = new_object(
-                ENDPOINT_SLICE,
-                "web",
-                "default",
-                labels={"kubernetes.io/service-name": "web"},
-                addressType="IPv4",
-                ports=[{"name": "http", "port": 8080, "protocol": "TCP"}],
-                endpoints=[pod],
-            )
-            await guest.create(ENDPOINT_SLICE, slice_)
+            await guest.create(ENDPOINT_SLICE, slice_of_one_pod("web"))
             await rig.advance(seconds=5)
             found = await guest.get(SERVICE.ref("web", "default"))
             address = nested(found, "status", "loadBalancer", "ingress", 0, "ip")
