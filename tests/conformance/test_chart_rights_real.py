@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.chart_rig import NAME, NAMESPACE, Helm
-from tests.conformance.chart_rights_rig import KINDS
+from tests.conformance.chart_rights_rig import KINDS, give_back_address
 from tests.conformance.cloud_provider_rig import (
     UNINITIALISED,
     ZONE,
@@ -111,7 +111,9 @@ async def test_the_process_does_all_its_work_with_these_rights_and_is_refused_no
                 await guest.make_service(a_service(name, ipam))
                 await guest.service_where(name, addresses_of, "has its address")
 
-            await api.patch(SERVICE.ref("asks", "default"), {"spec": {"type": "ClusterIP"}})
+            plain = SERVICE.ref("asks", "default")
+            await api.patch(plain, {"spec": {"type": "ClusterIP"}})
+            await api.patch(plain, await give_back_address(api, plain))
             await guest.service_where("asks", lambda raw: not addresses_of(raw), "is a plain service")
             await api.delete(SERVICE.ref("web", "default"))
             await guest.until_gone(SERVICE.ref("web", "default"))

@@ -273,7 +273,7 @@ def _idle_faults(service: Raw, balancer: Raw | None) -> Iterable[str]:
         yield f"is no load balancer and has {name_of(balancer)}"
     if CLEANUP in finalizers_of(service):
         yield "is no load balancer and keeps the finalizer"
-    if annotations_of(service).get(ADDRESSES) not in (None, *SOMEBODYS):
+    if annotations_of(service).get(ADDRESSES) not in (None, "", *SOMEBODYS):  # empty: it never had one
         yield f"is no load balancer and keeps {ADDRESSES}"
 
 
