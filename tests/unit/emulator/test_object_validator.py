@@ -242,8 +242,13 @@ def test_reserved_classes_and_those_of_images_stay():
     text = "storage class b is reserved by Harvester and can't be deleted"
     assert text_of(storage_classes.check_class_removal, reserved, listers_of()) == (text, 422)
 
-    listers = listers_of(an_image("i", "b"))
-    text = "storage class b is used by virtual machine images: [i]"
+    of_copies, made_from = an_image("i", "b"), an_image("j", "lh-j")
+    made_from["metadata"]["annotations"] = {"harvesterhci.io/storageClassName": "b"}
+    storage_classes.check_class_removal(
+        render_storage_class("b"), listers_of(of_copies)
+    )  # it goes with the image
+    listers = listers_of(of_copies, made_from)
+    text = "storage class b is used by virtual machine images: [j]"
     assert text_of(storage_classes.check_class_removal, render_storage_class("b"), listers) == (text, 422)
 
 

@@ -180,7 +180,7 @@ def _modes_fault(written: str) -> str:
 
 
 def check_class_removal(raw: Raw, listers: Listers) -> None:
-    """Reserved classes stay, and those of images."""
+    """Reserved classes stay, and those that images were made from. The class of copies of an image goes with the image."""
     name, notes = name_of(raw), annotations_of(raw)
     reserved = notes.get("harvesterhci.io/is-reserved-storageclass")
     by_chart = name == "harvester-longhorn" and (
@@ -192,8 +192,7 @@ def check_class_removal(raw: Raw, listers: Listers) -> None:
     used = sorted(
         name_of(image)
         for image in listers.images.values()
-        if text(image, "status", "storageClassName") == name
-        or annotations_of(image).get(names.IMAGE_CLASS) == name
+        if annotations_of(image).get(names.IMAGE_CLASS) == name
     )
     if used:
         raise invalid(f"storage class {name} is used by virtual machine images: [{' '.join(used)}]", "")
