@@ -294,11 +294,21 @@ async def dhcp_without_server(world: KubeVipRig) -> Observed:
 
 @dataclass(frozen=True)
 class Scene:
+    """What is done, and what is observed in both ranges of versions.
+
+    `undecided` is observed now one way and now the other of the real program, with the time at which its endpoints change
+    and with the patch release (1.2.2, 1.2.3); the emulator's does what was seen more often.
+    """
+
     act: Callable[[KubeVipRig], Awaitable[Observed]]
     expected: dict[Range, Observed]
     election: bool = False
     nodes: tuple[str, ...] = ("one",)
     has_dhcp: bool = False
+    undecided: frozenset[str] = frozenset()
+
+
+ANOTHER = frozenset({"another"})
 
 
 def alike(observed: Observed) -> dict[Range, Observed]:
@@ -327,7 +337,9 @@ SCENES: dict[str, Scene] = {
     "emptied from the start": Scene(
         emptied_from_the_start, alike({"the next": "at once", "its own": "at once"})
     ),
-    "emptied": Scene(emptied, alike({"off": "at once", "another": "never", "shown": True})),
+    "emptied": Scene(
+        emptied, alike({"off": "at once", "another": "never", "shown": True}), undecided=ANOTHER
+    ),
     "changed": Scene(
         changed, {OLD: {"off": "at once", "another": "at once"}, NEW: {"off": "at once", "another": "never"}}
     ),
@@ -335,6 +347,7 @@ SCENES: dict[str, Scene] = {
         changed,
         {OLD: {"off": "at once", "another": "never"}, NEW: {"off": "at once", "another": "at once"}},
         election=True,
+        undecided=ANOTHER,
     ),
     "removed": Scene(removed, alike({"off": "never", "shown": False})),
     "removed with its status": Scene(removed_with_its_status, {OLD: {"on": True}, NEW: {"on": False}}),
