@@ -114,7 +114,10 @@ async def _wait_for_log(node: Node, words: str) -> None:
     pytest.fail(f"kube-vip on {node.name} did not start: {node.log.read_text()[-2000:]}")
 
 
-async def _run_all(cluster: Cluster, program: str, directory: Path) -> dict[str, Observed | BaseException]:
+async def _run_all(
+    cluster: Cluster, program: str, directory: Path, versions: str
+) -> dict[str, Observed | BaseException]:
+    """All scenes side by side; one that is not as expected once more, alone: its times are those of a busy computer."""
     skip_unless_networks_can_be_made()
     async with HttpTransport(cluster.access(), SystemClock()) as transport:
         for name in ("one", "two", "three"):
@@ -126,13 +129,27 @@ async def _run_all(cluster: Cluster, program: str, directory: Path) -> dict[str,
         *(_run(scene, places[name].name, cluster, program, places[name]) for name, scene in SCENES.items()),
         return_exceptions=True,
     )
-    return dict(zip(SCENES, results, strict=True))
+    found = dict(zip(SCENES, results, strict=True))
+    for place, name in enumerate(name for name in SCENES if not _is_as_expected(name, found[name], versions)):
+        alone = directory / f"alone-{place}"
+        alone.mkdir()
+        (found[name],) = await asyncio.gather(
+            _run(SCENES[name], alone.name, cluster, program, alone), return_exceptions=True
+        )
+    return found
+
+
+def _is_as_expected(name: str, found: Observed | BaseException, versions: str) -> bool:
+    scene = SCENES[name]
+    if isinstance(found, BaseException):
+        return False
+    return _without(scene.undecided, found) == _without(scene.undecided, scene.expected[versions])
 
 
 _RESULTS = pytest.StashKey[dict[str, Any]]()
 
 
-@pytest.mark.timeout(400)  # the first test runs all scenes
+@pytest.mark.timeout(900)  # the first test runs all scenes
 @pytest.mark.parametrize("name", SCENES)
 async def test_the_real_kube_vip_acts_as_the_emulators_does(
     name: str,
@@ -143,7 +160,7 @@ async def test_the_real_kube_vip_acts_as_the_emulators_does(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     if _RESULTS not in request.session.stash:
-        results = await _run_all(cluster, kube_vip, tmp_path_factory.mktemp("kube-vip"))
+        results = await _run_all(cluster, kube_vip, tmp_path_factory.mktemp("kube-vip"), versions)
         request.session.stash[_RESULTS] = results
     found = request.session.stash[_RESULTS][name]
     if isinstance(found, BaseException):
