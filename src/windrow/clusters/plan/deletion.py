@@ -8,6 +8,7 @@ whole needs none of the steps inside the guest.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from windrow.clusters.plan.actions import (
@@ -169,7 +170,7 @@ def _delete_remaining_disks(machine: MachineState, state: ClusterState, partial:
     remaining = [claim for claim in machine.claims if claim.is_deleting or requested is None]
     if not remaining:
         return False
-    more = f" (and {len(remaining) - 1} more)" if len(remaining) > 1 else ""
+    more = _and_more(remaining)
     partial.wait(f"{remaining[0]} to be deleted{more}", then, machine.name, until)
     return True
 
@@ -237,14 +238,19 @@ def _plan_remains(state: ClusterState) -> PartialPlan:
             partial.actions.append(DeleteUnrecordedVMs(why, to_delete))
         partial.wait(f"{named} to be deleted (not recorded by any Machine)", REMAINS_NEXT, until=until)
     elif disks := tuple(claim for claim in orphans.disks if not claim.unproven):
-        more = f" (and {len(disks) - 1} more)" if len(disks) > 1 else ""
+        more = _and_more(disks)
         why = f"{disks[0]}{more} was made for a machine of the deleted Cluster, and nothing records that one"
         partial.actions.append(DeleteUnrecordedClaims(why, disks))
         partial.wait(f"{disks[0]} to be deleted{more}", REMAINS_NEXT, until=until)
     elif orphans.claims:
-        more = f" (and {len(orphans.claims) - 1} more)" if len(orphans.claims) > 1 else ""
+        more = _and_more(orphans.claims)
         partial.wait(f"{orphans.claims[0]} to be deleted{more}", REMAINS_NEXT, until=until)
     return partial
+
+
+def _and_more(found: Sequence[object]) -> str:
+    """What follows the first of them in a sentence."""
+    return f" (and {len(found) - 1} more)" if len(found) > 1 else ""
 
 
 def _plan_kept_vms(state: ClusterState) -> list[KeepVMs]:
