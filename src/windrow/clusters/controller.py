@@ -301,9 +301,8 @@ class ClusterController:
         if state.awaits_probe:
             return Waiting("the first answer of Harvester", state.now, "the preflight")
         if self._group is not None:
-            places = self._observer.list_places(state)
-            self._objects.watch(self._group, key, places)
-            self._leases.open(self._group, key, places)
+            self._objects.watch(self._group, key, state.places)
+            self._leases.open(self._group, key, state.places)
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)
         self._remember_preflight(state)

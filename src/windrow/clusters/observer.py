@@ -8,7 +8,7 @@ seems to record; and the LoadBalancers of a deleted cluster, once its machines a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -57,7 +57,6 @@ from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvester_objects import (
     CREATOR_SELECTOR,
     HarvesterObjects,
-    Place,
     machine_places,
 )
 from windrow.clusters.sources.harvesters import HarvesterClients
@@ -70,6 +69,7 @@ from windrow.clusters.state import (
     GuestState,
     MachineState,
     ManagerLease,
+    Place,
     Pod,
 )
 from windrow.drivers.api import read_machine_config_kinds
@@ -124,6 +124,7 @@ class Observer:
             config_hashes=self._find_config_hashes(key, cluster),
         )
         state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
+        state = replace(state, places=self._list_places(state))
         state = replace(state, lease=self.read_lease(state))
         state = await self._with_claims(state)
         if cluster.has_finalizer and cluster.deletion_timestamp is not None and not state.machines:
@@ -137,11 +138,7 @@ class Observer:
                 found = await self._preflight(state)
             state = replace(state, preflight=found)
         if cluster.deletion_timestamp is None:
-            state = replace(
-                state,
-                unrecorded=await self._find_unrecorded(state),
-                unrecorded_claims=await self._find_unrecorded_claims(state),
-            )
+            state = await self._with_unrecorded(state)
             if await self._has_lost_account(state):
                 state = replace(state, guest_credential=GuestCredentialState("lost"))
         return await self._with_pods(state)
@@ -184,33 +181,38 @@ class Observer:
 
     # -- VMs that no Machine records -------------------------------------------------------------------------------
 
-    def list_places(self, state: ClusterState) -> frozenset[Place]:
-        """Where anything of the cluster is, by credentials that its namespace may use."""
+    def _list_places(self, state: ClusterState) -> frozenset[Place]:
         cluster, account = state.cluster, state.recorded.service_account
         records = (machine.record for machine in state.machines if machine.record.driver == HARVESTER)
         places = {Place(one.credential, one.vm_namespace, cluster.namespace) for one in records}
         if account is not None:
             places.add(Place(account.credential, account.namespace, cluster.namespace))
-        return self._allowed(places, cluster) | self._list_vm_places(cluster)
+        places |= machine_places(cluster)
+        return frozenset(one for one in places if self._find_refusal(one.credential, cluster) is None)
 
     def read_lease(self, state: ClusterState) -> ManagerLease:
         """Whether this manager may act on what the cluster has on Harvester, at this instant."""
-        return self._leases.read(self.list_places(state))
+        return self._leases.read(state.places)
 
-    def _list_vm_places(self, cluster: Cluster) -> frozenset[Place]:
-        return self._allowed(machine_places(cluster), cluster)
+    async def _with_unrecorded(self, state: ClusterState) -> ClusterState:
+        """Looked for where machines are made now: what is elsewhere could not be adopted."""
+        places = machine_places(state.cluster) & state.places
+        unrecorded = await self._find_unrecorded(state, places)
+        return replace(
+            state,
+            unrecorded=unrecorded,
+            unrecorded_claims=await self._find_unrecorded_claims(state, places),
+        )
 
-    def _allowed(self, places: Iterable[Place], cluster: Cluster) -> frozenset[Place]:
-        return frozenset(one for one in places if self._find_refusal(one.credential, cluster) is None)
-
-    async def _find_unrecorded(self, state: ClusterState) -> tuple[OrphanVm, ...] | None:
+    async def _find_unrecorded(
+        self, state: ClusterState, places: frozenset[Place]
+    ) -> tuple[OrphanVm, ...] | None:
         """What the watch shows, confirmed by a GET each, since two watches are never in step.
 
         Before the watch is open a list is read, but only where Machines are about to be created, and not from a Harvester
         that is known not to answer.
         """
         cluster = state.cluster
-        places = self._list_vm_places(cluster)
         vms = self._objects.list_vms(cluster.uid, places)
         asks = any(len(state.of_pool(pool)) < pool.quantity for pool in cluster.pools)
         recorded = {machine.record.uid for machine in state.machines}
@@ -241,10 +243,11 @@ class Observer:
                 return await _prove_vm(client, vm, cluster)
         return None
 
-    async def _find_unrecorded_claims(self, state: ClusterState) -> tuple[MachineClaim, ...]:
+    async def _find_unrecorded_claims(
+        self, state: ClusterState, places: frozenset[Place]
+    ) -> tuple[MachineClaim, ...]:
         """What the watch shows of disks that no VM uses and whose machine no Machine records, confirmed by a GET each."""
         cluster = state.cluster
-        places = self._list_vm_places(cluster)
         recorded = {machine.record.uid for machine in state.machines}
         found = [
             (claim, place)
@@ -252,16 +255,18 @@ class Observer:
             for claim in self._objects.list_claims(cluster.uid, (place,)) or ()
             if not (claim.is_deleting or claim.is_used or claim.machine_uid in recorded)
         ]
-        confirmed = set()
         try:
-            for claim, place in found:
-                client = self._harvesters.get_client(place.credential, place.cluster_namespace)
-                raw = await client.find(claim.ref)
-                if raw is not None and read_machine_claim(raw) == claim:
-                    confirmed.add(prove_claim(claim, cluster))
+            confirmed = await asyncio.gather(*(self._confirm_claim(claim, place) for claim, place in found))
         except (CredentialError, KubeError):
             return ()
-        return tuple(sorted(confirmed, key=str))
+        claims = {prove_claim(claim, cluster) for claim in confirmed if claim is not None}
+        return tuple(sorted(claims, key=str))
+
+    async def _confirm_claim(self, claim: MachineClaim, place: Place) -> MachineClaim | None:
+        """The claim, if it still is as the watch showed it."""
+        client = self._harvesters.get_client(place.credential, place.cluster_namespace)
+        raw = await client.find(claim.ref)
+        return claim if raw is not None and read_machine_claim(raw) == claim else None
 
     # -- disks of machines whose VM is gone ------------------------------------------------------------------------
 

@@ -238,6 +238,11 @@ def prove_claim(claim: MachineClaim, cluster: Cluster) -> MachineClaim:
     return replace(claim, unproven=f"Cluster {cluster.name} gives no disk such a name, so it may be a copy")
 
 
+def render_delete_command(ref: ObjectRef) -> str:
+    """What a person types to delete the object."""
+    return f"kubectl -n {ref.namespace} delete {ref.kind.kind.lower()} {ref.name}"
+
+
 def load_balancer_selector(cluster: str) -> str:
     """The selector that asks for all load balancers of a guest cluster of this name."""
     return f"{LB_OF_CLUSTER}={cluster}"

@@ -142,6 +142,15 @@ class CredentialProblem:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where things of a Cluster are made, and the namespace of the Cluster, which the credential must allow."""
+
+    credential: str
+    namespace: str
+    cluster_namespace: str
+
+
+@dataclass(frozen=True, slots=True)
 class ManagerLease:
     """Whether this manager holds its Lease on Harvester, which keeps managers apart that have copies of one state.
 
@@ -240,6 +249,8 @@ class ClusterState:
     cluster: Cluster
     problems: tuple[Problem, ...] = ()
     machines: tuple[MachineState, ...] = ()
+    # Where anything of the cluster is on Harvester, by credentials that its namespace may use.
+    places: frozenset[Place] = frozenset()
     guest: GuestState = field(default_factory=GuestState)
     secrets: ClusterSecrets | None = field(default=None, repr=False)
     guest_credential: GuestCredentialState = field(default_factory=GuestCredentialState)

@@ -10,8 +10,8 @@ from tests.support.readings import faulty_readings
 from tests.unit.client.test_informer import Server
 
 from windrow.clusters.sources.credentials import CredentialProber
-from windrow.clusters.sources.harvester_objects import HarvesterObjects, Place
-from windrow.clusters.state import read_node
+from windrow.clusters.sources.harvester_objects import HarvesterObjects
+from windrow.clusters.state import Place, read_node
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.drivers.api import CLUSTER as CLUSTER_KIND

@@ -23,9 +23,9 @@ from windrow.client.transport import Transport, TransportMiddleware
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.api.secrets import SecretData, read_secret_data
-from windrow.clusters.sources.harvester_objects import Place
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.manager_leases import LeasedTransport, ManagerIdentity, ManagerLeases
+from windrow.clusters.state import Place
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import Unreachable

@@ -340,4 +340,18 @@ def test_three_of_many_disks_are_named_with_the_way_to_delete_the_first() -> Non
         "PersistentVolumeClaims default/disk-0, default/disk-1, default/disk-2 carry the uid of this Cluster"
     )
     assert "default/disk-2 and 2 more carry" in describe_claims(claims)
+    assert "; they are deleted with the Cluster; " in describe_claims(claims)
     assert describe_claims(claims).endswith("kubectl -n default delete persistentvolumeclaim disk-0")
+
+
+def test_a_disk_without_proof_is_said_to_stay_when_the_cluster_is_deleted() -> None:
+    copy = replace(CLAIM, name="copy", unproven="it may be a copy")
+
+    alone = describe_claims((copy,))
+    assert "are deleted with the Cluster" not in alone
+    assert "; they stay when the Cluster is deleted, since it may be a copy; " in alone
+    assert alone.endswith("kubectl -n default delete persistentvolumeclaim copy")
+    own, others = describe_claims((CLAIM, copy)).split("; PersistentVolumeClaims default/copy carry ")
+    assert own.startswith(f"PersistentVolumeClaims default/{DISK} carry ")
+    assert "are deleted with the Cluster" in own
+    assert "they stay" in others

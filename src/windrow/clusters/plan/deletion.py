@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm, render_delete_command
 from windrow.clusters.plan.actions import (
     CordonNode,
     DeleteMachine,
@@ -214,8 +215,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
         return partial.add(remains)
     partial.actions += plan_account_end(state)
     partial.actions += plan_kept(state)  # not before Harvester took the rest, or each attempt would tell it
-    partial.actions += _plan_kept_vms(state)
-    partial.actions += _plan_kept_claims(state)
+    partial.actions += _plan_kept(state.orphans)
     partial.actions.append(DeleteSecrets("the Cluster is deleted"))
     gone = "its Machines are gone, and so is what Windrow made for it on Harvester"
     partial.actions.append(RemoveFinalizer(gone))
@@ -253,28 +253,17 @@ def _and_more(found: Sequence[object]) -> str:
     return f" (and {len(found) - 1} more)" if len(found) > 1 else ""
 
 
-def _plan_kept_vms(state: ClusterState) -> list[KeepVMs]:
-    """Report each VM that stays although it carries the uid of the deleted Cluster, and why."""
-    kept = [vm for vm in state.orphans.vms if vm.unproven] if state.orphans else []
-    return [
-        KeepVMs(
-            f"{vm} with its disks, since {vm.unproven}; if it is not needed, delete it by hand, there: "
-            f"kubectl -n {vm.namespace} delete virtualmachine {vm.name}"
-        )
-        for vm in kept
-    ]
+def _plan_kept(orphans: Orphans | None) -> list[KeepVMs | KeepClaims]:
+    """Report each VM and each disk that stays although it carries the uid of the deleted Cluster, and why."""
+    if orphans is None:
+        return []
+    vms = [KeepVMs(_kept_sentence(f"{vm} with its disks", vm)) for vm in orphans.vms if vm.unproven]
+    return [*vms, *(KeepClaims(_kept_sentence(str(one), one)) for one in orphans.disks if one.unproven)]
 
 
-def _plan_kept_claims(state: ClusterState) -> list[KeepClaims]:
-    """Report each disk that stays although it carries the uid of the deleted Cluster and no VM uses it, and why."""
-    kept = [claim for claim in state.orphans.disks if claim.unproven] if state.orphans else []
-    return [
-        KeepClaims(
-            f"{claim}, since {claim.unproven}; if it is not needed, delete it by hand, there: "
-            f"kubectl -n {claim.namespace} delete persistentvolumeclaim {claim.name}"
-        )
-        for claim in kept
-    ]
+def _kept_sentence(what: str, kept: OrphanVm | MachineClaim) -> str:
+    by_hand = render_delete_command(kept.ref)
+    return f"{what}, since {kept.unproven}; if it is not needed, delete it by hand, there: {by_hand}"
 
 
 def _remaining_machines(state: ClusterState) -> str:

@@ -14,11 +14,12 @@ has not started according to its record is not started beside VMs of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import machine_name_stem
-from windrow.clusters.orphans import MachineClaim, OrphanVm
+from windrow.clusters.orphans import MachineClaim, OrphanVm, render_delete_command
 from windrow.clusters.plan.endpoint import find_join_server
 from windrow.clusters.state import ClusterState
 from windrow.machines.port import HARVESTER
@@ -104,18 +105,31 @@ def describe_held(held: tuple[HeldVm, ...]) -> str:
     """What condition and event say."""
     named = "; ".join(map(str, held[:MAX_NAMED]))
     more = f"; and {len(held) - MAX_NAMED} more" if len(held) > MAX_NAMED else ""
-    vm = held[0].vm
-    by_hand = f"kubectl -n {vm.namespace} delete virtualmachine {vm.name}"
-    return f"{named}{more}; to be rid of one, delete it on Harvester: {by_hand}"
+    return f"{named}{more}; to be rid of one, delete it on Harvester: {render_delete_command(held[0].vm.ref)}"
 
 
 def describe_claims(claims: tuple[MachineClaim, ...]) -> str:
     """What condition and event say of disks of machines that no Machine records and whose VM is gone."""
+    going = [claim for claim in claims if not claim.unproven]
+    staying = [claim for claim in claims if claim.unproven]
+    sentences = []
+    if going:
+        sentences.append(
+            f"{_list_claims(going)}; they are deleted with the Cluster; to be rid of one before, delete it on Harvester: "
+            f"{render_delete_command(going[0].ref)}"
+        )
+    if staying:
+        sentences.append(
+            f"{_list_claims(staying)}; they stay when the Cluster is deleted, since {staying[0].unproven}; to be rid of one, "
+            f"delete it on Harvester: {render_delete_command(staying[0].ref)}"
+        )
+    return "; ".join(sentences)
+
+
+def _list_claims(claims: Sequence[MachineClaim]) -> str:
     named = ", ".join(f"{claim.namespace}/{claim.name}" for claim in claims[:MAX_NAMED])
     more = f" and {len(claims) - MAX_NAMED} more" if len(claims) > MAX_NAMED else ""
-    first = claims[0]
     return (
         f"PersistentVolumeClaims {named}{more} carry the uid of this Cluster, no VM uses them, and no Machine records those "
-        "that they were made for; they go with the Cluster; to be rid of one before, delete it on Harvester: "
-        f"kubectl -n {first.namespace} delete persistentvolumeclaim {first.name}"
+        "that they were made for"
     )

@@ -25,6 +25,7 @@ from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
 from windrow.clusters.sources.harvesters import HarvesterClients
+from windrow.clusters.state import Place
 from windrow.core.clock import Clock
 from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
@@ -44,15 +45,6 @@ log = with_values(logging.getLogger(__name__))
 CREATOR_SELECTOR = f"{CREATOR}={CREATOR_NODE_DRIVER}"
 # After a credential that cannot be read, or that may not list.
 RETRY_INTERVAL = timedelta(minutes=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where things of a Cluster are made, and the namespace of the Cluster, which the credential must allow."""
-
-    credential: str
-    namespace: str
-    cluster_namespace: str
 
 
 def machine_places(cluster: Cluster) -> frozenset[Place]:

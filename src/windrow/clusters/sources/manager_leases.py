@@ -35,9 +35,8 @@ from windrow.client.client import Client
 from windrow.client.leader_election import LeaderElectionConfig, LeaderElector, LeadershipLost, NotLeader
 from windrow.client.transport import Transport, TransportMiddleware
 from windrow.clusters.api.secrets import CredentialError
-from windrow.clusters.sources.harvester_objects import Place
 from windrow.clusters.sources.harvesters import HarvesterClients
-from windrow.clusters.state import ManagerLease
+from windrow.clusters.state import ManagerLease, Place
 from windrow.core.clock import Clock, sleep
 from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
