@@ -48,6 +48,32 @@ def test_a_credential_without_its_line_end_is_removed_from_longer_text_too() -> 
     assert sanitizer.restore(sanitized).items() >= config.items()
 
 
+@pytest.mark.parametrize(
+    "secret",
+    ["credential", "credential\n", "${windrow:", "windrow:credential:key", "windrow:document", "document"],
+)
+def test_a_credential_that_is_a_word_of_placeholders_is_removed_and_restored(secret: str) -> None:
+    config = {
+        "Key": secret,
+        "Url": f"https://u:{secret}@host/{secret}",
+        "Both": f"{secret} {DOCUMENT} {secret}",
+        "Basic": f"Basic {b64(secret.encode())}",
+    }
+    sanitizer = replace(of_a_document(DOCUMENT), credential={"key": secret})
+    sanitized = sanitizer.sanitize(config)
+
+    assert secret not in [re.sub(r"\$\{windrow:[^}]*\}", "", text) for text in sanitized.values()]
+    assert sanitizer.restore(sanitized).items() >= config.items()
+
+
+def test_a_credential_that_reads_as_a_placeholder_is_restored_as_it_is() -> None:
+    credential = {"user": "${windrow:credential:key}", "key": "s3cret-key"}
+    config = {"Auth": "${windrow:credential:key}:s3cret-key"}
+    sanitizer = a_sanitizer(**credential)
+
+    assert sanitizer.restore(sanitizer.sanitize(config)).items() >= config.items()
+
+
 def test_a_rotated_credential_takes_effect() -> None:
     sanitized = a_sanitizer(key="s3cret-key").sanitize({"Key": "s3cret-key"})
     assert a_sanitizer(key="another").restore(sanitized)["Key"] == "another"

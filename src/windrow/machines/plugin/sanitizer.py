@@ -73,26 +73,24 @@ class SecretSanitizer:
     def _sanitize_text(self, text: str) -> str:
         if text == str(self.user_data_path):
             return ""
-        for form, placeholder in self._document_forms:
-            text = text.replace(form, placeholder)
+        parts = _replace([text], self._document_forms)
         # Before the credential: a value of it that is replaced within packed bootstrap data would hide the rest of it.
-        if self._holds_document(text):
+        if self._holds_document("".join(parts)):
             return _UNRESTORABLE_DOCUMENT
         if text in self._credential_base64:
             return self._credential_base64[text]
-        for form, placeholder in self._credential_forms:
-            if text == form:
-                return placeholder
-            if len(form) >= _MIN_SUBSTRING:
-                text = text.replace(form, placeholder)
-        text = _BASE64.sub(lambda word: self._credential_base64.get(word[0], word[0]), text)
+        whole = dict(reversed(self._credential_forms))
+        if text in whole:
+            return whole[text]
+        forms = [each for each in self._credential_forms if len(each[0]) >= _MIN_SUBSTRING]
+        parts = _replace(parts, forms)
+        for place, part in enumerate(parts[::2]):
+            parts[2 * place] = _BASE64.sub(lambda word: self._credential_base64.get(word[0], word[0]), part)
+        text = "".join(parts)
         return _UNRESTORABLE_CREDENTIAL if self._holds_credential(text) else text
 
     def _restore_text(self, text: str) -> str:
-        if "${windrow:" in text:
-            for form, placeholder in self._restorable_forms:
-                text = text.replace(placeholder, form)
-        return text
+        return _PLACEHOLDER.sub(lambda found: self._restorable_forms.get(found[0], found[0]), text)
 
     @property
     def _document(self) -> str:
@@ -119,10 +117,14 @@ class SecretSanitizer:
             form in joined for value in values if len(value) >= _MIN_SUBSTRING for form in base64_forms(value)
         )
 
-    @property
-    def _restorable_forms(self) -> Sequence[tuple[str, str]]:
-        encoded = tuple(self._credential_base64.items())
-        return (*self._document_forms, *self._credential_forms, *encoded)
+    @cached_property
+    def _restorable_forms(self) -> Mapping[str, str]:
+        """By placeholder."""
+        encoded = self._credential_base64.items()
+        return {
+            placeholder: form
+            for form, placeholder in (*self._document_forms, *self._credential_forms, *encoded)
+        }
 
     @cached_property
     def _document_forms(self) -> Sequence[tuple[str, str]]:
@@ -158,6 +160,20 @@ class SecretSanitizer:
         }
 
 
+def _replace(parts: Sequence[str], forms: Sequence[tuple[str, str]]) -> list[str]:
+    """The parts with each form replaced by its placeholder. They alternate: text, placeholder, text and so on; only text is
+    searched, since a form may be a word that placeholders contain."""
+    found = list(parts)
+    for form, placeholder in forms:
+        split, found = found, []
+        for place, part in enumerate(split):
+            pieces = [part] if place % 2 else part.split(form)
+            found.append(pieces[0])
+            for piece in pieces[1:]:
+                found += (placeholder, piece)
+    return found
+
+
 def _longest_first(forms: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
     """Each form with its placeholder."""
     named = [(form, f"${{windrow:{name}}}") for form, name in forms if form]
@@ -167,6 +183,7 @@ def _longest_first(forms: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]
 _UNRESTORABLE_DOCUMENT = "${windrow:document:lost}"
 _UNRESTORABLE_CREDENTIAL = "${windrow:credential:lost}"
 _GZIP_BASE64 = "H4sI"
+_PLACEHOLDER = re.compile(r"\$\{windrow:[^}]*\}")
 # A word of base64, long enough for a secret that may be replaced within a text.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
 
