@@ -158,6 +158,9 @@ def test_the_record_stays_while_the_node_cannot_be_forgotten():
     )
 
     assert plan.actions == ()
+    assert [(wait.what, wait.then) for wait in plan.waits if wait.machine == "w4"] == [
+        ("the guest API server (connection refused)", "Node w4 is deleted")
+    ]
 
 
 def test_an_unknown_vm_is_not_released():
@@ -257,6 +260,23 @@ def test_the_deletion_of_disks_that_remain_is_requested_again_after_two_minutes(
     plan = worker_leaves(replace(gone, deletion_requested=since, claims=(a_claim(is_deleting=True),)))
 
     assert subjects(plan, DeleteVM) == again
+
+
+@pytest.mark.parametrize("claims", [(), None], ids=["none is left", "unknown"])
+def test_without_disks_that_remain_the_deletion_is_not_requested_again(claims):
+    gone = leaving(missing(a_machine("w4", WORKERS)))
+
+    plan = worker_leaves(replace(gone, deletion_requested=NOON - minutes(9), claims=claims))
+
+    assert subjects(plan, DeleteVM) == []
+
+
+def test_a_server_whose_order_was_lost_keeps_its_vm_until_the_guest_answers():
+    """Its VM may run, and may have joined, although no answer to its creation was recorded."""
+    half = leaving(record_of(unordered(S1), driver_config={"MachineName": "s1"}))
+
+    assert not of_kind(server_leaves(half, guest=silent()), DeleteVM)
+    assert subjects(server_leaves(half), DeleteVM) == ["s1"]
 
 
 def test_a_drain_is_waited_for_with_the_number_of_pods_and_looked_at_again_after_five_seconds():

@@ -32,8 +32,8 @@ from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import IntOrPercent
 from windrow.clusters.api.status import Breaker, RecordedStatus
 from windrow.clusters.orphans import OrphanVm
-from windrow.clusters.plan.actions import DeleteMachine, RemoveEtcdMember
-from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER, is_tripped
+from windrow.clusters.plan.actions import DeleteMachine, Disruption, RemoveEtcdMember
+from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER, admit, is_tripped
 from windrow.clusters.plan.planner import Plan
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -483,3 +483,39 @@ def test_what_is_broken_goes_before_what_is_too_many():
     plan = planned(a_cluster(few, more), machines)
 
     assert subjects(plan, DeleteMachine) == ["b4"]
+
+
+def test_a_removal_that_has_begun_goes_first_whatever_was_proposed_first():
+    machines = [leaving(a_machine("s1", SERVERS)), *some("s", 3, SERVERS)[1:], *some("w", 4, WORKERS)]
+    kinds = ("scale-down", "replace", "replace")
+    proposed = [
+        Disruption(kind, DeleteMachine("why", f"w{number}")) for number, kind in enumerate(kinds, start=1)
+    ]
+    removal = Disruption("remove-member", RemoveEtcdMember("why", "s1", "s1"))
+    machines[5] = asked(machines[5])
+
+    admitted, _ = admit([*proposed, removal], look(a_cluster(SERVERS, WORKERS), machines))
+
+    assert [one.machine for one in admitted] == ["s1", "w3", "w2", "w1"]
+
+
+def test_a_member_whose_removal_goes_on_counts_once_among_those_that_are_replaced():
+    """A server that was never a member is replaced beside it: etcd loses nothing with that one."""
+    servers = a_pool("servers", 5, SERVER, max_unhealthy=IntOrPercent(None, 2), startup_timeout=minutes(20))
+    dead, late = leaving(unready(a_machine("s1", servers))), nodeless(a_machine("s6", servers))
+    late = record_of(late, created=NOON - minutes(30))
+
+    plan = planned(a_cluster(servers), [dead, *some("s", 5, servers)[1:], late])
+
+    assert subjects(plan, RemoveEtcdMember) == ["s1"]
+    assert subjects(plan, DeleteMachine) == ["s6"]
+
+
+def test_a_healthy_member_whose_removal_goes_on_takes_nothing_from_the_budget_of_sick_servers():
+    servers = a_pool("servers", 5, SERVER, max_unhealthy=IntOrPercent(None, 1), startup_timeout=minutes(20))
+    late = record_of(nodeless(a_machine("s6", servers)), created=NOON - minutes(30))
+
+    plan = planned(a_cluster(servers), [leaving(a_machine("s1", servers)), *some("s", 5, servers)[1:], late])
+
+    assert subjects(plan, RemoveEtcdMember) == ["s1"]
+    assert subjects(plan, DeleteMachine) == ["s6"]

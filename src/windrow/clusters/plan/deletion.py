@@ -80,8 +80,7 @@ def _must_drain(machine: MachineState, state: ClusterState) -> bool:
 
 def _drain(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
     node = machine.node
-    if node is None:
-        return
+    assert node is not None  # else it is not drainable
     if not node.unschedulable:
         partial.actions.append(
             CordonNode("it is drained before its Machine is deleted", machine.name, node.name)

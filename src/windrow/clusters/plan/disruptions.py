@@ -34,12 +34,13 @@ def admit(
     held: list[HeldDisruption] = []
 
     def order(disruption: Disruption) -> tuple[int, bool]:
-        is_asked_for = disruption.kind == "replace" and by_name[disruption.machine].record.replace_now
-        return _ORDER.index(disruption.kind), not is_asked_for
+        return _ORDER.index(disruption.kind), not by_name[disruption.machine].record.replace_now
 
     for disruption in sorted(disruptions, key=order):
         machine = by_name[disruption.machine]
-        reasons = (gate(disruption, machine, state, admitted) for gate in _GATES)
+        may_hold_data = machine.is_etcd and state.recorded.initialized
+        gates = (*_ETCD_GATES, *_GATES) if may_hold_data else _GATES
+        reasons = (gate(disruption, machine, state, admitted) for gate in gates)
         reason: Reason = next((reason for reason in reasons if reason), "")
         if reason:
             held.append(HeldDisruption(disruption, *((reason,) if isinstance(reason, str) else reason)))
@@ -49,7 +50,7 @@ def admit(
 
 
 # A removal that has begun goes on before another begins; what is broken goes before what is merely too many. Of several
-# replacements those that a user asks for come first.
+# of one kind those come first whose replacement a user asks for.
 _ORDER = ("remove-member", "replace", "scale-down")
 
 
@@ -57,8 +58,6 @@ def _last_etcd_member(
     disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
 ) -> str:
     """The last member is the data. It may only go where another pool takes over, and then it is not the last."""
-    if not machine.is_etcd or not state.recorded.initialized:
-        return ""
     others = [member for member in state.etcd_members if member.name != machine.name]
     if others:
         return ""
@@ -85,8 +84,6 @@ def _etcd_state_unknown(
     disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
 ) -> str:
     """A member is removed only by what is seen now: another one may have been lost since the watches broke."""
-    if not machine.is_etcd or not state.recorded.initialized:
-        return ""
     if not state.guest.is_reachable:
         return f"etcd members are not removed while {unreachable_reason(state.guest)}"
     if state.guest.interruption:
@@ -102,8 +99,6 @@ def _unrecorded_etcd_member(
     disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
 ) -> str:
     """The quorum is counted by Machines."""
-    if not machine.is_etcd or not state.recorded.initialized:
-        return ""
     vm = may_have_unrecorded_etcd_member(state)
     return f"{vm} may be an etcd member too, and no Machine records it" if vm else ""
 
@@ -111,8 +106,6 @@ def _unrecorded_etcd_member(
 def _one_etcd_member_at_a_time(
     disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
 ) -> Reason:
-    if not machine.is_etcd or not state.recorded.initialized:
-        return ""
     if not state.is_etcd_member(machine):
         return _joining_now(machine, state)  # etcd loses nothing with it, whatever the others do
     busy = {other.machine for other in admitted} | {
@@ -237,7 +230,7 @@ def _breaker(
             f"with {REPLACE_NOW}"
         )
     under_way = sum(1 for m in state.deleting if m.pool == pool.name and not m.is_ready)
-    under_way += sum(1 for d in admitted if d.machine in _names(pool, state))
+    under_way += _count_replacements(pool, state, admitted)
     if under_way >= most:
         return f"{under_way} of pool {pool.name} are being replaced already, and maxUnhealthy allows {most}"
     return _cooling_down(pool, state)
@@ -246,11 +239,8 @@ def _breaker(
 def _budget(pool: Pool, most: int, state: ClusterState, admitted: Sequence[Disruption]) -> str:
     """As many as maxUnhealthy allows are replaced at a time, those that boot included: where VMs vanish as fast as they
     are created, no more than that are. A machine that is to be replaced by annotation boots for nothing."""
-    names = _names(pool, state)
     under_way = sum(1 for m in state.deleting if m.pool == pool.name)
-    under_way += sum(
-        1 for d in admitted if d.machine in names
-    )  # replacements: they are admitted before others
+    under_way += _count_replacements(pool, state, admitted)
     under_way += sum(
         1
         for m in state.of_pool(pool)
@@ -285,8 +275,10 @@ def is_tripped(pool: Pool, state: ClusterState) -> bool:
     return some_exist and len(unhealthy) > pool.max_unhealthy.resolve(pool.quantity)
 
 
-def _names(pool: Pool, state: ClusterState) -> set[str]:
-    return {machine.name for machine in state.machines if machine.pool == pool.name}
+def _count_replacements(pool: Pool, state: ClusterState, admitted: Sequence[Disruption]) -> int:
+    """Those that begin now. The etcd member that is being removed counts as a machine that is being deleted."""
+    names = {machine.name for machine in state.of_pool(pool)}
+    return sum(1 for disruption in admitted if disruption.kind == "replace" and disruption.machine in names)
 
 
 def count_unhealthy(pool: Pool, state: ClusterState) -> int:
@@ -301,12 +293,11 @@ def is_unhealthy(machine: MachineState, state: ClusterState) -> bool:
     return machine.record.was_ready and state.guest.is_reachable and not machine.is_ready
 
 
-_GATES: tuple[Gate, ...] = (
+# Asked about a machine with the etcd role, once there is an etcd.
+_ETCD_GATES: tuple[Gate, ...] = (
     _last_etcd_member,
     _etcd_state_unknown,
     _unrecorded_etcd_member,
     _one_etcd_member_at_a_time,
-    _quorum,
-    _one_control_plane_at_a_time,
-    _breaker,
 )
+_GATES: tuple[Gate, ...] = (_quorum, _one_control_plane_at_a_time, _breaker)
