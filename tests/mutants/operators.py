@@ -128,8 +128,7 @@ class _Walk:
             self._lines = (default.lineno, default.end_lineno or default.lineno)
             self._statement = f"def {node.name}(... = {_squeeze(self._text(default))})"
             self._visit_expression(default)
-        if _is_empty_end(node.body[-1]):
-            self._ends.add(node.body[-1])
+        self._ends.update(_empty_ends(node.body))
         self.visit_body(node.body, function or f"{prefix}{node.name}")
 
     def _visit(self, statement: ast.stmt, function: str, prefix: str) -> None:
@@ -341,12 +340,20 @@ def _is_log(value: ast.expr) -> bool:
     return False
 
 
-def _is_empty_end(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Return)
-        and isinstance(statement.value, ast.Constant)
-        and not statement.value.value
-    )
+def _empty_ends(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The last statements of a function, of each of its branches, that return what is as empty as None."""
+    match body:
+        case [*_, ast.Return(value=None) as last]:
+            yield last
+        case [*_, ast.Return(value=ast.Constant(value=value)) as last] if not value:
+            yield last
+        case [*_, ast.If(body=first, orelse=other)]:
+            yield from (*_empty_ends(first), *_empty_ends(other))
+        case [*_, ast.Match(cases=cases)]:
+            for one in cases:
+                yield from _empty_ends(one.body)
+        case [*_, ast.With(body=inner) | ast.AsyncWith(body=inner)]:
+            yield from _empty_ends(inner)
 
 
 def _is_removable(statement: ast.stmt) -> bool:

@@ -53,8 +53,10 @@ def test_an_expression_has_these_mutants(expression: str, mutated: set[str]) -> 
     ["raise a", "a += b", "a.b = c", "del a[b]", "a.run()", "return", "a[b] = c"],
 )
 def test_a_statement_is_removed(statement: str) -> None:
-    text = f"def f(a, b, c):\n    if a:\n        {statement}\n"
-    assert "def f(a, b, c):\n    if a:\n        pass\n" in {one.apply(text) for one in mutants(text)}
+    text = "def f(a, b, c):\n    if a:\n        {}\n    f(b)\n"
+    assert text.format("pass") in {
+        one.apply(text.format(statement)) for one in mutants(text.format(statement))
+    }
 
 
 @pytest.mark.parametrize(
@@ -80,6 +82,20 @@ def test_what_has_no_behaviour_has_no_mutants(text: str) -> None:
 def test_an_empty_value_at_the_end_of_a_function_is_not_removed(end: str, is_removed: bool) -> None:
     text = f"def f(a):\n    return {end}\n"
     assert ("pass" in {one.new for one in mutants(text)}) == is_removed
+
+
+@pytest.mark.parametrize(
+    "branches",
+    [
+        "    if a:\n        return None\n    else:\n        return",
+        "    with a:\n        if a:\n            return False",
+        "    match a:\n        case 1:\n            return None",
+    ],
+)
+def test_an_empty_value_at_the_end_of_a_branch_that_ends_a_function_is_not_removed(branches: str) -> None:
+    found = {one.new for one in mutants(f"def f(a):\n{branches}\n")}
+    assert "pass" not in found
+    assert "pass" in {one.new for one in mutants(f"def f(a):\n{branches}\n    f(a)\n")}
 
 
 def test_a_mutant_names_its_function_and_the_lines_that_a_test_must_reach() -> None:

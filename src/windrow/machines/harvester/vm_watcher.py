@@ -286,6 +286,7 @@ class VmWatcher:
         if raw is not None and is_synthetic_uid(configuration.vm_uid):
             raise foreign_driver_vm(configuration)
         if owner == "unknown":
+            assert raw is not None  # else its owner is "another"
             problem = ownership_unknown(configuration, raw)
             raise InfrastructureUnknown(problem.message, problem.hint)
         where = f"{configuration.vm_namespace}/{configuration.machine_name}"

@@ -52,7 +52,7 @@ def owner_of(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Owner:
 
 def with_uid_of(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Configuration:
     """The configuration with the machine uid of its own VM, where the Go driver dropped it from config.json."""
-    if configuration.machine_uid or owner_of(configuration, raw_vm) != "this machine":
+    if owner_of(configuration, raw_vm) != "this machine":
         return configuration
     return replace(configuration, machine_uid=annotations_of(raw_vm).get(MACHINE_UID, ""))
 
@@ -97,8 +97,8 @@ def ownership_problem(
             return None
 
 
-def ownership_unknown(configuration: Configuration, raw_vm: Mapping[str, Any] | None = None) -> Problem:
-    """The problem of a VM that may be this machine's and may not; it is not touched."""
+def ownership_unknown(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Problem:
+    """The problem of a VM whose owner is "unknown": it may be this machine's and may not, and is not touched."""
     described = f"VM {configuration.vm_namespace}/{configuration.machine_name}"
     forget = "delete this machine from its host's records"
     if configuration.machine_uid:
@@ -107,8 +107,8 @@ def ownership_unknown(configuration: Configuration, raw_vm: Mapping[str, Any] | 
             f"set {MACHINE_UID} to {configuration.machine_uid} and {CLUSTER_UID} to {configuration.cluster_uid} "
             "on it, or delete it by hand",
         )
-    found = _owner_annotations(raw_vm or {})
-    if found and (CLUSTER_UID in found or _has_driver_labels(configuration, raw_vm or {})):
+    found = _owner_annotations(raw_vm)
+    if CLUSTER_UID in found or _has_driver_labels(configuration, raw_vm):
         uid = found.get(MACHINE_UID, "")
         return Problem(
             f"{described} was created for the machine with uid {uid}, and this machine's config.json has no uid",
