@@ -27,6 +27,7 @@ from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, W
 from windrow.clusters.plan.diagnosis import diagnose_all
 from windrow.clusters.plan.endpoint import list_api_servers
 from windrow.clusters.plan.planner import Plan, plan_cluster
+from windrow.clusters.protection import ProtectionController, list_needed, list_needed_by_machine
 from windrow.clusters.sources.credentials import CredentialProber, SecretUsers
 from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, GuestConnection
 from windrow.clusters.sources.harvester_objects import AccountObject, HarvesterObjects, Owned
@@ -50,7 +51,7 @@ from windrow.core.stamps import ObservedStamps
 from windrow.core.work_queue import MaxConcurrent
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.kubernetes.objects import Raw, name_of, namespace_of, resource_version_of, uid_of
+from windrow.kubernetes.objects import Raw, finalizers_of, name_of, namespace_of, resource_version_of, uid_of
 from windrow.kubernetes.patches import make_merge_patch
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import SECRET, ApiResource, ObjectRef
@@ -132,6 +133,7 @@ class ClusterController:
             rng=rng,
             stamps=ObservedStamps(clock),
         )
+        self._protection = ProtectionController(self._context)
         guests = self._guest_clusters
         self._observer = Observer(
             self._context,
@@ -171,10 +173,15 @@ class ClusterController:
                 await configs.wait_for_sync()
             for machine in self._machines.values():
                 self._track(machine)
+                self._protection.on_user(machine.ref, list_needed_by_machine(machine))
+            for raw in self._clusters.values():
+                ref = CLUSTER.ref(name_of(raw), namespace_of(raw))
+                self._protection.on_user(ref, list_needed(raw))
             group.create_task(self._on_clusters())
             group.create_task(self._on_machines())
             group.create_task(self._on_secrets())
             group.create_task(self._on_machine_statuses())
+            group.create_task(self._protection.controller.run(), name="protect what Clusters need")
             group.create_task(self.controller.run(), name="reconcile clusters")
 
     def require_lease(self, request: Request, access: ClientConfig) -> None:
@@ -190,6 +197,7 @@ class ClusterController:
                 continue
             ref = CLUSTER.ref(name_of(raw), namespace_of(raw))
             self._secret_users.update(ref, after)
+            self._protection.on_user(ref, frozenset() if after is None else list_needed(after))
             if after is None:
                 self._context.stamps.forget(uid_of(raw))
             self.controller.queue.add(ref)
@@ -199,6 +207,8 @@ class ClusterController:
             machine = after or before
             if machine is None:
                 continue
+            needed = frozenset[ObjectRef]() if after is None else list_needed_by_machine(after)
+            self._protection.on_user(machine.ref, needed)
             if after is not None:
                 self._track(after)
             else:
@@ -215,6 +225,9 @@ class ClusterController:
             for raw in filter(None, (before, after)):
                 for ref in clusters_using_config(configs.kind.kind, raw, list(self._clusters.values())):
                     self.controller.queue.add(ref)
+            if after is not None:
+                ref = configs.kind.ref(name_of(after), namespace_of(after))
+                self._protection.on_object(ref, frozenset(finalizers_of(after)))
 
     async def _on_secrets(self) -> None:
         async for before, after in self._secrets.informer.changes():
@@ -229,6 +242,8 @@ class ClusterController:
                 self._objects.restart(f"{secret.namespace}:{secret.name}")
                 self._leases.restart(f"{secret.namespace}:{secret.name}")
             self._enqueue_users(f"{secret.namespace}:{secret.name}", secret.cluster_uid)
+            if after is not None:
+                self._protection.on_object(SECRET.ref(after.name, after.namespace), after.finalizers)
 
     async def _on_machine_statuses(self) -> None:
         async for before, after in self._infrastructure.statuses().changes():

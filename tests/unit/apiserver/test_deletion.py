@@ -264,39 +264,6 @@ async def test_a_deleted_namespace_is_emptied_and_then_removed(
         await eventually(namespace_is_gone)
 
 
-async def test_a_namespace_keeps_what_the_end_of_a_custom_object_may_need(
-    server: ApiServer, run_controllers: Any
-) -> None:
-    """A Cluster's end needs its credential, which cannot be put back into a namespace that is being deleted."""
-    client = server.local()
-    needed = [SECRET.ref("s", "team"), CONFIG_MAP.ref("m", "team"), WIDGET.ref("config", "team")]
-    async with run_controllers(server) as eventually:
-        await client.create(NAMESPACE, {"metadata": {"name": "team"}})
-        for one in needed:
-            spec = {"spec": {"size": 1}} if one.kind == WIDGET else {}
-            await client.create(one.kind, {"metadata": {"name": one.name}, **spec}, "team")
-        held = {"metadata": {"name": "held", "finalizers": ["x.io/y"]}, "spec": {"size": 1}}
-        await client.create(WIDGET, held, "team")
-        await client.delete(NAMESPACE.ref("team"))
-
-        async def content_remains() -> bool:
-            namespace = await client.get(NAMESPACE.ref("team"))
-            return bool(namespace["status"].get("conditions"))
-
-        await eventually(content_remains)
-        assert (await client.get(WIDGET.ref("held", "team")))["metadata"]["deletionTimestamp"]
-        for one in needed:
-            assert "deletionTimestamp" not in (await client.get(one))["metadata"]
-
-        await client.patch(WIDGET.ref("held", "team"), {"metadata": {"finalizers": None}})
-
-        async def namespace_is_gone() -> bool:
-            return await client.find(NAMESPACE.ref("team")) is None
-
-        await eventually(namespace_is_gone)
-        assert [one for one in needed if await server.context.find(one.kind, one.name, "team")] == []
-
-
 async def test_every_namespace_gets_an_account_and_the_ca(server: ApiServer, run_controllers: Any) -> None:
     server.root_ca = "PEM"
     client = server.local()

@@ -8,19 +8,10 @@ from windrow.apiserver.context import ServerContext
 from windrow.apiserver.controllers.loop import Key, StoreController, controller_user, split_key
 from windrow.apiserver.request.info import ApiCall, RequestInfo
 from windrow.apiserver.storage.port import Change, Entry, Raw, RevisionMismatch
-from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.create import create
 from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError, NotFound
-from windrow.kubernetes.resources import (
-    CONFIG_MAP,
-    NAMESPACE,
-    ROLE,
-    ROLE_BINDING,
-    SECRET,
-    SERVICE_ACCOUNT,
-    ApiResource,
-)
+from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT, ApiResource
 
 ROOT_CA = "kube-root-ca.crt"
 
@@ -77,26 +68,19 @@ class NamespaceController(StoreController):
             return
 
     async def _empty(self, entry: Entry, namespace: str) -> None:
-        """Delete what is in the namespace; first the custom objects with finalizers, while others may need the rest."""
-        found = [
-            (type, one)
-            for type in self._context.registry.storage_types()
-            if type.kind.namespaced
-            for one in (await self._context.store.range(type.prefix(namespace))).entries
-        ]
-        is_ending = any(type.custom and one.raw["metadata"].get("finalizers") for type, one in found)
-        left = len(found)
+        left = 0
         refusal: KubeError | None = None
-        with self._context.store.batch():
-            for type, one in found:
-                if one.raw["metadata"].get("deletionTimestamp") or (
-                    is_ending and may_be_needed(type, one.raw)
-                ):
-                    continue
-                try:
-                    await self.delete(type, one, "Background")
-                except KubeError as error:
-                    refusal = error  # a webhook may require another object to be deleted first
+        for type in self._context.registry.storage_types():
+            if not type.kind.namespaced:
+                continue
+            with self._context.store.batch():
+                for one in (await self._context.store.range(type.prefix(namespace))).entries:
+                    left += 1
+                    try:
+                        if not one.raw["metadata"].get("deletionTimestamp"):
+                            await self.delete(type, one, "Background")
+                    except KubeError as error:
+                        refusal = error  # a webhook may require another object to be deleted first
         if left:
             left = await self._count(namespace)
         entry = await self._context.store.find(entry.key) or entry
@@ -136,14 +120,3 @@ class NamespaceController(StoreController):
         }
         if marked != raw:
             await self._context.store.commit(entry.key, marked, entry.rev)
-
-
-def may_be_needed(type: ResourceType, raw: Raw) -> bool:
-    """Whether the end of a custom object may need this one: a credential, a configuration, the right to read them.
-
-    A namespace that is being deleted takes no new objects, so one that is deleted too early cannot be put back.
-    kube-controller-manager deletes them in any order.
-    """
-    if type.custom:
-        return not raw["metadata"].get("finalizers")
-    return type.kind in (SECRET, CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)

@@ -9,6 +9,7 @@ from __future__ import annotations
 # Ours, on Cluster and Machine.
 CLUSTER_FINALIZER = "windrow.io/cluster"
 MACHINE_FINALIZER = "windrow.io/machine"
+IN_USE_FINALIZER = "windrow.io/in-use"  # on credential Secrets and HarvesterConfigs
 REMEDIATION = "windrow.io/remediation"  # annotation on a Cluster; "off" turns remediation off
 
 # Reason of a Machine's condition BootstrapDataScrubbed where its driver cannot take the secrets out.

@@ -22,7 +22,15 @@ from windrow.core.errors import UserError
 from windrow.core.text import encode_base64
 from windrow.harvester.names import CLUSTER_UID
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
-from windrow.kubernetes.objects import Raw, annotations_of, new_object, owner_reference, secret_texts
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    finalizers_of,
+    is_deleting,
+    new_object,
+    owner_reference,
+    secret_texts,
+)
 from windrow.kubernetes.resources import SECRET
 
 # In the keys of a cloud credential, of any driver: `<driver>credentialConfig-<field>`.
@@ -39,6 +47,8 @@ class SecretData:
     allowed_namespaces: frozenset[str] = frozenset()  # beside its own
     resource_version: str = field(default="", compare=False)
     data: Mapping[str, str] = field(default_factory=dict, repr=False)
+    is_deleting: bool = False
+    finalizers: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 def read_secret_data(raw: Raw) -> SecretData | None:
@@ -57,6 +67,8 @@ def read_secret_data(raw: Raw) -> SecretData | None:
         read_allowed_namespaces(raw),
         metadata.get("resourceVersion", ""),
         secret_texts(raw),
+        is_deleting(raw),
+        frozenset(finalizers_of(raw)),
     )
 
 
