@@ -36,6 +36,7 @@ from windrow.machines.plugin.launcher import FindSandbox
 from windrow.machines.plugin.machines import PluginMachines
 from windrow.machines.plugin.poller import PollIntervals
 from windrow.machines.plugin.process.client import open_plugin
+from windrow.machines.plugin.process.orphans import HOST_ID_ENV, new_host_id
 from windrow.machines.plugin.process.sandbox import Sandbox, describe_sandbox
 from windrow.machines.port import HARVESTER, Machines, Problem
 from windrow.machines.status_store import StatusStore
@@ -57,9 +58,9 @@ def plugin_env(env: Mapping[str, str]) -> dict[str, str]:
 async def read_create_flags(
     path: Path, driver: str, env: Mapping[str, str], sandbox: Sandbox | None = None
 ) -> tuple[Flag, ...]:
-    """The create flags of the plugin at `path`. Raises what `open_plugin` raises."""
+    """The create flags of the plugin at `path`, with `env` as its environment. Raises what `open_plugin` raises."""
     with tempfile.TemporaryDirectory(prefix="windrow-driver-") as name:
-        home, variables = Path(name), plugin_env(env)
+        home, variables = Path(name), dict(env)
         if sandbox is not None:
             sandbox = sandbox.with_paths((), (home,))
             variables |= {"HOME": name, "TMPDIR": name}
@@ -146,7 +147,8 @@ def full_backend(
     on_kind_changed: Callable[[str], None],
 ) -> MachineBackend:
     """Machines of every NodeDriver. `on_kind_changed` is called with each machine config kind that comes or goes."""
-    drivers = _make_driver_controller(api, clock, rng, settings, on_kind_changed)
+    host_id = new_host_id(rng, settings.state_dir)
+    drivers = _make_driver_controller(api, clock, rng, settings, host_id, on_kind_changed)
     statuses = StatusStore()
 
     plugins = PluginMachines(
@@ -157,6 +159,7 @@ def full_backend(
         clock,
         rng,
         env=settings.plugin_env,
+        host_id=host_id,
         connect=connect,
         store=statuses,
         intervals=settings.poll_intervals,
@@ -179,13 +182,19 @@ def full_backend(
 
 
 def _make_driver_controller(
-    api: Client, clock: Clock, rng: Rng, settings: PluginSettings, on_kind_changed: Callable[[str], None]
+    api: Client,
+    clock: Clock,
+    rng: Rng,
+    settings: PluginSettings,
+    host_id: str,
+    on_kind_changed: Callable[[str], None],
 ) -> NodeDriverController:
     find_sandbox = sandbox_of_downloaded(settings)
+    env = {**settings.plugin_env, HOST_ID_ENV: host_id}
 
     def read_flags(path: Path) -> Awaitable[tuple[Flag, ...]]:
         name = path.name.removeprefix("docker-machine-driver-")
-        return read_create_flags(path, name, settings.env, find_sandbox(path))
+        return read_create_flags(path, name, env, find_sandbox(path))
 
     return NodeDriverController(
         api,
@@ -247,7 +256,9 @@ class BadDriver(UserError):
 async def require_harvester_driver(path: Path, env: Mapping[str, str], clock: Clock) -> None:
     """Start the program at `path` and return when it answers as a driver for Harvester. Raises BadDriver."""
     try:
-        flags = await probe_flags(path, lambda program: read_create_flags(program, HARVESTER, env), clock)
+        flags = await probe_flags(
+            path, lambda program: read_create_flags(program, HARVESTER, plugin_env(env)), clock
+        )
     except Fault as fault:
         raise BadDriver(f"{path} is not a docker-machine driver: {fault.message}", HINT) from fault
     if MARKER_FLAG not in {flag.name for flag in flags}:

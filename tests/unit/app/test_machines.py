@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
+import os
+import shutil
+import subprocess
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +35,7 @@ from windrow.core.rng import Rng
 from windrow.drivers.api import NODE_DRIVER, NodeDriver, find_driver
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import SECRET
 from windrow.machines.plugin.process.sandbox import Sandbox, describe_sandbox
 from windrow.machines.port import Problem
@@ -50,7 +56,7 @@ async def started(state: Path) -> AsyncIterator[tuple[Client, MachineBackend]]:
     client = Client(api.local())
     async with running(api.run):
         await install_crds(client)
-        host = PluginSettings(state)
+        host = PluginSettings(state, allow_file_urls=True)
         made = full_backend(client, no_credential, no_dial, clock, rng, host, lambda kind: None)  # type: ignore[arg-type]
         async with made.running():
             yield client, made
@@ -74,6 +80,48 @@ async def test_a_deleted_record_of_the_built_in_driver_stops_no_cluster(tmp_path
                 await asyncio.sleep(0.01)
 
         assert machinery.driver_for_kind("HarvesterConfig") == "harvester"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+async def test_what_a_driver_leaves_when_its_flags_are_read_is_killed(tmp_path: Path) -> None:
+    left = f"300.{os.getpid()}{time.monotonic_ns()}"
+    program = a_driver_that_leaves(left, tmp_path)
+    checksum = hashlib.sha256(program.read_bytes()).hexdigest()
+    spec = {"active": True, "url": f"file://{program}", "checksum": checksum}
+    async with started(tmp_path / "state") as (client, _):
+        await client.create(NODE_DRIVER, new_object(NODE_DRIVER, "left", spec=spec))
+        status: Any = {}
+        async with asyncio.timeout(20):
+            while "ProbeFailed" not in str(status):
+                await asyncio.sleep(0.05)
+                status = (await client.get(NODE_DRIVER.ref("left"))).get("status")
+
+        assert processes(left) == []
+
+
+def a_driver_that_leaves(argument: str, folder: Path) -> Path:
+    """A program that ends at once, and leaves `sleep ARGUMENT` in a session of its own, with an empty environment."""
+    source, program = folder / "left.c", folder / "docker-machine-driver-left"
+    source.write_text(
+        "#include <unistd.h>\n"
+        "int main(void) {\n"
+        '  char *args[] = {"sleep", "' + argument + '", 0}, *none[] = {0};\n'
+        '  if (fork() == 0) { setsid(); close(1); close(2); execve("/bin/sleep", args, none); }\n'
+        "  return 0;\n"
+        "}\n"
+    )
+    subprocess.run(["cc", "-o", program, source], check=True, capture_output=True)
+    return program
+
+
+def processes(argument: str) -> list[int]:
+    """Those that run with it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if argument.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
 
 
 def test_plugins_see_no_kubeconfig_and_no_driver_s_variables_of_ours() -> None:

@@ -36,7 +36,12 @@ from windrow.machines.plugin.launcher import (
 from windrow.machines.plugin.operations import PluginOperations
 from windrow.machines.plugin.poller import PollIntervals, StatusPoller
 from windrow.machines.plugin.process.client import DriverError, PluginError, Timeouts
-from windrow.machines.plugin.process.orphans import HOST_ID_ENV, kill_orphans, reap_previous_host
+from windrow.machines.plugin.process.orphans import (
+    HOST_ID_ENV,
+    kill_orphans,
+    new_host_id,
+    reap_previous_host,
+)
 from windrow.machines.plugin.tracked_machine import (
     ACCOUNT,
     CHECKS,
@@ -72,7 +77,8 @@ class PluginMachines:
 
     `read_kubeconfig` returns the kubeconfig of a Harvester credential, `read_fields` the fields of any other driver's.
     `connect` opens a transport to a Harvester, whose identity and VMs are read from its API, as the harvester adapter does.
-    `state_dir` belongs to this host alone. `env` is the environment of plugins, `find_sandbox` the sandbox of each. For
+    `state_dir` belongs to this host alone. `env` is the environment of plugins, `host_id` marks them as of this host (a new
+    one where it is empty), `find_sandbox` is the sandbox of each. For
     each credential at most `max_processes` plugins serve queries, as many run operations, four times as many create
     machines, and one of our own stays open. `may_run` says whether this process may act at this instant, and may be
     stopped the next one.
@@ -88,6 +94,7 @@ class PluginMachines:
         rng: Rng,
         *,
         env: Mapping[str, str],
+        host_id: str = "",
         connect: Connect,
         store: StatusStore | None = None,
         max_processes: int = 8,
@@ -97,7 +104,7 @@ class PluginMachines:
         find_sandbox: FindSandbox = no_sandbox,
     ) -> None:
         self._state_dir, self._rng, self._intervals = state_dir, rng, intervals or PollIntervals()
-        self._host_id = f"{rng.uid()}@{state_dir}"
+        self._host_id = host_id or new_host_id(rng, state_dir)
         self._launcher = PluginLauncher(
             find_binary,
             CredentialResolver(read_kubeconfig, read_fields, connect),

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from windrow.core.files import write_private
+from windrow.core.rng import Rng
 
 try:
     import resource
@@ -32,6 +33,11 @@ _SERIAL_BITS = 20
 _serials = itertools.count()
 
 log = logging.getLogger(__name__)
+
+
+def new_host_id(rng: Rng, state_dir: Path) -> str:
+    """The id of a host that begins now."""
+    return f"{rng.uid()}@{state_dir}"
 
 
 @contextmanager
