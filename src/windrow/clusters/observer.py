@@ -51,6 +51,7 @@ from windrow.clusters.orphans import (
     read_orphan_load_balancer,
     read_orphan_vm,
     same_name_selectors,
+    without_claims_of,
 )
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.guest_api import GuestClusterCache
@@ -249,10 +250,11 @@ class Observer:
         """What the watch shows of disks that no VM uses and whose machine no Machine records, confirmed by a GET each."""
         cluster = state.cluster
         recorded = {machine.record.uid for machine in state.machines}
+        vms = self._objects.list_vms(cluster.uid, places) or ()
         found = [
             (claim, place)
             for place in places
-            for claim in self._objects.list_claims(cluster.uid, (place,)) or ()
+            for claim in without_claims_of(vms, self._objects.list_claims(cluster.uid, (place,)) or ())
             if not (claim.is_deleting or claim.is_used or claim.machine_uid in recorded)
         ]
         try:
@@ -346,7 +348,7 @@ class Observer:
         namesakes = sorted(
             f"{namespace_of(vm)}/{name_of(vm)}" for vm in vms if belongs_to_same_name_cluster(vm, cluster)
         )
-        read_vms = filter(None, (read_orphan_vm(vm, cluster) for vm in vms))
+        read_vms = [vm for raw in vms if (vm := read_orphan_vm(raw, cluster)) is not None]
         unrecorded = [await _prove_vm(client, vm, cluster) for vm in read_vms]
         listed = filter(None, map(read_machine_claim, await client.list(PVC, account.namespace)))
         claims = sorted((one for one in listed if one.cluster_uid == cluster.uid), key=str)
@@ -356,7 +358,9 @@ class Observer:
             tuple(sorted(unrecorded, key=str)),
             tuple(str(claim) for claim in claims if claim.is_deleting),
             tuple(
-                prove_claim(claim, cluster) for claim in claims if not (claim.is_deleting or claim.is_used)
+                prove_claim(claim, cluster)
+                for claim in without_claims_of(read_vms, claims)
+                if not (claim.is_deleting or claim.is_used)
             ),
         )
 

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -31,6 +31,7 @@ from windrow.harvester.names import (
     label_value,
 )
 from windrow.harvester.resources import LOAD_BALANCER, VM
+from windrow.harvester.vms import claim_volumes_of
 from windrow.harvester.volumes import claim_name, vms_using
 from windrow.kubernetes.objects import (
     annotations_of,
@@ -69,7 +70,8 @@ class OrphanLoadBalancer:
 
 @dataclass(frozen=True, slots=True)
 class OrphanVm:
-    """A VirtualMachine with a cluster's uid. `machine_uid` is that of the Machine that it was made for.
+    """A VirtualMachine with a cluster's uid. `machine_uid` is that of the Machine that it was made for, `claims` are the
+    names of its PersistentVolumeClaims.
 
     A clone on Harvester has the labels and annotations of the VM that it was made from. `unproven` says what is missing
     to prove that this VM itself was made for the cluster; such a one is neither adopted nor deleted.
@@ -82,6 +84,7 @@ class OrphanVm:
     is_deleting: bool = False
     cluster_uid: str = ""
     unproven: str = ""
+    claims: tuple[str, ...] = ()
 
     @property
     def ref(self) -> ObjectRef:
@@ -179,8 +182,9 @@ def read_cluster_vm(raw: Mapping[str, Any]) -> OrphanVm | None:
     unproven = (
         "" if made_as == name else f"its label {VM_NAME} is {made_as!r}, so it may be a copy of that VM"
     )
+    claims = tuple(nested(claim, "claimName", default="") for claim in claim_volumes_of(raw))
     return OrphanVm(
-        namespace_of(raw), name, uid_of(raw), machine_uid, is_deleting(raw), cluster_uid, unproven
+        namespace_of(raw), name, uid_of(raw), machine_uid, is_deleting(raw), cluster_uid, unproven, claims
     )
 
 
@@ -193,7 +197,8 @@ def read_orphan_vm(raw: Mapping[str, Any], cluster: Cluster) -> OrphanVm | None:
 def prove_vm(vm: OrphanVm, cluster: Cluster, secret: Mapping[str, Any] | None) -> OrphanVm:
     """The VM with what its proof lacks, if anything. `secret` is the cloud-init Secret of its name.
 
-    Of a VM that terminates the Secret may be gone before it.
+    Of a VM that terminates the Secret may be gone before it; one whose creation was cut off never had one, but disks whose
+    names follow from its own.
     """
     if vm.unproven:
         return vm
@@ -202,6 +207,8 @@ def prove_vm(vm: OrphanVm, cluster: Cluster, secret: Mapping[str, Any] | None) -
             vm, unproven=f"Cluster {cluster.name} gives no machine such a name, so it may be a copy"
         )
     if vm.is_deleting or (secret is not None and read_cloud_init_secret(secret).owner_uid == vm.uid):
+        return vm
+    if secret is None and vm.claims and all(_is_disk_of(vm.name, vm.machine_uid, name) for name in vm.claims):
         return vm
     what = f"Secret {secret_ref(vm.namespace, vm.name).name}"
     missing = f"{what} cannot be read" if secret is None else f"{what} belongs to another VM"
@@ -232,10 +239,22 @@ def prove_claim(claim: MachineClaim, cluster: Cluster) -> MachineClaim:
     """
     parts = claim.name.split("-")
     for place in range(1, len(parts) - 1):
-        vm, disk = "-".join(parts[:place]), "-".join(parts[place:-1])
-        if claim_name(vm, disk, claim.machine_uid) == claim.name and is_machine_name(cluster, vm):
+        vm = "-".join(parts[:place])
+        if _is_disk_of(vm, claim.machine_uid, claim.name) and is_machine_name(cluster, vm):
             return claim
     return replace(claim, unproven=f"Cluster {cluster.name} gives no disk such a name, so it may be a copy")
+
+
+def _is_disk_of(vm: str, machine_uid: str, claim: str) -> bool:
+    """Whether a disk of that VM of that machine has this name."""
+    disk = claim.removeprefix(f"{vm}-").rpartition("-")[0]
+    return claim_name(vm, disk, machine_uid) == claim
+
+
+def without_claims_of(vms: Iterable[OrphanVm], claims: Iterable[MachineClaim]) -> list[MachineClaim]:
+    """Those that are volumes of none of these VMs. Harvester's annotation on the claim, `is_used`, comes after the VM."""
+    used = {(vm.namespace, name) for vm in vms for name in vm.claims}
+    return [claim for claim in claims if (claim.namespace, claim.name) not in used]
 
 
 def render_delete_command(ref: ObjectRef) -> str:

@@ -111,14 +111,19 @@ class VmSpec:
         return VM.ref(self.name, self.namespace)
 
 
-def read_vm(raw: Mapping[str, Any]) -> Vm:
-    annotations = annotations_of(raw)
-    failure = find_condition(nested(raw, "status", "conditions"), "Failure")
-    claims = [
+def claim_volumes_of(raw: Mapping[str, Any]) -> list[Any]:
+    """The sources of its volumes that are PersistentVolumeClaims."""
+    return [
         claim
         for volume in nested(raw, "spec", "template", "spec", "volumes", default=[])
         if (claim := nested(volume, "persistentVolumeClaim"))
     ]
+
+
+def read_vm(raw: Mapping[str, Any]) -> Vm:
+    annotations = annotations_of(raw)
+    failure = find_condition(nested(raw, "status", "conditions"), "Failure")
+    claims = claim_volumes_of(raw)
     return Vm(
         ref=ref_of(VM, dict(raw)),
         uid=uid_of(raw),

@@ -34,6 +34,7 @@ from windrow.clusters.orphans import (
     read_machine_claim,
     read_orphan_vm,
     same_name_selectors,
+    without_claims_of,
 )
 from windrow.clusters.plan.actions import (
     AdoptVM,
@@ -103,6 +104,9 @@ def test_a_vm_whose_label_names_another_is_unproven(labels: dict[str, str]) -> N
     assert prove_vm(vm, CLUSTER, None) == vm
 
 
+OWN_CLAIM = claim_name(NAME, "disk-0", "machine-1")
+
+
 def secret_of(vm_uid: str) -> Any:
     return build_secret("default", NAME, vm_uid, user_data="")
 
@@ -113,20 +117,51 @@ def secret_of(vm_uid: str) -> Any:
         (VM, secret_of("vm-1"), ""),
         (VM, secret_of("vm-2"), f"Secret {NAME}-cloudinit belongs to another VM, so it may be a copy"),
         (VM, None, f"Secret {NAME}-cloudinit cannot be read, so it may be a copy"),
+        (replace(VM, claims=(OWN_CLAIM,)), None, ""),
+        (replace(VM, claims=(OWN_CLAIM, "data")), None, f"Secret {NAME}-cloudinit cannot be read"),
+        (replace(VM, claims=(f"{NAME}-disk-0-copy1",)), None, f"Secret {NAME}-cloudinit cannot be read"),
+        (replace(VM, claims=(OWN_CLAIM,), machine_uid="machine-2"), None, f"Secret {NAME}-cloudinit cannot"),
+        (
+            replace(VM, claims=(OWN_CLAIM,)),
+            secret_of("vm-2"),
+            f"Secret {NAME}-cloudinit belongs to another VM",
+        ),
         (replace(VM, is_deleting=True), None, ""),
         (replace(VM, name="precious"), secret_of("vm-1"), "Cluster prod gives no machine such a name"),
         (replace(VM, name="precious", is_deleting=True), None, "Cluster prod gives no machine such a name"),
     ],
 )
-def test_a_vm_is_proven_by_its_name_and_its_secret(vm: OrphanVm, secret: Any, lacks: str) -> None:
+def test_a_vm_is_proven_by_its_name_and_its_secret_or_where_there_is_none_by_its_disks(
+    vm: OrphanVm, secret: Any, lacks: str
+) -> None:
     proven = prove_vm(vm, CLUSTER, secret)
     assert proven.unproven.startswith(lacks)
     assert replace(proven, unproven="") == vm
     assert bool(proven.unproven) == bool(lacks)
 
 
-DISK = claim_name(NAME, "disk-0", "machine-1")
+DISK = OWN_CLAIM
 CLAIM = MachineClaim("default", DISK, "machine-1", "cluster-uid", uid="claim-1")
+
+
+def test_a_vm_is_read_with_the_claims_among_its_volumes() -> None:
+    volumes = [
+        {"name": "disk-0", "persistentVolumeClaim": {"claimName": DISK}},
+        {"name": "cloudinitdisk", "cloudInitNoCloud": {"secretRef": {"name": "x"}}},
+    ]
+    raw = {**a_raw(), "spec": {"template": {"spec": {"volumes": volumes}}}}
+
+    assert read_orphan_vm(raw, CLUSTER) == replace(VM, claims=(DISK,))
+
+
+def test_a_claim_among_the_volumes_of_a_vm_is_used_before_harvester_says_so() -> None:
+    another = replace(CLAIM, name="another")
+    elsewhere = replace(CLAIM, namespace="elsewhere")
+
+    assert without_claims_of([replace(VM, claims=(DISK,))], [CLAIM, another, elsewhere]) == [
+        another,
+        elsewhere,
+    ]
 
 
 def test_a_claim_with_both_uids_is_read_with_what_holds_it() -> None:
@@ -297,7 +332,8 @@ def test_a_vm_is_held_where_no_server_is_known_unless_it_is_the_init_server_itse
     unstarted = a_cluster(SERVERS, WORKERS, recorded=RecordedStatus(init_server_uid="machine-s"))
     server = replace(VM, name=f"{machine_name_stem(CLUSTER, 'servers')}aaaaa")
 
-    assert "the cluster has no server yet; restore a later backup" in held_because(unstarted, [], server)
+    words = "the cluster has no server with an address; restore a later backup"
+    assert words in held_because(unstarted, [], server)
     init = replace(server, machine_uid="machine-s")
     assert decide(look(unstarted, [], unrecorded=(init,))).adopted[0][0] == init
 

@@ -9,11 +9,24 @@ from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.machine import is_machine_name, machine_name_stem
 from windrow.clusters.orphans import OrphanVm
 from windrow.clusters.plan.actions import AdoptVM, CreateMachine, DeleteMachine
+from windrow.clusters.plan.endpoint import join_url
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.plan.unrecorded import decide, describe_held
 from windrow.clusters.status import unrecorded_condition
 
-from .builders import SERVER, a_cluster, a_newborn, a_pool, look, missing, of_kind, planned, silent, some
+from .builders import (
+    SERVER,
+    a_cluster,
+    a_newborn,
+    a_pool,
+    look,
+    missing,
+    of_kind,
+    planned,
+    silent,
+    some,
+    unready,
+)
 
 SERVERS = a_pool("servers", 3, SERVER)
 WORKERS = a_pool("workers", 2)
@@ -106,6 +119,19 @@ def test_a_clone_is_never_adopted() -> None:
 
     assert of_kind(plan_cluster(state), AdoptVM) == []
     assert "it may be a copy" in describe_held(decide(state).held)
+
+
+def test_servers_are_adopted_also_where_no_recorded_one_is_ready() -> None:
+    """They may be what it lacks: with two of three members unrecorded and stopped, etcd has no quorum."""
+    (first,) = some("s", 1, SERVERS)
+    vms = (a_vm(SERVERS, "aaaaa", "uid-a"), a_vm(SERVERS, "bbbbb", "uid-b"))
+    state = look(a_cluster(SERVERS), [unready(first)], unrecorded=vms, guest=silent())
+
+    plan = plan_cluster(state)
+
+    adopted = of_kind(plan, AdoptVM)
+    assert [each.vm for each in adopted if isinstance(each, AdoptVM)] == list(vms)
+    assert {each.join_server for each in adopted if isinstance(each, AdoptVM)} == {join_url(first)}
 
 
 def test_a_machine_name_is_known_also_of_a_pool_that_the_cluster_has_no_more() -> None:

@@ -29,6 +29,12 @@ def find_join_server(state: ClusterState) -> str:
     return "" if first is None or first.is_deleting or state.recorded.provisioned else join_url(first)
 
 
+def find_join_server_of_adopted(state: ClusterState) -> str:
+    """The `server:` to record for a VM that exists: it joined before, so a server need not be Ready; "" where none is known."""
+    servers = (m for m in state.machines if m.record.is_server and join_url(m))
+    return find_join_server(state) or next(map(join_url, sorted(servers, key=_age)), "")
+
+
 def _staying_members(state: ClusterState) -> list[MachineState]:
     """Etcd members that are being deleted, and serve until others have joined: their removal from etcd was not requested."""
     if not state.recorded.initialized:

@@ -21,7 +21,7 @@ from windrow.clusters.plan.actions import (
     StartVM,
 )
 from windrow.clusters.plan.diagnosis import Diagnoses, Progress, is_last_etcd_member
-from windrow.clusters.plan.endpoint import find_join_server
+from windrow.clusters.plan.endpoint import find_join_server, find_join_server_of_adopted
 from windrow.clusters.plan.names import Wanted, plan_creation
 from windrow.clusters.plan.unrecorded import decide
 from windrow.clusters.state import ClusterState, MachineState
@@ -42,7 +42,8 @@ def plan(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
         elif surplus < 0:
             adopted = unrecorded.adopted_by(pool)
             why = f"no Machine records it, and pool {pool.name} asks for {pool.quantity}, {len(active)} exist"
-            partial.actions += [AdoptVM(why, vm, pool.name, server) for vm in adopted]
+            joined = find_join_server_of_adopted(state)
+            partial.actions += [AdoptVM(why, vm, pool.name, joined) for vm in adopted]
             missing = -surplus - len(adopted) - _deleting_etcd_members(pool, state)
             if state.unrecorded is not None:  # else the list of VMs brings the next reconcile
                 wanted += _scale_up(missing, pool, server, state, partial)

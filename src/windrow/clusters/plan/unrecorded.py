@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import machine_name_stem
 from windrow.clusters.orphans import MachineClaim, OrphanVm, render_delete_command
-from windrow.clusters.plan.endpoint import find_join_server
+from windrow.clusters.plan.endpoint import find_join_server_of_adopted
 from windrow.clusters.state import ClusterState
 from windrow.machines.port import HARVESTER
 
@@ -87,8 +87,8 @@ def _reason_to_hold(vm: OrphanVm, pool: Pool, missing: int, state: ClusterState)
         return f"machine pool {pool.name} is paused"
     if pool.options is None or pool.driver != HARVESTER:
         return f"pool {pool.name} has no machine config of Harvester"
-    if not find_join_server(state) and vm.machine_uid != state.recorded.init_server_uid:
-        return "according to its record the cluster has no server yet; restore a later backup"
+    if not find_join_server_of_adopted(state) and vm.machine_uid != state.recorded.init_server_uid:
+        return "according to its record the cluster has no server with an address; restore a later backup"
     return ""
 
 
