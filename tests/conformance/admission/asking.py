@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from tests.conformance.admission.world import ClusterDump
 
-from windrow.core.formats.json import dumps, loads
+from windrow.core.formats.json import loads
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import Request
@@ -49,8 +49,21 @@ class Question:
 _PRINTED_KEY_PAIR = re.compile(r"KeyPairID (&\{.*\}|\S+) is invalid,")
 
 
+# Go's print of both specs follows, and then the other faults, which the causes tell.
+_PRINTED_SPECS = re.compile(r"(volumeAttributesClassName for bound claims).*")
+# Words of Kubernetes 1.34, whose texts the built-in API server has, for those of 1.33, whose code the program is built on.
+_WORDS = (
+    (re.compile(r"(no more than \d+) characters"), r"\1 bytes"),
+    (re.compile(r"(metadata\.finalizers)\[\d+\]"), r"\1"),
+)
+
+
 def _first_line(text: object) -> str:
-    return _PRINTED_KEY_PAIR.sub("KeyPairID (printed) is invalid,", str(text or "").partition("\n")[0])
+    line = str(text or "").partition("\n")[0]
+    line = _PRINTED_KEY_PAIR.sub("KeyPairID (printed) is invalid,", line)
+    for pattern, words in _WORDS:
+        line = pattern.sub(words, line)
+    return _PRINTED_SPECS.sub(r"\1", line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +77,7 @@ class Denial:
     def read(cls, status: Raw) -> Denial:
         """Of messages of several lines the first: Kubernetes appends Go's print of both objects to some."""
         causes = [
-            {**cause, "message": _first_line(cause.get("message"))}
+            {**cause, **{key: _first_line(cause[key]) for key in ("field", "message") if key in cause}}
             for cause in (status.get("details") or {}).get("causes") or ()
         ]
         return cls(
@@ -95,7 +108,8 @@ async def ask_emulator(harvester: Harvester, question: Question) -> Answer:
     method = {"CREATE": "POST", "UPDATE": "PUT", "DELETE": "DELETE"}[question.operation]
     name = "" if method == "POST" else metadata["name"]
     path = question.kind.path(metadata.get("namespace", ""), name)
-    body = dumps(question.object) if question.object is not None else b""
+    # In the order of keys in which the reference program decodes: Go's decoder tells the first of several mistyped fields.
+    body = json.dumps(question.object, sort_keys=True).encode() if question.object is not None else b""
     request = Request(method, path, (("dryRun", "All"),), body, "application/json")
     try:
         reply = await harvester.api.local(USER, ("system:masters",)).send(request)

@@ -204,7 +204,7 @@ def options(**fields: Any) -> dict[str, Any]:
         ("binding", {"target": {"name": "n"}}, "name in URL does not match name in Binding object"),
         ("binding", {"metadata": {"name": "p", "namespace": "o"}, "target": {"name": "n"}}, "the namespace of the provided object does not match the namespace sent on the request"),
         ("binding", {"target": {"kind": 7}}, 'Binding in version "v1" cannot be handled as a Binding: json: cannot unmarshal number into Go struct field ObjectReference.target.kind of type string'),
-        ("finalize", {"metadata": {"name": "default"}, "spec": {"finalizers": [{}]}}, 'Namespace in version "v1" cannot be handled as a Namespace: json: cannot unmarshal object into Go struct field NamespaceSpec.spec.finalizers of type string'),
+        ("finalize", {"metadata": {"name": "default"}, "spec": {"finalizers": [{}]}}, 'Namespace in version "v1" cannot be handled as a Namespace: json: cannot unmarshal object into Go struct field NamespaceSpec.spec.finalizers of type v1.FinalizerName'),
         ("finalize", {}, "the name of the object (default based on URL) was undeterminable: name must be provided"),
         ("token review", {"spec": "x"}, 'TokenReview in version "v1" cannot be handled as a TokenReview: json: cannot unmarshal string into Go struct field TokenReview.spec of type v1.TokenReviewSpec'),
     ],

@@ -141,15 +141,12 @@ SERVICE_SPEC: Raw = open_object(
         keys=("port", "protocol"),
     ),
 )
-STORAGE_CLASS: Raw = {
-    **object_schema(
-        provisioner=STRING,
-        parameters=STRING_MAP,
-        reclaimPolicy=with_default(STRING, "Delete"),
-        volumeBindingMode=with_default(STRING, "Immediate"),
-    ),
-    "required": ["provisioner"],
-}
+STORAGE_CLASS: Raw = object_schema(
+    provisioner=STRING,
+    parameters=STRING_MAP,
+    reclaimPolicy=with_default(STRING, "Delete"),
+    volumeBindingMode=with_default(STRING, "Immediate"),
+)
 ROLE_RULES: Raw = atomic_list(open_object(("verbs",), verbs=string_list()))
 ROLE_REF: Raw = open_object(("kind", "name"), apiGroup=with_default(STRING, RBAC), kind=STRING, name=STRING)
 
@@ -167,8 +164,15 @@ def initial_status(**status: Any) -> Callable[[Raw], None]:
 
 def prepare_namespace(raw: Raw) -> None:
     raw["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = raw["metadata"]["name"]
-    raw["spec"] = {"finalizers": ["kubernetes"]}
+    finalizers = (raw.get("spec") or {}).get("finalizers") or []
+    raw["spec"] = {"finalizers": finalizers if "kubernetes" in finalizers else [*finalizers, "kubernetes"]}
     raw["status"] = {"phase": "Active"}
+
+
+def keep_namespace(raw: Raw, old: Raw) -> None:
+    """Its finalizers change by `finalize` alone, its name's label never."""
+    raw["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = old["metadata"]["name"]
+    raw["spec"] = deepcopy(old.get("spec") or {})
 
 
 def prepare_pvc(raw: Raw) -> None:
@@ -276,6 +280,8 @@ BUILTINS: tuple[ResourceType, ...] = (
         "status finalize",
         name_rule="label",
         prepare_for_create=prepare_namespace,
+        prepare_for_update=keep_namespace,
+        validate=validation.validate_namespace,
         selectable_fields=fields("status.phase"),
         schema=object_schema(status=STATUS),
         returns_deleted_object=True,

@@ -2,31 +2,42 @@
 
 Built-in kinds are Go structs: kube-apiserver decodes a body by their fields, and answers 400 with the field where one has
 another JSON type. `check_types` does the same, so that what reads a stored object may rely on the types of its fields. The
-table is also that of protobuf bodies (`apiserver.protobuf`).
+table is also that of protobuf bodies (`apiserver.protobuf`). `drop_unknown` leaves of an object what its structs have.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from windrow.apiserver.apierrors import bad_request
+from windrow.apiserver.types import go_types
+from windrow.apiserver.types.go_types import Field, usual_type
+from windrow.apiserver.types.schema import drop_nulls
 from windrow.core.formats.json import loads
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import ApiResource
 
 DELETE_OPTIONS = "meta.DeleteOptions"
 
+Raw = dict[str, Any]
 Message = Mapping[int, tuple[str, str, bool]]
+
+
+@cache
+def _read() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = loads(
+        files("windrow.apiserver").joinpath("kubernetes_fields.json").read_bytes()
+    )
+    return found
 
 
 @cache
 def read_table() -> tuple[dict[str, str], dict[str, Message]]:
     """The message of each `apiVersion kind`; and of each message, by number: name, kind, whether a zero is shown."""
-    raw = loads(files("windrow.apiserver").joinpath("kubernetes_fields.json").read_bytes())
+    raw = _read()
     messages: dict[str, Message] = {
         name: {int(number): _read_field(text) for number, text in fields.items()}
         for name, fields in raw["messages"].items()
@@ -125,134 +136,65 @@ _EXTRA_KINDS = {
 
 
 @cache
-def _json_fields(message: str) -> dict[str, str]:
-    """The kind of each JSON field of a message; a field without a name is inlined, as in Go."""
+def fields_of(message: str) -> Mapping[str, Field]:
+    """The JSON fields of a message; a field without a name is inlined, as in Go."""
+    kinds, messages = read_table()
     if message in _EXTRA:
-        return _EXTRA[message]
-    found: dict[str, str] = {}
-    for name, kind, _ in read_table()[1][message].values():
-        found |= {name: kind} if name else _json_fields(kind)
-    return found
+        return {name: Field(kind, usual_type(kind)) for name, kind in _EXTRA[message].items()}
+    is_root = message in kinds.values() or message == DELETE_OPTIONS
+    found = {name: Field("string", "string") for name in ("apiVersion", "kind")} if is_root else {}
+    named = _read()["go"].get(message, {})
+    for name, kind, _ in messages[message].values():
+        found |= {name: Field(kind, named.get(name, usual_type(kind)))} if name else fields_of(kind)
+    # Fields that no protobuf body here has are known by their name alone.
+    return found | {name: Field("json", "") for name in named if name not in found}
 
 
-MAX_INT64 = 2**63 - 1
+def find_mistyped(message: str, value: Any) -> str:
+    """What Go's decoder says of the first field of `value` that has another JSON type; "" without one."""
+    return go_types.find_mistyped(fields_of, message, value)
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -MAX_INT64 - 1 <= value <= MAX_INT64
+METADATA = "meta.ObjectMeta"
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-_SCALARS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "string": (_is_text, "string"),
-    "int": (_is_int, "int64"),
-    "bool": (lambda value: isinstance(value, bool), "bool"),
-    "bytes": (_is_text, "[]uint8"),
-    "time": (_is_text, "string"),
-    "microtime": (_is_text, "string"),
-    "duration": (_is_text, "string"),
-    "quantity": (
-        lambda value: isinstance(value, (str, int, float)) and not isinstance(value, bool),
-        "string",
-    ),
-    "intorstring": (lambda value: _is_text(value) or _is_int(value), "int or string"),
-    "number": (lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), "float64"),
-    "json": (lambda value: True, ""),
-}
-
-
-class _Mistyped(Exception):
-    """A value of another JSON type than its field's, in the words of Go's decoder."""
-
-
-def find_mistyped(message: str, value: Any, skip: tuple[str, ...] = ()) -> str:
-    """What Go's decoder says of the first field of `value` that has another JSON type; "" without one. `skip`: top-level fields."""
-    if not isinstance(value, dict):
-        return _sentence(value, "value", _go_type(message))
-    try:
-        _check_message(message, {name: one for name, one in value.items() if name not in skip}, "")
-    except _Mistyped as found:
-        return str(found)
-    return ""
-
-
-def _check_message(message: str, value: Mapping[str, Any], path: str) -> None:
-    fields = _json_fields(message)
-    owner = message.rpartition(".")[2]
-    for name, inner in value.items():
-        if (kind := fields.get(name)) is not None and inner is not None:
-            _check(kind, inner, owner, f"{path}.{name}" if path else name)
-
-
-def _check(kind: str, value: Any, owner: str, path: str) -> None:
-    if kind.startswith(("[]", "{}")):
-        if not isinstance(value, list if kind.startswith("[]") else dict):
-            raise _Mistyped(_sentence(value, f"struct field {owner}.{path}", _go_type(kind)))
-        for item in value if isinstance(value, list) else value.values():
-            # An absent value of a map is dropped with all nulls; an item of a list has a place, so it must be one.
-            if item is not None or isinstance(value, list):
-                _check(kind[2:], item, owner, path)
-    elif kind.endswith("OrBool"):
-        if not isinstance(value, bool):
-            _check(kind.removesuffix("OrBool"), value, owner, path)
-    elif kind in _SCALARS:
-        is_right, go_type = _SCALARS[kind]
-        if not is_right(value):
-            raise _Mistyped(_sentence(value, f"struct field {owner}.{path}", go_type))
-        if kind == "quantity" and (why := _quantity_fault(str(value))):
-            raise _Mistyped(why)
-    elif not isinstance(value, dict):
-        raise _Mistyped(_sentence(value, f"struct field {owner}.{path}", _go_type(kind)))
-    else:
-        _check_message(kind, value, path)
-
-
-_QUANTITY = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?\s*")
-_QUANTITY_PARTS = re.compile(r"\s*[+-]?[0-9]*(?:\.[0-9]*)?[eEinumkKMGTP]*[-+]?[0-9]*\s*")
-_QUANTITY_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-
-
-def _quantity_fault(text: str) -> str:
-    if _QUANTITY.fullmatch(text):
-        return ""
-    has_form = text.strip() and _QUANTITY_PARTS.fullmatch(text) and any(one in "0123456789" for one in text)
-    return "unable to parse quantity's suffix" if has_form else _QUANTITY_FORM
-
-
-def _go_type(kind: str) -> str:
-    if kind.startswith("[]"):
-        return f"[]{_go_type(kind[2:])}"
-    if kind.startswith("{}"):
-        return f"map[string]{_go_type(kind[2:])}"
-    return _SCALARS[kind][1] if kind in _SCALARS else f"v1.{kind.rpartition('.')[2]}"
-
-
-def _sentence(value: Any, place: str, go_type: str) -> str:
-    match value:
-        case bool():
-            found = "bool"
-        case int() | float():
-            found = f"number {value}" if go_type == "int64" else "number"
-        case str():
-            found = "string"
-        case list():
-            found = "array"
-        case dict():
-            found = "object"
-        case _:
-            found = "null"
-    return f"json: cannot unmarshal {found} into Go {place} of type {go_type}"
-
-
-def check_types(kind: ApiResource, raw: Any, skip: tuple[str, ...] = ()) -> None:
-    """Raises 400 with the first field of `raw`, an object of the kind, that has a wrong JSON type. Other kinds pass."""
+def _message_of(kind: ApiResource) -> str | None:
     name = f"{kind.api_version} {kind.kind}"
-    message = _EXTRA_KINDS.get(name) or read_table()[0].get(name)
-    if message is not None and (found := find_mistyped(message, raw, skip)):
+    return _EXTRA_KINDS.get(name) or read_table()[0].get(name)
+
+
+def check_metadata(kind: ApiResource, metadata: Any) -> None:
+    """Raises 400 with the first field of the metadata of a custom resource that has a wrong JSON type."""
+    if metadata is not None and (found := find_mistyped(METADATA, metadata)):
         raise cannot_be_handled(kind, found)
+
+
+def check_types(kind: ApiResource, raw: Any) -> None:
+    """Raises 400 with the first field of `raw`, an object of the kind, that has a wrong JSON type. Other kinds pass."""
+    message = _message_of(kind)
+    if message is not None and (found := find_mistyped(message, raw)):
+        raise cannot_be_handled(kind, found)
+
+
+def drop_unknown(kind: ApiResource, raw: Raw) -> list[str]:
+    """Makes `raw`, which `check_types` has passed, what Go keeps of it; returns the paths of unknown fields."""
+    message = _message_of(kind)
+    if message is None:
+        drop_nulls(raw)
+        return []
+    return go_types.keep_known(fields_of, message, raw, keeps_unknown=message in _EXTRA)
+
+
+def write_quantities(kind: ApiResource, raw: Raw) -> None:
+    """Gives the quantities of a valid object of a built-in kind, in place, their canonical form."""
+    message = _message_of(kind)
+    if message is not None and message not in _EXTRA:
+        go_types.write_quantities(fields_of, message, raw)
+
+
+def keep_metadata(metadata: Raw) -> None:
+    """Makes metadata that has been checked what Go keeps of it."""
+    go_types.keep_known(fields_of, METADATA, metadata)
 
 
 def cannot_be_handled(kind: ApiResource, why: str) -> KubeError:

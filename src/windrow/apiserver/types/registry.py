@@ -59,6 +59,8 @@ class ResourceType:
     prepare_for_create: Callable[[Raw], None] | None = field(
         default=None, repr=False
     )  # sets what is the server's
+    # Keeps in a changed object what the server has set in the old one.
+    prepare_for_update: Callable[[Raw, Raw], None] | None = field(default=None, repr=False)
     scale: ScalePaths | None = None
     allows_create_on_update: bool = False  # AllowCreateOnUpdate
     keeps_status_on_create: bool = False  # as Node does
@@ -183,7 +185,10 @@ def name_errors(rule: NameRule, name: str) -> list[str]:
         "subdomain": (_IS_SUBDOMAIN, 253, _SUBDOMAIN_MESSAGE),
     }[rule]
     faults = [f"must be no more than {limit} bytes"] if len(name) > limit else []
-    return faults if pattern.match(name) else [*faults, message]
+    if pattern.match(name):
+        return faults
+    has_dots = rule == "label" and _IS_SUBDOMAIN.match(name)
+    return [*faults, "must not contain dots" if has_dots else message]
 
 
 def key_errors(key: str) -> list[str]:

@@ -107,6 +107,25 @@ def drop_nulls(value: Any) -> None:
             drop_nulls(item)
 
 
+def drop_unset(schema: Schema, value: Any) -> None:
+    """Remove from a custom resource, in place, the nulls of fields that are not nullable and have no default."""
+    if isinstance(value, list):
+        for item in value:
+            drop_unset(schema.get("items") or {}, item)
+    if not isinstance(value, dict):
+        return
+    known = schema.get("properties") or {}
+    extra = schema.get("additionalProperties")
+    for name in list(value):
+        inner = known.get(name, extra)
+        if not isinstance(inner, Mapping):
+            continue
+        if value[name] is None and not inner.get("nullable") and "default" not in inner:
+            del value[name]
+        else:
+            drop_unset(inner, value[name])
+
+
 # --- defaults -------------------------------------------------------------------------------------------------------
 
 
@@ -188,10 +207,11 @@ def validate(schema: Schema, value: Any, path: str = "") -> list[Cause]:
     if schema.get(INT_OR_STRING) and not (isinstance(value, str) or _TYPES["integer"](value)):
         return [_type_error(path, value, "integer,string")]
     wanted = schema.get("type")
-    if wanted and not _TYPES[wanted](value):
-        return [_type_error(path, value, wanted)]
     causes: list[Cause] = []
-    if isinstance(value, dict):
+    is_mistyped = wanted is not None and wanted != "" and not _TYPES[wanted](value)
+    if is_mistyped:
+        causes.append(_type_error(path, value, str(wanted)))
+    elif isinstance(value, dict):
         causes += _validate_object(schema, value, path)
     elif isinstance(value, list):
         causes += _validate_list(schema, value, path)
@@ -199,11 +219,11 @@ def validate(schema: Schema, value: Any, path: str = "") -> list[Cause]:
         causes += _validate_text(schema, value, path)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         causes += _validate_number(schema, value, path)
-    if "enum" in schema and value not in schema["enum"]:
+    if "enum" in schema and value is not None and value not in schema["enum"]:
         offered = ", ".join(format_value(str(one) if isinstance(one, int) else one) for one in schema["enum"])
         text = f"Unsupported value: {format_value(value)}: supported values: {offered}"
         causes.append(Cause(path, "FieldValueNotSupported", text))
-    return causes + _combined(schema, value, path)
+    return causes if is_mistyped else causes + _combined(schema, value, path)
 
 
 def validate_update(schema: Schema, value: Any, old: Any) -> list[Cause]:

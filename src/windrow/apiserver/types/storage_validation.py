@@ -17,7 +17,8 @@ MOST_PARAMETERS, MOST_BYTES = 512, 256 * 1024
 
 
 def validate_storage_class(raw: Raw, old: Raw | None) -> list[Cause]:
-    return _new_class_causes(raw) if old is None else validation.validate_storage_class(raw, old)
+    own = _new_class_causes(raw)
+    return own if old is None else own + validation.validate_storage_class(raw, old)
 
 
 def _new_class_causes(raw: Raw) -> list[Cause]:
@@ -74,8 +75,8 @@ def validate_claim(raw: Raw, old: Raw | None) -> list[Cause]:
     if old is None:
         return created
     changed = validation.validate_pvc(raw, old)[len(own) :]
-    mode = nested(raw, "spec", "volumeMode")
-    if mode != nested(old, "spec", "volumeMode"):
+    mode = nested(raw, "spec", "volumeMode") or "Filesystem"
+    if mode != (nested(old, "spec", "volumeMode") or "Filesystem"):
         changed.append(invalid_value("volumeMode", mode, validation.IMMUTABLE))
     return created + created + changed
 

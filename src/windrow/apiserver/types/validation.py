@@ -5,10 +5,11 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
+from collections.abc import Sequence
 from typing import Any
 
 from windrow.apiserver.apierrors import Cause, forbidden_value, invalid_value, not_supported, required
-from windrow.apiserver.types.registry import name_errors
+from windrow.apiserver.types.registry import key_errors, name_errors
 from windrow.core.formats.json import NotJson, loads
 from windrow.core.formats.quantity import Quantity
 from windrow.kubernetes.objects import nested
@@ -62,6 +63,33 @@ def _validate_keys(raw: Raw, *fields: str) -> list[Cause]:
         for key in raw.get(field) or {}
         if not _IS_KEY.match(key)
     ]
+
+
+STANDARD_FINALIZERS = (
+    "customresourcecleanup.apiextensions.k8s.io",
+    "foregroundDeletion",
+    "kubernetes",
+    "orphan",
+)
+
+
+def finalizer_name_errors(field: str, finalizers: Sequence[str]) -> list[Cause]:
+    return [invalid_value(field, one, text) for one in finalizers for text in key_errors(one)]
+
+
+def finalizer_errors(field: str, finalizers: Sequence[str]) -> list[Cause]:
+    """Every validation error of a built-in object's finalizers: their names have a domain, or are standard ones."""
+    text = "name is neither a standard finalizer name nor is it fully qualified"
+    return finalizer_name_errors(field, finalizers) + [
+        invalid_value(f"{field}[{index}]", one, text)
+        for index, one in enumerate(finalizers)
+        if "/" not in one and one not in STANDARD_FINALIZERS
+    ]
+
+
+def validate_namespace(raw: Raw, old: Raw | None) -> list[Cause]:
+    finalizers = nested(raw, "spec", "finalizers") or ()
+    return finalizer_errors("spec.finalizers", finalizers) if old is None else []
 
 
 def validate_secret(raw: Raw, old: Raw | None) -> list[Cause]:
@@ -163,7 +191,7 @@ def validate_pvc(raw: Raw, old: Raw | None) -> list[Cause]:
     causes += [
         not_supported("spec.accessModes", one, ACCESS_MODES) for one in modes if one not in ACCESS_MODES
     ]
-    if "ReadWriteOncePod" in modes and len(set(modes)) > 1:
+    if "ReadWriteOncePod" in modes and len(set(modes) & set(ACCESS_MODES)) > 1:
         causes.append(
             forbidden_value("spec.accessModes", "may not use ReadWriteOncePod with other access modes")
         )
@@ -178,11 +206,7 @@ def validate_pvc(raw: Raw, old: Raw | None) -> list[Cause]:
 
 
 def _size_of(spec: Raw) -> Quantity | None:
-    written = nested(spec, "resources", "requests", "storage")
-    try:
-        return Quantity.parse(str(written)) if written is not None else None
-    except ValueError:
-        return None
+    return _amount(nested(spec, "resources", "requests", "storage"))
 
 
 def _size_causes(spec: Raw) -> list[Cause]:
@@ -191,27 +215,56 @@ def _size_causes(spec: Raw) -> list[Cause]:
         return [required("spec.resources[storage]")]
     size = _size_of(spec)
     if size is not None and size.nanos <= 0:
-        return [invalid_value("spec.resources[storage]", str(written), "must be greater than zero")]
+        return [invalid_value("spec.resources[storage]", str(size), "must be greater than zero")]
     return []
 
 
 def _claim_change(spec: Raw, old: Raw) -> list[Cause]:
     before = old.get("spec") or {}
     causes = []
-    if _immutable_claim_fields(spec, before) != _immutable_claim_fields(before, before):
+    is_bound = nested(old, "status", "phase") == "Bound"
+    if _is_changed(spec, before, is_bound=is_bound):
         causes.append(forbidden_value("spec", CLAIM_SPEC))
-    size, size_before = _size_of(spec), _size_of(before)
-    if size is not None and size_before is not None and size.nanos < size_before.nanos:
+    size, size_before = _size_of(spec) or Quantity(0), _size_of(before) or Quantity(0)
+    capacity = _amount(nested(old, "status", "capacity", "storage")) or Quantity(0)
+    # A claim that could not be enlarged may take its wish back.
+    if size < size_before and size <= capacity:
         text = "field can not be less than status.capacity"
         causes.append(forbidden_value("spec.resources.requests.storage", text))
     return causes
 
 
-def _immutable_claim_fields(spec: Raw, before: Raw) -> Raw:
-    # A claim is bound once and may grow; a class may be given where there was none; every other field is immutable.
-    changing = {"resources", "volumeAttributesClassName"}
-    changing |= {name for name in ("volumeName", "storageClassName") if before.get(name) is None}
-    return {name: value for name, value in spec.items() if name not in changing}
+def _is_changed(spec: Raw, before: Raw, *, is_bound: bool) -> bool:
+    """Whether a claim's spec has changed where it may not: a volume and a class are given once; a bound claim may grow."""
+    new, old = _compared(spec), _compared(before)
+    if not before.get("volumeName"):
+        old["volumeName"] = new["volumeName"]
+    if before.get("storageClassName") is None and spec.get("storageClassName") is not None:
+        old["storageClassName"] = new["storageClassName"]
+    if is_bound and nested(spec, "resources", "requests") is not None:
+        new["requests"] = {**new["requests"], "storage": old["requests"].get("storage")}
+    if is_bound and spec.get("volumeAttributesClassName") is not None:
+        new["volumeAttributesClassName"] = old["volumeAttributesClassName"]
+    return new != old
+
+
+def _compared(spec: Raw) -> Raw:
+    """Nothing and the empty value of a field are one, but for classes; amounts are numbers."""
+    made = {
+        name: value for name, value in spec.items() if value not in (None, {}, []) and name != "resources"
+    }
+    for name in ("volumeName", "storageClassName", "volumeAttributesClassName"):
+        made.setdefault(name, "" if name == "volumeName" else None)
+    for name in ("limits", "requests"):
+        made[name] = {key: _amount(value) for key, value in (nested(spec, "resources", name) or {}).items()}
+    return made
+
+
+def _amount(written: Any) -> Quantity | None:
+    try:
+        return Quantity.parse(str(written))
+    except ValueError:
+        return None
 
 
 def validate_pod(raw: Raw, old: Raw | None) -> list[Cause]:

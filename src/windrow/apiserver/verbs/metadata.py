@@ -16,9 +16,16 @@ from windrow.apiserver.apierrors import (
     required,
     too_many,
 )
-from windrow.apiserver.types.field_types import cannot_be_handled, check_types
+from windrow.apiserver.types.field_types import (
+    cannot_be_handled,
+    check_metadata,
+    check_types,
+    drop_unknown,
+    keep_metadata,
+)
 from windrow.apiserver.types.registry import ResourceType, key_errors, label_value_errors, name_errors
-from windrow.apiserver.types.schema import Schema, drop_nulls, identity_of, validate
+from windrow.apiserver.types.schema import identity_of
+from windrow.apiserver.types.validation import finalizer_errors, finalizer_name_errors
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import ApiResource
 
@@ -47,39 +54,14 @@ METADATA_FIELDS = frozenset(
         "ownerReferences",
     }
 )
-_STRING: Schema = {"type": "string", "nullable": True}
-_BOOLEAN: Schema = {"type": "boolean", "nullable": True}
-_INTEGER: Schema = {"type": "integer", "nullable": True}
-_OWNER_REFERENCE: Schema = {
-    "type": "object",
-    "properties": {
-        **dict.fromkeys(("apiVersion", "kind", "name", "uid"), _STRING),
-        **dict.fromkeys(("controller", "blockOwnerDeletion"), _BOOLEAN),
-    },
-}
-# The values of labels and annotations are validated with their keys.
-METADATA_SCHEMA: Schema = {
-    "type": "object",
-    "properties": {
-        **dict.fromkeys(("name", "generateName", "namespace", "uid", "selfLink"), _STRING),
-        **dict.fromkeys(("resourceVersion", "creationTimestamp", "deletionTimestamp"), _STRING),
-        **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), _INTEGER),
-        "finalizers": {"type": "array", "items": {"type": "string"}},
-        "ownerReferences": {"type": "array", "items": _OWNER_REFERENCE},
-        "managedFields": {"type": "array", "items": {"type": "object"}},
-    },
-}
-STANDARD_FINALIZERS = (
-    "customresourcecleanup.apiextensions.k8s.io",
-    "foregroundDeletion",
-    "kubernetes",
-    "orphan",
-)
 MAX_NAME_BASE_LENGTH = 58  # characters of generateName that leave room for the suffix
 
 
 def with_type_meta(raw: Any, type: ResourceType) -> Raw:
-    """`raw` with checked apiVersion and kind in front and known metadata only. 400 for another type, or a wrong type of a field."""
+    """`raw` with checked apiVersion and kind in front and known metadata only. 400 for another type, or a wrong type of a field.
+
+    Of a custom resource only the metadata is typed; the rest is for its schema.
+    """
     if not isinstance(raw, dict):
         raise bad_request(f"the body of the request is not a {type.kind.kind} object")
     for name in ("apiVersion", "kind"):
@@ -88,19 +70,12 @@ def with_type_meta(raw: Any, type: ResourceType) -> Raw:
     found = (raw.get("apiVersion") or type.kind.api_version, raw.get("kind") or type.kind.kind)
     if found != (type.kind.api_version, type.kind.kind):
         raise _type_mismatch(type, *found)
-    metadata = raw.get("metadata") or {}
-    if not isinstance(metadata, dict):
-        raise bad_request(f"metadata of the {type.kind.kind} must be an object")
-    clean = {
-        name: value
-        for name, value in metadata.items()
-        if name in METADATA_FIELDS and value not in (None, "", {}, [])
-    }
-    for name in ("labels", "annotations"):
-        if not isinstance(clean.get(name, {}), dict):
-            raise bad_request(f"metadata.{name} must be an object of strings")
-    if mistyped := validate(METADATA_SCHEMA, clean, "metadata"):
-        raise decode_error(type, mistyped[0])
+    if not type.custom:
+        check_types(type.kind, raw)
+    check_metadata(type.kind, raw.get("metadata"))
+    metadata = dict(raw.get("metadata") or {})
+    keep_metadata(metadata)
+    clean = {name: value for name, value in metadata.items() if value not in (None, "", {}, [])}
     rest = {name: value for name, value in raw.items() if name not in ("apiVersion", "kind", "metadata")}
     return {"apiVersion": type.kind.api_version, "kind": type.kind.kind, "metadata": clean, **rest}
 
@@ -133,7 +108,7 @@ def read_object(kind: ApiResource, body: Any) -> Raw:
     if found != kind.kind or version.rpartition("/")[0] != kind.group:
         raise cannot_be_handled(kind, f"it is a {found} in version {version}")
     check_types(kind, body)
-    drop_nulls(body)
+    drop_unknown(kind, body)
     return body
 
 
@@ -231,6 +206,11 @@ def validate_metadata(raw: Raw, type: ResourceType, *, created: bool) -> list[Ca
     causes: list[Cause] = []
     name = metadata.get("name", "")
     if created:
+        beginning = metadata.get("generateName", "")
+        causes += [
+            invalid_value("metadata.generateName", beginning, text)
+            for text in (name_errors(type.name_rule, _without_dash(beginning)) if beginning else ())
+        ]
         if not name:
             causes.append(required("metadata.name", "name or generateName is required"))
         else:
@@ -240,21 +220,15 @@ def validate_metadata(raw: Raw, type: ResourceType, *, created: bool) -> list[Ca
     causes += _validate_map(metadata, "labels")
     causes += _validate_map(metadata, "annotations")
     causes += _validate_owner_references(metadata.get("ownerReferences") or [])
-    return causes + finalizer_errors(
-        "metadata.finalizers", metadata.get("finalizers") or [], qualified=not type.custom
-    )
+    finalizers = metadata.get("finalizers") or []
+    if type.custom:
+        return causes + finalizer_name_errors("metadata.finalizers", finalizers)
+    return causes + finalizer_errors("metadata.finalizers", finalizers)
 
 
-def finalizer_errors(path: str, finalizers: list[str], *, qualified: bool = True) -> list[Cause]:
-    """Every validation error of the finalizers; `qualified`: their names have a domain, or are standard ones."""
-    causes = []
-    for index, finalizer in enumerate(finalizers):
-        field = f"{path}[{index}]"
-        causes += [invalid_value(field, finalizer, text) for text in key_errors(finalizer)]
-        if qualified and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
-            text = "name is neither a standard finalizer name nor is it fully qualified"
-            causes.append(invalid_value(field, finalizer, text))
-    return causes
+def _without_dash(beginning: str) -> str:
+    """What a generated name begins with, as a name: a dash may be its last sign."""
+    return f"{beginning[:-1]}a" if len(beginning) > 1 and beginning.endswith("-") else beginning
 
 
 def _validate_map(metadata: Raw, field: str) -> list[Cause]:

@@ -16,7 +16,7 @@ from windrow.apiserver.request.info import ApiCall, RequestInfo
 from windrow.apiserver.storage.port import Entry, Raw, RevisionMismatch
 from windrow.apiserver.types import schema
 from windrow.apiserver.types.builtins import fold_string_data
-from windrow.apiserver.types.field_types import check_types
+from windrow.apiserver.types.field_types import drop_unknown, write_quantities
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.types.validation import find_bad_base64
 from windrow.apiserver.verbs import metadata
@@ -33,16 +33,15 @@ def prune_and_default(type: ResourceType, raw: Raw, call: ApiCall, *, defaults: 
     """`raw` pruned and defaulted by its schema; unknown fields are treated by `fieldValidation`."""
     unknown = metadata.unknown_metadata(raw) if isinstance(raw, dict) else []
     raw = metadata.with_type_meta(raw, type)
-    if not type.custom:
-        # Before anything else reads a field; metadata is checked already, and apiVersion and kind are.
-        check_types(type.kind, raw, skip=("metadata",))
     if type.kind == SECRET:
         fold_string_data(raw)
         bad = find_bad_base64(raw)
         if bad:
             raise apierrors.bad_request(f'Secret in version "v1" cannot be handled as a Secret: {bad}')
-    if not type.custom:
-        schema.drop_nulls(raw)
+    if type.custom:
+        schema.drop_unset(type.schema, raw)
+    else:
+        unknown += drop_unknown(type.kind, raw)
     unknown += schema.prune(type.schema, raw)
     mode = call.options.get("fieldValidation") or "Warn"
     if mode not in _MODES:
@@ -63,7 +62,7 @@ def prune_and_default(type: ResourceType, raw: Raw, call: ApiCall, *, defaults: 
 
 
 def validate_object(type: ResourceType, raw: Raw, old: Raw | None) -> None:
-    """Raises 422 with every validation error of `raw`."""
+    """Raises 422 with every validation error of `raw`. The quantities of a valid one get their canonical form."""
     causes = metadata.validate_metadata(raw, type, created=old is None)
     causes += metadata.validate_owner_count(raw, old)
     if old is not None:
@@ -82,6 +81,8 @@ def validate_object(type: ResourceType, raw: Raw, old: Raw | None) -> None:
         raise metadata.decode_error(type, mistyped[0])
     if causes:
         raise apierrors.invalid(type.kind, raw["metadata"].get("name", ""), causes)
+    if not type.custom:
+        write_quantities(type.kind, raw)
 
 
 async def retry_on_conflict(
@@ -205,6 +206,8 @@ async def update_entry(
     if type.has_status:
         # A copy: hooks and defaults change the new object in place, and must not reach the stored one.
         new = _split_status(type, new, old.copy(), call.info.subresource)
+    if type.prepare_for_update is not None and not call.info.subresource:
+        type.prepare_for_update(new, old.raw)
     call.warnings += metadata.dedupe_owner_references(new)
     asked = await run_admission(context, type, call, "update", new, old)
     assert asked is not None

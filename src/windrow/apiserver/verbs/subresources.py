@@ -19,6 +19,7 @@ from windrow.apiserver.service_account_tokens import (
 from windrow.apiserver.storage.port import Entry
 from windrow.apiserver.types import schema
 from windrow.apiserver.types.registry import ResourceType
+from windrow.apiserver.types.validation import finalizer_errors
 from windrow.apiserver.verbs import metadata
 from windrow.apiserver.verbs.delete import delete, read_delete_options
 from windrow.apiserver.verbs.rest_storage import retry_on_conflict
@@ -195,7 +196,7 @@ async def finalize(context: ServerContext, type: ResourceType, call: ApiCall) ->
             f"the name of the object ({name}) does not match the name on the URL ({call.info.name})"
         )
     wanted = (body.get("spec") or {}).get("finalizers") or []
-    if causes := metadata.finalizer_errors("spec.finalizers", wanted):
+    if causes := finalizer_errors("spec.finalizers", wanted):
         raise apierrors.invalid(NAMESPACE, name, causes)
 
     sent = (body.get("metadata") or {}).get("resourceVersion")

@@ -6,12 +6,26 @@ from windrow.emulator import names
 from windrow.emulator.admission.claim_expansion import check_expansion
 from windrow.emulator.admission.denials import conflict, invalid, patch_failed
 from windrow.emulator.admission.kubevirt.causes import objects, quantity, text
+from windrow.emulator.admission.storage_classes import default_class
 from windrow.emulator.kit.listers import Key, Listers, key_of
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, name_of, nested
 
 INTERNAL_CLASS = "longhorn-static"
+BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 STATE_CLASS = "vmstate-persistence"
+
+
+def set_default_class(claim: Raw, listers: Listers) -> None:
+    """The API server's own plugin: a claim that names no class, not even the empty one, gets the default class."""
+    default = default_class(listers)
+    spec = claim.setdefault("spec", {})
+    if (
+        default is not None
+        and spec.get("storageClassName") is None
+        and BETA_CLASS not in annotations_of(claim)
+    ):
+        spec["storageClassName"] = name_of(default)
 
 
 def mark_golden_image(claim: Raw, listers: Listers) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windrow.apiserver.apierrors import UNKNOWN
 from windrow.emulator.admission.kubevirt.causes import MOST_TOLD, Cause, join_messages
+from windrow.emulator.kit.go_types import decoding_fault
 from windrow.kubernetes.errors import AdmissionDenied, KubeError
 from windrow.kubernetes.objects import Raw
 
@@ -38,6 +39,12 @@ def not_allowed(message: str, webhook: str = VALIDATOR) -> KubeError:
 def internal(message: str, webhook: str = VALIDATOR) -> KubeError:
     """Any other Go error: 500, although a retry of the same request is denied again."""
     return _denied(webhook, message, 500, "InternalError")
+
+
+def check_decodes(kind: str, raw: Raw, webhook: str = MUTATOR) -> None:
+    """Denies an object that Harvester's own types do not take."""
+    if why := decoding_fault(kind, raw):
+        raise internal(why, webhook)
 
 
 def refused_by_kubevirt(causes: list[Cause], webhook: str = KUBEVIRT_VALIDATOR) -> KubeError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from windrow.emulator import names
-from windrow.emulator.admission.denials import MUTATOR, conflict, internal, invalid
+from windrow.emulator.admission.denials import MUTATOR, conflict, internal, invalid, patch_failed
 from windrow.emulator.admission.kubevirt.causes import objects, section, text
+from windrow.emulator.admission.storage_classes import default_class
 from windrow.emulator.kit.listers import Listers, key_of
 from windrow.emulator.system import LONGHORN_PARAMETERS
 from windrow.kubernetes.conditions import find_condition
@@ -28,12 +29,14 @@ INHERITED = (
 
 def mutate_image(image: Raw, old: Raw | None, listers: Listers) -> None:
     """The class that the image is made with, and at creation the parameters of its own class. May be repeated."""
-    spec = image["spec"]
+    spec: Raw = image.get("spec", {})
     if old is None:
         spec["backend"] = text(spec, "backend") or "backingimage"
         if spec["backend"] == "backingimage":
             spec["storageClassParameters"] = _parameters(image, listers)
     _name_class(image, spec, listers)
+    if old is None and "spec" not in image:
+        raise patch_failed("/spec/backend")
 
 
 def _parameters(image: Raw, listers: Listers) -> Raw:
@@ -49,7 +52,7 @@ def _parameters(image: Raw, listers: Listers) -> Raw:
 def _template_class(name: str, listers: Listers) -> Raw | None:
     """The class whose parameters are taken; None for one of another provisioner."""
     if not name:
-        default = _default_class(listers)
+        default = default_class(listers)
         if default is None:
             raise internal("no default storageClass found for backingImage", MUTATOR)
         return default if text(default, "provisioner") == LONGHORN else None
@@ -64,20 +67,13 @@ def _template_class(name: str, listers: Listers) -> Raw | None:
     return found
 
 
-def _default_class(listers: Listers) -> Raw | None:
-    marked = (
-        raw for raw in listers.classes.values() if annotations_of(raw).get(names.DEFAULT_CLASS) == "true"
-    )
-    return next(marked, None)
-
-
 def _name_class(image: Raw, spec: Raw, listers: Listers) -> None:
     annotated, target = annotations_of(image).get(names.IMAGE_CLASS), text(spec, "targetStorageClassName")
     if annotated is not None and target:
         return
     wanted = annotated if annotated is not None else target
     if not wanted:
-        default = _default_class(listers)
+        default = default_class(listers)
         if default is None:
             raise internal("missing default storage class", MUTATOR)
         wanted = name_of(default)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from windrow.emulator.admission.denials import bad_go_error, refused_by_kubevirt
 from windrow.emulator.admission.kubevirt.causes import NOT_SUPPORTED, REQUIRED, Cause, text
+from windrow.emulator.kit.go_decoding import kind_of
 from windrow.emulator.kit.listers import Listers
 from windrow.emulator.kit.vm_readings import FINAL, phase_of
 from windrow.kubernetes.conditions import find_condition
@@ -19,12 +22,37 @@ UPDATE_VALIDATOR = "migration-update-validator.kubevirt.io"
 def mutate_migration(migration: Raw) -> None:
     """The label by which the migrations of an instance are found, and KubeVirt's finalizer."""
     spec = migration.get("spec")
-    if not isinstance(spec, dict):
-        required = ("spec in body is required", 'spec in body must be of type object: "null"')
-        raise refused_by_kubevirt([Cause(why, reason="") for why in required], MUTATOR)
+    if faults := list(_schema_faults(spec)):
+        raise refused_by_kubevirt([Cause(why, reason="") for why in faults], MUTATOR)
+    assert isinstance(spec, dict)
     metadata = migration["metadata"]
     metadata["labels"] = {**labels_of(migration), INSTANCE_LABEL: text(spec, "vmiName")}
     metadata["finalizers"] = [*(metadata.get("finalizers") or ()), FINALIZER]
+
+
+def _schema_faults(spec: object) -> Iterator[str]:
+    """What KubeVirt's own schema says, in which every number is one."""
+    if spec is None:
+        yield "spec in body is required"
+    for path, wanted in _TYPES:
+        value = spec
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        if (value is not None or not path) and kind_of(value) != wanted:
+            yield _mistyped(path, wanted, value)
+        elif path == _SELECTOR and isinstance(value, dict):
+            for key, one in sorted(value.items()):
+                if not isinstance(one, str):
+                    yield _mistyped((*path, key), "string", one)
+
+
+def _mistyped(path: tuple[str, ...], wanted: str, value: object) -> str:
+    found = {"bool": "boolean"}.get(kind_of(value), kind_of(value))
+    return f'{".".join(("spec", *path))} in body must be of type {wanted}: "{found}"'
+
+
+_SELECTOR = ("addedNodeSelector",)
+_TYPES = (((), "object"), (_SELECTOR, "object"), (("vmiName",), "string"))
 
 
 def check_new_migration(migration: Raw, listers: Listers) -> None:

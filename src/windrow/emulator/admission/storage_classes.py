@@ -56,6 +56,13 @@ def mutate_class(raw: Raw) -> None:
         raw["metadata"]["annotations"] = {**added, **annotations_of(raw)}
 
 
+def default_class(listers: Listers) -> Raw | None:
+    marked = (
+        raw for raw in listers.classes.values() if annotations_of(raw).get(names.DEFAULT_CLASS) == "true"
+    )
+    return next(marked, None)
+
+
 def check_class(raw: Raw, old: Raw | None, listers: Listers) -> None:
     _check_default(raw, listers)
     if old is None:

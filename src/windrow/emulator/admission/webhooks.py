@@ -20,7 +20,7 @@ from windrow.emulator.admission import (
     object_validator,
     storage_classes,
 )
-from windrow.emulator.admission.denials import invalid, patch_failed
+from windrow.emulator.admission.denials import check_decodes, invalid
 from windrow.emulator.admission.vm_mutator import mutate_vm
 from windrow.emulator.admission.vm_shape import is_shaped
 from windrow.emulator.admission.vm_validator import check_vm, images_asked
@@ -48,19 +48,19 @@ class Webhooks:
         new, old, listers = operation.object, operation.old_object, self._listers
         if new is None or operation.subresource == "status":
             return
+        if operation.kind == kinds.IMAGE or (operation.kind == kinds.TEMPLATE_VERSION and old is None):
+            check_decodes(operation.kind.kind, new)
         if operation.kind == kinds.VM:
             if is_shaped(new):
                 mutate_vm(new, old, listers, self._rng)
         elif operation.kind == PVC:
             if old is None:
+                claims.set_default_class(new, listers)
                 claims.mark_golden_image(new, listers)
         elif operation.kind == STORAGE_CLASS:
             storage_classes.mutate_class(new)
         elif operation.kind == kinds.IMAGE:
-            if isinstance(new.get("spec"), dict):
-                images.mutate_image(new, old, listers)
-            elif old is None and new.get("spec") is None:
-                raise patch_failed("/spec/backend")
+            images.mutate_image(new, old, listers)
         elif operation.kind == kinds.NAD:
             networks.mutate_network(new, old, listers)
         elif operation.kind == kinds.TEMPLATE_VERSION and old is None:

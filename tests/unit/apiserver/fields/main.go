@@ -1,5 +1,5 @@
-// Prints the protobuf field tables and test vectors that windrow.wire.protobuf uses, read by reflection from the
-// struct tags of k8s.io/api. Run as: go run . tables > src/windrow/wire/kubernetes_fields.json
+// Prints the field tables and test vectors that windrow.apiserver.protobuf and windrow.apiserver.types.field_types use, read
+// by reflection from the struct tags of k8s.io/api. Run as: go run . tables > src/windrow/apiserver/kubernetes_fields.json
 //
 //	go run . vectors > tests/unit/apiserver/protobuf_vectors.json
 package main
@@ -62,6 +62,42 @@ var left = map[string]bool{"gcePersistentDisk": true, "awsElasticBlockStore": tr
 
 var messages = map[string]map[string][2]string{}
 
+// By message and field: how Go calls the field's type, where that does not follow from its kind.
+var goTypes = map[string]map[string]string{}
+
+// usual is what windrow.apiserver.types.field_types takes a kind for.
+func usual(kind string) string {
+	switch {
+	case strings.HasPrefix(kind, "[]"):
+		return "[]" + usual(kind[2:])
+	case strings.HasPrefix(kind, "{}"):
+		return "map[string]" + usual(kind[2:])
+	}
+	switch kind {
+	case "int":
+		return "int64"
+	case "bytes":
+		return "[]uint8"
+	case "string", "bool":
+		return kind
+	}
+	_, short, _ := strings.Cut(kind, ".")
+	return "v1." + short
+}
+
+func addGoType(message, field, kind string, t reflect.Type) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if _, ok := special[t.Name()]; ok || field == "" || t.String() == usual(kind) {
+		return
+	}
+	if goTypes[message] == nil {
+		goTypes[message] = map[string]string{}
+	}
+	goTypes[message][field] = t.String()
+}
+
 func name(t reflect.Type) string {
 	parts := strings.Split(t.PkgPath(), "/")
 	if len(parts) > 2 {
@@ -106,10 +142,15 @@ func walk(t reflect.Type) {
 		f := t.Field(i)
 		tag := f.Tag.Get("protobuf")
 		jsonName := strings.Split(f.Tag.Get("json"), ",")[0]
-		if tag == "" || left[jsonName] {
+		if tag == "" {
+			continue
+		}
+		if left[jsonName] {
+			addGoType(name(t), jsonName, "", f.Type)
 			continue
 		}
 		kind := kindOf(f.Type, tag)
+		addGoType(name(t), jsonName, kind, f.Type)
 		// "!" marks a field that is written even where its value is zero: a pointer, or one without omitempty.
 		if f.Type.Kind() == reflect.Pointer || !strings.Contains(f.Tag.Get("json"), "omitempty") {
 			kind += "!"
@@ -140,6 +181,8 @@ func tables() {
 		}
 	}
 	writeLines(&out, flat, line)
+	out.WriteString("},\n\"go\": {\n")
+	writeLines(&out, goTypes, line)
 	out.WriteString("}\n}\n")
 	os.Stdout.Write(out.Bytes())
 }

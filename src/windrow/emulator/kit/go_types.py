@@ -1,0 +1,42 @@
+"""The Go types into which the webhooks of Harvester and KubeVirt decode objects: `go_types.json`, written by reflection.
+
+A webhook is sent what the API server has decoded, with its keys sorted; what its own types do not take it refuses before any
+of its rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from windrow.apiserver.types.go_types import Field, find_mistyped, usual_type
+from windrow.core.formats.json import loads
+
+
+@cache
+def _read() -> tuple[Mapping[str, str], Mapping[str, Mapping[str, Field]]]:
+    """The struct of each kind, and the fields of each struct."""
+    raw = loads(files("windrow.emulator.kit").joinpath("go_types.json").read_bytes())
+    structs = {
+        struct: {name: _read_field(text) for name, text in fields.items()}
+        for struct, fields in raw["types"].items()
+    }
+    return raw["kinds"], structs
+
+
+def _read_field(text: str) -> Field:
+    """`kind`, or `kind=Go's type`, and after ` @` the embedded structs."""
+    typed, _, way = text.partition(" @")
+    kind, _, go_type = typed.partition("=")
+    return Field(kind, go_type or usual_type(kind), way)
+
+
+def fields_of(struct: str) -> Mapping[str, Field]:
+    return _read()[1][struct]
+
+
+def decoding_fault(kind: str, raw: Any) -> str:
+    """What Go's decoder says of the first field of an object of a kind that has another JSON type; "" without one."""
+    return find_mistyped(fields_of, _read()[0][kind], raw, is_sorted=True)
