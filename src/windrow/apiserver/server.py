@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,6 +32,7 @@ from windrow.apiserver.request.authn import (
     impersonation_checks,
     read_impersonation,
 )
+from windrow.apiserver.request.flow_control import FlowControl
 from windrow.apiserver.request.info import (
     ApiCall,
     RequestInfo,
@@ -149,6 +150,7 @@ class ApiServer:
             self.subresource_versions,
             store.check_writable,
         )
+        self._flows = FlowControl()
         self.authenticator = Authenticator(clock, anonymous=anonymous)
         if authenticate is not None:
             self.authenticator.token_authenticators.append(authenticate)
@@ -294,13 +296,17 @@ class ApiServer:
             user = await self.authenticator.authenticate(request, peer)
         except KubeError as error:
             return apierrors.error_reply(error)
+        info = parse_request_info(request.path)
+        if info.is_resource and request_verb(request.method, info, query_options(request)) == "list":
+            return await self._flows.list_reply(user, lambda: self.handle(request, user))
         return await self.handle(request, user)
 
     @asynccontextmanager
     async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         user = await self.authenticator.authenticate(request, peer)
-        async with self.handle_watch(request, user) as events:
-            yield events
+        with self._flows.watching(user):
+            async with self.handle_watch(request, user, self._flows.listing(user)) as events:
+                yield events
 
     async def handle(self, request: Request, user: UserInfo) -> Reply:
         """The reply to `request` of an authenticated user; errors are Status replies."""
@@ -347,9 +353,10 @@ class ApiServer:
 
     @asynccontextmanager
     async def handle_watch(
-        self, request: Request, user: UserInfo
+        self, request: Request, user: UserInfo, listing: AbstractAsyncContextManager[None] | None = None
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """A watch of an authenticated user. Raises the API error on entry."""
+        """A watch of an authenticated user; `listing` is held while its initial events are sent. Raises the API error on
+        entry."""
         await self.prepare()
         user = await self._impersonated(request, user)
         info, options = parse_request_info(request.path), query_options(request)
@@ -358,7 +365,7 @@ class ApiServer:
         form = negotiate(request.accept)
         call = ApiCall("watch", info, user, options)
         check_options(call)
-        async with watch(self.context, type, call) as events:
+        async with watch(self.context, type, call, listing or nullcontext()) as events:
             yield self._transform_events(type, events, form, call.options) if form.as_ else events
 
     async def _transform_events(

@@ -48,7 +48,7 @@ class Request:
         return self.method in ("GET", "HEAD")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Reply:
     """One HTTP answer, whole."""
 

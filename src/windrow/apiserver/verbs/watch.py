@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -113,9 +113,12 @@ def _refused(text: str, field: str = "resourceVersionMatch") -> KubeError:
 
 @asynccontextmanager
 async def watch(
-    context: ServerContext, type: ResourceType, call: ApiCall
+    context: ServerContext, type: ResourceType, call: ApiCall, listing: AbstractAsyncContextManager[None]
 ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-    """The stream opens on entry: no later change is missed. Ends after `timeoutSeconds`."""
+    """The stream opens on entry: no later change is missed. Ends after `timeoutSeconds`.
+
+    `listing` is entered before the initial events, and left when they are sent.
+    """
     selection = read_selection(type, call.options)
     version = read_version(call.options)
     initial_end = _check_initial(call)
@@ -141,9 +144,11 @@ async def watch(
         return
     pacer = _WatchTimer(context, call, feed)
     timer = asyncio.create_task(pacer.run())
+    events = _events(type, selection, first, listing, feed, pacer, rev)
     try:
-        yield _events(type, selection, first, feed, pacer, rev)
+        yield events
     finally:
+        await events.aclose()
         feed.close()
         timer.cancel()
         # Not `suppress(CancelledError)`: that would swallow our own cancellation too.
@@ -186,12 +191,15 @@ async def _events(
     type: ResourceType,
     selection: Selection,
     first: list[WatchEvent],
+    listing: AbstractAsyncContextManager[None],
     feed: WatchStream,
     pacer: _WatchTimer,
     rev: int,
-) -> AsyncIterator[WatchEvent]:
-    for event in first:
-        yield event
+) -> AsyncGenerator[WatchEvent, None]:
+    if first:
+        async with listing:
+            for event in first:
+                yield event
     first.clear()
     while True:
         try:

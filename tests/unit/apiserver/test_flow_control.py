@@ -1,0 +1,124 @@
+"""One user's watches and lists leave room for others: they are counted by user, and system:masters is exempt."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from windrow.apiserver.request.flow_control import MAX_LISTS, MAX_WATCHES, FlowControl
+from windrow.apiserver.request.info import UserInfo
+from windrow.apiserver.server import ApiServer
+from windrow.core.formats.fastjson import loads
+from windrow.kubernetes.errors import TooManyRequests
+from windrow.kubernetes.handler import Peer
+from windrow.kubernetes.requests import Reply, Request
+from windrow.kubernetes.resources import CONFIG_MAP
+
+PATH = "/api/v1/namespaces/default/configmaps"
+ADMIN = ("admin", ("system:masters",), None)
+
+
+@pytest.fixture
+def users(server: ApiServer) -> ApiServer:
+    server.tokens.update({"a": ("alice", (), None), "b": ("bob", (), None), "root": ADMIN})
+    return server
+
+
+def a_request(token: str, *query: tuple[str, str]) -> Request:
+    return Request("GET", PATH, query, headers=(("Authorization", f"Bearer {token}"),))
+
+
+def a_watch(token: str, *query: tuple[str, str]) -> Request:
+    return a_request(token, ("watch", "true"), *query)
+
+
+async def is_waiting(task: asyncio.Task[Any]) -> bool:
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return not task.done()
+
+
+async def test_a_user_has_so_many_watches_and_others_have_theirs(users: ApiServer) -> None:
+    async with AsyncExitStack() as stack:
+        for _ in range(MAX_WATCHES):
+            opened = await stack.enter_async_context(users.stream(a_watch("a"), Peer()))
+        with pytest.raises(TooManyRequests, match="alice has 250 watches open") as refused:
+            await stack.enter_async_context(users.stream(a_watch("a"), Peer()))
+        assert refused.value.retry_after_s == 1
+
+        for token in ("b", "root"):
+            await stack.enter_async_context(users.stream(a_watch(token), Peer()))
+        assert (await users.send(a_request("a"), Peer())).status == 200
+        assert opened is not None
+
+    async with users.stream(a_watch("a"), Peer()):  # the others have ended
+        pass
+
+
+async def test_an_administrator_is_not_counted(users: ApiServer) -> None:
+    async with AsyncExitStack() as stack:
+        for _ in range(MAX_WATCHES + 1):
+            await stack.enter_async_context(users.stream(a_watch("root"), Peer()))
+
+
+async def test_the_service_accounts_of_a_namespace_count_together() -> None:
+    flows = FlowControl()
+    names = [f"system:serviceaccount:team:{number}" for number in range(MAX_WATCHES + 1)]
+    accounts = [UserInfo(name, ("system:serviceaccounts", "system:serviceaccounts:team")) for name in names]
+    async with AsyncExitStack() as stack:
+        for account in accounts[:-1]:
+            stack.enter_context(flows.watching(account))
+        with pytest.raises(TooManyRequests, match="system:serviceaccounts:team has"):
+            stack.enter_context(flows.watching(accounts[-1]))
+
+
+async def test_a_list_waits_until_one_of_the_user_s_answers_is_sent(users: ApiServer) -> None:
+    unsent = [await users.send(a_request("a"), Peer()) for _ in range(MAX_LISTS)]
+    waiting = asyncio.create_task(users.send(a_request("a"), Peer()))
+    assert await is_waiting(waiting)
+    for token in ("b", "root"):
+        assert (await users.send(a_request(token), Peer())).status == 200
+    one = Request("GET", f"{PATH}/absent", headers=a_request("a").headers)
+    assert (await users.send(one, Peer())).status == 404
+
+    unsent.pop()
+
+    assert (await waiting).status == 200
+
+
+async def test_who_gives_up_waiting_for_a_list_takes_no_place(users: ApiServer) -> None:
+    unsent = [await users.send(a_request("a"), Peer()) for _ in range(MAX_LISTS)]
+    waiting = [asyncio.create_task(users.send(a_request("a"), Peer())) for _ in range(3)]
+    assert await is_waiting(waiting[-1])
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    unsent.clear()
+
+    again: list[Reply] = [await users.send(a_request("a"), Peer()) for _ in range(MAX_LISTS)]
+    assert {reply.status for reply in again} == {200}
+
+
+async def test_the_initial_events_of_a_user_s_watches_are_sent_in_turn(users: ApiServer) -> None:
+    await users.local().create(CONFIG_MAP, {"metadata": {"name": "c"}}, "default")
+    async with AsyncExitStack() as stack:
+
+        async def first_event(token: str) -> tuple[AsyncExitStack, str]:
+            inner = AsyncExitStack()
+            events = await inner.enter_async_context(users.stream(a_watch(token), Peer()))
+            stack.push_async_callback(inner.aclose)
+            return inner, (await anext(aiter(events))).type
+
+        opened = [await first_event("a") for _ in range(MAX_LISTS)]
+        waiting = asyncio.create_task(first_event("a"))
+        assert await is_waiting(waiting)
+        assert (await first_event("b"))[1] == "ADDED"
+
+        await opened[0][0].aclose()
+
+        assert (await waiting)[1] == "ADDED"
+    reply = await users.send(a_request("a"), Peer())
+    assert len(loads(reply.body)["items"]) == 1
