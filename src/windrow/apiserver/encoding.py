@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from windrow.apiserver.context import JsonResult, ListResult, ObjectResult, Result
-from windrow.apiserver.storage.port import Entry, Raw
-from windrow.apiserver.types.registry import ResourceType
+from windrow.apiserver.storage.port import Raw
 from windrow.core.formats import yaml
 from windrow.core.formats.fastjson import dumps, loads
-from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.requests import PartsReply, Reply
+
+# From which on the objects of a list are not copied into the answer.
+LARGE_LIST_BYTES = 256 * 1024
 
 
 def list_meta(listing: ListResult) -> Raw:
@@ -19,20 +23,27 @@ def list_meta(listing: ListResult) -> Raw:
     return head
 
 
-def encode_item(type: ResourceType, entry: Entry) -> bytes:
-    """An object inside a list. Items of built-in types carry no apiVersion and kind."""
-    if type.custom:
-        return entry.data
-    # Objects are stored with apiVersion and kind in front, which are cut off.
-    front = dumps({"apiVersion": type.kind.api_version, "kind": type.kind.kind})[:-1] + b","
-    return b"{" + entry.data[len(front) :] if entry.data.startswith(front) else entry.data
-
-
-def encode_list(listing: ListResult) -> bytes:
+def _list_parts(listing: ListResult) -> Iterator[bytes | memoryview]:
+    """The list as JSON, in parts; the objects are not copied. Items of built-in types carry no apiVersion and kind."""
     kind = listing.type.kind
-    front = {"kind": listing.type.list_name, "apiVersion": kind.api_version, "metadata": list_meta(listing)}
-    items = b",".join([encode_item(listing.type, entry) for entry in listing.entries])
-    return b"".join((dumps(front)[:-1], b',"items":[', items, b"]}"))
+    head = {"kind": listing.type.list_name, "apiVersion": kind.api_version, "metadata": list_meta(listing)}
+    yield dumps(head)[:-1] + b',"items":['
+    # Objects are stored with apiVersion and kind in front, which are cut off.
+    front = dumps({"apiVersion": kind.api_version, "kind": kind.kind})[:-1] + b","
+    separator = b""
+    for entry in listing.entries:
+        if listing.type.custom or not entry.data.startswith(front):
+            yield from (separator, entry.data)
+        else:
+            yield from (separator + b"{", memoryview(entry.data)[len(front) :])
+        separator = b","
+    yield b"]}"
+
+
+def _encode_list(listing: ListResult) -> Reply:
+    parts = tuple(_list_parts(listing))
+    is_large = sum(map(len, parts)) > LARGE_LIST_BYTES
+    return PartsReply(200, parts=parts) if is_large else Reply(200, b"".join(parts))
 
 
 def to_yaml(reply: Reply) -> Reply:
@@ -45,6 +56,6 @@ def encode_result(outcome: Result) -> Reply:
         case ObjectResult(_, entry, status):
             return Reply(status, entry.data)
         case ListResult():
-            return Reply(200, encode_list(outcome))
+            return _encode_list(outcome)
         case JsonResult(raw, status):
             return Reply(status, dumps(raw))

@@ -15,7 +15,7 @@ import logging
 import os
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from windrow.core.connections import ConnectionLimits
 from windrow.core.formats.fastjson import dumps
 from windrow.kubernetes.errors import KubeError, OutcomeUnknown, Unreachable
 from windrow.kubernetes.handler import Handler, Peer, TlsIdentity
-from windrow.kubernetes.requests import JSON, FileReply, Reply, Request, WatchEvent
+from windrow.kubernetes.requests import JSON, FileReply, PartsReply, Reply, Request, WatchEvent
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ BODY_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 90.0  # as kube-apiserver's; client-go closes its own as late
 WRITE_TIMEOUT_S = 60.0
 PIECE_BYTES = 256 * 1024
+MAX_HELD_BYTES = 256 * 2**20
+RETRY_AFTER_S = 10
 
 
 def encode_event(event: WatchEvent) -> tuple[bytes, ...]:
@@ -101,12 +103,14 @@ class Listener:
         head_timeout_s: float = HEAD_TIMEOUT_S,
         body_timeout_s: float = BODY_TIMEOUT_S,
         write_timeout_s: float = WRITE_TIMEOUT_S,
+        max_held_bytes: int = MAX_HELD_BYTES,
     ) -> None:
         self._handler, self._host, self.port = handler, host, port
         self._limits = ConnectionLimits() if limits is None else limits
         self._handshake_timeout_s = handshake_timeout_s
         self._head_timeout_s, self._body_timeout_s = head_timeout_s, body_timeout_s
         self._write_timeout_s = write_timeout_s
+        self._held_bytes, self._max_held_bytes = 0, max_held_bytes  # of large answers that are being read
         self._server: _Server | None = None
         self._acceptor: Acceptor | None = None
         self._identity: TlsIdentity | None = None
@@ -182,8 +186,10 @@ class Listener:
             reply = await self._handler.send(request, peer)
             if isinstance(reply, FileReply):
                 return await self._send_file(http, reply)
-            if len(reply.body) > PIECE_BYTES and request.method != "HEAD":
-                return await self._send_body(http, reply)
+            if isinstance(reply, PartsReply):
+                return await self._send_parts(http, reply, reply.parts)
+            if len(reply.body) > PIECE_BYTES:
+                return await self._send_large(http, reply)
             return _response(reply)
         except (OutcomeUnknown, Unreachable):
             return _abort_connection(http)
@@ -228,21 +234,36 @@ class Listener:
             await response.write_eof()
         return response
 
-    async def _write(self, response: web.StreamResponse, *parts: bytes) -> None:
-        """Write the parts; a large one in pieces. Raises TimeoutError when the client does not read one of them."""
-        if sum(map(len, parts)) <= PIECE_BYTES:
-            parts = (b"".join(parts),)
-        for part in parts:
-            for start in range(0, len(part), PIECE_BYTES):
-                async with asyncio.timeout(self._write_timeout_s):
-                    await response.write(memoryview(part)[start : start + PIECE_BYTES])
+    async def _write(self, response: web.StreamResponse, *parts: bytes | memoryview) -> None:
+        """Write the parts in pieces. Raises TimeoutError when the client does not read one of them."""
+        for piece in _pieces(parts):
+            async with asyncio.timeout(self._write_timeout_s):
+                await response.write(piece)
 
-    async def _send_body(self, http: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+    async def _send_large(self, http: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+        """A reply that nothing shares: a list as a table or as YAML."""
+        size = len(reply.body)
+        if self._held_bytes and self._held_bytes + size > self._max_held_bytes:
+            message = (
+                "too many large answers are being read; ask for fewer objects at once, with limit, or later"
+            )
+            refusal = status_error(429, message, details={"retryAfterSeconds": RETRY_AFTER_S})
+            return _response(error_reply(refusal))
+        self._held_bytes += size
+        try:
+            return await self._send_parts(http, reply, (reply.body,))
+        finally:
+            self._held_bytes -= size
+
+    async def _send_parts(
+        self, http: web.BaseRequest, reply: Reply, parts: Sequence[bytes | memoryview]
+    ) -> web.StreamResponse:
         """A large reply, as the client reads it."""
         response = web.StreamResponse(status=reply.status, headers=_headers(reply))
-        response.content_length = len(reply.body)
+        response.content_length = sum(map(len, parts))
         await response.prepare(http)
-        return await self._finish(http, response, self._write(response, reply.body))
+        written = () if http.method == "HEAD" else parts
+        return await self._finish(http, response, self._write(response, *written))
 
     async def _send_file(self, http: web.BaseRequest, reply: FileReply) -> web.StreamResponse:
         """Send the file in pieces, read by another thread, and close it."""
@@ -270,6 +291,23 @@ class Listener:
         with suppress(ConnectionError):
             await response.write_eof()
         return response
+
+
+def _pieces(parts: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """The parts in pieces of PIECE_BYTES at most: small ones joined, large ones cut."""
+    small: list[bytes | memoryview] = []
+    size = 0
+    for part in parts:
+        if small and size + len(part) > PIECE_BYTES:
+            yield b"".join(small)
+            small, size = [], 0
+        for start in range(0, len(part) - PIECE_BYTES, PIECE_BYTES):
+            yield memoryview(part)[start : start + PIECE_BYTES]
+        rest = memoryview(part)[(max(0, len(part) - 1) // PIECE_BYTES) * PIECE_BYTES :]
+        small.append(rest)
+        size += len(rest)
+    if small:
+        yield b"".join(small)
 
 
 def _abort_connection(http: web.BaseRequest) -> web.StreamResponse:

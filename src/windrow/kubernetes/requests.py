@@ -65,6 +65,30 @@ class FileReply(Reply):
     file: BinaryIO | None = None
 
 
+class PartsReply(Reply):
+    """An answer whose body is joined of `parts` for each reader of `body`. A server over sockets writes the parts as they are:
+    those of a large list are the store's own bytes, of which no answer then holds a copy."""
+
+    __slots__ = ("parts",)
+    parts: Sequence[bytes | memoryview]
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
+        parts: Sequence[bytes | memoryview] = (),
+    ) -> None:
+        for name, value in (("status", status), ("content_type", content_type), ("headers", headers or {})):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "parts", parts or (body,))
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.parts)
+
+
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
     """One event of a watch. `object` is the whole object; for ERROR it is a Status."""

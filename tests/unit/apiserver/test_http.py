@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import socket
 import ssl
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -444,3 +445,55 @@ async def test_watches_that_are_not_read_hold_no_copies_of_large_objects(open_se
         assert 0 < max(transport.get_write_buffer_size() for transport in transports) < 600_000
         for one in clients:
             one.close()
+
+
+async def test_large_lists_that_are_not_read_hold_no_copies_of_the_objects(open_server: ApiServer) -> None:
+    """Each held the whole list: twenty of 40 MB took 800 MB."""
+    client = open_server.local()
+    for number in range(8):
+        raw = {"metadata": {"name": f"m{number}"}, "data": {"x": "x" * 1_400_000}}
+        await client.create(CONFIG_MAP, raw, "default")
+    async with Listener(open_server) as listener:
+        clients = [socket.socket() for _ in range(4)]
+        tracemalloc.start()
+        try:
+            for one in clients:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                one.connect(("127.0.0.1", listener.port))
+                one.sendall(f"GET {MAPS} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            await asyncio.sleep(0.1)
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert len(listener._server.connections) == 4  # type: ignore[union-attr]
+        assert held < 5_000_000
+        for one in clients:
+            one.close()
+
+
+async def test_large_answers_that_nothing_shares_are_bounded_together() -> None:
+    class Large:
+        def identity(self) -> None:
+            return None
+
+        async def send(self, request: Request, peer: Peer) -> Reply:
+            return Reply(200, b"x" * 16_000_000)
+
+    async with Listener(Large(), max_held_bytes=20_000_000) as listener:  # type: ignore[arg-type]
+        with socket.socket() as unread:
+            unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            unread.connect(("127.0.0.1", listener.port))
+            unread.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+            async with aiohttp.ClientSession() as session:
+                url = f"http://127.0.0.1:{listener.port}/version"
+                while True:
+                    async with session.get(url) as response:
+                        if response.status == 429:
+                            break
+                        await response.read()
+                assert response.headers["Retry-After"] == "10"
+                unread.close()
+                while response.status != 200:
+                    await asyncio.sleep(0.01)
+                    async with session.get(url) as response:
+                        assert response.status in (200, 429)
