@@ -209,13 +209,20 @@ class Host:
         assert reply.status == 202, reply
 
     async def make_pool(
-        self, name: str, first: str, last: str, network: str = "", *, wide: bool = False
+        self,
+        name: str,
+        first: str,
+        last: str,
+        network: str = "",
+        *,
+        wide: bool = False,
+        priority: int = 0,
     ) -> None:
         subnet = ".".join(first.split(".")[:2]) + ".0.0/16" if wide else first.rpartition(".")[0] + ".0/24"
         scope = [{"project": "*", "namespace": "*", "guestCluster": CLUSTER}]
         spec: Raw = {
             "ranges": [{"subnet": subnet, "rangeStart": first, "rangeEnd": last}],
-            "selector": {"network": network, "scope": scope},
+            "selector": {"network": network, "scope": scope, "priority": priority},
         }
         await self.api.create(kinds.IP_POOL, new_object(kinds.IP_POOL, name, spec=spec))
 

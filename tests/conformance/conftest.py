@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
+from tests.conformance.kube_vip_scenes import NEW, OLD
 from tests.conformance.real_cluster import Cluster, a_real_cluster
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +29,19 @@ def reference_program() -> Callable[[str], str]:
         return str(where / name)
 
     return find
+
+
+@pytest.fixture(scope="session")
+def kube_vip(reference_program: Callable[[str], str]) -> str:
+    """The program: WINDROW_KUBE_VIP, else the one that scripts/reference-programs built (it needs Go 1.26)."""
+    return os.environ.get("WINDROW_KUBE_VIP") or reference_program("kube_vip")
+
+
+@pytest.fixture(scope="session")
+def versions() -> str:
+    """The range of versions that it is of: NEW unless WINDROW_KUBE_VIP_VERSION says a version before 1.2."""
+    major, minor = os.environ.get("WINDROW_KUBE_VIP_VERSION", "1.2").lstrip("v").split(".")[:2]
+    return NEW if (int(major), int(minor)) >= (1, 2) else OLD
 
 
 # --- clusters of real programs, which tests of several files use one after the other ----------------------------------

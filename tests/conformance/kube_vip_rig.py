@@ -18,7 +18,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ SUBNET = "10.77.0"
 API = f"{SUBNET}.1"
 API_PORT = 6443
 LAN_INTERFACE = "eth0"
+ECHO_REPLY, ECHO_REQUEST, PING_ID = 0, 8, 0x5744
 ARP_REQUEST, ARP_REPLY, ETHERTYPE_ARP = 1, 2, 0x0806
 
 # What the chart gives kube-vip, and how it finds its API server here.
@@ -156,6 +157,51 @@ class Relay(threading.Thread):
                     key.data.sendall(data)
 
 
+class Pings(threading.Thread):
+    """Echo requests to an address, ten a second, from a namespace; `sent` and `answered` count them."""
+
+    def __init__(self, space: Namespace, address: str) -> None:
+        super().__init__(daemon=True)
+        self._socket = space.open(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
+        self._address, self._ending = address, threading.Event()
+        self.sent = 0
+        self.answered: set[int] = set()
+
+    def run(self) -> None:
+        while not self._ending.is_set():
+            self._ping()
+        self._read(time.monotonic() + 1)
+        self._socket.close()
+
+    def _ping(self) -> None:
+        head = struct.pack("!BBHHH", ECHO_REQUEST, 0, 0, PING_ID, self.sent)
+        whole = struct.pack("!BBHHH", ECHO_REQUEST, 0, _checksum(head), PING_ID, self.sent)
+        with contextlib.suppress(OSError):  # no route just then: it is not answered
+            self._socket.sendto(whole, (self._address, 0))
+        self.sent += 1
+        self._read(time.monotonic() + 0.1)
+
+    def _read(self, deadline: float) -> None:
+        while (left := deadline - time.monotonic()) > 0:
+            self._socket.settimeout(left)
+            with contextlib.suppress(OSError):
+                kind, _, _, own, number = struct.unpack("!BBHHH", self._socket.recv(200)[20:28])
+                if (kind, own) == (ECHO_REPLY, PING_ID):
+                    self.answered.add(number)
+
+    def end(self) -> int:
+        """How many were not answered."""
+        self._ending.set()
+        self.join()
+        return self.sent - len(self.answered)
+
+
+def _checksum(data: bytes) -> int:
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    total = (total >> 16) + (total & 0xFFFF)
+    return ~(total + (total >> 16)) & 0xFFFF
+
+
 class Node:
     """A node of the cluster: a namespace in which kube-vip can run."""
 
@@ -164,18 +210,20 @@ class Node:
         self._process: subprocess.Popen[bytes] | None = None
         self.log = lan.directory / f"kube-vip-{space.name}.log"
 
-    def start(self, **environment: str) -> None:
-        """Start kube-vip as the chart does, with these variables changed."""
+    def start(self, **environment: str) -> int:
+        """Start kube-vip as the chart does, with these variables changed; where its log begins."""
+        begun = self.log.stat().st_size if self.log.exists() else 0
         env = ENVIRONMENT | {"vip_nodename": self.name, "vip_interface": LAN_INTERFACE} | environment
         argv = [self._lan.program, "manager", "--k8sConfigPath", str(self._lan.kubeconfig), "--log", "-4"]
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
-                self.space.argv(*argv),
+                self.space.argv(*self._lan.confine(), *argv),
                 env={"PATH": os.environ["PATH"], "HOME": str(self._lan.directory), **env},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
+        return begun
 
     def stop(self, signal: int = 15) -> None:
         """End kube-vip: gently, or with SIGKILL. What it leaves on the interfaces stays."""
@@ -190,6 +238,7 @@ class Lan:
 
     def __init__(self, stack: ExitStack, cluster: Cluster, program: str, directory: Path) -> None:
         self._stack, self.program, self.directory = stack, program, directory
+        self.capabilities: Sequence[str] | None = None  # of kube-vip; None: those of this process
         self._hub = self._space("hub")
         self._hub.run("ip", "link", "add", "br0", "type", "bridge")
         self._hub.run("ip", "link", "set", "br0", "up")
@@ -203,6 +252,13 @@ class Lan:
         self.kubeconfig.parent.mkdir()
         self.kubeconfig.write_text(_kubeconfig(cluster))
         self.client = self._attach("client")
+
+    def confine(self) -> list[str]:
+        """The command before another's, that takes it all capabilities but these."""
+        if self.capabilities is None:
+            return []
+        kept = ",".join(f"+{one.lower()}" for one in self.capabilities)
+        return ["setpriv", f"--bounding-set=-all,{kept}", "--"]
 
     def _space(self, name: str) -> Namespace:
         space = Namespace(name)
@@ -250,6 +306,10 @@ class Lan:
 
         self._stack.callback(end)
         return server
+
+    def leases_of(self, address: str) -> int:
+        """How often the DHCP server has leased the address, renewals with it."""
+        return (self.directory / "dnsmasq.log").read_text().count(f"DHCPACK(br0) {address} ")
 
     def who_has(self, address: str, patience_s: float = 0.3) -> set[str]:
         """The MAC addresses that answer an ARP request of the client for `address`."""

@@ -175,10 +175,14 @@ async def emptied(world: KubeVipRig) -> Observed:
     await world.announced("web", world.address(200))
     await world.annotate("web", "")
     off = await world.off(world.address(200))
+    await world.sleep(1)  # within a few milliseconds it is announced
     await world.annotate("web", world.address(201))
+    another = await world.on(world.address(201), STAYS_S)
+    await world.set_endpoints("web", an_endpoint(ready=False))
     return {
         "off": off,
-        "another": await world.on(world.address(201), STAYS_S),
+        "another": another,
+        "another, with a change of its endpoints": await world.on(world.address(201), STAYS_S),
         "shown": (await world.ingress("web"))[0]["ip"] == world.address(200),
     }
 
@@ -191,6 +195,33 @@ async def changed(world: KubeVipRig) -> Observed:
         "off": await world.off(world.address(200)),
         "another": await world.on(world.address(201), STAYS_S),
     }
+
+
+async def addressed_in_steps(world: KubeVipRig, on_the_way: dict[str, str]) -> Observed:
+    """A Service is created, gets annotations on the way, and its address: all within the second that kube-vip waits."""
+    await world.serve("web", None)
+    for change in (
+        {"annotations": {ADDRESSES: "", **on_the_way}},
+        {"finalizers": ["tests.windrow.io/address"]},
+        {"annotations": {ADDRESSES: world.address(200), **dict.fromkeys(on_the_way)}},
+    ):
+        await world.sleep(0.15)
+        await world.patch(world.ref("web"), {"metadata": change})
+
+    async def shown() -> bool:
+        return bool(await world.ingress("web"))
+
+    found = {"on": await world.on(world.address(200)), "shown": await world.takes(shown)}
+    await world.patch(world.ref("web"), {"metadata": {"finalizers": None}})
+    return found
+
+
+async def emptied_on_the_way(world: KubeVipRig) -> Observed:
+    return await addressed_in_steps(world, {})
+
+
+async def passed_over_on_the_way(world: KubeVipRig) -> Observed:
+    return await addressed_in_steps(world, {"kube-vip.io/ignore": "true"})
 
 
 async def removed(world: KubeVipRig) -> Observed:
@@ -307,6 +338,13 @@ class Scene:
     has_dhcp: bool = False
     undecided: frozenset[str] = frozenset()
 
+    def differences(self, found: Observed, versions: Range) -> dict[str, tuple[Any, Any]]:
+        """What was observed and what was expected, where they differ and the real program decides it."""
+        expected = self.expected[versions]
+        keys = {*found, *expected} - self.undecided
+        both = {key: (found.get(key), expected.get(key)) for key in sorted(keys)}
+        return {key: pair for key, pair in both.items() if pair[0] != pair[1]}
+
 
 ANOTHER = frozenset({"another"})
 
@@ -315,6 +353,7 @@ def alike(observed: Observed) -> dict[Range, Observed]:
     return {OLD: observed, NEW: observed}
 
 
+EMPTIED = {"off": "at once", "another": "never", "shown": True}
 SCENES: dict[str, Scene] = {
     "endpoints": Scene(
         endpoints,
@@ -338,7 +377,21 @@ SCENES: dict[str, Scene] = {
         emptied_from_the_start, alike({"the next": "at once", "its own": "at once"})
     ),
     "emptied": Scene(
-        emptied, alike({"off": "at once", "another": "never", "shown": True}), undecided=ANOTHER
+        emptied,
+        {
+            OLD: {**EMPTIED, "another, with a change of its endpoints": "never"},
+            NEW: {**EMPTIED, "another, with a change of its endpoints": "at once"},
+        },
+    ),
+    "emptied on the way to its address": Scene(
+        emptied_on_the_way,
+        {
+            OLD: {"on": "at once", "shown": "at once"},
+            NEW: {"on": "at once", "shown": "never"},
+        },
+    ),
+    "passed over on the way to its address": Scene(
+        passed_over_on_the_way, alike({"on": "at once", "shown": "at once"})
     ),
     "changed": Scene(
         changed, {OLD: {"off": "at once", "another": "at once"}, NEW: {"off": "at once", "another": "never"}}

@@ -66,7 +66,8 @@ def name_for(service: Raw) -> str:
 
 # Everything of a Service that is the cloud provider's to write.
 VIP_HOST = "kube-vip.io/vipHost"
-_OUR_ANNOTATIONS = frozenset({ADDRESSES, INTERFACE})
+AWAITS, IGNORE = "windrow.io/awaits-address", "kube-vip.io/ignore"
+_OUR_ANNOTATIONS = frozenset({ADDRESSES, INTERFACE, AWAITS})
 # A secondary gets its primary's network and loses its own address source.
 _OUR_ANNOTATIONS_OF_SECONDARIES = _OUR_ANNOTATIONS | {NETWORK_OF, IPAM}
 # What kube-vip leaves behind goes with the address.
@@ -138,6 +139,8 @@ def _strange_changes(old: Raw, new: Raw) -> Iterable[str]:
         was, now = texts(old), texts(new)
         for key in was.keys() | now.keys():
             if was.get(key) == now.get(key) or key in ours or (key in _LEFTOVERS and key not in now):
+                continue
+            if key == IGNORE and AWAITS in was.keys() | now.keys():
                 continue
             yield f"{word} {key} from {was.get(key)!r} to {now.get(key)!r}"
     foreign = [[one for one in finalizers_of(raw) if one != CLEANUP] for raw in (old, new)]
@@ -318,6 +321,8 @@ def _address_faults(service: Raw, balancer: Raw, *, is_refused: bool = False) ->
     address, told = allocated(balancer), annotations_of(service).get(ADDRESSES, "")
     if is_refused and told in SOMEBODYS:
         return
+    if address and AWAITS in annotations_of(service):
+        yield f"has {address}, and kube-vip passes it over"
     if told != address:
         yield f"is told {told or 'no address'} and its load balancer has {address or 'none'}"
     if not address and not _refusal(balancer) and not is_refused:

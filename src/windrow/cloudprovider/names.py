@@ -88,6 +88,10 @@ VIP_ADDRESSES = "kube-vip.io/loadbalancerIPs"
 # removed annotation leaves them there; and a service that carries it from the start makes no other wait, where kube-vip
 # 1.2 and later stops for 30 s at each service that has neither annotation nor status.
 NO_ADDRESS = ""
+# Beside that value on a service that was never announced: VIP_IGNORE is ours, and goes when the address comes. kube-vip
+# learns of a new service, waits until it has an address, and only then reads the changes that led to it; the empty value
+# among them would look like an address taken away. What carries VIP_IGNORE it passes over.
+AWAITS_ADDRESS = "windrow.io/awaits-address"
 VIP_INTERFACE = "kube-vip.io/serviceInterface"
 # On secondaries, where kube-vip elects a leader for each service: the lease that decides, that of the primary, so that one
 # node has the address. Of kube-vip: `kubevip-<service>` beside the service.
@@ -96,7 +100,7 @@ VIP_LEASE = "kube-vip.io/leaseName"
 DHCP_PLACEHOLDER = "0.0.0.0"
 # Of both families; never addresses of a service.
 DHCP_PLACEHOLDERS = frozenset({DHCP_PLACEHOLDER, "::"})
-# By the user: kube-vip leaves the service alone.
+# By the user, or by us with AWAITS_ADDRESS: kube-vip leaves the service alone.
 VIP_IGNORE = "kube-vip.io/ignore"
 # By kube-vip: where an address is now, and its lease. They mean nothing once the service is no load balancer.
 VIP_STATUS_KEYS = ("kube-vip.io/vipHost", "kube-vip.io/hwaddr", "kube-vip.io/requestedIP")

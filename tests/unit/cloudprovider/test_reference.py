@@ -57,6 +57,7 @@ def test_every_annotation_that_users_meet_is_listed() -> None:
         names.PRIMARY_SERVICE,
         names.IP_POOL,
         names.VIP_IGNORE,
+        names.AWAITS_ADDRESS,
         names.VIP_ADDRESSES,
         names.VIP_INTERFACE,
         names.VIP_LEASE,

@@ -167,6 +167,7 @@ class ServiceIndex:
             service.is_load_balancer
             or service.has_finalizer
             or bool(service.primary_label)
+            or service.awaits_address
             or (service.ref in self.records and self.records[service.ref].last is not None)
             or bool(self._owned.get(service.ref))
         )

@@ -33,6 +33,7 @@ from windrow.cloudprovider.services.actions import (
     Action,
     DeleteLoadBalancer,
     EmitEvent,
+    Entries,
     PatchService,
     Plan,
     ensure_failed,
@@ -41,7 +42,7 @@ from windrow.cloudprovider.services.actions import (
 )
 from windrow.cloudprovider.services.own_address import announce_change, plan_announcement, plan_own_address
 from windrow.cloudprovider.services.readings import Service
-from windrow.cloudprovider.services.removal import delete_orphans, plan_removal, plan_withdrawal
+from windrow.cloudprovider.services.removal import clean_up, delete_orphans, plan_removal, plan_withdrawal
 from windrow.cloudprovider.services.sharing import CannotShare, SharedAddress, find_port_conflict
 from windrow.cloudprovider.services.state import ServiceState, Unavailable
 
@@ -53,8 +54,10 @@ def plan_service(state: ServiceState) -> Plan:
     if needs_removal(state):
         return plan_removal(state)
     service = state.service
-    if not service.wants_load_balancer or service.is_deleting or state.is_gone:
+    if service.is_deleting or state.is_gone:
         return NO_ACTION
+    if not service.wants_load_balancer:
+        return clean_up(service) if service.awaits_address else NO_ACTION
     if not state.settings.cluster:
         return refused(
             "the cluster name is empty, so load balancers of clusters in one Harvester namespace would take each "
@@ -71,16 +74,32 @@ def plan_service(state: ServiceState) -> Plan:
 
 
 def _keep_kube_vip_going(state: ServiceState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-    """The actions, with the empty annotation on a service that has no address yet, whatever its problem: kube-vip would
-    wait for its address, and serve no other service meanwhile."""
+    """The actions, with the annotations of a service that has no address yet, whatever its problem: kube-vip would wait for
+    its address, and serve no other service meanwhile. They go with the patch that brings the address."""
+    service = state.service
     patches = [one for one in actions if isinstance(one, PatchService)]
-    if not state.service.stalls_kube_vip or any(names.VIP_ADDRESSES in one.annotations for one in patches):
+    addressing = [one for one in patches if one.annotations.get(names.VIP_ADDRESSES)]
+    if service.awaits_address and (addressing or service.addresses):
+        because, more = "it has an address", _AWAITS_NO_MORE
+        patches = addressing or patches
+    elif service.stalls_kube_vip and not any(names.VIP_ADDRESSES in one.annotations for one in patches):
+        because, more = "it has no address yet, for which kube-vip need not wait", _awaits_address(service)
+    else:
         return actions
-    empty = {names.VIP_ADDRESSES: names.NO_ADDRESS}
     if not patches:
-        return (PatchService("it has no address yet, for which kube-vip need not wait", empty), *actions)
-    merged = replace(patches[0], annotations={**patches[0].annotations, **empty})
+        return (PatchService(because, more), *actions)
+    merged = replace(patches[0], annotations={**patches[0].annotations, **more})
     return tuple(merged if one is patches[0] else one for one in actions)
+
+
+_AWAITS_NO_MORE: Entries = {names.VIP_IGNORE: None, names.AWAITS_ADDRESS: None}
+
+
+def _awaits_address(service: Service) -> Entries:
+    empty = {names.VIP_ADDRESSES: names.NO_ADDRESS}
+    # What kube-vip may announce it has to look at, or it stays on the node.
+    passed_over = {names.VIP_IGNORE: "true", names.AWAITS_ADDRESS: "true"}
+    return empty if service.may_be_announced else empty | passed_over
 
 
 def _ensure_finalizer(state: ServiceState, plan: Plan) -> tuple[PatchService, ...]:

@@ -65,6 +65,7 @@ class Service:
 
     # What we wrote before, None where it is absent, and what kube-vip wrote.
     addresses: str | None = None
+    awaits_address: bool = False  # kube-vip passes it over, by our annotation
     interface: str | None = None
     lease: str | None = None  # of kube-vip's election
     primary_label: str | None = None  # as it is written
@@ -149,7 +150,8 @@ def read_service(raw: Mapping[str, Any]) -> Service:
         primary=annotations.get(names.PRIMARY_SERVICE, "").strip(),
         pool=annotations.get(names.IP_POOL, ""),
         removed_keys=tuple(key for key in names.REMOVED_SERVICE_KEYS if key in annotations),
-        ignores_vip=annotations.get(names.VIP_IGNORE) == "true",
+        ignores_vip=annotations.get(names.VIP_IGNORE) == "true" and names.AWAITS_ADDRESS not in annotations,
+        awaits_address=names.AWAITS_ADDRESS in annotations,
         addresses=annotations.get(names.VIP_ADDRESSES),
         interface=annotations.get(names.VIP_INTERFACE),
         lease=annotations.get(names.VIP_LEASE),

@@ -165,6 +165,11 @@ def plan_removal(state: ServiceState) -> Plan:
     return Plan((*actions, RemoveFinalizer(because, annotations, labels, load_balancer=name), *left, DELETED))
 
 
+def clean_up(service: Service) -> Plan:
+    """For a service that never had a load balancer: our annotations go, or kube-vip would pass it over for another controller."""
+    return Plan((PatchService("it is no load balancer of ours any more", _own_annotations(service)),))
+
+
 def _report_left(state: ServiceState) -> tuple[EmitEvent, ...]:
     """The warning about a LoadBalancer under another cluster name, which stays: it may be that of a copy."""
     other = state.other_name
@@ -200,6 +205,8 @@ def _own_annotations(service: Service) -> dict[str, str | None]:
         found[names.VIP_ADDRESSES] = None
     if service.primary_label and service.lease is not None:
         found[names.VIP_LEASE] = None
+    if service.awaits_address:
+        found |= {names.VIP_IGNORE: None, names.AWAITS_ADDRESS: None}
     if service.interface is not None:
         found[names.VIP_INTERFACE] = None
     if not service.load_balancer_class:

@@ -60,10 +60,11 @@ def test_the_log_tells_the_life_of_a_service_in_plain_words():
     assert lines == [
         f'info: {action} service="default/web"'
         for action in (
-            "finalizer added; annotations kube-vip.io/loadbalancerIPs emptied because it is about to have a load "
-            "balancer on Harvester",
+            "finalizer added; annotations kube-vip.io/ignore=true, windrow.io/awaits-address=true set and "
+            "annotations kube-vip.io/loadbalancerIPs emptied because it is about to have a load balancer on Harvester",
             f"load balancer {name} created because it has none",
-            "annotations kube-vip.io/loadbalancerIPs=10.1.0.10 set because Harvester gave its address",
+            "annotations kube-vip.io/loadbalancerIPs=10.1.0.10 set and annotations kube-vip.io/ignore, "
+            "windrow.io/awaits-address removed because Harvester gave its address",
             f"load balancer {name} updated because 10.1.0.10 is in use",
             "annotations kube-vip.io/loadbalancerIPs emptied because it is being deleted",
             f"load balancer {name} deleted because it is being deleted",

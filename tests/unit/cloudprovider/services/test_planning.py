@@ -155,6 +155,39 @@ def test_a_plan_holds_what_can_be_done_now(service, state, actions):
     assert kinds(plan(service, **state)) == actions
 
 
+AWAITING = replace(WEB, addresses="", awaits_address=True)
+PASSED_OVER = {names.VIP_IGNORE: "true", names.AWAITS_ADDRESS: "true"}
+ANNOUNCEABLE = {names.VIP_IGNORE: None, names.AWAITS_ADDRESS: None}
+
+
+@pytest.mark.parametrize(
+    ("service", "state", "annotations"),
+    [
+        (BARE, {}, {names.VIP_ADDRESSES: "", **PASSED_OVER}),
+        (replace(BARE, awaits_address=True), {}, {names.VIP_ADDRESSES: "", **PASSED_OVER}),
+        # kube-vip may have an address of it on a node, and has to look at the change.
+        (replace(BARE, vip_keys=("kube-vip.io/vipHost",)), {}, {names.VIP_ADDRESSES: ""}),
+        (AWAITING, {"load_balancer": LB}, {names.VIP_ADDRESSES: "10.1.0.10", **ANNOUNCEABLE}),
+        (replace(AWAITING, primary="front"), {"sharing": SharedAddress(FRONT)}, {names.VIP_ADDRESSES: "10.1.0.10", **ANNOUNCEABLE}),
+        (replace(AWAITING, addresses="10.1.0.10"), {"load_balancer": LB}, ANNOUNCEABLE),  # the Go program gave it one
+        (replace(AWAITING, is_load_balancer=False, finalizers=()), {"load_balancer": LB}, {names.VIP_ADDRESSES: None, **ANNOUNCEABLE}),
+        (replace(AWAITING, is_load_balancer=False, finalizers=()), {}, {names.VIP_ADDRESSES: None, **ANNOUNCEABLE}),
+        (replace(AWAITING, load_balancer_class="kube-vip.io/kube-vip-class", finalizers=()), {}, {names.VIP_ADDRESSES: None, **ANNOUNCEABLE}),
+        (replace(AWAITING, is_load_balancer=False), {}, {names.VIP_ADDRESSES: None, **ANNOUNCEABLE}),
+    ],
+)  # fmt: skip
+def test_kube_vip_passes_a_service_over_until_its_address_is_there(service, state, annotations):
+    patch = next(
+        one for one in plan(service, **state).actions if isinstance(one, PatchService | RemoveFinalizer)
+    )
+
+    assert patch.annotations == annotations
+
+
+def test_nothing_is_written_twice_while_a_service_awaits_its_address():
+    assert plan(AWAITING, load_balancer=replace(LB, allocated=(), address="")).actions == ()
+
+
 @pytest.mark.parametrize(
     ("service", "state", "words"),
     [

@@ -55,6 +55,7 @@ def a_service(name="web"):
         has_ipam=st.booleans(),
         vip_keys=st.sampled_from([(), names.VIP_STATUS_KEYS]),
         ignores_vip=st.booleans(),
+        awaits_address=st.booleans(),
     )
 
 
@@ -180,6 +181,11 @@ def check_plan(world):
         assert names.VIP_ADDRESSES in patched or seen.held_under_other_name, (
             "it would stall every other service"
         )
+    if patched.get(names.VIP_IGNORE):
+        assert not service.may_be_announced, "kube-vip takes nothing off that it is to ignore"
+        assert not patched[names.VIP_ADDRESSES]
+    if service.awaits_address and patched.get(names.VIP_ADDRESSES):
+        assert patched[names.VIP_IGNORE] is patched[names.AWAITS_ADDRESS] is None, "kube-vip would ignore it"
     if service.is_deleting and not seen.is_gone:
         assert not done & {CreateLoadBalancer, UpdateLoadBalancer}, "what ends gets nothing new"
     if seen.users and not service.wants_load_balancer:

@@ -13,23 +13,26 @@ tests/conformance/test_kube_vip.py, versions 1.1.2 and 1.2.2):
 
 * 1.2 and later announces a Service only while it has an endpoint, and waits up to 30 s for the address of a Service that
   has none, while all others wait; a DHCP server that does not answer holds all of them up for two minutes;
+* it looks at each change of a Service as it was then, however late, but finds the address that it waits for in the Service
+  as it is now: an empty annotation on the way to an address then counts as one that takes it off;
 * another address, or an empty annotation, takes the announced one off. The new one is announced by versions before 1.2
-  with one leader, unless an empty annotation came between; by later ones only with an election per Service. Else a
-  restart does it;
+  with one leader, unless an empty annotation came between; by later ones with an election per Service, and else once the
+  endpoints change after another change of the Service, with nothing in the status. Or a restart does it;
 * what becomes of a Service of another type or with `ignore` is not looked at: its address stays on the node, also after
   the Service is deleted. So does that of a Service whose annotation is removed after its status was cleared;
 * the status is written once: changed ports, another interface and a cleared status are not followed.
 
-The simulated network carries TCP only: a UDP port is announced and shown in the status, but unreachable. Not simulated:
-in 1.2 and later a change of the endpoints can bring an exchanged address on after all, with the former one in the status.
+The simulated network carries TCP only: a UDP port is announced and shown in the status, but unreachable.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 
 from windrow.core.work_queue import WorkQueue
@@ -81,6 +84,8 @@ LEADER_LEASE: Key = ("kube-system", "plndr-svcs-lock")
 USER_AND_GROUPS = ("system:serviceaccount:kube-system:kube-vip", ("system:masters",))
 KERNEL_MODULE = "macvlan"
 ADDRESS_WAIT_S = 30.0
+# How soon the next change has to come after an address was taken off, to be there before the endpoints are read anew.
+EXCHANGE = timedelta(milliseconds=100)
 _WATCHED_KINDS = (SERVICE, ENDPOINT_SLICE, ENDPOINTS)
 
 
@@ -120,6 +125,24 @@ class Announcement:
     is_deletable: bool = True  # whether kube-vip looks at the Service's deletion
 
 
+@dataclass(slots=True)
+class ExchangedAddress:
+    """What became of a Service whose address was taken off: the change after that, which its endpoints may bring on."""
+
+    uid: str
+    since: timedelta  # of the monotonic clock
+    service: Raw | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceEvent:
+    """A Service to look at: as it was when it changed, or as it is then (`raw` None, `is_current`)."""
+
+    key: Key
+    raw: Raw | None = None
+    is_current: bool = False
+
+
 class KubeVip:
     """The kube-vip pod of one node. `run` ends by cancellation only; then every address is removed at once."""
 
@@ -130,8 +153,11 @@ class KubeVip:
         self.node = node_name(guest, settings)
         self._announced: dict[Key, Announcement] = {}
         self._failed: dict[Key, str] = {}  # resourceVersion of each Service that could not be announced
+        self._queued: Counter[Key] = Counter()  # events of each Service that are still to be looked at
         self._left: list[Announcement] = []  # of Services whose deletion it did not look at
-        self._exchanged: dict[Key, str] = {}  # uid of each Service whose former address was taken off
+        self._exchanged: dict[
+            Key, ExchangedAddress
+        ] = {}  # of each Service whose former address was taken off
         self._has_leases = asyncio.Event()  # set while an address has a DHCP lease
         self._listeners = VirtualListeners(guest.host.network, self._log)
         self._settings_of_chart = KubeVipSettings()
@@ -202,24 +228,42 @@ class KubeVip:
         client = AdminClient(self.cluster.client(*USER_AND_GROUPS))
         services, slices, endpoints = (Informer(client, kind, WATCH_TIMEOUT_S) for kind in _WATCHED_KINDS)
         state = ServiceState(services, slices, slices.add_index(lambda raw: [service_of(raw)]), endpoints)
-        queue: WorkQueue[Key] = WorkQueue(self.guest.host.clock)
+        events: asyncio.Queue[ServiceEvent] = asyncio.Queue()
         endpoint_queue: WorkQueue[Key] = WorkQueue(self.guest.host.clock)
-        services.add_event_handler(lambda raw: queue.add(key_of(raw)))
+
+        self._queued.clear()
+
+        def put(event: ServiceEvent) -> None:
+            self._queued[event.key] += 1
+            events.put_nowait(event)
+
+        def on_change(raw: Raw) -> None:
+            put(ServiceEvent(key_of(raw), services.get(key_of(raw))))
+
+        def sync(key: Key) -> None:
+            put(ServiceEvent(key, is_current=True))
+
+        services.add_event_handler(on_change)
         slices.add_event_handler(lambda raw: endpoint_queue.add(service_of(raw)))
         endpoints.add_event_handler(lambda raw: endpoint_queue.add(key_of(raw)))
         async with asyncio.TaskGroup() as group:
             await start_informers(group, (services, slices, endpoints))
             if self._settings_of_chart.per_service:
-                self._election = ServiceElection(self.guest, self.cluster, self.node, group, queue.add)
+                self._election = ServiceElection(self.guest, self.cluster, self.node, group, sync)
             group.create_task(self._renew_leases(endpoint_queue.add))
             group.create_task(
-                _work(endpoint_queue, partial(self._sync_endpoints, client, state=state, add=queue.add))
+                _work(endpoint_queue, partial(self._sync_endpoints, client, state=state, add=sync))
             )
-            await _work(queue, partial(self._sync_service, client, state=state))
+            while True:
+                event = await events.get()
+                self._queued -= Counter([event.key])
+                service = state.services.get(event.key) if event.is_current else event.raw
+                await self._sync_service(client, event.key, service, state)
 
-    async def _sync_service(self, client: AdminClient, key: Key, state: ServiceState) -> None:
+    async def _sync_service(
+        self, client: AdminClient, key: Key, service: Raw | None, state: ServiceState
+    ) -> None:
         """Look at one Service: withdraw what it does not request any more, announce what it requests."""
-        service = state.services.get(key)
         await self._forget_deleted(key, service)
         announced = self._announced.get(key)
         if service is None or not is_for_kube_vip(service):
@@ -240,7 +284,13 @@ class KubeVip:
                 await self._withdraw(key)
                 may_follow = (self._election is not None) == self._settings_of_chart.waits_for_endpoints
                 if not (may_follow and requested_addresses(service)):
-                    self._exchanged[key] = uid_of(service)
+                    self._exchanged[key] = ExchangedAddress(
+                        uid_of(service), self.guest.host.clock.monotonic()
+                    )
+        elif (exchanged := self._exchanged.get(key)) is not None:
+            exchanged.service = service
+            if self.guest.host.clock.monotonic() - exchanged.since < EXCHANGE:
+                await self._announce_exchanged(key, state)
         may_announce = self._may_announce(service, state)
         if self._election is not None:
             if announced is not None and not may_announce and key in self._announced:
@@ -249,13 +299,15 @@ class KubeVip:
         is_mine = self._election is None or self._election.leads(key)
         if key not in self._announced and key not in self._exchanged and is_mine and may_announce:
             await self._announce(service)
-        await self._sync_endpoints(client, key, state)
+        if not self._queued[key]:  # the next change of it comes before its endpoints are read
+            await self._sync_endpoints(client, key, state)
 
     async def _forget_deleted(self, key: Key, service: Raw | None) -> None:
         """The Service of this name is gone, or another one took its name."""
         uid = uid_of(service) if service is not None else ""
-        if self._exchanged.get(key) != uid:
-            self._exchanged.pop(key, None)
+        exchanged = self._exchanged.get(key)
+        if exchanged is not None and exchanged.uid != uid:
+            del self._exchanged[key]
         if uid == "":
             self._failed.pop(key, None)
             self._udp_reported.discard(key)
@@ -295,6 +347,8 @@ class KubeVip:
             return
         if add is not None and self._election is not None:
             add(key)  # who may lead it depends on its endpoints
+        elif add is not None:
+            announced = await self._announce_exchanged(key, state) or announced
         if announced is None:
             return
         is_open = not self._settings_of_chart.waits_for_endpoints or state.has_endpoints(service, self.node)
@@ -305,6 +359,24 @@ class KubeVip:
         self._listen(service, announced, state)
         if announced.is_bound:
             await self._write_status(client, service, announced)
+
+    async def _announce_exchanged(self, key: Key, state: ServiceState) -> Announcement | None:
+        """When the endpoints are read: announce the address that came after one taken off. Its status stays as it is."""
+        exchanged = self._exchanged.get(key)
+        if (
+            exchanged is None
+            or exchanged.service is None
+            or not self._settings_of_chart.waits_for_endpoints
+            or not requested_addresses(exchanged.service)
+            or not state.has_endpoints(exchanged.service, self.node)
+        ):
+            return None
+        del self._exchanged[key]
+        await self._announce(exchanged.service)
+        announced = self._announced.get(key)
+        if announced is not None:
+            announced.is_written = True
+        return announced
 
     def _may_announce(self, service: Raw, state: ServiceState) -> bool:
         """Whether this node may announce the Service. With svc_election, a Service with externalTrafficPolicy Local is
