@@ -31,7 +31,7 @@ from windrow.core.formats import yaml
 from windrow.emulator import kinds
 from windrow.kubernetes.kubeconfig import render_kubeconfig
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, nested, new_object
-from windrow.kubernetes.resources import EVENT, SERVICE
+from windrow.kubernetes.resources import EVENT, SERVICE, ref_of
 
 IP_POOL = "windrow.io/ip-pool"
 CHART = Path(__file__).parents[2] / "deploy/charts/harvester-cloud-provider/charts/kube-vip"
@@ -261,7 +261,7 @@ async def leased(world: KubeVipRig) -> Observed:
 
     return {
         "on": bool(rig.holders(address)),
-        "renewed": await rig.takes(renewed, 100) != "never",
+        "renewed": await rig.takes(renewed, 75) != "never",
         "still on": bool(rig.holders(address)),
     }
 
@@ -324,11 +324,21 @@ PROVIDER_SCENES: dict[str, Scene] = {
 }
 
 
+async def remove_services(api: Client) -> None:
+    """Those that earlier tests left, which would be given addresses."""
+    for raw in await api.list(SERVICE):
+        if nested(raw, "spec", "type") == "LoadBalancer":
+            ref = ref_of(SERVICE, raw)
+            await api.patch(ref, {"metadata": {"finalizers": None}})
+            await api.delete(ref)
+
+
 @asynccontextmanager
 async def a_provider_and_its_harvester(cluster: Cluster, folder: Path) -> AsyncIterator[Host]:
     """Our provider's process between the cluster and an emulated Harvester, with `svc_election` told."""
     async with a_host(lan=f"{SUBNET}.0/24") as host, HttpTransport(cluster.access(), SystemClock()) as there:
         guest = Guest(Client(there), there, render_kubeconfig(cluster.access(), "guest"))
+        await remove_services(Client(there))
         flags = (*ONLY_SERVICES, "--kube-vip-svc-election")
         async with a_provider(our_program(), folder, host, guest, *flags) as provider:
             try:

@@ -21,6 +21,7 @@ from tests.conformance.kube_vip_provider_scenes import (
     PROVIDER_SCENES,
     ProviderRig,
     a_provider_and_its_harvester,
+    remove_services,
 )
 from tests.conformance.kube_vip_rig import SUBNET, Pings
 from tests.conformance.kube_vip_scenes import KubeVipRig, Observed, Scene
@@ -95,6 +96,7 @@ async def test_no_ping_is_lost_when_ours_takes_the_place_of_the_go_program_and_b
 
     async with a_host(lan=f"{SUBNET}.0/24") as host, HttpTransport(cluster.access(), SystemClock()) as there:
         guest = Guest(Client(there), there, render_kubeconfig(cluster.access(), "guest"))
+        await remove_services(Client(there))
         await run_scene(
             Scene(act, {}),
             "change-0",

@@ -90,6 +90,9 @@ def test_a_plain_cluster_has_no_problems():
         (a_raw_cluster(a_raw_pool(), a_raw_pool()), "two pools are called 'pool1'"),
         (a_raw_cluster(a_raw_pool("Pool_1")), "'Pool_1' cannot be part of a host name"),
         (a_raw_cluster(name="prod.example"), "'prod.example' cannot be part of a host name"),
+        (a_raw_cluster(rke={"chartValues": {"Rke2_Calico": {}}}), "'Rke2_Calico' cannot be the name of a chart"),
+        (a_raw_cluster(rke={"chartValues": {"rke2-canal": "mtu: 1400"}}), "the values of rke2-canal are no map"),
+        (a_raw_cluster(rke={"chartValues": {"rke2-canal": [1]}}), "the values of rke2-canal are no map"),
         (a_raw_cluster(a_raw_pool("p" * 30), name="c" * 21), "have 51 characters together"),
         (a_raw_cluster(a_raw_pool(machineConfigRef={"name": "other"})), "names HarvesterConfig 'other', which does not exist"),
         (a_raw_cluster(a_raw_pool(machineConfigRef=None)), "names no machine config"),
@@ -173,6 +176,12 @@ def test_empty_fields_that_rancher_writes_are_not_warned_about():
     )
 
     assert read(raw).problems == ()
+
+
+def test_a_vm_namespace_that_cannot_be_one_is_refused():
+    reading = read(a_raw_cluster(), a_raw_config(vmNamespace="N_1"))
+
+    assert facts(reading) == ["the vmNamespace 'N_1' of pool 'pool1' cannot be a namespace"]
 
 
 @pytest.mark.parametrize("text", [None, "", "0s", "0"])

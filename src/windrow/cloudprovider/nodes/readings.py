@@ -15,7 +15,7 @@ from windrow.cloudprovider import names
 from windrow.core.clock import parse_time
 from windrow.core.formats.json import loads_or_none
 from windrow.harvester.identity import vm_uid_of
-from windrow.harvester.names import GUEST_CLUSTER
+from windrow.harvester.names import GUEST_CLUSTER, is_label_value
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import (
     annotations_of,
@@ -164,8 +164,8 @@ def read_instance(raw: Mapping[str, Any]) -> Instance:
         is_deleting=is_deleting(raw),
         has_agent=is_true(nested(raw, "status", "conditions"), "AgentConnected"),
         guest_cluster=labels_of(raw).get(GUEST_CLUSTER, ""),
-        region=annotations.get(names.REGION, ""),
-        zone=annotations.get(names.ZONE, ""),
+        region=_label_value(annotations.get(names.REGION, "")),
+        zone=_label_value(annotations.get(names.ZONE, "")),
         networks=tuple(
             (text_at(one, "name"), network if "/" in network else f"{namespace_of(raw)}/{network}")
             for one in networks
@@ -174,6 +174,12 @@ def read_instance(raw: Mapping[str, Any]) -> Instance:
         interfaces=tuple(_read_interface(one) for one in interfaces if one.get("name")),
         system_uuid=text_at(raw, "spec", "domain", "firmware", "uuid").lower(),
     )
+
+
+def _label_value(text: str) -> str:
+    """What may be a label; "" for other texts: annotations of a VMI are whatever its users write, and a node whose labels are
+    refused would not be initialised."""
+    return text if is_label_value(text) else ""
 
 
 def _read_interface(raw: Mapping[str, Any]) -> Interface:

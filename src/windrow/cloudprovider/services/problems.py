@@ -14,6 +14,8 @@ from windrow.kubernetes.errors import AdmissionDenied, Forbidden, Invalid, KubeE
 from windrow.kubernetes.objects import is_dns_subdomain
 
 MODES = ("pool", "dhcp")
+# Of a network, with its namespace: NAMESPACE/NAME.
+LONGEST_NAME = 317
 
 
 def find_problem(state: ServiceState) -> str:
@@ -31,9 +33,28 @@ def find_problem(state: ServiceState) -> str:
             "label; set --cluster-name to the guest cluster's name: lower-case letters, digits and dashes, 63 at most"
         )
     return (
-        _find_other_owner(state)
+        _find_long_annotation(service)
+        or _find_other_owner(state)
         or find_immutable_change(service, state.load_balancer)
         or _find_missing_interface(state)
+    )
+
+
+def _find_long_annotation(service: Service) -> str:
+    """What is copied to the LoadBalancer and cannot be the name of anything; all its annotations have 256 KiB."""
+    copied = {
+        names.NETWORK: service.network,
+        names.PROJECT: service.project,
+        names.NAMESPACE: service.project_namespace,
+        names.IP_POOL: service.pool,
+    }
+    return next(
+        (
+            f"annotation {key} has {len(text)} characters, and no name on Harvester has as many; write {LONGEST_NAME} at most"
+            for key, text in copied.items()
+            if len(text) > LONGEST_NAME
+        ),
+        "",
     )
 
 

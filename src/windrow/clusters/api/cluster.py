@@ -29,6 +29,7 @@ from windrow.kubernetes.objects import (
     annotations_of,
     finalizers_of,
     is_dns_label,
+    is_dns_subdomain,
     is_label_key,
     name_of,
     namespace_of,
@@ -294,6 +295,7 @@ def _read_cluster(
         _check_names,
         _check_credentials,
         _check_version,
+        _check_charts,
         _check_roles,
         _check_namespaces,
         _check_networks,
@@ -555,6 +557,22 @@ def _check_version(cluster: Cluster, problems: ProblemCollector) -> None:
         )
 
 
+def _check_charts(cluster: Cluster, problems: ProblemCollector) -> None:
+    """Each chart's values become a HelmChartConfig of its name."""
+    for name, values in cluster.chart_values.items():
+        where = f"spec.rkeConfig.chartValues[{name}]"
+        if not is_dns_subdomain(name):
+            problems.add(
+                where,
+                f"{name!r} cannot be the name of a chart",
+                "write it as RKE2 names the chart, such as rke2-calico: small letters, digits, inner dashes and dots",
+            )
+        if not isinstance(values, Mapping | None):
+            problems.add(
+                where, f"the values of {name} are no map", "write keys and values below the chart's name"
+            )
+
+
 def _check_roles(cluster: Cluster, problems: ProblemCollector) -> None:
     where = "spec.rkeConfig.machinePools"
     if problems.has(where):
@@ -603,6 +621,13 @@ def _check_namespaces(cluster: Cluster, problems: ProblemCollector) -> None:
             f"the machine configs name different VM namespaces: {listed}",
             "use one vmNamespace for all pools; the cloud provider looks in one only",
         )
+    for space, name in spaces.items():
+        if not is_dns_label(space):
+            problems.add(
+                "spec.rkeConfig.machinePools",
+                f"the vmNamespace {space!r} of pool {name!r} cannot be a namespace",
+                "write the name of a namespace of Harvester: small letters, digits and inner dashes, 63 at most",
+            )
 
 
 # The keys of the distribution that are networks, with the networks that they have unless set.

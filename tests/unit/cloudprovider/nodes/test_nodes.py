@@ -30,7 +30,15 @@ from windrow.cloudprovider.nodes.planning import (
     SetProviderId,
     plan_node,
 )
-from windrow.cloudprovider.nodes.readings import Address, GuestNode, GuestVm, Instance, Interface, Taint
+from windrow.cloudprovider.nodes.readings import (
+    Address,
+    GuestNode,
+    GuestVm,
+    Instance,
+    Interface,
+    Taint,
+    read_instance,
+)
 from windrow.cloudprovider.options import Options
 
 VM = GuestVm("w1", "vm-uid")
@@ -120,6 +128,15 @@ def test_a_provider_id_that_stands_is_never_written_again():
 
 def test_a_host_without_topology_gives_no_labels():
     assert SetLabels not in kinds(plan(INITIAL, instance=replace(RUNNING, zone="", region="")))
+
+
+@pytest.mark.parametrize("zone", ["a b", "-a", "z" * 64, "ü"])
+def test_a_zone_that_is_no_label_value_is_passed_over(zone):
+    """The API server would refuse the patch that takes the taint of an uninitialised node away."""
+    annotations = {ZONE: zone, REGION: "r1"}
+    found = read_instance({"metadata": {"name": "vm", "namespace": "default", "annotations": annotations}})
+
+    assert (found.zone, found.region) == ("", "r1")
 
 
 def test_the_last_taint_leaves_no_empty_list():

@@ -194,6 +194,8 @@ def test_nothing_is_written_twice_while_a_service_awaits_its_address():
         (replace(TOLD, ipam="dhcp"), {"load_balancer": LB}, "cannot be changed from pool to dhcp"),
         (replace(TOLD, network="a/b"), {"load_balancer": LB}, "is not same as the load balancer's (none)"),
         (replace(TOLD, ipam="both"), {"load_balancer": LB}, "'both'"),
+        (replace(WEB, network="n" * 318), {}, "annotation cloudprovider.harvesterhci.io/network has 318 characters"),
+        (replace(WEB, pool="p" * 400), {}, "annotation windrow.io/ip-pool has 400 characters"),
         (TOLD, {"load_balancer": replace(LB, owner=Owner("x", "default", "web"))}, "neither used nor deleted"),
         (TOLD, {"load_balancer": replace(LB, owner=Owner())}, "is of no service"),
         (TOLD, {"sharing": CannotShare("no"), "load_balancer": LB}, "no"),
