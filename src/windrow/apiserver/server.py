@@ -428,6 +428,7 @@ class ApiServer:
             and isinstance(outcome, ObjectResult)
         ):
             await self._establish_crd(outcome.entry.key)
+            call.warnings += crds.warnings_of(outcome.entry.raw)
         return outcome
 
     async def _execute_verb(self, type: ResourceType, call: ApiCall) -> Result:

@@ -9,7 +9,7 @@ from typing import Any
 from windrow.apiserver.apierrors import Cause, forbidden_value, invalid_value, not_supported, required
 from windrow.apiserver.types.printers import AGE, NAME
 from windrow.apiserver.types.registry import Column, ResourceType, ScalePaths
-from windrow.apiserver.types.schema import OPEN_SCHEMA
+from windrow.apiserver.types.schema import OPEN_SCHEMA, list_unevaluated_rules
 from windrow.kubernetes.resources import ApiResource
 
 Raw = dict[str, Any]
@@ -133,6 +133,15 @@ def validate_crd(raw: Raw, old: Raw | None) -> list[Cause]:
         text = 'must be spec.names.plural+"."+spec.group'
         causes.insert(0, invalid_value("metadata.name", raw["metadata"].get("name"), text))
     return causes
+
+
+def warnings_of(raw: Raw) -> list[str]:
+    """What a definition says and this server does not enforce."""
+    return [
+        f"spec.versions[{index}].schema.openAPIV3Schema.{rule} is not evaluated by this server"
+        for index, version in enumerate(raw["spec"]["versions"])
+        for rule in list_unevaluated_rules(version["schema"]["openAPIV3Schema"])
+    ]
 
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")

@@ -28,6 +28,7 @@ INT_OR_STRING = "x-kubernetes-int-or-string"
 LIST_TYPE = "x-kubernetes-list-type"
 LIST_KEYS = "x-kubernetes-list-map-keys"
 MAP_TYPE = "x-kubernetes-map-type"
+VALIDATIONS = "x-kubernetes-validations"
 PATCH_STRATEGY = "x-kubernetes-patch-strategy"
 PATCH_KEY = "x-kubernetes-patch-merge-key"
 
@@ -242,6 +243,55 @@ def validate_update(schema: Schema, value: Any, old: Any) -> list[Cause]:
         for cause in causes
         if not (is_same or cause.field in unchanged or cause.field.startswith(within))
     ]
+
+
+def validate_immutable(schema: Schema, value: Any, old: Any, path: str = "") -> list[Cause]:
+    """The errors of values that have changed although their schema has the rule `self == oldSelf`.
+
+    Of the CEL rules it is the one that is evaluated; `list_unevaluated_rules` names all others. As kube-apiserver does, a
+    value that is new or gone is not compared, nor one within a list.
+    """
+    causes: list[Cause] = []
+    if any(map(_is_immutability, schema.get(VALIDATIONS) or ())) and not _is_equal(schema, value, old):
+        rule = next(filter(_is_immutability, schema[VALIDATIONS]))
+        text = rule.get("message") or f"failed rule: {rule['rule']}"
+        causes.append(Cause(path, "FieldValueInvalid", f'Invalid value: "{_type_name(value)}": {text}'))
+    if isinstance(value, dict) and isinstance(old, dict):
+        for name, inner in value.items():
+            if name in old and (known := property_schema(schema, name)):
+                causes += validate_immutable(known, inner, old[name], join_path(path, name))
+    return causes
+
+
+def list_unevaluated_rules(schema: Schema, path: str = "", *, is_in_list: bool = False) -> list[str]:
+    """The CEL rules that nothing here enforces, each with its path."""
+    found = [
+        f"{join_path(path, VALIDATIONS)}[{index}].rule: {rule.get('rule')}"
+        for index, rule in enumerate(schema.get(VALIDATIONS) or ())
+        if is_in_list or not _is_immutability(rule)
+    ]
+    for name, inner in (schema.get("properties") or {}).items():
+        found += list_unevaluated_rules(inner, join_path(path, name), is_in_list=is_in_list)
+    for name in ("items", "additionalProperties"):
+        if isinstance(inner := schema.get(name), Mapping):
+            in_list = is_in_list or name == "items"
+            found += list_unevaluated_rules(inner, join_path(path, name), is_in_list=in_list)
+    return found
+
+
+def _is_immutability(rule: Any) -> bool:
+    """Whether the rule says that the value never changes, in a form that needs no CEL."""
+    return (
+        isinstance(rule, Mapping)
+        and rule.get("rule") == "self == oldSelf"
+        and not set(rule) - {"rule", "message"}
+    )
+
+
+def _is_equal(schema: Schema, value: Any, old: Any) -> bool:
+    return identity_of(value) == identity_of(old) or (
+        identity_of(_as_read(schema, value)) == identity_of(_as_read(schema, old))
+    )
 
 
 def _as_read(schema: Schema, stored: Any) -> Any:

@@ -69,6 +69,7 @@ def validate_object(type: ResourceType, raw: Raw, old: Raw | None) -> None:
         causes += metadata.validate_new_finalizers(raw, old)
     if type.custom and old is not None:
         broken = schema.validate_update(type.schema, raw, old)
+        broken += schema.validate_immutable(type.schema, raw, old)
     else:
         broken = schema.validate(type.schema, raw)
     if not type.custom:  # duplicates in built-in lists are found by each type's own validation
