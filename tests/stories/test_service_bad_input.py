@@ -182,7 +182,10 @@ def test_one_event_says_what_is_wrong_and_nothing_else_happens(name: str) -> Non
     assert stands["spec"] == wrote["spec"]
     # kube-vip need not wait for its address, unless a lease is asked for.
     assert annotations_of(stands)[ADDRESSES] == ("0.0.0.0" if case.service.get("ipam") == "dhcp" else "")
-    ours = {ADDRESSES, "kube-vip.io/serviceInterface"}
+    passed_over = {"kube-vip.io/ignore", "windrow.io/awaits-address"}
+    if case.service.get("ipam") != "dhcp":
+        assert passed_over < annotations_of(stands).keys()
+    ours = {ADDRESSES, "kube-vip.io/serviceInterface", *passed_over}
     assert {key: value for key, value in annotations_of(stands).items() if key not in ours} == annotations_of(
         wrote
     )
