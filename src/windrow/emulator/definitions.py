@@ -1,7 +1,7 @@
 """The CustomResourceDefinitions of a Harvester cluster, written by our own hands.
 
 Facts: reference 05 §1.2–1.3. Schemas are strict where a client can notice (required fields, enums, defaults, printer
-columns, status subresource or not) and open elsewhere: KubeVirt's thousand fields are kept as they come.
+columns, status subresource or not) and open elsewhere; that of a VirtualMachine's spec is KubeVirt's.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from windrow.emulator import kinds
+from windrow.emulator.admission.kubevirt.typed import table
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.resources import CRD, ApiResource
 
@@ -64,85 +65,6 @@ WRANGLER_CONDITIONS = listed(
 _TIME: Raw = {"type": "string", "nullable": True, "format": "date-time"}
 KUBEVIRT_CONDITIONS = listed(
     record("status type", **_CONDITION, **fields("lastTransitionTime lastProbeTime", _TIME))
-)
-
-QUANTITY: Raw = {
-    "anyOf": [{"type": "integer"}, {"type": "string"}],
-    "pattern": (
-        r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
-    ),
-    "x-kubernetes-int-or-string": True,
-}
-QUANTITIES: Raw = {"type": "object", "additionalProperties": QUANTITY}
-
-# The types of what admission reads; the other fields of KubeVirt are kept as they come.
-_DISK_TARGET = open_record(**fields("bus pciAddress"), readonly=TRUTH)
-_DISK = open_record(
-    **fields("name cache io serial tag errorPolicy"),
-    **fields("dedicatedIOThread shareable", TRUTH),
-    **fields("disk cdrom lun", _DISK_TARGET),
-    blockSize=OPEN,
-    bootOrder=WHOLE,
-)
-_INTERFACE = open_record(
-    **fields("name model macAddress pciAddress state tag"),
-    **fields("bridge masquerade sriov slirp macvtap passt binding dhcpOptions", OPEN),
-    bootOrder=WHOLE,
-    ports=listed(OPEN),
-)
-_NETWORK = open_record(name=TEXT, pod=OPEN, multus=open_record(networkName=TEXT, default=TRUTH))
-_REFERENCE = open_record(name=TEXT)
-_CLOUD_INIT = open_record(
-    **fields("userData userDataBase64 networkData networkDataBase64"),
-    **fields("secretRef networkDataSecretRef", _REFERENCE),
-)
-_VOLUME = open_record(
-    name=TEXT,
-    persistentVolumeClaim=open_record(claimName=TEXT, **fields("hotpluggable readOnly", TRUTH)),
-    **fields("cloudInitNoCloud cloudInitConfigDrive", _CLOUD_INIT),
-    **fields(
-        "containerDisk dataVolume configMap secret serviceAccount hostDisk sysprep emptyDisk ephemeral", OPEN
-    ),
-)
-_DOMAIN = open_record(
-    "devices",
-    cpu=open_record(
-        **fields("cores sockets threads maxSockets", WHOLE),
-        **fields("dedicatedCpuPlacement isolateEmulatorThread", TRUTH),
-        model=TEXT,
-        features=listed(OPEN),
-        **fields("numa realtime", OPEN),
-    ),
-    memory=open_record(guest=QUANTITY, maxGuest=QUANTITY, hugepages=OPEN),
-    resources=open_record(limits=QUANTITIES, requests=QUANTITIES),
-    machine=open_record(type=TEXT),
-    **fields("firmware features clock chassis ioThreads launchSecurity", OPEN),
-    ioThreadsPolicy=TEXT,
-    devices=open_record(
-        disks=listed(_DISK),
-        interfaces=listed(_INTERFACE),
-        **fields("inputs gpus hostDevices filesystems panicDevices", listed(OPEN)),
-        **fields(
-            "autoattachPodInterface autoattachVSOCK autoattachGraphicsDevice autoattachMemBalloon", TRUTH
-        ),
-        **fields("sound tpm watchdog video rng", OPEN),
-    ),
-)
-TEMPLATE = record(
-    metadata=OPEN,
-    spec=open_record(
-        "domain",
-        domain=_DOMAIN,
-        networks=listed(_NETWORK),
-        volumes=listed(_VOLUME),
-        **fields(
-            "hostname subdomain evictionStrategy startStrategy architecture dnsPolicy schedulerName priorityClassName"
-        ),
-        **fields("affinity dnsConfig readinessProbe livenessProbe", OPEN),
-        nodeSelector=TEXTS,
-        terminationGracePeriodSeconds=BIG,
-        **fields("accessCredentials tolerations topologySpreadConstraints", listed(OPEN)),
-    ),
 )
 
 
@@ -211,14 +133,7 @@ def _kubevirt() -> list[Raw]:
             "vm vms",
             [AGE, ("Status", ".status.printableStatus"), ("Ready", *condition_column("Ready"))],
             categories=["all"],
-            spec=record(
-                "template",
-                template=TEMPLATE,
-                running=TRUTH,
-                dataVolumeTemplates=listed(OPEN),
-                **fields("runStrategy updateVolumesStrategy"),
-                **fields("instancetype preference", OPEN),
-            ),
+            spec=table()["schema"],
             status=open_record(
                 printableStatus={"type": "string", "default": "Stopped"},
                 runStrategy=TEXT,

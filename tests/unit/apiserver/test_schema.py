@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.types.schema import apply_defaults, prune, validate, validate_update
+from windrow.apiserver.types.schema import apply_defaults, drop_unset, prune, validate, validate_update
 
 SPEC = {
     "type": "object",
@@ -101,6 +101,17 @@ def test_a_number_or_a_text_fits_int_or_string(value: Any) -> None:
 
 def test_null_fits_what_is_nullable() -> None:
     assert validate(SPEC, spec(maybe=None)) == []
+
+
+def test_a_null_that_may_not_be_one_is_a_field_that_is_not_there() -> None:
+    raw = spec(
+        name=None, maybe=None, open={"anything": None}, map={"a": None, "b": 1}, list=[None, {"x": None}]
+    )
+
+    drop_unset(SPEC, raw)
+
+    without_name = {"maybe": None, "open": {"anything": None}, "map": {"b": 1}, "list": [None, {}]}
+    assert raw["spec"] == without_name
 
 
 def test_unknown_fields_are_dropped_and_named() -> None:

@@ -174,6 +174,18 @@ def _check_own_text(field: Field, value: Any, place: _Place) -> None:
         raise _Ended(place.sentence(value, field.go_type))
 
 
+# time.RFC3339; of Go's words about a text of another form the usual: that it does not begin with a year.
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)")
+
+
+def _check_time(field: Field, value: Any, place: _Place) -> None:
+    _check_own_text(field, value, place)
+    if not _RFC3339.fullmatch(value):
+        raise _Ended(
+            f'parsing time "{value}" as "2006-01-02T15:04:05Z07:00": cannot parse "{value}" as "2006"'
+        )
+
+
 def _check_bool(field: Field, value: Any, place: _Place) -> None:
     if not isinstance(value, bool):
         place.refuse(value, field.go_type)
@@ -207,7 +219,8 @@ def _check_quantity(field: Field, value: Any, place: _Place) -> None:
 
 _FAULTS: dict[str, Callable[[Field, Any, _Place], None]] = {
     **dict.fromkeys(("string", "bytes"), _check_text),
-    **dict.fromkeys(("time", "microtime", "duration"), _check_own_text),
+    **dict.fromkeys(("microtime", "duration"), _check_own_text),
+    "time": _check_time,
     "bool": _check_bool,
     **dict.fromkeys(_INTEGERS, _check_integer),
     **dict.fromkeys(_NUMBERS, _check_number),

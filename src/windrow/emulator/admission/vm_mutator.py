@@ -15,6 +15,7 @@ from windrow.emulator import names
 from windrow.emulator.admission.denials import (
     KUBEVIRT_MUTATOR,
     MUTATOR,
+    check_decodes,
     internal,
     patch_failed,
     refused_by_kubevirt,
@@ -22,9 +23,10 @@ from windrow.emulator.admission.denials import (
 from windrow.emulator.admission.kubevirt.affinity import PREFERRED_TERMS, REQUIRED_TERMS
 from windrow.emulator.admission.kubevirt.causes import flag, objects, quantity, section, text, whole
 from windrow.emulator.admission.kubevirt.defaults import DEFAULT_MACHINE
-from windrow.emulator.admission.kubevirt.typed import schema_causes, type_fault, write_as_go
+from windrow.emulator.admission.kubevirt.openapi import find_schema_causes
+from windrow.emulator.admission.kubevirt.typed import write_as_go
 from windrow.emulator.kit.listers import Listers
-from windrow.emulator.quantities import MI, BadQuantity, Quantity
+from windrow.emulator.quantities import MI, Quantity
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, namespace_of, nested
 
 LEAST_GUEST_MEMORY = 10 * MI
@@ -34,15 +36,21 @@ FORKLIFT_LABELS = ("migration", "plan", "vmID")
 
 def mutate_vm(vm: Raw, old: Raw | None, listers: Listers, rng: Rng) -> None:
     """All mutators in their order. Raises the KubeError of a refusal."""
-    if is_deleting(vm):
-        return
+    check_decodes("VirtualMachine", vm)
+    if nested(vm, "spec", "template") is not None and not is_deleting(vm):
+        _mutate_as_harvester(vm, old, listers, rng)
+    if causes := find_schema_causes(vm):
+        raise refused_by_kubevirt(causes, KUBEVIRT_MUTATOR)
+    if not is_deleting(vm):
+        _mutate_as_kubevirt(vm, old, rng)
+
+
+def _mutate_as_harvester(vm: Raw, old: Raw | None, listers: Listers, rng: Rng) -> None:
+    """Where a VM has no template this webhook fails, and is left out."""
     spec = vm["spec"]["template"].get("spec") or {}
     domain = spec.get("domain")
     if domain is None:
         raise patch_failed("/spec/template/spec/domain/cpu")
-    if why := type_fault(spec):
-        raise internal(why, MUTATOR)
-    _canonical_quantities(domain)
     if old is None or _needs_overcommit(vm, old):
         _overcommit(vm, spec, domain, listers)
     _topology(domain)
@@ -53,29 +61,17 @@ def mutate_vm(vm: Raw, old: Raw | None, listers: Listers, rng: Rng) -> None:
     _addresses(vm, domain, rng)
     if old is None:
         _forklift_limits(vm, domain)
+
+
+def _mutate_as_kubevirt(vm: Raw, old: Raw | None, rng: Rng) -> None:
+    vm["spec"] = write_as_go(vm["spec"], "v1.VirtualMachineSpec")
+    spec = vm["spec"]["template"]["spec"]
+    domain = spec["domain"]
+    if old is None:
         _firmware(domain, rng)
     spec["architecture"] = text(spec, "architecture") or "amd64"
     if not text(domain, "machine", "type"):
         domain["machine"] = {"type": DEFAULT_MACHINE.get(spec["architecture"], "q35")}
-    write_as_go(spec)
-    if causes := list(schema_causes(spec)):
-        raise refused_by_kubevirt(causes, KUBEVIRT_MUTATOR)
-
-
-QUANTITIES = (("resources", "limits"), ("resources", "requests"), ("memory",))
-
-
-def _canonical_quantities(domain: Raw) -> None:
-    """Quantities as Go writes them back. Raises the denial of one that it cannot read."""
-    for path in QUANTITIES:
-        found = section(domain, *path)
-        for key, value in found.items():
-            if path == ("memory",) and key not in ("guest", "maxGuest"):
-                continue
-            try:
-                found[key] = str(Quantity.parse(value))
-            except BadQuantity as error:
-                raise internal(str(error), MUTATOR) from error
 
 
 # --- run strategy ------------------------------------------------------------------------------------------------
@@ -291,7 +287,9 @@ def _grace(spec: Raw, listers: Listers) -> None:
 def _addresses(vm: Raw, domain: Raw, rng: Rng) -> None:
     """Harvester 1.7 and later give each interface a locally administered MAC, unless one was seen on it before."""
     observed = _observed_addresses(vm)
-    for one in objects(domain, "devices", "interfaces"):
+    for place, one in enumerate(nested(domain, "devices", "interfaces", default=[]) or ()):
+        if one is None:
+            raise patch_failed(f"/spec/template/spec/domain/devices/interfaces/{place}/macAddress")
         if not text(one, "macAddress") and text(one, "name") not in observed:
             one["macAddress"] = new_mac(rng)
 

@@ -22,7 +22,6 @@ from windrow.emulator.admission import (
 )
 from windrow.emulator.admission.denials import check_decodes, invalid
 from windrow.emulator.admission.vm_mutator import mutate_vm
-from windrow.emulator.admission.vm_shape import is_shaped
 from windrow.emulator.admission.vm_validator import check_vm, images_asked
 from windrow.emulator.kit.listers import Key, Listers
 from windrow.emulator.release import Release
@@ -51,8 +50,7 @@ class Webhooks:
         if operation.kind == kinds.IMAGE or (operation.kind == kinds.TEMPLATE_VERSION and old is None):
             check_decodes(operation.kind.kind, new)
         if operation.kind == kinds.VM:
-            if is_shaped(new):
-                mutate_vm(new, old, listers, self._rng)
+            mutate_vm(new, old, listers, self._rng)
         elif operation.kind == PVC:
             if old is None:
                 claims.set_default_class(new, listers)

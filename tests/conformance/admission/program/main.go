@@ -8,6 +8,8 @@
 // Out: a line {} when the caches are full, then a line per request, {"object": {…}} as it would be stored, or
 //
 //	{"denials": [{"code": 422, "message": …}]}: one of a mutating webhook or the schema, or those of all validating webhooks.
+//
+// With --types it only prints KubeVirt's types as the emulator has them.
 package main
 
 import (
@@ -67,6 +69,10 @@ func judge(api *apiServer, line []byte) (result verdict) {
 func main() {
 	logrus.SetLevel(logrus.PanicLevel)
 	kubevirtlog.Log.SetVerbosityLevel(0)
+	if len(os.Args) > 1 && os.Args[1] == "--types" {
+		printTypes()
+		return
+	}
 	lines := bufio.NewReaderSize(os.Stdin, 1<<20)
 	out := json.NewEncoder(os.Stdout)
 	var given state

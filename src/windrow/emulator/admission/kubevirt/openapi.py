@@ -1,0 +1,62 @@
+"""KubeVirt's check of a VM by its own OpenAPI, in its mutator: what Go's types let pass (v1.7.0).
+
+Its messages name neither a list's index nor a field apart from the text. Go walks its maps in no order; here they are sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from windrow.emulator.admission.kubevirt.causes import Cause
+from windrow.emulator.admission.kubevirt.typed import INTEGERS, TIME, fields_of, table, underlying
+from windrow.kubernetes.objects import Raw
+
+
+def find_schema_causes(vm: Raw) -> list[Cause]:
+    """Without a field or a reason."""
+    if vm.get("spec") is None:
+        found = ["spec in body is required", 'spec in body must be of type object: "null"']
+    else:
+        found = list(_faults(vm["spec"], "v1.VirtualMachineSpec", "spec"))
+    return [Cause(message, "", "") for message in found]
+
+
+def _faults(value: Any, type: str, at: str) -> Iterator[str]:
+    type = type.removeprefix("*")
+    kind = underlying(type)
+    if kind == "struct":
+        yield from _struct_faults(value, type, at)
+    elif kind.startswith("[]") and kind != "[]uint8":
+        if value is None:
+            yield f'{at} in body must be of type array: "null"'
+        for one in value or ():
+            yield from _faults(one, kind[2:], at)
+    elif kind.startswith("map[string]"):
+        if value is None:
+            yield f'{at} in body must be of type object: "null"'
+        for key, inner in sorted((value or {}).items()):
+            yield from _faults(inner, kind.removeprefix("map[string]"), f"{at}.{key}")
+    elif value is None and type != TIME:
+        yield f'{at} in body must be of type {_SHOWN.get(kind, "integer" if kind in INTEGERS else kind)}: "null"'
+
+
+_SHOWN = {"bool": "boolean", "unmarshaler": "string", "[]uint8": "string"}
+
+
+def _struct_faults(value: Any, type: str, at: str) -> Iterator[str]:
+    if value is None:
+        yield f'{at} in body must be of type object: "null"'
+        return
+    fields, enums = fields_of(type) or {}, table()["enums"].get(type, {})
+    for name in sorted(value):
+        if name not in fields:
+            yield f"{at}.{name} in body is a forbidden property"
+    for name in sorted(value):
+        if name in fields:
+            yield from _faults(value[name], fields[name].type, f"{at}.{name}")
+        if value[name] is not None and name in enums and value[name] not in enums[name]:
+            yield f"{at}.{name} in body should be one of [{' '.join(enums[name])}]"
+    for name in table()["required"].get(type, ()):
+        if name not in value:
+            yield f"{at}.{name} in body is required"

@@ -1,0 +1,17 @@
+"""The emulator's table of KubeVirt's types is what the code of the pinned release says of itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from windrow.emulator.admission.kubevirt.typed import table
+
+
+@pytest.mark.go
+def test_the_table_of_kubevirts_types_is_that_of_the_release(reference_program: Callable[[str], str]) -> None:
+    shown = subprocess.run([reference_program("admission"), "--types"], capture_output=True, check=True)
+    assert json.loads(shown.stdout) == table()
