@@ -210,6 +210,15 @@ def test_times_and_shares_are_read_as_rancher_writes_them():
     assert (pool.max_unhealthy, pool.startup_timeout) == (IntOrPercent(20), None)
 
 
+@pytest.mark.parametrize(("text", "warned"), [("0s", False), ("149s", True), ("150s", False), ("", False)])
+def test_a_startup_timeout_shorter_than_a_watch_may_be_silent_is_warned_of(text: str, warned: bool) -> None:
+    found = read(a_raw_cluster(a_raw_pool(nodeStartupTimeout=text)))
+
+    assert not errors(found)
+    fields = [problem.field for problem in found.problems if "100 s later" in problem.message]
+    assert fields == ["spec.rkeConfig.machinePools[0].nodeStartupTimeout"] * warned
+
+
 def test_a_range_of_unhealthy_machines_is_read_with_both_ends_and_goes_before_the_share():
     raw = a_raw_pool(unhealthyRange="[2-10]", maxUnhealthy="20%")
 

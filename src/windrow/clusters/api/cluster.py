@@ -22,6 +22,7 @@ from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
 from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.cidr import NotAddress, Range, is_address, parse_address
+from windrow.core.formats.duration import human_duration
 from windrow.core.formats.version import NotVersion, Version
 from windrow.drivers.api import no_driver_fault
 from windrow.harvester.names import is_label_value
@@ -43,6 +44,8 @@ from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
 DEFAULT_VM_NAMESPACE = "default"
 UNHEALTHY_TIMEOUT = timedelta(minutes=5)
 STARTUP_TIMEOUT = timedelta(minutes=10)
+# A watch of the guest API may be silent for 100 s until it counts as broken, and then is opened anew.
+LEAST_STARTUP_TIMEOUT = timedelta(seconds=150)
 DRAIN_TIMEOUT = timedelta(minutes=5)
 # `<cluster>-<pool>-<5>-<5>` is a VM name, a host name and a label value: 63 at most (reference/04 §7.12).
 MAX_NAMES_LENGTH = 50
@@ -412,12 +415,23 @@ def _read_pool(
         drain=fields.flag("drainBeforeDelete"),
         drain_timeout=fields.duration("drainBeforeDeleteTimeout", DRAIN_TIMEOUT) or DRAIN_TIMEOUT,
         unhealthy_timeout=fields.duration("unhealthyNodeTimeout", UNHEALTHY_TIMEOUT) or UNHEALTHY_TIMEOUT,
-        startup_timeout=fields.duration(
-            "nodeStartupTimeout", None if fields.raw.get("nodeStartupTimeout") else STARTUP_TIMEOUT
-        ),
+        startup_timeout=_read_startup_timeout(fields),
         max_unhealthy=_read_max_unhealthy(fields),
         paused=fields.flag("paused"),
     )
+
+
+def _read_startup_timeout(fields: Fields) -> timedelta | None:
+    key = "nodeStartupTimeout"
+    found = fields.duration(key, None if fields.raw.get(key) else STARTUP_TIMEOUT)
+    if found is not None and found < LEAST_STARTUP_TIMEOUT:
+        fields.warn(
+            key,
+            f"is {human_duration(found)}: a Node that joins while the connection to the guest API is broken without notice is "
+            "seen up to 100 s later, and its machine may have been replaced by then",
+            f"write {human_duration(LEAST_STARTUP_TIMEOUT)} or more",
+        )
+    return found
 
 
 def _read_labels(fields: Fields) -> dict[str, str]:

@@ -128,5 +128,8 @@ class Fields:
         """Warn of set fields that have no effect here; `ignored` says why. Unknown fields are the API server's to find."""
         for key, why in ignored.items():
             if self.raw.get(key) not in (None, "", 0, False, {}, []):
-                fault, hint = f"has no effect: {why}", "leave it or remove it"
-                self.problems.add(self.at(key), f"{self.at(key)} {fault}", hint, "warning")
+                self.warn(key, f"has no effect: {why}", "leave it or remove it")
+
+    def warn(self, key: str, fault: str, hint: str) -> None:
+        """`fault` follows the path to the field."""
+        self.problems.add(self.at(key), f"{self.at(key)} {fault}", hint, "warning")
