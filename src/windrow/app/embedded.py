@@ -156,8 +156,11 @@ def make_manager(
     def on_kind_changed(kind: str) -> None:
         manager.on_kind(kind)
 
+    def may_write(credential: str, namespace: str) -> bool:
+        return manager.may_write(credential, namespace)
+
     backend = (
-        full_backend(api, read_kubeconfig, connect_retrying, clock, rng, plugins, on_kind_changed)
+        full_backend(api, read_kubeconfig, connect_retrying, clock, rng, plugins, on_kind_changed, may_write)
         if plugins is not None
         else direct_backend(read_kubeconfig, connect_retrying, clock, rng)
     )

@@ -32,7 +32,7 @@ from windrow.kubernetes.proxies import find_proxy
 from windrow.machines.dispatch import DriverDispatch
 from windrow.machines.harvester.connections import Connect, ReadKubeconfig
 from windrow.machines.harvester.machines import HarvesterMachines
-from windrow.machines.plugin.launcher import FindSandbox
+from windrow.machines.plugin.launcher import FindSandbox, MayWrite
 from windrow.machines.plugin.machines import PluginMachines
 from windrow.machines.plugin.poller import PollIntervals
 from windrow.machines.plugin.process.client import open_plugin
@@ -145,8 +145,12 @@ def full_backend(
     rng: Rng,
     settings: PluginSettings,
     on_kind_changed: Callable[[str], None],
+    may_write: MayWrite,
 ) -> MachineBackend:
-    """Machines of every NodeDriver. `on_kind_changed` is called with each machine config kind that comes or goes."""
+    """Machines of every NodeDriver. `on_kind_changed` is called with each machine config kind that comes or goes.
+
+    `may_write` is asked while a plugin writes to Harvester: its requests are not ours.
+    """
     host_id = new_host_id(rng, settings.state_dir)
     drivers = _make_driver_controller(api, clock, rng, settings, host_id, on_kind_changed)
     statuses = StatusStore()
@@ -164,6 +168,7 @@ def full_backend(
         store=statuses,
         intervals=settings.poll_intervals,
         may_run=settings.may_run,
+        may_write=may_write,
         find_sandbox=sandbox_of_downloaded(settings),
     )
     by_driver: dict[str, Machines] = {}

@@ -188,6 +188,10 @@ class ClusterController:
         """Raises NotLeader where `request`, a write to `access`, would be beside another manager."""
         self._leases.require(request, access)
 
+    def may_write(self, credential: str, namespace: str) -> bool:
+        """Whether no other manager acts in this namespace of the credential's Harvester, as far as is known now."""
+        return self._leases.may_write(credential, namespace)
+
     # -- event handlers -------------------------------------------------------------------------------------------
 
     async def _on_clusters(self) -> None:

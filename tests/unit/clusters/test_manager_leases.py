@@ -339,6 +339,8 @@ def test_a_process_that_was_stopped_past_its_lease_sends_no_write_there(stopped_
         transport = LeasedTransport(inner, lambda request: live.leases.require(request, access))
         live.clock.stopped = timedelta(seconds=stopped_s)
 
+        assert live.leases.may_write(OURS.credential, "default") == sent
+        assert live.leases.may_write(OURS.credential, "elsewhere")
         path = "/api/v1/namespaces/default/secrets"
         await transport.send(Request("GET", path))
         await transport.send(Request("POST", path.replace("default", "elsewhere"), body=b"{}"))

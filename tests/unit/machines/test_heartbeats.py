@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.clock import run_driven
 
-from windrow.machines.plugin.process.client import PluginUnusable, open_plugin
+from windrow.machines.plugin.credentials import ResolvedCredential
+from windrow.machines.plugin.launcher import PluginLauncher
+from windrow.machines.plugin.process.client import PluginUnusable, Timeouts, open_plugin
 from windrow.machines.plugin.process.rpc_connection import RpcConnection
+from windrow.machines.plugin.tracked_machine import load_tracked_machine
+from windrow.machines.port import DRIVER_KEY, HARVESTER
 
 
 class CountingTransport(asyncio.Transport):
@@ -48,8 +53,46 @@ def test_a_host_that_may_not_run_the_plugin_sends_no_heartbeat_and_goes_on_when_
 
 def test_no_plugin_is_started_by_a_manager_that_does_not_lead(tmp_path: Path) -> None:
     async def run() -> None:
-        with pytest.raises(PluginUnusable, match="does not lead any more"):
+        with pytest.raises(PluginUnusable, match="does not hold its Lease"):
             async with open_plugin(tmp_path / "absent", "noop", env={}, may_run=lambda: False):
                 pass
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("driver", "writes", "said"),
+    [
+        (HARVESTER, True, "does not hold its Lease"),
+        (HARVESTER, False, "cannot be started"),
+        ("digitalocean", True, "cannot be started"),
+    ],
+)
+def test_a_plugin_that_writes_to_harvester_asks_for_the_lease_there(
+    tmp_path: Path, driver: str, writes: bool, said: str
+) -> None:
+    asked = []
+
+    def may_write(credential: str, namespace: str) -> bool:
+        asked.append((credential, namespace))
+        return False
+
+    unused: Any = None
+    launcher = PluginLauncher(
+        lambda name: tmp_path / "absent", unused, {}, Timeouts(), *(unused,) * 3, may_write=may_write
+    )
+    config = {
+        "MachineName": "m",
+        "WindrowMachineUID": "u",
+        "VMNamespace": "vms",
+        "WindrowCredential": "ns:cc",
+    }
+    machine = load_tracked_machine(tmp_path, {**config, DRIVER_KEY: driver})
+
+    async def run() -> None:
+        with pytest.raises(PluginUnusable, match=said):
+            async with launcher.open(machine, ResolvedCredential("ns:cc", {}, {}), None, writes=writes):
+                pass
+
+    asyncio.run(run())
+    assert asked == [("ns:cc", "vms")] * (said != "cannot be started")

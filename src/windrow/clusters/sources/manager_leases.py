@@ -241,6 +241,12 @@ class ManagerLeases:
                 "manager with a copy of its state may act there"
             )
 
+    def may_write(self, credential: str, namespace: str) -> bool:
+        """The same for a program that has the credential. After the last yes no other manager begins for LEASE_DURATION less
+        RENEW_DEADLINE, long after a plugin that is left alone has ended."""
+        places = {one for one in self._seats if (one.credential, one.namespace) == (credential, namespace)}
+        return self.read(places).permits
+
     def open(self, group: asyncio.TaskGroup, cluster: ObjectRef, places: frozenset[Place]) -> None:
         """Hold the Leases at the places of this Cluster from now on. May be repeated."""
         if self._identity is None:

@@ -13,7 +13,7 @@ from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCred
 from windrow.machines.plugin.process.client import Plugin, Timeouts, open_plugin
 from windrow.machines.plugin.process.sandbox import Sandbox
 from windrow.machines.plugin.tracked_machine import TrackedMachine
-from windrow.machines.port import DriverConfig, InfrastructureUnknown
+from windrow.machines.port import HARVESTER, DriverConfig, InfrastructureUnknown
 from windrow.protocols import dockermachine as wire
 
 FindBinary = Callable[[str], Path | None]  # driver name -> its plugin binary, where one is installed
@@ -23,6 +23,15 @@ FindSandbox = Callable[[Path], Sandbox | None]
 
 def no_sandbox(path: Path) -> None:
     """Every plugin runs without a sandbox."""
+
+
+MayWrite = Callable[[str, str], bool]
+"""Whether this manager may write with a credential in a namespace of its Harvester at this instant."""
+
+
+def may_always_write(credential: str, namespace: str) -> bool:
+    """No Lease guards Harvester."""
+    return True
 
 
 class ConcurrencyLimit:
@@ -48,6 +57,7 @@ class PluginLauncher:
     operations: ConcurrencyLimit
     creates: ConcurrencyLimit
     may_run: Callable[[], bool] = lambda: True
+    may_write: MayWrite = may_always_write
     find_sandbox: FindSandbox = no_sandbox
 
     def get_binary(self, driver: str) -> Path:
@@ -66,8 +76,10 @@ class PluginLauncher:
         driver_config: DriverConfig | None,
         *,
         secrets: Sequence[str] = (),
+        writes: bool = False,
     ) -> AbstractAsyncContextManager[Plugin]:
-        """A plugin for this machine, with `driver_config` set if given, else unconfigured."""
+        """A plugin for this machine, with `driver_config` set if given, else unconfigured. One that `writes` runs while the
+        manager may write where the machine is."""
         config = (
             dumps(machine.sanitizer(credential.fields).restore(driver_config))
             if driver_config is not None
@@ -79,6 +91,10 @@ class PluginLauncher:
             *store, home = machine.make_plugin_directories()
             sandbox = sandbox.with_paths((machine.folder,), (*store, home))
             env |= {"HOME": str(home), "TMPDIR": str(home)}
+
+        def may_run() -> bool:
+            return self.may_run() and (not writes or self._may_write(machine))
+
         return open_plugin(
             path,
             machine.driver,
@@ -89,8 +105,13 @@ class PluginLauncher:
             folder=home,
             sandbox=sandbox,
             timeouts=self.timeouts,
-            may_run=self.may_run,
+            may_run=may_run,
         )
+
+    def _may_write(self, machine: TrackedMachine) -> bool:
+        """Machines elsewhere are guarded by no Lease."""
+        namespace = str(machine.config.get("VMNamespace") or "")
+        return machine.driver != HARVESTER or self.may_write(machine.credential, namespace)
 
     async def resolve(
         self, machine: TrackedMachine, config: DriverConfig | None = None

@@ -29,8 +29,10 @@ from windrow.machines.plugin.launcher import (
     ConcurrencyLimit,
     FindBinary,
     FindSandbox,
+    MayWrite,
     PluginLauncher,
     is_windrow_plugin,
+    may_always_write,
     no_sandbox,
 )
 from windrow.machines.plugin.operations import PluginOperations
@@ -81,7 +83,7 @@ class PluginMachines:
     one where it is empty), `find_sandbox` is the sandbox of each. For
     each credential at most `max_processes` plugins serve queries, as many run operations, four times as many create
     machines, and one of our own stays open. `may_run` says whether this process may act at this instant, and may be
-    stopped the next one.
+    stopped the next one; `may_write` whether it may write in a namespace of a Harvester.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class PluginMachines:
         intervals: PollIntervals | None = None,
         timeouts: Timeouts | None = None,
         may_run: Callable[[], bool] = lambda: True,
+        may_write: MayWrite = may_always_write,
         find_sandbox: FindSandbox = no_sandbox,
     ) -> None:
         self._state_dir, self._rng, self._intervals = state_dir, rng, intervals or PollIntervals()
@@ -114,6 +117,7 @@ class PluginMachines:
             ConcurrencyLimit(max_processes),
             ConcurrencyLimit(max_processes * 4),
             may_run,
+            may_write,
             find_sandbox,
         )
         statuses = store if store is not None else StatusStore()
@@ -315,7 +319,9 @@ class PluginMachines:
     ) -> None:
         async with (
             self._launcher.creates.for_machine(machine),
-            self._launcher.open(machine, credential, None, secrets=[spec.cloud_config]) as plugin,
+            self._launcher.open(
+                machine, credential, None, secrets=[spec.cloud_config], writes=True
+            ) as plugin,
             self._poller.using_plugin(machine, plugin),
         ):
             await CreateOperation(

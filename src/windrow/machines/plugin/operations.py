@@ -49,7 +49,7 @@ class PluginOperations:
         """Raises MachineRefused where the machine does not exist."""
         async with (
             self.launcher.operations.for_machine(machine),
-            self.launcher.open(machine, credential, machine.config) as plugin,
+            self.launcher.open(machine, credential, machine.config, writes=True) as plugin,
             self.poller.using_plugin(machine, plugin),
         ):
             result = await poll(plugin, machine)
@@ -75,7 +75,9 @@ class PluginOperations:
         """Whether the plugin could replace the user data."""
         async with (
             self.launcher.queries.for_machine(machine),
-            self.launcher.open(machine, credential, machine.config, secrets=[cloud_config]) as plugin,
+            self.launcher.open(
+                machine, credential, machine.config, secrets=[cloud_config], writes=True
+            ) as plugin,
         ):
             if wire.REPLACE_USER_DATA not in await plugin.get_extensions():
                 return False
@@ -94,7 +96,7 @@ class PluginOperations:
         machine.removal_requested = True
         async with (
             self.launcher.operations.for_machine(machine),
-            self.launcher.open(machine, credential, None) as plugin,
+            self.launcher.open(machine, credential, None, writes=True) as plugin,
             self.poller.using_plugin(machine, plugin),
         ):
             is_windrow = await is_windrow_plugin(plugin)

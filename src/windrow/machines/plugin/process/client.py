@@ -263,8 +263,8 @@ async def open_plugin(
     timeouts = timeouts or Timeouts()
     if not may_run():
         raise PluginUnusable(
-            f"plugin {path.name} is not started: this process does not lead any more",
-            "the next leader continues",
+            f"plugin {path.name} is not started: this manager does not hold its Lease now",
+            "the manager that holds it continues",
         )
     output = _PluginOutput(f"plugin {path.name}", label or driver, Redactor(secrets, (label, driver)))
     process = _start(path, driver, env, argv, folder, sandbox, output)
