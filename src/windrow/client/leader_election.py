@@ -5,6 +5,9 @@ leaseDurationSeconds (15 s) by the candidate's own monotonic clock: clocks of di
 a wall clock that is set changes nothing. A holder that cannot renew it for ten seconds stops its work, five seconds
 before another may begin.
 
+A Lease that is deleted is not free for who has seen its holder, unlike with client-go: the holder notices at its next
+renewal only, and creates it again. Who has not seen it begins at once.
+
 That holds however slow the answers are: a holder counts from before its write was sent, the others from after the
 answer that showed it to them.
 """
@@ -235,17 +238,20 @@ class LeaderElector:
         raw = await self._client.find(self.ref)
         now = self._clock.monotonic()
         if raw is None:
+            if not self._may_take(now):
+                return False  # deleted by others: its holder works on, and creates it again when it renews
             made = new_object(LEASE, self.ref.name, self.ref.namespace, spec=self._new_record({}))
             self._is_claiming = True
             return self._granted(await self._client.create(LEASE, made), now)
         self._observe(raw, now)
-        holder = str(self._record.get("holderIdentity") or "")
-        if holder not in ("", self.identity):
+        if self.holder not in ("", self.identity):
             self.is_leader = False
-            has_ended = self.last_renewed is None and self._takes_over(holder)
-            if not (has_ended or self._is_expired(now)):
-                return False
-        return await self._claim(raw, now)
+        return self._may_take(now) and await self._claim(raw, now)
+
+    def _may_take(self, now: timedelta) -> bool:
+        """Whether no other process works by the record that was read last."""
+        has_ended = self.last_renewed is None and self._takes_over(self.holder)
+        return self.holder in ("", self.identity) or has_ended or self._is_expired(now)
 
     async def _claim(self, raw: Raw, now: timedelta) -> bool:
         raw = {**raw, "spec": {**(raw.get("spec") or {}), **self._new_record(self._record)}}

@@ -204,6 +204,32 @@ def test_a_leader_that_cannot_renew_stops_before_another_begins():
     assert isinstance(error, LeadershipLost)
 
 
+@pytest.mark.parametrize(("holder_lives", "began"), [(True, None), (False, (70, 80))])
+def test_a_lease_that_is_deleted_is_its_holders_until_it_would_have_expired(holder_lives, began):
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        one = Program(leases, "one", clock)
+        two = Program(leases, "two", clock)
+        await asyncio.sleep(61)
+        one.seat.cut_off = not holder_lives
+        leases.raw = None
+        two.candidate.attempt_now()  # before the holder renews
+        await asyncio.sleep(30)
+        spans, holder = list(two.spans), leases.spec["holderIdentity"]
+        await one.stop()
+        await two.stop()
+        return one.spans, spans, holder
+
+    one, two, holder = run_driven(story())
+
+    assert holder == ("one" if holder_lives else "two")
+    if began is None:
+        assert two == []
+    else:
+        assert began[0] < two[0][0] < began[1]
+        assert one[0][1] <= two[0][0]
+
+
 def test_a_short_outage_of_the_server_keeps_the_leader():
     async def story():
         leases, clock = Leases(), LoopClock()
