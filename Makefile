@@ -21,7 +21,7 @@ RUN := $(VENV)/.windrow-run
 DEV := $(VENV)/.windrow-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long mutants chaos check format lock docs setup bench chart driver driver-pins clean
+.PHONY: help demo test test-long mutants admission chaos check format lock docs setup bench chart driver driver-pins clean
 
 help:  ## list what one can type
 	@grep -E '^[a-z-]+:.*  ##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -38,6 +38,9 @@ test-long: $(DEV)  ## run the random walks and enumerations (WINDROW_SEEDS=20000
 
 mutants: $(DEV)  ## change the lines that differ from HEAD~1, and see whether the tests notice (ARGS="--core" for a night)
 	@$(BIN)/python -m tests.mutants $(ARGS)
+
+admission: $(DEV)  ## compare the emulator's admission with Harvester's and KubeVirt's (ARGS="--group vm" to see differences)
+	@$(BIN)/python -m tests.conformance.admission $(or $(ARGS),--whole)
 
 chaos: $(DEV)  ## kill, stop and cut off whole programs, and check Harvester from outside (ARGS="--for 7200" for hours)
 	@$(BIN)/python -m tests.chaos $(ARGS)

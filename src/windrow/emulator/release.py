@@ -11,16 +11,18 @@ NEWEST = (99, 99)
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One minor release, `line` being its first two numbers. Builds without a number count as the newest."""
+    """A release, `line` being its first two numbers. Builds without a number count as the newest."""
 
     line: tuple[int, int] = NEWEST
+    patch: int = 99
 
     @classmethod
     def of(cls, version: str) -> Release:
         try:
-            return cls(Version.parse(version).line)
+            found = Version.parse(version)
         except NotVersion:
             return cls()
+        return cls(found.line, found.patch)
 
     @property
     def matches_loosely(self) -> bool:
@@ -31,6 +33,11 @@ class Release:
     def deletes_with_guest_cluster(self) -> bool:
         """The LoadBalancers of a guest cluster are deleted with its VMs, and new ones are refused meanwhile."""
         return self.line >= (1, 8)
+
+    @property
+    def labels_images_at_creation(self) -> bool:
+        """The mutator labels an image with its display name, which must then be a label value; before, a controller did."""
+        return (*self.line, self.patch) >= (1, 8, 2)
 
     @property
     def respects_network_annotation(self) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
+from tests.conformance.admission.accepted import reworded
 from tests.conformance.admission.world import ClusterDump
 
 from windrow.core.formats.json import loads
@@ -49,21 +50,14 @@ class Question:
 _PRINTED_KEY_PAIR = re.compile(r"KeyPairID (&\{.*\}|\S+) is invalid,")
 
 
-# Go's print of both specs follows, and then the other faults, which the causes tell.
-_PRINTED_SPECS = re.compile(r"(volumeAttributesClassName for bound claims).*")
-# Words of Kubernetes 1.34, whose texts the built-in API server has, for those of 1.33, whose code the program is built on.
-_WORDS = (
-    (re.compile(r"(no more than \d+) characters"), r"\1 bytes"),
-    (re.compile(r"(metadata\.finalizers)\[\d+\]"), r"\1"),
-)
+# Go's print of how two objects differ, which Kubernetes appends to a message.
+_PRINTED_DIFFERENCE = re.compile(r"\n(.*\n)?", re.DOTALL)
 
 
-def _first_line(text: object) -> str:
-    line = str(text or "").partition("\n")[0]
-    line = _PRINTED_KEY_PAIR.sub("KeyPairID (printed) is invalid,", line)
-    for pattern, words in _WORDS:
-        line = pattern.sub(words, line)
-    return _PRINTED_SPECS.sub(r"\1", line)
+def _readable(text: object) -> str:
+    return _PRINTED_KEY_PAIR.sub(
+        "KeyPairID (printed) is invalid,", _PRINTED_DIFFERENCE.sub("", str(text or ""))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +67,19 @@ class Denial:
     reason: str = ""
     causes: str = ""
 
+    def reworded(self) -> Denial:
+        return Denial(self.code, reworded(self.text), self.reason, reworded(self.causes))
+
     @classmethod
     def read(cls, status: Raw) -> Denial:
-        """Of messages of several lines the first: Kubernetes appends Go's print of both objects to some."""
+        """Without what Go prints of objects."""
         causes = [
-            {**cause, **{key: _first_line(cause[key]) for key in ("field", "message") if key in cause}}
+            {**cause, "message": _readable(cause.get("message"))}
             for cause in (status.get("details") or {}).get("causes") or ()
         ]
         return cls(
             int(status.get("code", 0)),
-            _first_line(status.get("message")),
+            _readable(status.get("message")),
             str(status.get("reason", "")),
             json.dumps(causes, sort_keys=True) if causes else "",
         )
@@ -127,11 +124,18 @@ class Reference:
     def __init__(self, program: str, world: ClusterDump) -> None:
         self._folder = TemporaryDirectory()  # of the program's own files
         environment = {**os.environ, "ADMISSION_FOLDER": self._folder.name}
-        self._process = subprocess.Popen(
-            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+        self._log = Path(self._folder.name, "log")  # what the webhooks write
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [program],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+            )
         # The definitions of Harvester's kinds, from its chart, lie beside the program.
-        folder = str(Path(program).with_name("admission.definitions"))
+        folder = f"{program}.definitions"
         objects = list(world.objects.values())
         self._say({"objects": objects, "definitions": list(world.definitions), "folder": folder})
         self._hear()
@@ -157,7 +161,9 @@ class Reference:
 
     def _hear(self) -> Any:
         line = self._pipe(self._process.stdout).readline()
-        assert line, f"the reference program ended with {self._process.wait(30)}"
+        assert line, (
+            f"the reference program ended with {self._process.wait(30)}: {self._log.read_text()[-2000:]}"
+        )
         return json.loads(line)
 
     def ask_all(self, questions: Sequence[Question]) -> list[Answer]:

@@ -27,6 +27,7 @@ class Difference:
     sort: Sort
     real: str
     emulated: str
+    is_wording: bool = False  # the same, but for words that are accepted
 
     def __str__(self) -> str:
         return f"{self.key}\n    {self.sort}\n    real:     {self.real}\n    emulated: {self.emulated}"
@@ -52,7 +53,15 @@ def find_difference(question: Question, real: Answer, emulated: Answer) -> Diffe
     if not real.is_allowed:
         if _told(emulated.denials[0], question) in {_told(one, question) for one in real.denials}:
             return None
-        return differ("denial", _denial_text(real.denials), _denial_text(emulated.denials))
+        said = _told(emulated.denials[0].reworded(), question)
+        same = said in {_told(one.reworded(), question) for one in real.denials}
+        return Difference(
+            question.key,
+            "denial",
+            _denial_text(real.denials),
+            _denial_text(emulated.denials),
+            is_wording=same,
+        )
     left, right = _flat(_stable(real.object, question)), _flat(_stable(emulated.object, question))
     if left == right:
         return None

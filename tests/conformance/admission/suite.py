@@ -17,6 +17,8 @@ from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.objects import Raw
 
 SEED = 1
+# That the emulator has by default first. For each there is a reference program, admission-<release>.
+RELEASES = ("v1.8.2", "v1.8.1")
 GROUPS = (
     "vm",
     "claim",
@@ -133,8 +135,8 @@ def _result(question: Question, real: Answer, emulated: Answer) -> Result:
 
 
 @asynccontextmanager
-async def a_rig(program: str) -> AsyncIterator[Rig]:
-    async with a_harvester() as harvester:
+async def a_rig(program: str, release: str) -> AsyncIterator[Rig]:
+    async with a_harvester(release) as harvester:
         world = await dump(harvester, (NETWORK_DEFINITION,))
         with Reference(program, world) as reference:
             yield Rig(harvester, world, reference)
@@ -152,13 +154,14 @@ class Report:
 
 async def run(
     program: str,
+    release: str,
     *,
     mutations: int = 0,
     combinations: int = 0,
     seed: int = SEED,
     wanted: Callable[[Question], bool] = lambda question: True,
 ) -> Report:
-    async with a_rig(program) as rig:
+    async with a_rig(program, release) as rig:
         cases = await rig.compare(list(filter(wanted, all_questions(rig.world))))
         changed = await rig.compare(rig.mutations(cases, range(mutations), seed))
         products = await rig.check_products(combinations, seed)

@@ -252,10 +252,13 @@ def _contents() -> Iterable[tuple[ApiResource, Raw]]:
 
 
 @asynccontextmanager
-async def a_harvester() -> AsyncIterator[Harvester]:
-    """An emulated Harvester with all that `_contents` lists, at rest, until the block ends."""
+async def a_harvester(release: str) -> AsyncIterator[Harvester]:
+    """An emulated Harvester of the release, with all that `_contents` lists, at rest, until the block ends."""
     harvester = Harvester(
-        LoopClock(), Rng(11), machine_factory=lambda hardware, host: BlankMachine(hardware, host, agent=True)
+        LoopClock(),
+        Rng(11),
+        machine_factory=lambda hardware, host: BlankMachine(hardware, host, agent=True),
+        version=release,
     )
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(harvester.run())

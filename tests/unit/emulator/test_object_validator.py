@@ -8,6 +8,7 @@ from windrow.core.formats.json import dumps, loads
 from windrow.emulator import kinds
 from windrow.emulator.admission import claims, images, networks, object_validator, storage_classes
 from windrow.emulator.preload import PLACEHOLDER_KEY
+from windrow.emulator.release import Release
 from windrow.emulator.system import render_storage_class
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import new_object
@@ -133,6 +134,16 @@ def test_an_image_requires_a_valid_source(spec, text, code):
     assert (text, code) == text_of(images.check_image, an_image("i", **spec), None, listers_of())
 
 
+@pytest.mark.parametrize(
+    ("release", "labels"), [("v1.8.2", {"harvesterhci.io/imageDisplayName": "Ubuntu 24.04"}), ("v1.8.1", {})]
+)
+def test_an_image_is_labelled_at_creation_since_1_8_2_be_its_name_a_label_value_or_not(release, labels):
+    image = an_image("i", displayName="Ubuntu 24.04")
+    default = render_storage_class("main", {"storageclass.kubernetes.io/is-default-class": "true"})
+    images.mutate_image(image, None, listers_of(default), Release.of(release))
+    assert image["metadata"].get("labels", {}) == labels
+
+
 @pytest.mark.parametrize("url", ["ftp://x/y", "word", "http://x:80/y?z=%"])
 def test_whatever_go_parses_is_a_url(url):
     assert images.check_image(an_image("i", url=url), None, listers_of()) is None
@@ -159,7 +170,7 @@ def test_an_image_takes_the_parameters_of_its_class_and_names_it():
     )
     image = an_image("i", storageClassParameters={"numberOfReplicas": "1"})
 
-    images.mutate_image(image, None, listers_of(default))
+    images.mutate_image(image, None, listers_of(default), Release())
 
     assert image["spec"]["storageClassParameters"] == {
         "diskSelector": "ssd",
@@ -173,7 +184,7 @@ def test_an_image_takes_the_parameters_of_its_class_and_names_it():
 
 def test_an_image_without_any_default_class_is_refused():
     text = "no default storageClass found for backingImage"
-    message, code = text_of(images.mutate_image, an_image("i"), None, listers_of())
+    message, code = text_of(images.mutate_image, an_image("i"), None, listers_of(), Release())
     assert (message.endswith(text), code) == (True, 500)
 
 

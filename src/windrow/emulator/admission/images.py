@@ -1,4 +1,4 @@
-"""Harvester's mutator and validator of VirtualMachineImages (v1.8.1; reference 05 §3.3)."""
+"""Harvester's mutator and validator of VirtualMachineImages (v1.8.2; reference 05 §3.3)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from windrow.emulator.admission.denials import MUTATOR, conflict, internal, inva
 from windrow.emulator.admission.kubevirt.causes import objects, section, text
 from windrow.emulator.admission.storage_classes import default_class
 from windrow.emulator.kit.listers import Listers, key_of
+from windrow.emulator.release import Release
 from windrow.emulator.system import LONGHORN_PARAMETERS
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested
@@ -27,16 +28,22 @@ INHERITED = (
 # --- the mutator ---------------------------------------------------------------------------------------------------
 
 
-def mutate_image(image: Raw, old: Raw | None, listers: Listers) -> None:
+def mutate_image(image: Raw, old: Raw | None, listers: Listers, release: Release) -> None:
     """The class that the image is made with, and at creation the parameters of its own class. May be repeated."""
     spec: Raw = image.get("spec", {})
     if old is None:
         spec["backend"] = text(spec, "backend") or "backingimage"
+        if release.labels_images_at_creation:
+            _label(image, text(spec, "displayName"))
         if spec["backend"] == "backingimage":
             spec["storageClassParameters"] = _parameters(image, listers)
     _name_class(image, spec, listers)
     if old is None and "spec" not in image:
         raise patch_failed("/spec/backend")
+
+
+def _label(image: Raw, display: str) -> None:
+    image["metadata"]["labels"] = {**labels_of(image), names.IMAGE_DISPLAY_NAME: display}
 
 
 def _parameters(image: Raw, listers: Listers) -> Raw:

@@ -58,7 +58,7 @@ class Webhooks:
         elif operation.kind == STORAGE_CLASS:
             storage_classes.mutate_class(new)
         elif operation.kind == kinds.IMAGE:
-            images.mutate_image(new, old, listers)
+            images.mutate_image(new, old, listers, self._release)
         elif operation.kind == kinds.NAD:
             networks.mutate_network(new, old, listers)
         elif operation.kind == kinds.TEMPLATE_VERSION and old is None:
