@@ -16,6 +16,7 @@ from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.secrets import SecretData, require_consent
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.unanswered import UnansweredRequests
 from windrow.core.clock import Clock, format_time, parse_time
 from windrow.core.rng import Rng
 from windrow.core.stamps import ObservedStamps
@@ -39,6 +40,7 @@ class ProcessState:
     guest_uid_requested: dict[str, timedelta] = field(default_factory=dict)
     deletion_requested: dict[str, timedelta] = field(default_factory=dict)
     node_deleted: set[str] = field(default_factory=set)  # machine uids
+    unanswered: UnansweredRequests = field(default_factory=UnansweredRequests)
     # By uid: clusters whose ServiceAccount on Harvester turned out to be another cluster's after the preflight.
     account_taken: set[str] = field(default_factory=set)
     machine_statuses: dict[str, dict[str, Any]] = field(default_factory=dict)  # to be written, by machine uid

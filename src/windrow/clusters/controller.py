@@ -162,6 +162,7 @@ class ClusterController:
 
     async def run(self) -> None:
         """Work until cancelled."""
+        self._context.process_state.unanswered.begin(self._clock.monotonic())
         async with asyncio.TaskGroup() as group:
             self._group = group
             informers = (self._clusters.informer, self._machines.informer, self._secrets.informer)
@@ -204,6 +205,7 @@ class ClusterController:
             self._protection.on_user(ref, frozenset() if after is None else list_needed(after))
             if after is None:
                 self._context.stamps.forget(uid_of(raw))
+                self._context.process_state.unanswered.forget(uid_of(raw))
             self.controller.queue.add(ref)
 
     async def _on_machines(self) -> None:
@@ -221,6 +223,7 @@ class ClusterController:
                 self._tracked.discard(machine.uid)
                 self._boot_changes.pop(machine.uid, None)
                 self._context.process_state.machine_statuses.pop(machine.uid, None)
+                self._context.process_state.unanswered.forget(machine.uid)
                 self._context.stamps.forget(machine.uid)
             self.controller.queue.add(CLUSTER.ref(machine.cluster, machine.namespace))
 

@@ -129,7 +129,8 @@ class Observer:
         state = replace(state, lease=self.read_lease(state))
         state = await self._with_claims(state)
         if cluster.has_finalizer and cluster.deletion_timestamp is not None and not state.machines:
-            return replace(state, orphans=await self._find_orphans(cluster))
+            end = self._context.by_wall_clock(self._find_account_end(state))
+            return replace(state, orphans=await self._find_orphans(cluster), account_may_be_made_until=end)
         is_taken = cluster.uid in self._context.process_state.account_taken
         if is_taken or _needs_preflight(state):
             generation, found = self._context.process_state.preflight_passed.get(cluster.uid, (0, ()))
@@ -177,8 +178,23 @@ class Observer:
             deletion_requested=self._context.by_wall_clock(
                 self._context.process_state.deletion_requested.get(record.uid)
             ),
+            may_be_made_until=self._context.by_wall_clock(self._find_creation_end(record)),
             node_deleted=record.uid in self._context.process_state.node_deleted,
         )
+
+    def _find_creation_end(self, record: Machine) -> timedelta | None:
+        """Of other drivers only themselves know what they have requested."""
+        if record.driver != HARVESTER or not record.was_requested:
+            return None
+        unanswered = self._context.process_state.unanswered
+        return unanswered.find_end(record.uid, was_seen=record.was_created)
+
+    def _find_account_end(self, state: ClusterState) -> timedelta | None:
+        """The token that is kept in the Secret of the Cluster is the last that is made. That Secret is the last to go."""
+        if state.recorded.service_account is None:
+            return None
+        was_seen = state.guest_credential.state == "ready" or state.secrets is None
+        return self._context.process_state.unanswered.find_end(state.cluster.uid, was_seen=was_seen)
 
     # -- VMs that no Machine records -------------------------------------------------------------------------------
 

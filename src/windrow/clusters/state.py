@@ -181,6 +181,8 @@ class MachineState:
     # Those that were made for it and are left, once its VM is gone; None: unknown.
     claims: tuple[MachineClaim, ...] | None = ()
     deletion_requested: datetime | None = None
+    # Until when a request to create its VM that was not answered may be carried out; None: there is none.
+    may_be_made_until: datetime | None = None
     node_deleted: bool = False  # with its password Secret, by this process
 
     @property
@@ -267,6 +269,8 @@ class ClusterState:
     unrecorded: tuple[OrphanVm, ...] | None = ()
     # Disks on Harvester of machines that no Machine records and whose VM is gone, as far as they are known.
     unrecorded_claims: tuple[MachineClaim, ...] = ()
+    # Until when a request to create the guest's ServiceAccount that was not answered may be carried out; None: there is none.
+    account_may_be_made_until: datetime | None = None
     # On Harvester, of a deleted cluster without machines. None: there can be none, or it is too early to list them.
     orphans: Orphans | None = None
     lease: ManagerLease = field(default_factory=ManagerLease)

@@ -18,6 +18,7 @@ from windrow.kubernetes.errors import (
     CertificateError,
     KubeError,
     OutcomeUnknown,
+    ServerError,
     Unreachable,
     error_for,
 )
@@ -41,6 +42,14 @@ def is_retryable_reply(request: Request, reply: Reply) -> bool:
         # An eviction that a PodDisruptionBudget blocks answers 429, too, and does so again at once.
         return not request.path.endswith("/eviction")
     return request.is_read or reply.status == 503 or retry_after_s(reply) > 0
+
+
+def may_still_be_carried_out(result: KubeError | Reply) -> bool:
+    """Whether a write with this result may be carried out later than its sender knows."""
+    error = error_for(result) if isinstance(result, Reply) else result
+    if isinstance(error, OutcomeUnknown):
+        return True
+    return isinstance(error, ServerError) and error.status >= 500 and error.status != 503
 
 
 def retry_after_s(reply: Reply) -> float:

@@ -87,7 +87,14 @@ class ReplaceUserDataUnsupported(UserError):
 
 
 class InfrastructureUnknown(UserError):
-    """The state at the infrastructure could not be read (401, 403, time-out, another Harvester)."""
+    """The state at the infrastructure could not be read (401, 403, time-out, another Harvester).
+
+    `may_be_made`: a request to create the machine was sent, and may be carried out later.
+    """
+
+    def __init__(self, message: str, hint: str, *, may_be_made: bool = False) -> None:
+        super().__init__(message, hint)
+        self.may_be_made = may_be_made
 
 
 class Machines(Protocol):
@@ -110,7 +117,7 @@ class Machines(Protocol):
 
         With `config` it continues from what exists; a machine that was created once (its config holds a
         `WindrowVMUID`) is never created again for the same Machine, even when it is missing.
-        Raises MachineRefused, InfrastructureUnknown.
+        Raises MachineRefused, after which nothing of it is made, and InfrastructureUnknown, which says whether it may be.
         """
         ...
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from windrow.bootstrap.guest_account import GuestAccount, find_kubeconfig
 from windrow.bootstrap.pki import issue_client_config, new_cluster_secrets
 from windrow.client.client import Client
+from windrow.client.middleware.unanswered import UnansweredCreations
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.kinds import MACHINE
@@ -116,6 +117,7 @@ class ClusterActions:
         }
         change = {"guestServiceAccount": account} | ({"harvesterUID": identity} if identity else {})
         await self._context.patch_cluster_status(state, change)
+        self._context.process_state.unanswered.on_first(state.cluster.uid)
 
     async def create_service_account(self, action: do.CreateServiceAccount, state: ClusterState) -> None:
         cluster = state.cluster
@@ -128,7 +130,7 @@ class ClusterActions:
         found = await asyncio.gather(*(client.find(ref) for ref in account.refs))
         if not all(raw is not None and account.is_owned(raw) for raw in found):
             try:
-                await _create_account_objects(client, account)
+                await self._create_account_objects(client, account)
             except _AccountTaken as error:
                 # Another cluster of this name was as fast; the preflight, which had passed, refuses this one.
                 self._context.process_state.account_taken.add(cluster.uid)
@@ -140,6 +142,16 @@ class ClusterActions:
             self._context.secrets.mutated(
                 await self._context.api.patch(ref, {"data": {GUEST_KUBECONFIG: encode_base64(text)}})
             )
+
+    async def _create_account_objects(self, client: Client, account: GuestAccount) -> None:
+        unanswered = self._context.process_state.unanswered
+        unanswered.on_again(account.cluster_uid)
+        creations = UnansweredCreations(client.transport)
+        try:
+            await _create_account_objects(Client(creations), account)
+        finally:
+            if creations.found:
+                unanswered.on_unanswered(account.cluster_uid, self._context.clock.monotonic())
 
     async def recreate_service_account(self, action: do.RecreateServiceAccount, state: ClusterState) -> None:
         """Its token is void on Harvester; without it in our Secret the account is made as for a new cluster."""

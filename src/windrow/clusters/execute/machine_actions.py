@@ -28,7 +28,13 @@ from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
 from windrow.kubernetes.errors import Conflict, MethodNotAllowed, NotFound, TooManyRequests
 from windrow.kubernetes.resources import NODE, POD, SECRET
-from windrow.machines.port import HARVESTER, Machines, Power, ReplaceUserDataUnsupported
+from windrow.machines.port import (
+    HARVESTER,
+    InfrastructureUnknown,
+    Machines,
+    Power,
+    ReplaceUserDataUnsupported,
+)
 
 
 class MachineActions:
@@ -46,7 +52,7 @@ class MachineActions:
             self._context.require_consent(given, state.cluster.namespace)
         cloud_config = await self._render_cloud_config(machine, state)
         spec = build_machine_spec(state.cluster, machine, cloud_config, state.harvester_uid)
-        recorded = machine.driver_config
+        recorded, unanswered = machine.driver_config, self._context.process_state.unanswered
         if recorded is None:
             recorded = await self._infrastructure.plan(spec)
             identity = recorded.get("WindrowHarvesterUID") if machine.driver == HARVESTER else ""
@@ -54,7 +60,14 @@ class MachineActions:
                 await self._context.patch_cluster_status(state, {"harvesterUID": identity})
             # A VM is made by the manager whose view of the Machine is the present one.
             await self._context.patch_observed_machine(machine, {"driverConfig": dict(recorded)})
-        driver_config = await self._infrastructure.ensure(spec, recorded)
+            unanswered.on_first(machine.uid)
+        unanswered.on_again(machine.uid)
+        try:
+            driver_config = await self._infrastructure.ensure(spec, recorded)
+        except InfrastructureUnknown as unknown:
+            if unknown.may_be_made:
+                unanswered.on_unanswered(machine.uid, self._context.clock.monotonic())
+            raise
         self._context.patch_machine_status_later(machine, {"driverConfig": dict(driver_config)})
 
     async def _render_cloud_config(self, machine: Machine, state: ClusterState) -> str:

@@ -150,8 +150,27 @@ def _delete_node(machine: MachineState, state: ClusterState, partial: PartialPla
             )
             return
         partial.actions.append(DeleteNode("its VM is deleted", machine.name, node))
-    if not disks_remain:
+    if not disks_remain and not _awaits_creation(machine, state, partial):
         partial.actions.append(RemoveMachineFinalizer(_describe_end(machine), machine.name))
+
+
+def _awaits_creation(machine: MachineState, state: ClusterState, partial: PartialPlan) -> bool:
+    """Whether the Machine has to stay since a request to create its VM was not answered and may be carried out yet, or
+    Harvester was not asked for the VM since that is past."""
+    end, asked = machine.may_be_made_until, machine.deletion_requested
+    if end is None or (asked is not None and asked >= end):
+        return False
+    if state.now < end:
+        partial.wait(
+            f"the request to create {machine.vm_ref} to expire (it was not answered, so Harvester may carry it out yet)",
+            "Harvester is asked for it again and the finalizer of the Machine is removed",
+            machine.name,
+            end,
+        )
+    elif asked is not None:  # else it is just being asked
+        why = "the request to create its VM was not answered, and may have been carried out since Harvester was asked"
+        partial.actions.append(DeleteVM(why, machine.name))
+    return True
 
 
 def _delete_remaining_disks(machine: MachineState, state: ClusterState, partial: PartialPlan) -> bool:
@@ -197,7 +216,8 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
         if not machine.record.was_requested:
             partial.actions.append(RemoveMachineFinalizer("nothing was created for it", machine.name))
         elif machine.presence == "missing":
-            if not _delete_remaining_disks(machine, state, partial):
+            disks_remain = _delete_remaining_disks(machine, state, partial)
+            if not disks_remain and not _awaits_creation(machine, state, partial):
                 partial.actions.append(RemoveMachineFinalizer(_describe_end(machine), machine.name))
         else:
             _delete_vm(machine, state, partial)
@@ -212,7 +232,10 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     remains = _plan_remains(state)
     if remains.waits:
         return partial.add(remains)
-    partial.actions += plan_account_end(state)
+    account = plan_account_end(state)
+    if account.waits:
+        return partial.add(account)
+    partial.add(account)
     partial.actions += plan_kept(state)  # not before Harvester took the rest, or each attempt would tell it
     partial.actions += _plan_kept(state.orphans)
     partial.actions.append(DeleteSecrets("the Cluster is deleted"))

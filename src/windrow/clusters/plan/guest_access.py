@@ -60,5 +60,17 @@ def plan(state: ClusterState) -> PartialPlan:
     return partial
 
 
-def plan_deletion(state: ClusterState) -> list[DeleteServiceAccount]:
-    return [DeleteServiceAccount("the Cluster is deleted")] if state.recorded.service_account else []
+def plan_deletion(state: ClusterState) -> PartialPlan:
+    """Delete it once no request to create it may be carried out any more, since it is looked for only once."""
+    partial, account = PartialPlan(), state.recorded.service_account
+    end = state.account_may_be_made_until
+    if account is not None and end is not None and state.now < end:
+        partial.wait(
+            f"the request to create ServiceAccount {account} to expire (it was not answered, so Harvester may carry it out "
+            "yet)",
+            "the ServiceAccount on Harvester and the Secrets are deleted",
+            until=end,
+        )
+    elif account is not None:
+        partial.actions.append(DeleteServiceAccount("the Cluster is deleted"))
+    return partial

@@ -75,10 +75,11 @@ class Connection:
             "put the kubeconfig of the right Harvester into the credential Secret",
         )
 
-    async def run(self, operation: Operation[R]) -> R:
-        """The operation's result. Raises MachineRefused and InfrastructureUnknown, no other error of Harvester."""
+    async def run(self, operation: Operation[R], transport: Transport | None = None) -> R:
+        """The operation's result, over `transport` where that wraps the connection's own. Raises MachineRefused and
+        InfrastructureUnknown, no other error of Harvester."""
         try:
-            return await run_operation(operation, self.transport, log.info)
+            return await run_operation(operation, transport or self.transport, log.info)
         except Refused as refused:
             raise MachineRefused(refused.problems) from refused
         except Busy as busy:

@@ -14,11 +14,13 @@ from datetime import timedelta
 
 from windrow.client.client import Client
 from windrow.client.informer import Cache
+from windrow.client.middleware.unanswered import UnansweredCreations
 from windrow.core.clock import Clock
 from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import wait_first
+from windrow.harvester.resources import VM
 from windrow.harvester.vms import Vm
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.resources import NAMESPACE
@@ -273,9 +275,13 @@ class HarvesterMachines:
         identity = await connection.verify_identity(
             str((config or {}).get("WindrowHarvesterUID") or spec.harvester_uid)
         )
-        made = await connection.run(
-            ensure_created(replace(configuration, harvester_uid=identity), spec.cloud_config)
-        )
+        creations = UnansweredCreations(connection.transport, VM.plural)
+        creation = ensure_created(replace(configuration, harvester_uid=identity), spec.cloud_config)
+        try:
+            made = await connection.run(creation, creations)
+        except InfrastructureUnknown as unknown:
+            unknown.may_be_made = creations.found
+            raise
         result = dump_driver_config(made)
         self.track(result)
         return result

@@ -203,6 +203,7 @@ class PluginMachines:
             raise InfrastructureUnknown(
                 f"driver {machine.driver} is creating machine {machine.name}, which is not visible yet",
                 "nothing to do; the Create call goes on",
+                may_be_made=True,
             )
         return created
 
@@ -365,14 +366,19 @@ class PluginMachines:
         try:
             await work(operation)
         except (DriverError, PluginError) as error:
-            self._on_failure(machine, operation, translate_error(error, machine))
+            failure = translate_error(error, machine)
+            if isinstance(failure, InfrastructureUnknown):
+                failure.may_be_made = operation.verb == "create" and machine.create_started
+            self._on_failure(machine, operation, failure)
         except Exception as error:  # reported to the caller; other machines are not affected
             self._on_failure(machine, operation, error)
         finally:
             # For an operation that was cancelled before it was accepted.
             operation.fail(
                 InfrastructureUnknown(
-                    f"{operation.verb} of {machine.name} was cancelled", "the operation is retried"
+                    f"{operation.verb} of {machine.name} was cancelled",
+                    "the operation is retried",
+                    may_be_made=operation.verb == "create",
                 )
             )
             machine.wake.set()

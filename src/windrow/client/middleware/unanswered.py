@@ -1,0 +1,31 @@
+"""A transport that says whether a creation sent through it may be carried out later."""
+
+from __future__ import annotations
+
+from windrow.client.transport import Transport, TransportMiddleware
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.requests import Reply, Request
+from windrow.kubernetes.retry import may_still_be_carried_out
+
+
+class UnansweredCreations(TransportMiddleware):
+    """Passes everything on to `inner`, outside of its retries. `found`: a creation had no answer, or one that leaves open
+    whether it is carried out; with `plural`, one of that resource."""
+
+    def __init__(self, inner: Transport, plural: str = "") -> None:
+        super().__init__(inner)
+        self._plural = plural
+        self.found = False
+
+    async def send(self, request: Request) -> Reply:
+        try:
+            reply = await self._inner.send(request)
+        except KubeError as error:
+            self._note(request, error)
+            raise
+        self._note(request, reply)
+        return reply
+
+    def _note(self, request: Request, result: KubeError | Reply) -> None:
+        if request.method == "POST" and request.path.endswith(f"/{self._plural}" if self._plural else ""):
+            self.found |= may_still_be_carried_out(result)

@@ -1,0 +1,59 @@
+"""Creations on Harvester that were requested and not answered: until when one may still be carried out.
+
+A 404 says what is there now. It does not say that nothing is coming: a manager is killed while its POST waits behind a
+slow webhook, or a proxy passes the POST on after its sender has stopped waiting. What is then made late belongs to
+nothing that exists. So what was requested and never seen is deleted only after a look at Harvester that is later than the
+last instant at which such a request may be carried out:
+
+* for a request of this process that had no answer, LATEST after it has ended;
+* for what an earlier process recorded and this one never saw, LATEST after this one began to lead. That no other sends by
+  then is what the Lease is for.
+
+Where every request was answered, and where the object was seen, there is no such instant, and nothing is waited for.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+# An API server gives up a request after 60 s (`--request-timeout`). As long is allowed for what lies before it: a proxy,
+# and the packets of a connection whose process is gone.
+LATEST = timedelta(minutes=2)
+
+
+class UnansweredRequests:
+    """By the uid of the Machine or the Cluster that something is created for. All instants are of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._began = timedelta()
+        self._until: dict[
+            str, timedelta | None
+        ] = {}  # of what this process has requested; None: all was answered
+
+    def begin(self, now: timedelta) -> None:
+        """This process leads from now on; what was requested until now is another's."""
+        self._began = now
+        self._until.clear()
+
+    def on_first(self, uid: str) -> None:
+        """This process has just recorded what it is about to request, and nothing was recorded before."""
+        self._until.setdefault(uid, None)
+
+    def on_again(self, uid: str) -> None:
+        """It is about to be requested; where this process did not record it, an earlier one may have requested it too."""
+        self._until.setdefault(uid, self._began + LATEST)
+
+    def on_unanswered(self, uid: str, now: timedelta) -> None:
+        """A request has ended without an answer."""
+        self._until[uid] = now + LATEST
+
+    def find_end(self, uid: str, *, was_seen: bool) -> timedelta | None:
+        """Until when a request may be carried out for what is recorded; None where none is without an answer.
+
+        `was_seen`: what an earlier process requested, it also saw.
+        """
+        return self._until.get(uid, None if was_seen else self._began + LATEST)
+
+    def forget(self, uid: str) -> None:
+        """It is gone."""
+        self._until.pop(uid, None)
