@@ -20,6 +20,7 @@ from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.references import list_secret_references, parse_secret_reference
 from windrow.clusters.context import ReconcileContext
+from windrow.clusters.sources.users import UserIndex
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Outcome
 from windrow.kubernetes.errors import Forbidden
@@ -72,36 +73,27 @@ class ProtectionController:
 
     def __init__(self, context: ReconcileContext) -> None:
         self._context = context
-        self._needs: dict[ObjectRef, frozenset[ObjectRef]] = {}
-        self._users: dict[ObjectRef, set[ObjectRef]] = {}
+        self._used: UserIndex[ObjectRef] = UserIndex()
         self.controller: Controller[ObjectRef] = Controller(
             "protection", self.reconcile, context.clock, context.rng
         )
 
     def on_user(self, user: ObjectRef, needed: frozenset[ObjectRef]) -> None:
         """A Cluster or Machine needs just these objects from now on; none once it is gone."""
-        before = self._needs.pop(user, frozenset())
-        if needed:
-            self._needs[user] = needed
-        for ref in sorted(needed - before, key=str):
-            self._users.setdefault(ref, set()).add(user)
+        begun, ended = self._used.update(user, needed)
+        for ref in (*begun, *ended):
             self.controller.queue.add(ref)
-        for ref in sorted(before - needed, key=str):
-            self._users[ref].discard(user)
-            if not self._users[ref]:
-                del self._users[ref]
-                self.controller.queue.add(ref)
 
     def on_object(self, ref: ObjectRef, finalizers: frozenset[str]) -> None:
         """An object that may be needed exists, or has changed."""
-        if ref in self._users or names.IN_USE_FINALIZER in finalizers:
+        if self._used.users_of(ref) or names.IN_USE_FINALIZER in finalizers:
             self.controller.queue.add(ref)
 
     async def reconcile(self, ref: ObjectRef) -> Outcome:
         raw = await self._context.api.find(ref)
         if raw is None:
             return SETTLED
-        is_needed, is_held = ref in self._users, names.IN_USE_FINALIZER in finalizers_of(raw)
+        is_needed, is_held = bool(self._used.users_of(ref)), names.IN_USE_FINALIZER in finalizers_of(raw)
         is_wanted = needs_finalizer(
             is_needed=is_needed,
             is_deleting=is_deleting(raw),

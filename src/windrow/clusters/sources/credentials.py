@@ -17,6 +17,7 @@ from windrow.client.client import Client
 from windrow.clusters.api.references import list_secret_references
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.sources.guest_api import Connect
+from windrow.clusters.sources.users import UserIndex
 from windrow.clusters.state import CredentialProblem
 from windrow.core.clock import Clock, sleep
 from windrow.core.crash import handle_crash
@@ -46,27 +47,22 @@ class SecretUsers:
     """Which Clusters use which Secret (`namespace:name`): an index over the references in their specs."""
 
     def __init__(self) -> None:
-        self._references: dict[ObjectRef, tuple[str, frozenset[str]]] = {}
-        self._users: dict[str, set[ObjectRef]] = {}
+        self._index: UserIndex[str] = UserIndex()
+        self._uids: dict[ObjectRef, str] = {}
 
     def update(self, ref: ObjectRef, raw: Raw | None) -> None:
         """The Cluster `ref` is as `raw` now, or deleted."""
-        for secret in self._references.pop(ref, ("", frozenset[str]()))[1]:
-            self._users[secret].discard(ref)
-            if not self._users[secret]:
-                del self._users[secret]
+        self._index.update(ref, list_secret_references(raw) if raw is not None else ())
         if raw is None:
-            return
-        secrets = list_secret_references(raw)
-        self._references[ref] = (uid_of(raw), secrets)
-        for secret in secrets:
-            self._users.setdefault(secret, set()).add(ref)
+            self._uids.pop(ref, None)
+        else:
+            self._uids[ref] = uid_of(raw)
 
     def find(self, secret: str, owner_uid: str = "") -> list[ObjectRef]:
         """The Clusters that refer to the Secret, and the one with uid `owner_uid`, to which it belongs."""
-        users = set(self._users.get(secret, ()))
+        users = set(self._index.users_of(secret))
         if owner_uid:
-            users |= {ref for ref, (uid, _) in self._references.items() if uid == owner_uid}
+            users |= {ref for ref, uid in self._uids.items() if uid == owner_uid}
         return sorted(users, key=str)
 
 
@@ -121,7 +117,7 @@ class CredentialProber:
         self._results: dict[str, ProbeResult] = {}
         self._requests: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None] | None] = {}
-        self._wanted: dict[ObjectRef, frozenset[str]] = {}  # by Cluster
+        self._used: UserIndex[str] = UserIndex()
 
     def was_probed(self, credential: str) -> bool:
         return credential in self._results
@@ -138,16 +134,12 @@ class CredentialProber:
 
     def watch(self, group: asyncio.TaskGroup, cluster: ObjectRef, credentials: Iterable[str]) -> None:
         """Probe those of this Cluster from now on, and those no more that no Cluster has. May be repeated."""
-        before, after = self._wanted.pop(cluster, frozenset()), frozenset(credentials)
-        if after:
-            self._wanted[cluster] = after
-        if before - after:
-            for credential in before - frozenset[str]().union(*self._wanted.values()):
-                self._stop(credential)
-        for credential in sorted(after):
-            if credential not in self._requests:
-                self._requests[credential] = asyncio.Event()
-                self._tasks[credential] = start_in(group, self._run(credential), name=f"probe {credential}")
+        begun, ended = self._used.update(cluster, credentials)
+        for credential in ended:
+            self._stop(credential)
+        for credential in begun:
+            self._requests[credential] = asyncio.Event()
+            self._tasks[credential] = start_in(group, self._run(credential), name=f"probe {credential}")
 
     def _stop(self, credential: str) -> None:
         del self._requests[credential]

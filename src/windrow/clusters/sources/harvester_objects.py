@@ -25,6 +25,7 @@ from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
 from windrow.clusters.sources.harvesters import HarvesterClients
+from windrow.clusters.sources.users import UserIndex
 from windrow.clusters.state import Place
 from windrow.core.clock import Clock
 from windrow.core.crash import handle_crash
@@ -115,7 +116,7 @@ class HarvesterObjects:
         self._clients, self._clock, self._rng = clients, clock, rng
         self._on_change, self._on_sync = on_change, on_sync
         self._watched: dict[tuple[Place, ApiResource], _Watched] = {}
-        self._places: dict[ObjectRef, frozenset[Place]] = {}  # by Cluster
+        self._used: UserIndex[Place] = UserIndex()
 
     def list_vms(self, cluster_uid: str, places: Iterable[Place]) -> tuple[OrphanVm, ...] | None:
         """Those of the cluster, without those that are being deleted; None while one of `places` is not watched."""
@@ -151,20 +152,15 @@ class HarvesterObjects:
 
     def watch(self, group: asyncio.TaskGroup, cluster: ObjectRef, places: frozenset[Place]) -> None:
         """Watch the places of this Cluster from now on, and those no more that no Cluster has. May be repeated."""
-        if places:
-            self._places[cluster] = places
-        elif self._places.pop(cluster, None) is None:
-            return
-        wanted = frozenset().union(*self._places.values())
-        for place in {place for place, _ in self._watched} - wanted:
+        begun, ended = self._used.update(cluster, places)
+        for place in ended:
             for kind in _KINDS:
                 self._watched.pop((place, kind.resource)).stop()
-        for place in sorted(places, key=str):
+        for place in begun:
             for kind in _KINDS:
-                if (place, kind.resource) not in self._watched:
-                    watched = self._watched[place, kind.resource] = _Watched()
-                    name = f"watch {kind.resource.plural} of {place.namespace}"
-                    watched.task = start_in(group, self._run(place, kind, watched), name=name)
+                watched = self._watched[place, kind.resource] = _Watched()
+                name = f"watch {kind.resource.plural} of {place.namespace}"
+                watched.task = start_in(group, self._run(place, kind, watched), name=name)
 
     def restart(self, credential: str) -> None:
         """The credential has changed: watch with what it is now."""

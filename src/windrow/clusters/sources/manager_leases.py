@@ -36,6 +36,7 @@ from windrow.client.leader_election import LeaderElectionConfig, LeaderElector, 
 from windrow.client.transport import Transport, TransportMiddleware
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.sources.harvesters import HarvesterClients
+from windrow.clusters.sources.users import UserIndex
 from windrow.clusters.state import ManagerLease, Place
 from windrow.core.clock import Clock, sleep
 from windrow.core.crash import handle_crash
@@ -191,7 +192,7 @@ class ManagerLeases:
         self._clients, self._identity, self._clock, self._rng = clients, identity, clock, rng
         self._on_change = on_change
         self._group: asyncio.TaskGroup | None = None
-        self._places: dict[ObjectRef, frozenset[Place]] = {}  # by Cluster
+        self._used: UserIndex[Place] = UserIndex()
         self._kept: set[Place] = set()  # whose Clusters are gone: the only place of its Lease, which is held
         self._seats: dict[Place, _Seat] = {}  # of the places whose credential can be read
         self._shared: dict[_Seat, _Shared] = {}
@@ -252,13 +253,15 @@ class ManagerLeases:
         if self._identity is None:
             return
         self._group = group
-        before, self._places[cluster] = self._places.get(cluster, frozenset()), places
+        before = self._used.things_of(cluster)
+        self._used.update(cluster, places)
         self._assign(before | places)
 
     def close(self, cluster: ObjectRef) -> None:
         """The Cluster is gone. A Lease that only it needed is held on, if it is held."""
-        places = self._places.pop(cluster, frozenset())
-        for place in places - self._list_wanted():
+        places = self._used.things_of(cluster)
+        _, ended = self._used.update(cluster, ())
+        for place in ended:
             seat = self._seats.get(place)
             if seat is None:
                 continue
@@ -273,19 +276,16 @@ class ManagerLeases:
 
     def restart(self, credential: str) -> None:
         """The credential has changed: hold the Lease where it leads now."""
-        changed = [place for place in self._list_wanted() | self._kept if place.credential == credential]
+        changed = [place for place in self._used.things() | self._kept if place.credential == credential]
         self._assign(changed)
         for place in changed:
             shared = self._shared.get(self._seats[place]) if place in self._seats else None
             if shared is not None and shared.elector is not None:
                 shared.elector.attempt_now()
 
-    def _list_wanted(self) -> frozenset[Place]:
-        return frozenset[Place]().union(*self._places.values())
-
     def _assign(self, places: Iterable[Place]) -> None:
         """Let each place have its seat, or none."""
-        wanted = self._list_wanted()
+        wanted = self._used.things()
         for place in sorted(places, key=str):
             before = self._seats.get(place)
             found = self._find_seat(place) if place in wanted or place in self._kept else None
