@@ -37,6 +37,7 @@ from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import SECRET
+from windrow.machines.plugin.launcher import may_always_write
 from windrow.machines.plugin.process.sandbox import Sandbox, describe_sandbox
 from windrow.machines.port import Problem
 
@@ -57,7 +58,16 @@ async def started(state: Path) -> AsyncIterator[tuple[Client, MachineBackend]]:
     async with running(api.run):
         await install_crds(client)
         host = PluginSettings(state, allow_file_urls=True)
-        made = full_backend(client, no_credential, no_dial, clock, rng, host, lambda kind: None)  # type: ignore[arg-type]
+        made = full_backend(
+            client,
+            no_credential,
+            no_dial,  # type: ignore[arg-type]
+            clock,
+            rng,
+            host,
+            lambda kind: None,
+            may_always_write,
+        )
         async with made.running():
             yield client, made
 

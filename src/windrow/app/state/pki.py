@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from windrow.core import pki
-from windrow.core.clock import Clock
+from windrow.core.clock import Clock, format_time
 from windrow.core.errors import UserError
 from windrow.core.files import write_private
 from windrow.core.formats import json
@@ -66,6 +66,19 @@ def new_ca(name: str, clock: Clock) -> ApiServerCa:
     return ApiServerCa(name, *pki.new_ca(name, clock.now(), CA_LIFETIME_DAYS, pki.DAYS_BEFORE))
 
 
+def _require_valid(ca: ApiServerCa, path: Path, clock: Clock) -> None:
+    """Raises BadCa where no client with this clock accepts it: it was made while the clock was wrong, or has expired."""
+    info, now = pki.read_certificate(ca.certificate), clock.now()
+    if info.not_before <= now <= info.not_after:
+        return
+    begin, end = format_time(info.not_before), format_time(info.not_after)
+    raise BadCa(
+        f"the CA in {path} is valid from {begin} to {end}, and the clock of this machine says {format_time(now)}",
+        "Correct the clock. If the clock was wrong when the CA was made, or its time is over, remove the file: the next start makes "
+        "another one and writes a new kubeconfig; other kubeconfigs and ServiceAccount tokens of the management API are then void.",
+    )
+
+
 def load_or_create_ca(path: Path, name: str, clock: Clock) -> ApiServerCa:
     """The CA in `path`, created there (0600) if the file does not exist: kubeconfigs outlive a restart.
 
@@ -76,7 +89,9 @@ def load_or_create_ca(path: Path, name: str, clock: Clock) -> ApiServerCa:
             raw = json.loads(path.read_text())
             if not pki.matches_key(raw["certificate"], raw["key"]):
                 raise ValueError("the key is of another certificate")
-            return ApiServerCa(name, raw["certificate"], raw["key"])
+            found = ApiServerCa(name, raw["certificate"], raw["key"])
+            _require_valid(found, path, clock)
+            return found
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BadCa(
                 f"{path} is not a CA: {error}",
