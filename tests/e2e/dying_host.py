@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.plugin_commands import ReconcileContext
+from tests.e2e.plugin_commands import DriverHost
 
 from windrow.core.formats.json import dumps
 
@@ -24,11 +24,11 @@ class Afar:
 
 def main(folder: Path) -> None:
     site: Any = Afar((folder / "kubeconfig").read_text())
-    desk = ReconcileContext(site, folder)
-    with desk.plugin(desk.first_config(), new=True) as plugin:
+    driver_host = DriverHost(site, folder)
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
         (folder / "plugin.pid").write_text(str(plugin.process.pid))
-        desk.prepare(plugin)
-        (folder / "config.json").write_bytes(dumps(desk.saved))
+        driver_host.prepare(plugin)
+        (folder / "config.json").write_bytes(dumps(driver_host.saved))
         plugin.call("Create")
 
 

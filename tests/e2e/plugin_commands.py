@@ -1,7 +1,7 @@
 """The commands of rancher-machine and docker-machine, as the calls that their plugins see (reference/01 §5.2).
 
 Each command is a process of its own for the host: it knows the machine's store, opens plugins, and closes them on
-success only. `ReconcileContext.calls` has, per plugin process, what was called.
+success only. `DriverHost.calls` has, per plugin process, what was called.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _a_key() -> SshKeyPair:
 
 
 @dataclass
-class ReconcileContext:
+class DriverHost:
     """One host with one machine, and what it keeps between commands."""
 
     site: Site

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.e2e.plugin_commands import ReconcileContext
+from tests.e2e.plugin_commands import DriverHost
 from tests.e2e.plugin_host import ELF, a_plugin
 from tests.e2e.plugin_site import a_site
 
@@ -93,14 +93,14 @@ def test_a_whole_life_loads_the_standard_library_and_pyyaml_only(tmp_path: Path)
     out = tmp_path / "modules"
     program = (*BARE, "-c", PROBE, str(out))
     with a_site() as site:
-        desk = ReconcileContext(
+        driver_host = DriverHost(
             site, tmp_path, program=program, env={"PYTHONPATH": os.pathsep.join((str(SRC), str(PYYAML)))}
         )
-        desk.create()
-        desk.order("Stop", wire.STOPPED)
-        desk.order("Start", wire.RUNNING)
-        desk.list()
-        desk.remove()
+        driver_host.create()
+        driver_host.order("Stop", wire.STOPPED)
+        driver_host.order("Start", wire.RUNNING)
+        driver_host.list()
+        driver_host.remove()
 
     loaded = set(out.read_text().split())
     assert {"ssl", "yaml", "windrow.nodedriver.operations", "windrow.plugin.http.tls"} <= loaded

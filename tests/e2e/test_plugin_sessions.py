@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.plugin_commands import NAME, ReconcileContext
+from tests.e2e.plugin_commands import NAME, DriverHost
 from tests.e2e.plugin_host import Gone, Plugin, Said, a_plugin, read_address, start
 from tests.e2e.plugin_site import Site, a_site
 
@@ -60,18 +60,18 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture
-def desk(site: Site, tmp_path: Path) -> ReconcileContext:
-    return ReconcileContext(site, tmp_path)
+def driver_host(site: Site, tmp_path: Path) -> DriverHost:
+    return DriverHost(site, tmp_path)
 
 
 # --- whole lives -------------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_lives_its_life_under_rancher_machine(desk: ReconcileContext, site: Site):
+def test_a_machine_lives_its_life_under_rancher_machine(driver_host: DriverHost, site: Site):
     before = site.inventory()
 
-    desk.create()
-    temp, plugin = desk.calls
+    driver_host.create()
+    temp, plugin = driver_host.calls
     assert temp == [*NEW, "GetCreateFlags", "Close"]
     states = [call for call in plugin if call == "GetState"]
     assert [call for call in plugin if call != "GetState"] == [
@@ -89,36 +89,36 @@ def test_a_machine_lives_its_life_under_rancher_machine(desk: ReconcileContext, 
     ]
     assert len(states) == 1  # Create returned, so it runs
 
-    address = desk.saved["IPAddress"]
-    assert desk.status() == "Running"
-    assert desk.ip() == address
-    assert desk.list() == ("Running", f"tcp://{address}:2376")
+    address = driver_host.saved["IPAddress"]
+    assert driver_host.status() == "Running"
+    assert driver_host.ip() == address
+    assert driver_host.list() == ("Running", f"tcp://{address}:2376")
 
-    with desk.plugin() as plugin, pytest.raises(Said, match=r"^IPv6 address is not set$"):
+    with driver_host.plugin() as plugin, pytest.raises(Said, match=r"^IPv6 address is not set$"):
         plugin.call("GetIPv6")  # hosts since 2025 ask for it, where GetIP fails
 
-    desk.order("Stop", wire.STOPPED)
-    assert desk.status() == "Stopped"
-    assert desk.list() == ("Stopped", "")
-    desk.order("Start", wire.RUNNING)
-    desk.order("Restart", wire.RUNNING, looks=2)
-    desk.order("Kill", wire.STOPPED)
-    desk.order("Start", wire.RUNNING)
+    driver_host.order("Stop", wire.STOPPED)
+    assert driver_host.status() == "Stopped"
+    assert driver_host.list() == ("Stopped", "")
+    driver_host.order("Start", wire.RUNNING)
+    driver_host.order("Restart", wire.RUNNING, looks=2)
+    driver_host.order("Kill", wire.STOPPED)
+    driver_host.order("Start", wire.RUNNING)
 
-    desk.remove(update_config=True)
+    driver_host.remove(update_config=True)
     site.settles_to(before)
     with pytest.raises(Said, match=f'"{NAME}" not found'):
-        desk.status()
-    desk.remove()  # a second rm finds nothing, and is content
+        driver_host.status()
+    driver_host.remove()  # a second rm finds nothing, and is content
 
 
-def test_a_machine_lives_its_life_under_docker_machine(desk: ReconcileContext, site: Site):
-    desk.argv = ()
+def test_a_machine_lives_its_life_under_docker_machine(driver_host: DriverHost, site: Site):
+    driver_host.argv = ()
     before = site.inventory()
 
-    desk.create(docker=True)
-    desk.order("Stop", wire.STOPPED)
-    desk.remove()
+    driver_host.create(docker=True)
+    driver_host.order("Stop", wire.STOPPED)
+    driver_host.remove()
 
     site.settles_to(before)
 
@@ -159,11 +159,11 @@ def test_rancher_s_check_runs_the_plugin_without_a_token():
 # --- budgets -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_creation_takes_six_calls_and_a_removal_three(desk: ReconcileContext, site: Site):
-    with desk.plugin(desk.first_config(), new=True) as plugin:
-        desk.prepare(plugin)
+def test_a_creation_takes_six_calls_and_a_removal_three(driver_host: DriverHost, site: Site):
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
+        driver_host.prepare(plugin)
         plugin.call("Create")
-        desk.save(plugin)
+        driver_host.save(plugin)
         plugin.close()
     assert site.calls() == [
         "GET virtualmachines",
@@ -175,17 +175,17 @@ def test_a_creation_takes_six_calls_and_a_removal_three(desk: ReconcileContext, 
     ]
 
     site.forget()
-    desk.remove()
+    driver_host.remove()
     assert site.calls() == ["PATCH virtualmachines", "DELETE virtualmachines", "WATCH virtualmachines"]
 
 
 # --- what is kept and made -----------------------------------------------------------------------------------------------
 
 
-def test_the_machine_s_uid_is_saved_before_anything_is_made_and_kept(desk: ReconcileContext, site: Site):
-    desk.create()
+def test_the_machine_s_uid_is_saved_before_anything_is_made_and_kept(driver_host: DriverHost, site: Site):
+    driver_host.create()
 
-    before, after, last = desk.saves
+    before, after, last = driver_host.saves
     assert before["WindrowMachineUID"]
     assert not before["WindrowVMUID"]
     assert after["WindrowMachineUID"] == before["WindrowMachineUID"]
@@ -195,32 +195,32 @@ def test_the_machine_s_uid_is_saved_before_anything_is_made_and_kept(desk: Recon
 
 
 def test_key_files_are_made_and_are_for_their_owner_alone(site: Site, tmp_path: Path):
-    desk = ReconcileContext(site, tmp_path, has_key=False)
-    desk.create()
+    driver_host = DriverHost(site, tmp_path, has_key=False)
+    driver_host.create()
 
-    place = desk.folder / "machines" / NAME
+    place = driver_host.folder / "machines" / NAME
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()}
     assert modes == {"id_rsa": 0o600, "id_rsa.pub": 0o600}
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     public = (place / "id_rsa.pub").read_text()
-    assert desk.saved["SSHPublicKey"] == public
-    with desk.plugin() as plugin:
+    assert driver_host.saved["SSHPublicKey"] == public
+    with driver_host.plugin() as plugin:
         assert plugin.call("GetSSHKeyPath") == str(place / "id_rsa")
         assert plugin.call("GetSSHUsername") == "ubuntu"
         assert plugin.call("GetSSHPort") == 22
-        assert plugin.call("GetSSHHostname") == desk.saved["IPAddress"]
+        assert plugin.call("GetSSHHostname") == driver_host.saved["IPAddress"]
 
 
-def test_a_kubeconfig_on_the_command_line_renews_the_stored_one(desk: ReconcileContext, site: Site):
-    desk.create()
+def test_a_kubeconfig_on_the_command_line_renews_the_stored_one(driver_host: DriverHost, site: Site):
+    driver_host.create()
     token = site.harvester.new_token()
     fresh = site.harvester.token_kubeconfig(token, *addresses(site))
-    desk.saved["KubeConfigContent"] = fresh
+    driver_host.saved["KubeConfigContent"] = fresh
     site.harvester.credentials.revoke(token)
     with pytest.raises(Said, match="does not accept the token"):
-        desk.status()
+        driver_host.status()
 
-    desk.argv = [
+    driver_host.argv = [
         "rancher-machine",
         "rm",
         "--update-config",
@@ -228,21 +228,21 @@ def test_a_kubeconfig_on_the_command_line_renews_the_stored_one(desk: ReconcileC
         site.kubeconfig,
         NAME,
     ]
-    desk.remove(update_config=True)
+    driver_host.remove(update_config=True)
     assert not site.has_vm(NAME)
 
 
-def test_a_kubeconfig_in_the_environment_renews_the_stored_one(desk: ReconcileContext, site: Site):
-    desk.create()
-    desk.saved["KubeConfigContent"] = "broken"
-    desk.env = {"HARVESTER_KUBECONFIG_CONTENT": site.kubeconfig}
+def test_a_kubeconfig_in_the_environment_renews_the_stored_one(driver_host: DriverHost, site: Site):
+    driver_host.create()
+    driver_host.saved["KubeConfigContent"] = "broken"
+    driver_host.env = {"HARVESTER_KUBECONFIG_CONTENT": site.kubeconfig}
 
-    assert desk.status() == "Running"
+    assert driver_host.status() == "Running"
 
 
-def test_a_document_is_replaced_where_the_machine_reads_it(desk: ReconcileContext, site: Site):
-    desk.create()
-    with desk.plugin() as plugin:
+def test_a_document_is_replaced_where_the_machine_reads_it(driver_host: DriverHost, site: Site):
+    driver_host.create()
+    with driver_host.plugin() as plugin:
         assert wire.REPLACE_USER_DATA in plugin.call(wire.LIST_EXTENSIONS).split()
         assert plugin.call(wire.REPLACE_USER_DATA, b'#cloud-config\nruncmd: ["true"]\n') == b""
         plugin.close()
@@ -255,9 +255,9 @@ def test_a_document_is_replaced_where_the_machine_reads_it(desk: ReconcileContex
 # --- what goes wrong -----------------------------------------------------------------------------------------------------
 
 
-def test_heartbeats_and_questions_are_answered_while_a_creation_goes_on(desk: ReconcileContext, site: Site):
-    with desk.plugin(desk.first_config(), new=True) as plugin:
-        desk.prepare(plugin)
+def test_heartbeats_and_questions_are_answered_while_a_creation_goes_on(driver_host: DriverHost, site: Site):
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
+        driver_host.prepare(plugin)
         slow = site.fault(Slow(150), verbs=frozenset({"create"}), plurals=frozenset({"virtualmachines"}))
         creating = plugin.begin("Create")
         wait_until(lambda: "POST virtualmachines" in site.calls())
@@ -273,10 +273,10 @@ def test_heartbeats_and_questions_are_answered_while_a_creation_goes_on(desk: Re
         assert plugin.call("GetState") == wire.RUNNING
 
 
-def test_what_is_made_is_on_record_while_a_creation_still_waits(desk: ReconcileContext, site: Site):
+def test_what_is_made_is_on_record_while_a_creation_still_waits(driver_host: DriverHost, site: Site):
     site.harvester.faults.agents.append(AgentFault())
-    with desk.plugin(desk.first_config(), new=True) as plugin:
-        desk.prepare(plugin)
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
+        driver_host.prepare(plugin)
         creating = plugin.begin("Create")
         wait_until(lambda: loads(plugin.call("GetConfigRaw"))["WindrowVMUID"])
         assert not plugin.is_answered(creating)
@@ -284,9 +284,9 @@ def test_what_is_made_is_on_record_while_a_creation_still_waits(desk: ReconcileC
     assert uid == site.find(kinds.VM.ref(NAME, "default"))["metadata"]["uid"]
 
 
-def test_two_orders_do_not_race(desk: ReconcileContext, site: Site):
-    with desk.plugin(desk.first_config(), new=True) as plugin:
-        desk.prepare(plugin)
+def test_two_orders_do_not_race(driver_host: DriverHost, site: Site):
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
+        driver_host.prepare(plugin)
         slow = site.fault(Slow(60), verbs=frozenset({"create"}))
         creating = plugin.begin("Create")
         removing = plugin.begin("Remove")
@@ -308,21 +308,21 @@ def test_two_orders_do_not_race(desk: ReconcileContext, site: Site):
     ],
 )
 def test_a_harvester_that_stumbles_once_at_a_write_leaves_one_machine(
-    desk: ReconcileContext, site: Site, plural: str, fault: DropReply | Refuse
+    driver_host: DriverHost, site: Site, plural: str, fault: DropReply | Refuse
 ):
     before = site.inventory()
-    with desk.plugin(desk.first_config(), new=True) as plugin:
-        desk.prepare(plugin)
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
+        driver_host.prepare(plugin)
         site.fault(fault, verbs=frozenset({"create"}), plurals=frozenset({plural}), times=1)
         create_in_two(plugin)
-        desk.save(plugin)
+        driver_host.save(plugin)
         plugin.close()
 
     assert [item for item in site.inventory() - before if item[0] == "VirtualMachine"] == [
         ("VirtualMachine", "default", NAME)
     ]
     assert site.secret(NAME)
-    desk.remove()
+    driver_host.remove()
     site.settles_to(before)
 
 
@@ -347,35 +347,35 @@ def create_in_two(plugin: Plugin) -> None:
     ],
 )
 def test_a_watch_that_fails_costs_a_creation_some_time_and_nothing_else(
-    desk: ReconcileContext, site: Site, effect: Effect
+    driver_host: DriverHost, site: Site, effect: Effect
 ):
     before = site.inventory()
     site.fault(effect, verbs=frozenset({"watch"}), times=1)
-    desk.create()
+    driver_host.create()
 
-    assert desk.saved["IPAddress"]
-    desk.remove()
+    assert driver_host.saved["IPAddress"]
+    driver_host.remove()
     site.settles_to(before)
 
 
-def test_a_refused_machine_leaves_nothing_and_says_why(desk: ReconcileContext, site: Site):
+def test_a_refused_machine_leaves_nothing_and_says_why(driver_host: DriverHost, site: Site):
     before = site.inventory()
     site.fault(
         denied("no more machines here"), verbs=frozenset({"create"}), plurals=frozenset({"virtualmachines"})
     )
-    with desk.plugin(desk.first_config(), new=True) as plugin:
-        desk.prepare(plugin)
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
+        driver_host.prepare(plugin)
         with pytest.raises(Said, match="no more machines here"):
             plugin.call("Create")
 
     assert site.inventory() == before
 
 
-def test_a_harvester_that_cannot_be_reached_is_no_machine_that_is_gone(desk: ReconcileContext, site: Site):
-    desk.create()
-    desk.saved["KubeConfigContent"] = site.harvester.admin_kubeconfig("https://127.0.0.1:1", "")
+def test_a_harvester_that_cannot_be_reached_is_no_machine_that_is_gone(driver_host: DriverHost, site: Site):
+    driver_host.create()
+    driver_host.saved["KubeConfigContent"] = site.harvester.admin_kubeconfig("https://127.0.0.1:1", "")
 
-    with desk.plugin() as plugin:
+    with driver_host.plugin() as plugin:
         for method in ("GetState", "Remove"):
             with pytest.raises(Said, match=r"https://127\.0\.0\.1:1 ") as said:
                 plugin.call(method)
@@ -384,43 +384,43 @@ def test_a_harvester_that_cannot_be_reached_is_no_machine_that_is_gone(desk: Rec
 
 
 def test_a_kubeconfig_that_leads_to_another_harvester_does_not_end_the_machine(
-    desk: ReconcileContext, site: Site
+    driver_host: DriverHost, site: Site
 ):
-    desk.create()
+    driver_host.create()
     with a_site() as other:
-        desk.saved["KubeConfigContent"] = other.kubeconfig
+        driver_host.saved["KubeConfigContent"] = other.kubeconfig
         with pytest.raises(Said, match="its VM may still run there"):
-            desk.remove()
+            driver_host.remove()
         with pytest.raises(Said, match=r"^(?!.*not found).*its VM may still run there"):
-            desk.status()
+            driver_host.status()
         assert site.has_vm(NAME)
 
-        desk.env = {ANY_HARVESTER: "1"}
-        desk.remove()  # the way on for those who know better
+        driver_host.env = {ANY_HARVESTER: "1"}
+        driver_host.remove()  # the way on for those who know better
 
 
-def test_without_a_kubeconfig_nothing_is_guessed(desk: ReconcileContext, site: Site, tmp_path: Path):
-    desk.create()
-    desk.saved["KubeConfigContent"] = ""
+def test_without_a_kubeconfig_nothing_is_guessed(driver_host: DriverHost, site: Site, tmp_path: Path):
+    driver_host.create()
+    driver_host.saved["KubeConfigContent"] = ""
     file = tmp_path / "config"
     file.write_text(site.kubeconfig)
-    desk.env = {"KUBECONFIG": str(file), "HOME": str(tmp_path)}
+    driver_host.env = {"KUBECONFIG": str(file), "HOME": str(tmp_path)}
     with pytest.raises(Said, match="WINDROW_DRIVER_KUBECONFIG"):
-        desk.status()
+        driver_host.status()
 
-    desk.env = {"WINDROW_DRIVER_KUBECONFIG": str(file)}
-    assert desk.status() == "Running"
+    driver_host.env = {"WINDROW_DRIVER_KUBECONFIG": str(file)}
+    assert driver_host.status() == "Running"
 
 
-def test_another_owners_machine_of_that_name_is_left_alone(desk: ReconcileContext, site: Site):
-    other = ReconcileContext(site, desk.folder / "other")
+def test_another_owners_machine_of_that_name_is_left_alone(driver_host: DriverHost, site: Site):
+    other = DriverHost(site, driver_host.folder / "other")
     other.create()
     vm = site.find(kinds.VM.ref(NAME, "default"))
 
-    with desk.plugin(desk.first_config(), new=True) as plugin:
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
         with pytest.raises(Said, match=f"^machine {NAME} already exists in namespace default"):
-            desk.prepare(plugin)
-        desk.save(plugin)
+            driver_host.prepare(plugin)
+        driver_host.save(plugin)
         for method in ("Create", "Stop", "Kill", "Restart"):
             with pytest.raises(Said):
                 plugin.call(method)
@@ -430,26 +430,26 @@ def test_another_owners_machine_of_that_name_is_left_alone(desk: ReconcileContex
     assert other.status() == "Running"
 
 
-def test_a_server_that_is_not_verified_is_told_of(desk: ReconcileContext, site: Site):
-    desk.create()
+def test_a_server_that_is_not_verified_is_told_of(driver_host: DriverHost, site: Site):
+    driver_host.create()
     access = parse_kubeconfig(site.kubeconfig)
-    desk.saved["KubeConfigContent"] = render_kubeconfig(replace(access, ca="", insecure=True), "x")
-    with desk.plugin() as plugin:
+    driver_host.saved["KubeConfigContent"] = render_kubeconfig(replace(access, ca="", insecure=True), "x")
+    with driver_host.plugin() as plugin:
         for _ in range(2):
             assert plugin.call("GetState") == wire.RUNNING
         wait_until(lambda: plugin.out)
         assert [line for line in plugin.out if "is NOT verified" in line] == plugin.out[:1]
 
 
-def test_no_secret_is_told(desk: ReconcileContext, site: Site):
+def test_no_secret_is_told(driver_host: DriverHost, site: Site):
     token = site.harvester.new_token()
-    desk.flags = {
+    driver_host.flags = {
         "harvester-kubeconfig-content": site.harvester.token_kubeconfig(token, *addresses(site)),
         "harvester-ssh-password": "s3cret-password",
     }
     said = []
-    with desk.plugin(desk.first_config(), new=True) as plugin:
-        desk.prepare(plugin)
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
+        driver_host.prepare(plugin)
         site.fault(denied(f"bad {token} s3cret-password"), verbs=frozenset({"create"}))
         try:
             plugin.call("Create")
@@ -466,14 +466,18 @@ def test_no_secret_is_told(desk: ReconcileContext, site: Site):
 # --- hosts that end --------------------------------------------------------------------------------------------------------
 
 
-def test_a_silent_host_is_outlived_by_ten_seconds_at_most(desk: ReconcileContext, site: Site):
+def test_a_silent_host_is_outlived_by_ten_seconds_at_most(driver_host: DriverHost, site: Site):
     """Never dialled, dialled and silent, silent in the middle of Create; a beating one lives on."""
     began = time.monotonic()
     never = start()
     read_address(never)
-    with desk.plugin(desk.first_config(), new=True) as making, a_plugin() as silent, a_plugin() as beating:
+    with (
+        driver_host.plugin(driver_host.first_config(), new=True) as making,
+        a_plugin() as silent,
+        a_plugin() as beating,
+    ):
         beating.beat()
-        desk.prepare(making)
+        driver_host.prepare(making)
         slow = site.fault(Slow(3000), verbs=frozenset({"create"}))
         making.begin("Create")
         making.fall_silent()
@@ -487,7 +491,7 @@ def test_a_silent_host_is_outlived_by_ten_seconds_at_most(desk: ReconcileContext
     never.communicate()
 
 
-def test_an_end_by_signal_is_at_once(desk: ReconcileContext):
+def test_an_end_by_signal_is_at_once(driver_host: DriverHost):
     with a_plugin() as plugin:
         plugin.process.terminate()
         assert plugin.process.wait(60) == -15
@@ -496,19 +500,19 @@ def test_an_end_by_signal_is_at_once(desk: ReconcileContext):
         assert plugin.process.wait(60) == -2
 
 
-def test_close_ends_at_once_and_well(desk: ReconcileContext, site: Site):
-    with desk.plugin(desk.first_config(), new=True) as plugin:
-        desk.prepare(plugin)
+def test_close_ends_at_once_and_well(driver_host: DriverHost, site: Site):
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
+        driver_host.prepare(plugin)
         slow = site.fault(Slow(300), verbs=frozenset({"create"}))
         plugin.begin("Create")
         assert plugin.close() == 0  # the creation goes on for five minutes
         site.end(slow)
 
 
-def test_a_host_that_reads_nothing_more_does_not_end_a_creation(desk: ReconcileContext, site: Site):
+def test_a_host_that_reads_nothing_more_does_not_end_a_creation(driver_host: DriverHost, site: Site):
     """Its pipes are closed, and a line is to be said."""
-    with desk.plugin(desk.first_config(), new=True) as plugin:
-        desk.prepare(plugin)
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
+        driver_host.prepare(plugin)
         assert plugin.process.stdout is not None
         os.close(plugin.process.stdout.fileno())
         plugin.call("Create")
@@ -536,20 +540,20 @@ def some_now(steps: Sequence[str]) -> list[Any]:
     return [pytest.param(step, marks=() if step in SAMPLE else later) for step in steps]
 
 
-def die_in_creation(desk: ReconcileContext, step: str) -> Plugin:
+def die_in_creation(driver_host: DriverHost, step: str) -> Plugin:
     """A host that creates a machine and is killed at `step`; its plugin has ended."""
-    with desk.plugin(desk.first_config(), new=True) as plugin:
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
         requests = step.partition("request ")[2]
         if requests:
-            with desk.site.halt_at(int(requests)) as reached:
+            with driver_host.site.halt_at(int(requests)) as reached:
                 try:
                     # The saves that the host comes to by itself are kept.
-                    options = desk.options(plugin, desk.script())
+                    options = driver_host.options(plugin, driver_host.script())
                     plugin.call("SetConfigFromFlags", options)
                     checking = plugin.begin("PreCreateCheck")
                     if int(requests) >= 3:
                         plugin.result(checking)
-                        desk.save(plugin)
+                        driver_host.save(plugin)
                         plugin.begin("Create")
                     assert reached.wait(10)
                 finally:
@@ -557,11 +561,11 @@ def die_in_creation(desk: ReconcileContext, step: str) -> Plugin:
                 assert plugin.process.wait(3) in (0, 1)
             return plugin
         if step != "opened":
-            plugin.call("SetConfigFromFlags", desk.options(plugin, desk.script()))
+            plugin.call("SetConfigFromFlags", driver_host.options(plugin, driver_host.script()))
         if step in ("checked", "saved", "created"):
             plugin.call("PreCreateCheck")
         if step in ("saved", "created"):
-            desk.save(plugin)
+            driver_host.save(plugin)
         if step == "created":
             plugin.call("Create")
         plugin.vanish()
@@ -571,14 +575,14 @@ def die_in_creation(desk: ReconcileContext, step: str) -> Plugin:
 
 @pytest.mark.parametrize("step", some_now(STEPS))
 def test_a_host_that_dies_while_creating_leaves_nothing_that_rm_does_not_find(
-    desk: ReconcileContext, site: Site, step: str
+    driver_host: DriverHost, site: Site, step: str
 ):
     before = site.inventory()
 
-    die_in_creation(desk, step)
+    die_in_creation(driver_host, step)
 
-    if desk.saves:
-        desk.remove()
+    if driver_host.saves:
+        driver_host.remove()
     site.settles_to(before)
 
 
@@ -596,8 +600,8 @@ def test_a_host_that_is_killed_leaves_no_process(site: Site, tmp_path: Path):
         wait_until(lambda: is_gone(pid), within=3)
 
     assert site.has_vm(NAME)
-    desk = ReconcileContext(site, tmp_path, saves=[loads((folder / "config.json").read_bytes())])
-    desk.remove()
+    driver_host = DriverHost(site, tmp_path, saves=[loads((folder / "config.json").read_bytes())])
+    driver_host.remove()
     site.settles_to(before)
 
 
@@ -610,24 +614,24 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("step", some_now(STEPS[3:]))
-def test_what_a_dead_host_had_begun_is_finished_by_the_next(desk: ReconcileContext, site: Site, step: str):
+def test_what_a_dead_host_had_begun_is_finished_by_the_next(driver_host: DriverHost, site: Site, step: str):
     before = site.inventory()
-    die_in_creation(desk, step)
-    if not desk.saves:
+    die_in_creation(driver_host, step)
+    if not driver_host.saves:
         return  # then no machine is on any record
 
-    desk.saved["CloudConfig"] = desk.script()
-    with desk.plugin() as plugin:
+    driver_host.saved["CloudConfig"] = driver_host.script()
+    with driver_host.plugin() as plugin:
         plugin.call("PreCreateCheck")
         plugin.call("Create")
-        desk.save(plugin)
+        driver_host.save(plugin)
         assert plugin.call("GetState") == wire.RUNNING
         plugin.close()
     assert {item for item in site.inventory() - before if item[0] in ("VirtualMachine", "Secret")} == {
         ("VirtualMachine", "default", NAME),
         ("Secret", "default", f"{NAME}-cloudinit"),
     }
-    desk.remove()
+    driver_host.remove()
     site.settles_to(before)
 
 
@@ -647,20 +651,20 @@ def test_what_a_dead_host_had_begun_is_finished_by_the_next(desk: ReconcileConte
     ],
 )
 def test_a_harvester_that_dies_during_a_creation_is_cleared_up_after(
-    desk: ReconcileContext, site: Site, number: int, effect: Effect, next_: str
+    driver_host: DriverHost, site: Site, number: int, effect: Effect, next_: str
 ):
     """From request `number` on nothing is answered, and what was sent was carried out or not."""
     before = site.inventory()
-    with desk.plugin(desk.first_config(), new=True) as plugin:
-        plugin.call("SetConfigFromFlags", desk.options(plugin, desk.script()))
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
+        plugin.call("SetConfigFromFlags", driver_host.options(plugin, driver_host.script()))
         count = iter(range(1_000_000))
         dead = site.fault(effect, where=lambda request: next(count) >= number)
         with pytest.raises(Said, match="did not answer") as said:
-            check_and_create(desk, plugin)
+            check_and_create(driver_host, plugin)
         assert "not found" not in str(said.value).lower()
         site.end(dead)
 
-        desk.save(plugin)
+        driver_host.save(plugin)
         if next_ == "create":
             plugin.call("Create")
             assert plugin.call("GetState") == wire.RUNNING
@@ -669,33 +673,33 @@ def test_a_harvester_that_dies_during_a_creation_is_cleared_up_after(
     site.settles_to(before)
 
 
-def check_and_create(desk: ReconcileContext, plugin: Plugin) -> None:
+def check_and_create(driver_host: DriverHost, plugin: Plugin) -> None:
     plugin.call("PreCreateCheck")
-    desk.save(plugin)
+    driver_host.save(plugin)
     plugin.call("Create")
 
 
 @pytest.mark.parametrize("request_", [pytest.param(0, marks=later), 1, pytest.param(2, marks=later)])
 def test_a_host_that_dies_while_removing_is_helped_by_the_next(
-    desk: ReconcileContext, site: Site, request_: int
+    driver_host: DriverHost, site: Site, request_: int
 ):
     before = site.inventory()
-    desk.create()
+    driver_host.create()
 
-    with desk.plugin() as plugin, site.halt_at(request_) as reached:
+    with driver_host.plugin() as plugin, site.halt_at(request_) as reached:
         plugin.begin("Remove")
         assert reached.wait(10)
         plugin.vanish()
         assert plugin.process.wait(3) in (0, 1)
 
-    desk.remove()
+    driver_host.remove()
     site.settles_to(before)
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------------
 
 
-def test_nonsense_ends_its_connection_and_no_other(desk: ReconcileContext, site: Site):
+def test_nonsense_ends_its_connection_and_no_other(driver_host: DriverHost, site: Site):
     nonsense = [
         b"GET / HTTP/1.0\r\n\r\n",
         b"\x16\x03\x01" + b"\0" * 100,
@@ -704,7 +708,7 @@ def test_nonsense_ends_its_connection_and_no_other(desk: ReconcileContext, site:
         b"CONNECT /_goRPC_ HTTP/1.0\n\n" + bytes.fromhex("fc7fffffff") + b"x" * 1000,
         b"x" * 100_000,
     ]
-    with desk.plugin(desk.first_config(), new=True) as plugin:
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
         for noise in nonsense:
             with socket.create_connection(plugin.address, timeout=5) as other:
                 try:
@@ -760,7 +764,7 @@ def test_a_wrong_call_is_answered_and_the_connection_stays(method: str, kind: Ty
         assert plugin.close() == 0
 
 
-def test_a_message_beyond_the_limit_ends_the_connection(desk: ReconcileContext):
+def test_a_message_beyond_the_limit_ends_the_connection(driver_host: DriverHost):
     with a_plugin() as plugin:
         plugin.call("GetVersion")
         with pytest.raises(Gone):
@@ -768,29 +772,29 @@ def test_a_message_beyond_the_limit_ends_the_connection(desk: ReconcileContext):
         assert plugin.process.wait(3) == 0
 
 
-def test_a_vm_that_the_go_driver_made_is_known_by_its_labels(desk: ReconcileContext, site: Site):
+def test_a_vm_that_the_go_driver_made_is_known_by_its_labels(driver_host: DriverHost, site: Site):
     """A configuration that the Go driver wrote: no keys of ours."""
-    desk.create()
+    driver_host.create()
     vm = site.find(kinds.VM.ref(NAME, "default"))
     ours = {"windrow.io/machine-uid": None, "windrow.io/cluster-uid": None}
     site.do(
         site.harvester.api.local().patch(kinds.VM.ref(NAME, "default"), {"metadata": {"annotations": ours}})
     )
     assert vm["metadata"]["labels"]["harvesterhci.io/creator"] == "docker-machine-driver-harvester"
-    for key in [key for key in desk.saved if key.startswith("Windrow")]:
-        del desk.saved[key]
+    for key in [key for key in driver_host.saved if key.startswith("Windrow")]:
+        del driver_host.saved[key]
 
-    assert desk.status() == "Running"
-    desk.remove()
+    assert driver_host.status() == "Running"
+    driver_host.remove()
     assert not site.has_vm(NAME)
 
 
-def test_a_secret_of_another_owner_is_not_taken(desk: ReconcileContext, site: Site):
+def test_a_secret_of_another_owner_is_not_taken(driver_host: DriverHost, site: Site):
     foreign = new_object(SECRET, f"{NAME}-cloudinit", "default", data={})
     site.do(site.harvester.api.local().create(SECRET, foreign))
     before = site.inventory()
-    with desk.plugin(desk.first_config(), new=True) as plugin:
-        desk.prepare(plugin)
+    with driver_host.plugin(driver_host.first_config(), new=True) as plugin:
+        driver_host.prepare(plugin)
         with pytest.raises(Said, match="is not this machine's"):
             plugin.call("Create")
     site.settles_to(before)

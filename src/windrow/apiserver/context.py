@@ -26,9 +26,8 @@ class ServerContext:
     registry: Registry
     admission_hooks: list[AdmissionHook] = field(default_factory=list)
     validating_hooks: list[AdmissionHook] = field(default_factory=list)  # run after all admission hooks
-    object_validators: list[AdmissionHook] = field(
-        default_factory=list
-    )  # after the schema; they change nothing
+    # After the schema; they change nothing.
+    object_validators: list[AdmissionHook] = field(default_factory=list)
     bookmark_every_s: float = 60.0
     graceful_pod_deletion: bool = False  # a deleted pod on a node is kept for its grace period
 

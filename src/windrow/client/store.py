@@ -43,9 +43,8 @@ class Store(Generic[V]):
         """Store `after`, or delete the key where it is None; readers are notified only of a difference."""
         before = self._values.get(key)
         if after is not None:
-            self._values[key] = (
-                after  # also where it is equal: it may have a resourceVersion, which is not compared
-            )
+            # Also where it is equal: it may have a resourceVersion, which is not compared.
+            self._values[key] = after
         if before == after:
             return
         if after is None:

@@ -52,7 +52,8 @@ EIGHT_WORKERS = MaxConcurrent(total=8, per_flow=8)
 class Controller(Generic[K]):
     """Reconciles keys from `queue`. Its owner runs `run` as a task.
 
-    `flow_of` is the flow of a key, of which `max_concurrent` has a bound. `on_outcome` is called with every outcome, and `on_added` with every key that is added to the queue.
+    `flow_of` is the flow of a key, of which `max_concurrent` has a bound. `on_outcome` is called with every outcome, and
+    `on_added` with every key that is added to the queue.
     """
 
     def __init__(

@@ -17,9 +17,9 @@ from windrow.protocols import dockermachine as wire
 from windrow.protocols.gob import Encoder
 
 
-class ReconcileContext:
+class Methods:
     def __init__(self, *argv: str, **env: str) -> None:
-        self.confessed: list[str] = []
+        self.reported: list[str] = []
         self.driver = Driver(
             ProcessEnv(
                 argv=argv,
@@ -32,7 +32,7 @@ class ReconcileContext:
                 files=LocalFiles(Rng(1)),
             )
         )
-        self._methods = RpcMethods(lambda: self.driver, self.confessed.append)
+        self._methods = RpcMethods(lambda: self.driver, self.reported.append)
 
     def call(self, method: str, argument: Any = None, service: str = wire.SERVICE) -> Any:
         kind, value = self._methods(f"{service}.{method}", {} if argument is None else argument)
@@ -52,7 +52,7 @@ def test_every_method_of_the_protocol_is_there_and_no_other():
 
 @pytest.mark.parametrize("service", [wire.SERVICE, wire.LEGACY_SERVICE])
 def test_both_names_of_the_service_are_served(service: str):
-    assert ReconcileContext().call("GetVersion", service=service) == 1
+    assert Methods().call("GetVersion", service=service) == 1
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_both_names_of_the_service_are_served(service: str):
 )
 def test_what_is_not_there_is_refused_in_go_s_words(called: str, said: str):
     with pytest.raises(CallFailed) as failed:
-        RpcMethods(lambda: ReconcileContext().driver, print)(called, {})
+        RpcMethods(lambda: Methods().driver, print)(called, {})
     assert str(failed.value) == said
 
 
 def test_getters_answer_before_anything_is_set():
-    host = ReconcileContext()
+    host = Methods()
 
     assert host.call("DriverName") == "harvester"
     assert host.call("GetMachineName") == "machine"
@@ -85,7 +85,7 @@ def test_getters_answer_before_anything_is_set():
 
 
 def test_what_getters_fill_in_is_part_of_the_saved_configuration():
-    host = ReconcileContext()
+    host = Methods()
     host.call("SetConfigRaw", dumps({"MachineName": "m", "StorePath": "/store"}))
     assert loads(host.call("GetConfigRaw"))["SSHKeyPath"] == ""
 
@@ -94,7 +94,7 @@ def test_what_getters_fill_in_is_part_of_the_saved_configuration():
 
 
 def test_a_configuration_that_cannot_be_read_changes_nothing():
-    host = ReconcileContext()
+    host = Methods()
     host.call("SetConfigRaw", dumps({"MachineName": "m"}))
     before = host.call("GetConfigRaw")
 
@@ -121,14 +121,14 @@ def test_a_configuration_that_cannot_be_read_changes_nothing():
 def test_a_renewed_kubeconfig_takes_the_place_of_the_stored_one(
     argv: tuple[str, ...], env: dict[str, str], kubeconfig: str
 ):
-    host = ReconcileContext(*argv, **env)
+    host = Methods(*argv, **env)
     host.call("SetConfigRaw", dumps({"KubeConfigContent": "stored"}))
 
     assert loads(host.call("GetConfigRaw"))["KubeConfigContent"] == kubeconfig
 
 
 def test_a_machine_gets_its_uid_with_its_flags_and_keeps_it():
-    host = ReconcileContext()
+    host = Methods()
     options = wire.write_options(
         {
             "harvester-image-name": "jammy",
@@ -156,19 +156,19 @@ def test_a_machine_gets_its_uid_with_its_flags_and_keeps_it():
     "method", ["GetState", "GetIP", "GetURL", "PreCreateCheck", "Create", "Remove", "Start"]
 )
 def test_without_a_kubeconfig_nothing_is_done_and_no_machine_is_gone(method: str):
-    host = ReconcileContext(KUBECONFIG="/etc/kubeconfig")
+    host = Methods(KUBECONFIG="/etc/kubeconfig")
     said = host.refusal(method)
 
     assert "WINDROW_DRIVER_KUBECONFIG" in said
     assert "not found" not in said
-    assert host.confessed == []
+    assert host.reported == []
 
 
-def test_a_fault_of_ours_is_told_shortly_and_confessed(monkeypatch: pytest.MonkeyPatch):
-    host = ReconcileContext()
+def test_a_fault_of_ours_is_told_shortly_and_reported(monkeypatch: pytest.MonkeyPatch):
+    host = Methods()
     monkeypatch.setattr(Driver, "_run", lambda driver, machine, start: 1 / 0)
 
     said = host.refusal("GetState")
 
     assert said.startswith("an error in the driver itself, in GetState: ZeroDivisionError at ")
-    assert host.confessed == [said]
+    assert host.reported == [said]

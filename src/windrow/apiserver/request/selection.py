@@ -30,9 +30,8 @@ class Selection:
     _by_path: dict[tuple[str, ...], tuple[set[str], set[str]]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        by_path: dict[
-            tuple[str, ...], tuple[set[str], set[str]]
-        ] = {}  # values that it must and must not have
+        # Of each path the values that it must have, and those that it must not.
+        by_path: dict[tuple[str, ...], tuple[set[str], set[str]]] = {}
         for path, equal, value in self.fields:
             by_path.setdefault(path, (set(), set()))[0 if equal else 1].add(value)
         object.__setattr__(self, "_by_path", by_path)

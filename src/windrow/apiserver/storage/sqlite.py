@@ -47,9 +47,8 @@ SECRETS = "/secrets/"  # the keys without history
 PRUNE_EVERY = 1_000
 TRUNCATE_EVERY = 64  # former values of Secrets of a batch
 
-_batching: ContextVar[MemoryStore | None] = ContextVar(
-    "_batching", default=None
-)  # the store that this task batches
+# The store that this task batches.
+_batching: ContextVar[MemoryStore | None] = ContextVar("_batching", default=None)
 
 
 class StoreInUse(UserError):

@@ -136,9 +136,8 @@ class _SharedJson:
     """json.dumps that encodes each value once, as long as it lives."""
 
     def __init__(self) -> None:
-        self._encoded: dict[
-            int, tuple[Any, bytes]
-        ] = {}  # by id; the value is held, so that its id stays its own
+        # By id; the value is held, so that its id stays its own.
+        self._encoded: dict[int, tuple[Any, bytes]] = {}
 
     def __call__(self, value: Any) -> bytes:
         known = self._encoded.get(id(value))

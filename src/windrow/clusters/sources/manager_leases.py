@@ -128,9 +128,7 @@ class _AnyCredential:
                     self.places.remove(place)
                     self.places.appendleft(place)
                 return reply
-            if (
-                refusal is None or reply.status == 403
-            ):  # who is known and may not says more than who is not known
+            if refusal is None or reply.status == 403:  # which says more than that the user is not known
                 refusal = reply
         if refusal is None:
             raise Unreachable(f"no credential leads to {self._seat.server.server} now")
