@@ -88,6 +88,12 @@ def test_an_empty_cordoned_node_is_drained():
     assert subjects(plan, DeleteVM) == ["w4"]
 
 
+def test_a_cordoned_node_is_drained_while_it_has_pods():
+    busy = replace(cordoned(leaving(a_machine("w4", DRAINED))), pods=(Pod("default", "web-1"),))
+
+    assert [type(action) for action in worker_leaves(busy, DRAINED).actions] == [EvictPods]
+
+
 def test_a_drain_ends_when_its_time_is_over():
     stuck = replace(
         cordoned(leaving(a_machine("w4", DRAINED), NOON - minutes(5))), pods=(Pod("default", "web-1"),)
@@ -277,6 +283,37 @@ def test_a_server_whose_order_was_lost_keeps_its_vm_until_the_guest_answers():
 
     assert not of_kind(server_leaves(half, guest=silent()), DeleteVM)
     assert subjects(server_leaves(half), DeleteVM) == ["s1"]
+
+
+GONE = missing(a_machine("w4", WORKERS))
+
+
+@pytest.mark.parametrize(
+    ("machine", "what", "until"),
+    [
+        (a_machine("w4", WORKERS), "VirtualMachine default/w4 to be deleted", NOON + minutes(2)),
+        (
+            replace(a_machine("w4", WORKERS), deletion_requested=NOON - minutes(1)),
+            "VirtualMachine default/w4 to be deleted",
+            NOON + minutes(1),
+        ),
+        (
+            replace(GONE, claims=None),
+            "Harvester to show whether the disks of VirtualMachine default/w4 are deleted",
+            NOON + timedelta(seconds=5),
+        ),
+        (
+            replace(GONE, claims=(MachineClaim("default", "w4-disk-0", "uid-w4", "cluster-uid"),)),
+            "PersistentVolumeClaim default/w4-disk-0 to be deleted",
+            NOON + minutes(2),
+        ),
+    ],
+    ids=["VM", "VM, requested a minute ago", "unknown disks", "disk"],
+)
+def test_what_harvester_has_to_delete_is_waited_for_and_looked_at_again(machine, what, until):
+    waits = [wait for wait in worker_leaves(leaving(machine)).waits if wait.machine == "w4"]
+
+    assert [(wait.what, wait.until) for wait in waits] == [(what, until)]
 
 
 def test_a_drain_is_waited_for_with_the_number_of_pods_and_looked_at_again_after_five_seconds():

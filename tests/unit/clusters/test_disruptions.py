@@ -242,6 +242,15 @@ def test_before_the_cluster_has_started_no_budget_holds_a_machine_whose_vm_is_go
     assert len(subjects(planned(unstarted, gone), DeleteMachine)) == 3
 
 
+def test_the_breaker_begins_with_the_start_of_the_cluster():
+    unstarted = a_cluster(WORKERS, recorded=RecordedStatus(init_server_uid="uid-s1", init_server_name="s1"))
+    sick = workers(3, lambda machine: unready(machine, LONG_AGO))
+    proposed = [Disruption("replace", DeleteMachine("why", machine.name)) for machine in sick]
+
+    assert len(admit(proposed, look(a_cluster(WORKERS), sick))[1]) == 3
+    assert admit(proposed, look(unstarted, sick)) == (proposed, [])
+
+
 def test_a_healthy_member_waits_for_a_server_that_may_be_joining_and_a_dead_one_does_not():
     s1, s2, s3 = some("s", 3, SERVERS)
     joining = nodeless(a_machine("s4", SERVERS))

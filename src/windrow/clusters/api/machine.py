@@ -110,7 +110,12 @@ class Machine(HasRoles):
     @property
     def was_created(self) -> bool:
         """Whether its VM was created on Harvester once."""
-        return bool((self.driver_config or {}).get("WindrowVMUID"))
+        return bool(self.vm_uid)
+
+    @property
+    def vm_uid(self) -> str:
+        """The uid of its VM as its driver recorded it; "" before that."""
+        return str((self.driver_config or {}).get("WindrowVMUID") or "")
 
     def find_condition(self, type: str) -> Condition | None:
         return find_condition(self.conditions, type)

@@ -199,7 +199,7 @@ def _describe_end(machine: MachineState) -> str:
     record = machine.record
     if record.driver != HARVESTER:
         return f"driver {record.driver} has removed it"
-    if is_synthetic_uid(str((record.driver_config or {}).get("WindrowVMUID") or "")):
+    if is_synthetic_uid(record.vm_uid):
         return f"{machine.vm_ref} is deleted; whether its driver has left disks on Harvester is not known"
     return "nothing of it is left on Harvester"
 

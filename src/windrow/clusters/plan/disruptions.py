@@ -276,9 +276,9 @@ def is_tripped(pool: Pool, state: ClusterState) -> bool:
 
 
 def _count_replacements(pool: Pool, state: ClusterState, admitted: Sequence[Disruption]) -> int:
-    """Those that begin now. The etcd member that is being removed counts as a machine that is being deleted."""
+    """Those that begin now: they are admitted before others. A machine whose etcd member is removed is being deleted already."""
     names = {machine.name for machine in state.of_pool(pool)}
-    return sum(1 for disruption in admitted if disruption.kind == "replace" and disruption.machine in names)
+    return sum(1 for disruption in admitted if disruption.machine in names)
 
 
 def count_unhealthy(pool: Pool, state: ClusterState) -> int:
