@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         outcomes = run(drawn, wanted.seconds or (3600 if whole else 150), wanted.processes)
     except BrokenTests as error:
-        print(f"mutants: the tests cannot be collected without any mutant: {error}")
+        print(f"mutants: the tests cannot be run without any mutant: {error}")
         return 2
     text, code = report(outcomes)
     print(f"{text} ({time.monotonic() - began:.0f} s)")

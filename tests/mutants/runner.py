@@ -20,7 +20,8 @@ from tests.mutants.targets import TESTS, group_of
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`outcome` is killed, survived, not run, or undecided: it survived the unit tests, and the stories were not asked.
+    """`outcome` is killed, survived, not run, or undecided: it survived those tests that were asked, and not all were, since
+    the time was up, or they fail without any mutant, or take too long for one.
 
     `tests` ran, of all that reach it.
     """
@@ -44,23 +45,26 @@ def run(mutants: Sequence[Mutant], seconds: float, processes: int) -> list[Outco
     outcomes: dict[Mutant, Outcome] = {}
     for stage, part in enumerate(STAGES):
         for number, (package, group) in enumerate(packages.items()):
-            left = [one for one in group if stage == 0 or outcomes[one].outcome == "survived"]
+            left = [one for one in group if stage == 0 or outcomes[one].outcome in _ALIVE]
             # Each package gets its share of the time that is left to the stage.
             share = (deadline - time.monotonic()) * part / max(1, len(packages) - number)
             for outcome in run_stage(left, TESTS[package][stage], share, processes) if left else ():
-                outcomes[outcome.mutant] = _join(outcomes.get(outcome.mutant), outcome)
+                outcomes[outcome.mutant] = join(outcomes.get(outcome.mutant), outcome)
     return [outcomes[mutant] for mutant in mutants]
 
 
+_ALIVE = ("survived", "undecided")
 # Of the time that is left: the stories have to judge what the unit tests let live.
 STAGES = (0.6, 1.0)
 
 
-def _join(before: Outcome | None, after: Outcome) -> Outcome:
+def join(before: Outcome | None, after: Outcome) -> Outcome:
     if before is None:
         return after
     if after.outcome == "not run":
         return replace(before, outcome="undecided")
+    if after.outcome == "survived":
+        after = replace(after, outcome=before.outcome)
     return replace(after, tests=before.tests + after.tests, of=before.of + after.of)
 
 

@@ -25,7 +25,8 @@ def report(outcomes: Sequence[Outcome]) -> tuple[str, int]:
     lines.append(f"{judged} mutants ran: {killed} killed{share}, {len(survivors)} survived")
     if len(outcomes) > judged:
         lines.append(
-            f"{len(outcomes) - judged} were not judged: the time was up ({len(undecided)} survived the unit tests)"
+            f"{len(outcomes) - judged} were not judged: the time was up, or a test could not be asked ({len(undecided)} "
+            "survived the others)"
         )
     if not judged:
         lines.append("nothing was judged: give it more time (--seconds), or fewer mutants (--count)")
@@ -42,5 +43,5 @@ def report(outcomes: Sequence[Outcome]) -> tuple[str, int]:
 def describe(outcome: Outcome) -> str:
     asked = f"{outcome.tests} of the {outcome.of} tests that reach it" if outcome.of else "no test reaches it"
     strict = " (may let none live)" if is_strict(outcome.mutant.path) else ""
-    word = "SURVIVED" if outcome.outcome == "survived" else "UNDECIDED, survived the unit tests:"
+    word = "SURVIVED" if outcome.outcome == "survived" else "UNDECIDED, survived what was asked:"
     return f"{word} {outcome.mutant}{strict}\n    {asked}"

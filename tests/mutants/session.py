@@ -138,6 +138,8 @@ class MutantSession:
         self._failed = False
         self._items: list[pytest.Item] = []
         self._functions: dict[str, list[types.FunctionType]] = {}
+        self._broken: frozenset[int] = frozenset()
+        self._knows_reach = True
         self._deadline = time.monotonic() + order["seconds"]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -150,6 +152,7 @@ class MutantSession:
         self._items = session.items
         self._functions = list_functions({mutant["path"] for mutant in self._order["mutants"]})
         reach, seconds, broken = self._measure()
+        self._broken = frozenset(broken)
         results = self._run_all(reach, seconds)
         named = [self._items[index].nodeid for index in broken]
         Path(self._order["results"]).write_text(json.dumps({"mutants": results, "broken": named}))
@@ -158,7 +161,7 @@ class MutantSession:
     # -- which test reaches which line
 
     def _measure(self) -> tuple[dict[str, dict[int, list[int]]], list[float], list[int]]:
-        """Per file and line the tests that reach it, each test's seconds, and those that fail without any mutant."""
+        """Per file and line the tests that reach it, each test's seconds, and those that fail without any mutant, twice."""
         count = self._order["processes"]
         files: dict[Path, list[int]] = {}
         for index, item in enumerate(self._items):
@@ -176,9 +179,13 @@ class MutantSession:
         reach: dict[str, dict[int, list[int]]] = {}
         seconds = [MOST_SECONDS] * len(self._items)
         broken: list[int] = []
-        for output in outputs:
+        for number, output in enumerate(outputs):
             if not output.exists():
-                continue  # the time was up, or the child died: its tests are not known to reach anything
+                broken += parts[
+                    number
+                ]  # one of them ended the process, so it is not known what any of them reaches
+                self._knows_reach = False
+                continue
             found = json.loads(output.read_text())
             broken += found["broken"]
             for index, took in found["seconds"].items():
@@ -201,6 +208,9 @@ class MutantSession:
             self._failed = False
             self._run(index, part[place + 1] if place + 1 < len(part) else None)
             seconds[index] = time.process_time() - began
+            if self._failed:  # by chance, on a busy machine, or always
+                self._failed = False
+                self._run(index, None)
             if self._failed:
                 broken.append(index)
             if time.monotonic() > self._deadline:
@@ -210,8 +220,7 @@ class MutantSession:
         for path in paths:
             lines = data.contexts_by_lineno(str(SOURCES / path))
             reach[path] = {
-                line: [int(index) for index in contexts if index and int(index) not in broken]
-                for line, contexts in lines.items()
+                line: [int(index) for index in contexts if index] for line, contexts in lines.items()
             }
         output.write_text(json.dumps({"reach": reach, "seconds": seconds, "broken": broken}))
         return 0
@@ -249,7 +258,7 @@ class MutantSession:
             if child in running:
                 result, _, _ = running.pop(child)
                 code = os.waitstatus_to_exitcode(status)
-                result["outcome"] = "survived" if code == SURVIVED else "killed"
+                result["outcome"] = result["outcome"] if code == SURVIVED else "killed"
                 return
             for one, (_, until, _) in running.items():
                 if time.monotonic() > until:
@@ -269,7 +278,7 @@ class MutantSession:
         is_import = not mutant["function"]
         if is_import:
             reaching = {index for indices in lines.values() for index in indices}
-        ordered = sorted(reaching, key=lambda index: (seconds[index], index))
+        ordered = sorted(reaching - self._broken, key=lambda index: (seconds[index], index))
         chosen: list[int] = []
         total = 0.0
         for index in ordered:
@@ -277,9 +286,14 @@ class MutantSession:
             if total > MOST_SECONDS and chosen:
                 break
             chosen.append(index)
-        result |= {"tests": len(chosen), "of": len(ordered)}
+        # What one of the tests that were not asked might have noticed is not said to have survived.
+        is_whole = len(chosen) == len(reaching) and self._knows_reach
+        result |= {
+            "outcome": "survived" if is_whole else "undecided",
+            "tests": len(chosen),
+            "of": len(reaching),
+        }
         if not chosen:
-            result["outcome"] = "survived"
             return None
         limit = 3 + 10 * min(total, MOST_SECONDS)  # of CPU
         if is_import:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.mutants.accepted import read_accepted
 from tests.mutants.operators import Mutant, list_mutants
-from tests.mutants.runner import Outcome
+from tests.mutants.runner import Outcome, join
 from tests.mutants.score import report
 from tests.mutants.session import ROOT, SOURCES
 from tests.mutants.targets import CORE, STRICT, TESTS, is_core
@@ -61,6 +61,16 @@ def test_a_gate_with_room_for_one_is_open_until_it_comes():
 )
 
 
+BROKEN = (
+    WEAK
+    + """
+
+def test_that_fails_without_any_mutant():
+    assert Gate("abc").is_open
+"""
+)
+
+
 def run_planted(folder: Path, tests: str) -> tuple[int, str]:
     """`make mutants` on a copy of the tool, with one more module and its tests."""
     shutil.copytree(ROOT / "tests" / "mutants", folder / "tests" / "mutants", dirs_exist_ok=True)
@@ -96,6 +106,16 @@ def test_a_hole_is_found_and_a_test_closes_it(tmp_path: Path) -> None:
     assert (code, "SURVIVED" in printed) == (0, False), printed
     assert "killed (100 %), 0 survived" in printed
 
+    # What a test might have noticed that fails anyway is not said to have survived.
+    code, printed = run_planted(tmp_path, BROKEN)
+    assert (code, "SURVIVED" in printed) == (0, False), printed
+    assert (
+        "not asked, for they fail without any: tests/unit/core/test_holed.py::test_that_fails_without"
+        in printed
+    )
+    assert "UNDECIDED, survived what was asked: src/windrow/core/holed.py:10\n" in printed
+    assert "2 of the 3 tests that reach it" in printed
+
 
 def outcomes(killed: int, survived: int, path: str = "client/client.py") -> list[Outcome]:
     mutant = Mutant(path, 1, (1, 1), "f", 0, 1, "<", "<=", "a < b")
@@ -119,6 +139,21 @@ def test_a_run_fails_below_ninety_percent_and_for_any_survivor_where_none_may_li
     found: list[Outcome], code: int
 ) -> None:
     assert report(found)[1] == code
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "outcome"),
+    [
+        ("survived", "survived", "survived"),
+        ("survived", "undecided", "undecided"),
+        ("undecided", "survived", "undecided"),
+        ("survived", "not run", "undecided"),
+        ("undecided", "killed", "killed"),
+    ],
+)
+def test_a_mutant_has_survived_what_all_tests_let_live(first: str, then: str, outcome: str) -> None:
+    mutant = outcomes(1, 0)[0].mutant
+    assert join(Outcome(mutant, first, 1, 2), Outcome(mutant, then, 3, 3)).outcome == outcome
 
 
 def test_a_run_says_that_it_judged_nothing() -> None:
