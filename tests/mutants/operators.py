@@ -158,7 +158,7 @@ class _Walk:
     # -- expressions
 
     def _visit_expression(self, expression: ast.AST) -> None:
-        if isinstance(expression, ast.JoinedStr) or _is_type(expression):
+        if isinstance(expression, ast.JoinedStr) or _is_type(expression) or _is_strict(expression):
             return
         for mutated in self._mutations(expression):
             self._add(expression, mutated)
@@ -195,7 +195,7 @@ class _Walk:
                 yield str(value + 1)
             case ast.Call(func=func, args=args, keywords=keywords):
                 for keyword in keywords:
-                    if keyword.arg is not None:
+                    if keyword.arg is not None and not _is_strict(keyword):
                         yield _unparse(ast.Call(func, args, [one for one in keywords if one is not keyword]))
                 if isinstance(func, ast.Name) and func.id in _TWINS:
                     yield _unparse(ast.Call(ast.Name(_TWINS[func.id]), args, keywords))
@@ -354,6 +354,9 @@ def _empty_ends(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _empty_ends(one.body)
         case [*_, ast.With(body=inner) | ast.AsyncWith(body=inner)]:
             yield from _empty_ends(inner)
+        case [*_, ast.Try(body=inner, handlers=handlers, orelse=other)]:
+            for part in (*([] if other else [inner]), *(one.body for one in handlers), other):
+                yield from _empty_ends(part)
 
 
 def _is_removable(statement: ast.stmt) -> bool:
@@ -377,6 +380,11 @@ def _is_type(node: ast.AST) -> bool:
         "tuple",
         "type",
     )
+
+
+def _is_strict(node: ast.AST) -> bool:
+    """The keyword of zip, which is an assertion."""
+    return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -41,7 +41,11 @@ def report(outcomes: Sequence[Outcome]) -> tuple[str, int]:
 
 
 def describe(outcome: Outcome) -> str:
-    asked = f"{outcome.tests} of the {outcome.of} tests that reach it" if outcome.of else "no test reaches it"
+    asked = (
+        f"{outcome.tests} of the {outcome.of} tests that reach its function"
+        if outcome.of
+        else "no test reaches it"
+    )
     strict = " (may let none live)" if is_strict(outcome.mutant.path) else ""
     word = "SURVIVED" if outcome.outcome == "survived" else "UNDECIDED, survived what was asked:"
     return f"{word} {outcome.mutant}{strict}\n    {asked}"

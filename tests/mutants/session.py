@@ -8,6 +8,7 @@ is not reached that way: such a mutant gets a new process, into which its module
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import importlib.abc
@@ -116,6 +117,19 @@ def swap(path: str, function: str, text: str, functions: Sequence[types.Function
             one.__code__ = new
         done = True
     return done
+
+
+@functools.cache
+def find_spans(path: str, function: str) -> list[tuple[int, int]]:
+    """The first and last lines of the functions of that qualified name."""
+    text = (SOURCES / path).read_text()
+    codes = _codes(compile(text, path, "exec", dont_inherit=True), function) if function else []
+    return [(code.co_firstlineno, _last_line(code)) for code in codes]
+
+
+def _last_line(code: types.CodeType) -> int:
+    inner = [_last_line(one) for one in code.co_consts if isinstance(one, types.CodeType)]
+    return max([code.co_firstlineno, *inner, *(line for _, _, line in code.co_lines() if line)])
 
 
 def _codes(code: types.CodeType, function: str) -> list[types.CodeType]:
@@ -278,7 +292,16 @@ class MutantSession:
         is_import = not mutant["function"]
         if is_import:
             reaching = {index for indices in lines.values() for index in indices}
-        ordered = sorted(reaching - self._broken, key=lambda index: (seconds[index], index))
+        # After an exception that was thrown into a generator or a coroutine, Python 3.11 tells a tracer the lines of another
+        # frame. So the tests that reach the function are asked, too, after those that are known to reach the line.
+        spans = find_spans(mutant["path"], mutant["function"])
+        around = {
+            index for start, end in spans for line in range(start, end + 1) for index in lines.get(line, ())
+        }
+        ordered = sorted(
+            (reaching | around) - self._broken,
+            key=lambda index: (index not in reaching, seconds[index], index),
+        )
         chosen: list[int] = []
         total = 0.0
         for index in ordered:
@@ -287,11 +310,11 @@ class MutantSession:
                 break
             chosen.append(index)
         # What one of the tests that were not asked might have noticed is not said to have survived.
-        is_whole = len(chosen) == len(reaching) and self._knows_reach
+        is_whole = reaching <= set(chosen) and self._knows_reach
         result |= {
             "outcome": "survived" if is_whole else "undecided",
             "tests": len(chosen),
-            "of": len(reaching),
+            "of": len(reaching | around),
         }
         if not chosen:
             return None

@@ -72,6 +72,7 @@ def test_a_statement_is_removed(statement: str) -> None:
         "def f():\n    yield Log('a')",
         "class A:\n    def __init__(self):\n        self._log = with_values(_log, a=1 + 2)",
         "def f(a):\n    assert a == 1",
+        "def f(a):\n    for b in zip(a, strict=True):\n        pass",
     ],
 )
 def test_what_has_no_behaviour_has_no_mutants(text: str) -> None:
@@ -90,6 +91,7 @@ def test_an_empty_value_at_the_end_of_a_function_is_not_removed(end: str, is_rem
         "    if a:\n        return None\n    else:\n        return",
         "    with a:\n        if a:\n            return False",
         "    match a:\n        case 1:\n            return None",
+        "    try:\n        b = a\n    except E:\n        return\n    else:\n        return None",
     ],
 )
 def test_an_empty_value_at_the_end_of_a_branch_that_ends_a_function_is_not_removed(branches: str) -> None:

@@ -31,11 +31,19 @@ class Gate:
 
 async def find_first(members):
     return members[0]
+
+
+def count():
+    try:
+        yield
+    except ValueError:
+        yield 1
+    yield 2
 """
 WEAK = """\
 import asyncio
 
-from windrow.core.holed import Gate, find_first
+from windrow.core.holed import Gate, count, find_first
 
 
 def test_a_gate_is_open():
@@ -49,6 +57,12 @@ def test_a_full_gate_is_not():
 async def test_the_first_is_found():
     await asyncio.sleep(0)
     assert await find_first("abc") == "a"
+
+
+def test_what_is_thrown_in_counts():
+    counting = count()
+    next(counting)
+    assert [counting.throw(ValueError), *counting] == [1, 2]
 """
 STRONG = (
     WEAK
@@ -100,7 +114,7 @@ def test_a_hole_is_found_and_a_test_closes_it(tmp_path: Path) -> None:
         in printed
     )
     assert "LIMIT = 3\n  - 3\n  + (4)" in printed  # a constant is in a module that is imported anew
-    assert "2 of the 2 tests that reach it" in printed
+    assert "2 of the 2 tests that reach its function" in printed
 
     code, printed = run_planted(tmp_path, STRONG)
     assert (code, "SURVIVED" in printed) == (0, False), printed
@@ -114,7 +128,7 @@ def test_a_hole_is_found_and_a_test_closes_it(tmp_path: Path) -> None:
         in printed
     )
     assert "UNDECIDED, survived what was asked: src/windrow/core/holed.py:10\n" in printed
-    assert "2 of the 3 tests that reach it" in printed
+    assert "2 of the 3 tests that reach its function" in printed
 
 
 def outcomes(killed: int, survived: int, path: str = "client/client.py") -> list[Outcome]:

@@ -211,8 +211,19 @@ def test_a_field_has_fewer_operators_than_a_label() -> None:
             selecting(matchExpressions=[{"key": "a", "operator": "In", "values": ["b c"]}]),
             f"{POD}.labelSelector.matchExpressions[0].values has 'b c'",
         ),
+        (
+            selecting(matchExpressions=[{"key": "a", "operator": "In", "values": "b"}]),
+            f"{POD}.labelSelector.matchExpressions[0].values is not a list",
+        ),
         (preferred_pods(podAffinityTerm=None), f"{PREFERRED_POD}.podAffinityTerm.topologyKey is missing"),
     ],
 )
 def test_a_term_about_pods_names_what_the_api_server_takes(affinity: Raw, problem: str) -> None:
     assert found(affinity) == [problem]
+
+
+def test_a_term_of_another_type_lacks_what_it_needs_as_well() -> None:
+    assert found(preferred_pods(podAffinityTerm=5)) == [
+        f"{PREFERRED_POD}.podAffinityTerm is not an object",
+        f"{PREFERRED_POD}.podAffinityTerm.topologyKey is missing",
+    ]
