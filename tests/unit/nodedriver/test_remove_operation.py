@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.nodedriver.api_double import ApiDouble
+from tests.unit.nodedriver.api_double import ApiDouble, refusal
 
 from windrow.core.formats.json import dumps, loads
 from windrow.harvester.identity import owner_annotations
-from windrow.harvester.names import CLUSTER_UID, MACHINE_UID, OWNED_BY, REMOVE_ALL_CLAIMS, REMOVED_CLAIMS
+from windrow.harvester.names import (
+    CLUSTER_UID,
+    GUEST_CLUSTER,
+    MACHINE_UID,
+    OWNED_BY,
+    REMOVE_ALL_CLAIMS,
+    REMOVED_CLAIMS,
+)
 from windrow.harvester.problems import Problem
+from windrow.harvester.vms import read_vm
+from windrow.harvester.volumes import claim_name
+from windrow.kubernetes.errors import Conflict, KubeError
 from windrow.kubernetes.objects import annotations_of
-from windrow.kubernetes.requests import JSON_PATCH, Reply, Request
+from windrow.kubernetes.requests import JSON_PATCH, Reply, Request, WatchEvent
 from windrow.kubernetes.resources import PVC, SECRET
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.errors import Refused
-from windrow.nodedriver.vm.remove import remove_and_wait
+from windrow.nodedriver.vm.remove import remove, remove_and_wait
 
 MACHINE = Configuration(
     machine_name="m",
@@ -64,10 +75,11 @@ class Watched(ApiDouble):
 
 
 def test_named_volumes_go_along_though_they_are_not_in_the_vm() -> None:
-    for uid in ("vm-1", ""):  # with the first write, and after a look
+    for uid, how in (("vm-1", "unseen"), ("", "seen")):  # with the first write, and after a look
         api = Watched(a_vm("own"))
         api.run(remove_and_wait(replace(MACHINE, vm_uid=uid, volumes=("data",))))
         assert api.removed == ["data,own"]
+        assert api.patches == [(how, 200)]
 
 
 @pytest.mark.parametrize("uid", ["vm-1", ""])
@@ -98,6 +110,55 @@ def test_the_first_write_changes_the_recorded_vm() -> None:
     api.run(remove_and_wait(MACHINE))
     assert api.patches == [("unseen", 200)]
     assert api.removed == ["own"]
+    assert api.requests[:2] == ["PATCH virtualmachines/m", "DELETE virtualmachines/m"]
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        replace(MACHINE, vm_uid=""),
+        replace(MACHINE, machine_uid="", cluster_uid=""),
+        replace(MACHINE, claims=()),
+    ],
+    ids=["no VM uid", "no machine uid", "no claims"],
+)
+def test_without_all_proofs_and_claims_the_vm_is_read_before_it_is_changed(machine: Configuration) -> None:
+    api = Watched(a_vm("own"))
+    with suppress(Refused):  # where nothing tells whose it is
+        api.run(remove_and_wait(machine))
+    assert api.requests[0] == "GET virtualmachines/m"
+
+
+def test_a_vm_that_others_change_at_every_attempt_is_given_up_after_four() -> None:
+    api = Watched(a_vm("own"))
+    api.answer("PATCH", "m", *[refusal(409, "Conflict", "it was changed")] * 9)
+    with pytest.raises(Conflict, match="it was changed"):
+        api.run(remove_and_wait(replace(MACHINE, vm_uid="")))
+    assert api.requests.count("PATCH virtualmachines/m") == 4
+
+
+def test_of_the_recorded_claims_those_go_that_a_current_reading_has_and_no_others() -> None:
+    api = Watched(a_vm("own", "plugged"))
+    known = read_vm(api.objects[REF.path])
+    api.run(remove(replace(MACHINE, claims=("own", "moved")), frozenset(), known))
+    assert api.removed == ["own"]
+
+
+@pytest.mark.parametrize("annotated", [True, False])
+def test_the_end_of_a_vm_is_watched_from_the_last_reading_on(annotated: bool) -> None:
+    """From a later one on a VM that is gone by then would be waited for without end."""
+    api = Watched(a_vm("own", **({REMOVED_CLAIMS: "own"} if annotated else {})))
+    read = api.objects[REF.path]["metadata"]["resourceVersion"]
+    versions: list[str | None] = []
+    watch = api.watch
+
+    def noting(request: Request) -> Iterator[WatchEvent | None]:
+        versions.append(request.query_parameter("resourceVersion"))
+        return watch(request)
+
+    api.watch = noting  # type: ignore[method-assign]
+    api.run(remove_and_wait(replace(MACHINE, vm_uid="")))
+    assert versions == [read if annotated else str(int(read) + 1)]
 
 
 @pytest.mark.parametrize(
@@ -190,6 +251,20 @@ def test_of_the_volumes_under_a_cluster_s_name_those_of_others_stay() -> None:
     assert all(name in said for name in STAYS)
 
 
+def test_the_volumes_of_a_cluster_are_listed_by_its_name() -> None:
+    api = Watched(a_vm("own", **{REMOVE_ALL_CLAIMS: "true"}), a_claim("plain"))
+    serve, selectors = api.serve, []
+
+    def noting(request: Request) -> Reply:
+        if request.path.endswith("/persistentvolumeclaims"):
+            selectors.append(request.query_parameter("labelSelector"))
+        return serve(request)
+
+    api.serve = noting  # type: ignore[method-assign]
+    api.run(remove_and_wait(MACHINE))
+    assert selectors == [f"{GUEST_CLUSTER}=c"]
+
+
 def test_a_machine_without_a_cluster_uid_takes_no_volume_that_bears_one() -> None:
     rancher_s = replace(MACHINE, cluster_uid="")
     raw_vm = a_vm("own", **{REMOVE_ALL_CLAIMS: "true"})
@@ -242,6 +317,49 @@ def test_without_a_uid_nothing_is_looked_for_that_could_not_be_proven() -> None:
     api = ApiDouble()
     api.run(remove_and_wait(replace(MACHINE, machine_uid="", cluster_uid="", vm_uid="")))
     assert api.requests == ["GET virtualmachines/m"]
+
+
+OWN = {"metadata": {"annotations": owner_annotations("c-1", "m-1")}}
+CLAIM_REF = PVC.ref("own", "ns")
+
+
+def test_without_recorded_claims_those_are_deleted_that_were_planned() -> None:
+    planned = PVC.ref(claim_name("m", "disk-1", "m-1"), "ns")
+    api = ApiDouble((planned, OWN))
+    api.run(remove_and_wait(replace(MACHINE, claims=())))
+    assert api.objects == {}
+
+
+def test_a_named_volume_goes_without_any_uid_and_nothing_else_of_its_name() -> None:
+    bare: dict[str, Any] = {"metadata": {}}
+    api = ApiDouble((PVC.ref("data", "ns"), bare), (SECRET_REF, bare))
+    without_uid = replace(MACHINE, machine_uid="", cluster_uid="", vm_uid="", claims=())
+    api.run(remove_and_wait(replace(without_uid, volumes=("data", "m-cloudinit"))))
+    assert list(api.objects) == [SECRET_REF.path]
+
+
+def test_a_claim_that_is_being_deleted_is_not_deleted_again() -> None:
+    going = {"metadata": {**OWN["metadata"], "deletionTimestamp": "2026-01-01T12:00:00Z"}}
+    api = ApiDouble((CLAIM_REF, going))
+    api.run(remove_and_wait(MACHINE))
+    assert not [request for request in api.requests if request.startswith("DELETE")]
+
+
+@pytest.mark.parametrize(("status", "reason"), [(403, "Forbidden"), (409, "AlreadyExists"), (422, "Invalid")])
+def test_a_claim_that_harvester_keeps_stays_and_is_told(status: int, reason: str) -> None:
+    api = ApiDouble((CLAIM_REF, OWN), (SECRET_REF, OWN))
+    api.answer("DELETE", "own", refusal(status, reason, "another VM uses it"))
+    api.run(remove_and_wait(MACHINE))
+    assert list(api.objects) == [CLAIM_REF.path]
+    assert "PersistentVolumeClaim ns/own stays: another VM uses it" in "\n".join(api.log_lines)
+
+
+@pytest.mark.parametrize("request_of", [("DELETE", "own"), ("GET", "own")])
+def test_an_error_of_the_server_about_what_is_left_is_raised(request_of: tuple[str, str]) -> None:
+    api = ApiDouble((CLAIM_REF, OWN))
+    api.answer(*request_of, refusal(500, "InternalError", "etcd leader changed"))
+    with pytest.raises(KubeError, match="etcd leader changed"):
+        api.run(remove_and_wait(MACHINE))
 
 
 # --- the requests --------------------------------------------------------------------------------------------------

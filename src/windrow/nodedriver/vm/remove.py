@@ -14,11 +14,9 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from windrow.harvester.cloud_init_secret import secret_ref
-from windrow.harvester.identity import is_owned_by
+from windrow.harvester.identity import is_owned_by, owner_annotations
 from windrow.harvester.names import (
-    CLUSTER_UID,
     GUEST_CLUSTER,
-    MACHINE_UID,
     REMOVE_ALL_CLAIMS,
     REMOVED_CLAIMS,
     label_value,
@@ -168,15 +166,12 @@ def _patch_recorded(configuration: Configuration) -> Operation[Any]:
     if not (configuration.vm_uid and configuration.machine_uid and configuration.claims):
         return None
     claims = ",".join(sorted({*configuration.claims, *configuration.volumes}))
+    owner = owner_annotations(configuration.cluster_uid, configuration.machine_uid)
     operations = [
         {"op": "test", "path": "/metadata/uid", "value": configuration.vm_uid},
-        {"op": "test", "path": _annotation(MACHINE_UID), "value": configuration.machine_uid},
+        *({"op": "test", "path": _annotation(name), "value": uid} for name, uid in owner.items()),
         {"op": "add", "path": _annotation(REMOVED_CLAIMS), "value": claims},
     ]
-    if configuration.cluster_uid:
-        operations.insert(
-            1, {"op": "test", "path": _annotation(CLUSTER_UID), "value": configuration.cluster_uid}
-        )
     patch = requests.json_patch(configuration.ref, operations)
     try:
         patched = yield Call(patch, f"claims to delete with it: {claims}")
