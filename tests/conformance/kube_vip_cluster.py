@@ -20,6 +20,8 @@ from windrow.kubernetes.errors import AlreadyExists
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import LEASE, NAMESPACE, NODE, ApiResource, ObjectRef
 
+# How many scenes: each starts a kube-vip for each of its nodes, and measures times.
+AT_ONCE = 9
 NODES = ("one", "two", "three")
 
 
@@ -112,20 +114,23 @@ async def run_scenes(
     is_expected: Callable[[str, Observed], bool],
     make: Run = RealRig,
 ) -> dict[str, Observed | BaseException]:
-    """All scenes side by side; one that is not as expected once more, alone: its times are those of a busy computer."""
+    """All scenes, some side by side; one that is not as expected once more, alone: its times are those of a busy computer."""
     skip_unless_networks_can_be_made()
     async with HttpTransport(cluster.access(), SystemClock()) as transport:
         for name in NODES:
             with suppress(AlreadyExists):
                 await Client(transport).create(NODE, new_object(NODE, name))
 
+    at_once = asyncio.Semaphore(AT_ONCE)
+
     async def run(place: str, scene: Scene) -> Observed | BaseException:
         here = directory / place
         here.mkdir()
-        (result,) = await asyncio.gather(
-            run_scene(scene, f"{directory.name}-{place}", cluster, program, here, make),
-            return_exceptions=True,
-        )
+        name = f"{directory.name}-{place}"
+        async with at_once:
+            (result,) = await asyncio.gather(
+                run_scene(scene, name, cluster, program, here, make), return_exceptions=True
+            )
         return result
 
     results = await asyncio.gather(

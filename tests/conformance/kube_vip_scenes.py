@@ -354,7 +354,9 @@ def alike(observed: Observed) -> dict[Range, Observed]:
 
 
 EMPTIED = {"off": "at once", "another": "never", "shown": True}
-SCENES: dict[str, Scene] = {
+SCENES: dict[str, Scene] = {  # the longest first
+    "DHCP without a server": Scene(dhcp_without_server, alike({"the next": "after 2 min"})),
+    "pending": Scene(pending, {OLD: {"the next": "at once"}, NEW: {"the next": "after 30 s"}}),
     "endpoints": Scene(
         endpoints,
         {
@@ -372,7 +374,6 @@ SCENES: dict[str, Scene] = {
             },
         },
     ),
-    "pending": Scene(pending, {OLD: {"the next": "at once"}, NEW: {"the next": "after 30 s"}}),
     "emptied from the start": Scene(
         emptied_from_the_start, alike({"the next": "at once", "its own": "at once"})
     ),
@@ -416,5 +417,4 @@ SCENES: dict[str, Scene] = {
         alike({"shown": True, "requestedIP": True, "hwaddr": True, "on": True, "off": "at once"}),
         has_dhcp=True,
     ),
-    "DHCP without a server": Scene(dhcp_without_server, alike({"the next": "after 2 min"})),
 }

@@ -7,13 +7,11 @@ definitions (loadbalancer.harvesterhci.io, helm.cattle.io).
 
 from __future__ import annotations
 
-import os
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from windrow.bootstrap.guest_account import GuestAccount
@@ -27,8 +25,11 @@ from windrow.bootstrap.rke2.charts import (
 from windrow.bootstrap.spec import GuestCredential
 from windrow.client.client import Client
 from windrow.client.events import EventNote, EventRecorder
+from windrow.client.leader_election import LeaderElector
+from windrow.cloudprovider.names import LEASE_NAME
 from windrow.cloudprovider.nodes.execute import render_patches
 from windrow.cloudprovider.nodes.identity import VmFound
+from windrow.cloudprovider.nodes.network_map import ensure_network_map
 from windrow.cloudprovider.nodes.planning import NodeState, plan_node
 from windrow.cloudprovider.nodes.readings import read_instance, read_node, read_vm
 from windrow.cloudprovider.options import Options
@@ -52,7 +53,6 @@ from windrow.cloudprovider.services.readings import Service, load_balancer_reade
 from windrow.cloudprovider.services.sharing import CannotShare, OwnAddress, SharedAddress, Sharing
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable
 from windrow.clusters.api.cluster import read_cluster
-from windrow.core.formats import yaml
 from windrow.core.formats.version import Version
 from windrow.core.rng import Rng
 from windrow.harvester.resources import LOAD_BALANCER
@@ -62,7 +62,6 @@ from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import NODE, SECRET, SERVICE, ApiResource, ObjectRef
 
 NAMESPACES = ("default", "shop", "n" * 63)
-DEFINITIONS = "WINDROW_DEFINITIONS"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SERVICE_KEYS = ("ipam", "network", "project", "namespace", "primary-service")
 
@@ -93,6 +92,8 @@ class Reviewer:
 
     async def send(self, request: Request) -> Any:
         """As a transport: what an EventRecorder writes is only judged, too."""
+        if request.is_read:
+            return await self._transport.send(request)
         reply = await self._transport.send(replace(request, query=(*request.query, ("dryRun", "All"))))
         self.found.judged += 1
         if reply.status >= 400:
@@ -113,41 +114,6 @@ class Reviewer:
     async def _try(self, write: Any) -> None:
         with suppress(KubeError):  # kept by `send`
             await write
-
-
-def definitions() -> Iterator[Raw]:
-    """Definitions of the kinds that are no built-in ones: the real ones, or of no schema."""
-    given = os.environ.get(DEFINITIONS)
-    for kind, scope in ((LOAD_BALANCER, "Namespaced"), (HELM_CHART_CONFIG, "Namespaced")):
-        path = Path(given or "") / f"{kind.group}_{kind.plural}.yaml"
-        yield (
-            yaml.load(path.read_text())
-            if given
-            else {
-                "apiVersion": "apiextensions.k8s.io/v1",
-                "kind": "CustomResourceDefinition",
-                "metadata": {"name": f"{kind.plural}.{kind.group}"},
-                "spec": {
-                    "group": kind.group,
-                    "names": {"kind": kind.kind, "plural": kind.plural},
-                    "scope": scope,
-                    "versions": [
-                        {
-                            "name": kind.version,
-                            "served": True,
-                            "storage": True,
-                            "subresources": {"status": {}},
-                            "schema": {
-                                "openAPIV3Schema": {
-                                    "type": "object",
-                                    "x-kubernetes-preserve-unknown-fields": True,
-                                }
-                            },
-                        }
-                    ],
-                },
-            }
-        )
 
 
 # --- Services and their load balancers ----------------------------------------------------------------------------
@@ -359,6 +325,28 @@ async def review_node(reviewer: Reviewer, rng: random.Random) -> None:
         await reviewer.world.delete(NODE.ref(name))
 
 
+# --- what a provider keeps for itself -----------------------------------------------------------------------------
+
+IDENTITIES = ("pod-1_abcde", "h" * 253 + "_abcde", "ü_1", "a b")
+
+
+async def review_provider(reviewer: Reviewer, rng: random.Random) -> None:
+    """Its Lease, and the map of networks and interfaces."""
+    elector = LeaderElector(
+        reviewer.world, "kube-system", LEASE_NAME, rng.choice(IDENTITIES), _Noon(), Rng(1)
+    )
+    await elector.run(_nothing)  # a refusal would wait, and nothing does here
+    reviewer.found.judged += 2
+    await reviewer.world.delete(elector.ref)
+    networks = {network: f"enp{place}s0" for place, network in enumerate(map(str, DRAWN["network"][1:]))}
+    kept = rng.sample(sorted(networks), rng.randrange(len(networks)))
+    await ensure_network_map(Client(reviewer), {network: networks[network] for network in kept})
+
+
+async def _nothing() -> None:
+    pass
+
+
 # --- clusters -----------------------------------------------------------------------------------------------------
 
 CHARTS: tuple[Any, ...] = (
@@ -433,7 +421,12 @@ async def review_cluster(reviewer: Reviewer, rng: random.Random) -> None:
     )
 
 
-REVIEWS = {"service": review_service, "node": review_node, "cluster": review_cluster}
+REVIEWS = {
+    "service": review_service,
+    "node": review_node,
+    "provider": review_provider,
+    "cluster": review_cluster,
+}
 
 
 async def review_random(world: Client, transport: Any, what: str, seeds: Iterable[int]) -> Review:
