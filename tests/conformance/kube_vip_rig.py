@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.real_cluster import Cluster
+from tests.conformance.real_cluster import ENDING_WITH_US, Cluster
 
 from windrow.core.formats import yaml
 from windrow.kubernetes.kubeconfig import render_kubeconfig
@@ -57,7 +57,7 @@ ENVIRONMENT = {
 def skip_unless_networks_can_be_made() -> None:
     status = Path("/proc/self/status").read_text()
     effective = int(next(one for one in status.splitlines() if one.startswith("CapEff")).split()[1], 16)
-    missing = [one for one in ("ip", "nsenter", "unshare") if shutil.which(one) is None]
+    missing = [one for one in ("ip", "nsenter", "setpriv", "unshare") if shutil.which(one) is None]
     if missing:
         pytest.skip(f"kube-vip needs {', '.join(missing)} (iproute2, util-linux)")
     if not effective >> CAP_NET_ADMIN & 1:
@@ -254,11 +254,11 @@ class Lan:
         self.client = self._attach("client")
 
     def confine(self) -> list[str]:
-        """The command before another's, that takes it all capabilities but these."""
+        """The command before another's: it ends with this process, and has these capabilities."""
         if self.capabilities is None:
-            return []
+            return [*ENDING_WITH_US]
         kept = ",".join(f"+{one.lower()}" for one in self.capabilities)
-        return ["setpriv", f"--bounding-set=-all,{kept}", "--"]
+        return [*ENDING_WITH_US[:-1], f"--bounding-set=-all,{kept}", "--"]
 
     def _space(self, name: str) -> Namespace:
         space = Namespace(name)
@@ -291,6 +291,7 @@ class Lan:
         with (self.directory / "dnsmasq.log").open("wb") as out:
             server = subprocess.Popen(
                 self._hub.argv(
+                    *ENDING_WITH_US,
                     *("dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--port=0", "--interface=br0"),
                     *(f"--dhcp-range={SUBNET}.200,{SUBNET}.220,2m", "--dhcp-authoritative", "--no-ping"),
                     f"--dhcp-leasefile={self.directory}/leases",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
 import subprocess
@@ -28,6 +29,8 @@ HOUR = timedelta(hours=1)
 # The controller manager's patience with silent nodes, shortened from 40 s.
 GRACE_S = 4
 READY_S = 60
+# Before a command: it is killed when this process is.
+ENDING_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--") if shutil.which("setpriv") else ()
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,9 @@ def free_port() -> int:
 @contextmanager
 def running(log: Path, *argv: str) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as out:
-        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd=log.parent)
+        process = subprocess.Popen(
+            (*ENDING_WITH_US, *argv), stdout=out, stderr=subprocess.STDOUT, cwd=log.parent
+        )
         try:
             yield process
         finally:
