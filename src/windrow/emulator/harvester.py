@@ -54,6 +54,7 @@ from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
 from windrow.emulator.preload import Image, KeyPair, LanAllocator, VmNetwork, render_preload
 from windrow.emulator.release import Release
 from windrow.emulator.system import render_storage_class, system_objects
+from windrow.emulator.vms.claim_quotas import QuotaController, QuotaPlugin
 from windrow.emulator.vms.instances.context import InstanceContext
 from windrow.emulator.vms.instances.controller import InstanceController
 from windrow.emulator.vms.instances.migrations import MigrationController
@@ -134,6 +135,7 @@ class Harvester:
         webhooks = Webhooks(self.listers, rng, self._may_read, Release.of(version))
         self.api.admission.append(webhooks.mutate)
         self.api.validation.append(webhooks.validate)
+        self.api.validation.append(QuotaPlugin(self._client).admit)
         self.api.admission.append(self.load_balancers.admit)
         self.api.subresource_handlers.update(VmSubresources(self._client, self.hypervisor).handlers())
         self.api.subresource_versions[kinds.VM_SUBRESOURCES.group] = ("v1", "v1alpha3")
@@ -285,12 +287,15 @@ class Harvester:
             "nodes": self.hosts.reconcile,
             "key_pairs": KeyPairController(client, clock.base).reconcile,
             "migrations": MigrationController(client, clock, delays, recorder, instances).reconcile,
+            "quotas": QuotaController(client, self.listers).reconcile,
         }
         made = {
             name: Controller(name, reconcile, clock.base, self.log.append)
             for name, reconcile in reconciles.items()
         }
         for name, controller in made.items():
+            if name == "quotas":  # by what has changed: its own status must not be counted again
+                continue
             self._informers[name].add_event_handler(lambda raw, add=controller.add: add(key_of(raw)))  # type: ignore[misc]
         self._wire_controllers(made)
         return made
@@ -332,6 +337,18 @@ class Harvester:
             for key in self.listers.instances:
                 instances.add(key)
 
+        def quota_changed(quota: Raw) -> None:
+            if nested(quota, "status", "hard") != nested(quota, "spec", "hard"):
+                made["quotas"].add(key_of(quota))
+
+        def usage_changed(raw: Raw) -> None:
+            for key in self._informers["quotas"]:
+                if key[0] == namespace_of(raw):
+                    made["quotas"].add(key)
+
+        self._informers["quotas"].add_event_handler(quota_changed)
+        for name in ("claims", "instances"):
+            self._informers[name].add_event_handler(usage_changed)
         self._informers["vms"].add_event_handler(lambda vm: instances.add(key_of(vm)))
         self._informers["instances"].add_event_handler(instance_changed)
         self._informers["claims"].add_event_handler(claim_changed)

@@ -35,6 +35,10 @@ CLUSTER_NETWORK = ApiResource(
     "network.harvesterhci.io", "v1beta1", "ClusterNetwork", "clusternetworks", namespaced=False
 )
 
+SNAPSHOT_CLASS = ApiResource(
+    "snapshot.storage.k8s.io", "v1", "VolumeSnapshotClass", "volumesnapshotclasses", namespaced=False
+)
+
 LOAD_BALANCER = ApiResource("loadbalancer.harvesterhci.io", "v1beta1", "LoadBalancer", "loadbalancers")
 IP_POOL = ApiResource("loadbalancer.harvesterhci.io", "v1beta1", "IPPool", "ippools", namespaced=False)
 

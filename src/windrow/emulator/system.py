@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from windrow.emulator import kinds, names
 from windrow.kubernetes.objects import Raw, new_object
@@ -38,6 +39,9 @@ SETTINGS: dict[str, str] = {
     "rwx-network": "",
     "default-storage-class": "harvester-longhorn",
     "cluster-registration-url": "",
+    "max-hotplug-ratio": "4",
+    "support-bundle-timeout": "10",
+    "kubeconfig-default-token-ttl-minutes": "0",
 }
 
 
@@ -53,6 +57,13 @@ def system_objects(version: str, vip: str) -> Iterable[tuple[ApiResource, Raw]]:
     yield STORAGE_CLASS, render_storage_class("harvester-longhorn", default)
     yield STORAGE_CLASS, render_storage_class("vmstate-persistence", _RESERVED)
     yield STORAGE_CLASS, render_storage_class("longhorn-static")
+    for name, kind in (("longhorn", "bak"), ("longhorn-snapshot", "snap")):
+        fields: dict[str, Any] = {
+            "driver": "driver.longhorn.io",
+            "deletionPolicy": "Delete",
+            "parameters": {"type": kind},
+        }
+        yield kinds.SNAPSHOT_CLASS, new_object(kinds.SNAPSHOT_CLASS, name, **fields)
     yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "harvesterhci.io:cloudprovider", rules=CLOUD_PROVIDER_RULES)
     yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "harvesterhci.io:csi-driver", rules=CSI_RULES)
     for name, roles, rules in AGGREGATED:

@@ -73,8 +73,22 @@ def find_difference(question: Question, real: Answer, emulated: Answer) -> Diffe
     )
 
 
+def _in_order(denial: Denial, question: Question) -> Denial:
+    """The faults of a definition's schema come in the order of a Go map, which is none; the causes tell them all."""
+    head, invalid, faults = denial.text.partition(" is invalid: ")
+    if (
+        not denial.causes
+        or not faults.startswith("[")
+        or not question.kind.group.endswith(("harvesterhci.io", "kubevirt.io"))
+    ):
+        return denial
+    causes = sorted(json.loads(denial.causes), key=lambda cause: json.dumps(cause, sort_keys=True))
+    return replace(denial, text=head + invalid, causes=json.dumps(causes, sort_keys=True))
+
+
 def _told(denial: Denial, question: Question) -> Denial:
     """Without what is drawn: the last five signs of a generated name."""
+    denial = _in_order(denial, question)
     metadata = question.object["metadata"] if question.object else {}
     beginning = metadata.get("generateName")
     if metadata.get("name") or not isinstance(beginning, str) or not beginning:

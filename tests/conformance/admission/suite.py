@@ -31,12 +31,14 @@ GROUPS = (
     "namespace",
     "template version",
     "migration",
+    "setting",
 )
 
 TABLES: tuple[Callable[[ClusterDump], Iterator[Question]], ...] = (
     vms.questions,
     storage.questions,
     settings.questions,
+    settings.setting_questions,
 )
 # Put to a program of the network controller's webhooks, which are in no module that can be had.
 NETWORK_TABLES: tuple[Callable[[ClusterDump], Iterator[Question]], ...] = (settings.network_questions,)

@@ -375,6 +375,7 @@ BUILTINS: tuple[ResourceType, ...] = (
         "pvc",
         "status",
         validate=storage_validation.validate_claim,
+        validates_again=True,
         prepare_for_create=prepare_pvc,
         returns_deleted_object=True,
         schema=object_schema(

@@ -65,6 +65,7 @@ class ResourceType:
     allows_create_on_update: bool = False  # AllowCreateOnUpdate
     keeps_status_on_create: bool = False  # as Node does
     validate: Validate | None = field(default=None, repr=False)
+    validates_again: bool = False  # a change, by the rules of creation, once more
     returns_deleted_object: bool = False  # else with a Status
     from_storage: Callable[[Raw], Raw] | None = field(default=None, repr=False)  # stored form to this version
     to_storage: Callable[[Raw], Raw] | None = field(default=None, repr=False)  # this version to stored form
@@ -195,6 +196,11 @@ def key_errors(key: str) -> list[str]:
     """Why a label or annotation key is invalid."""
     prefix, slash, name = key.rpartition("/")
     faults = []
+    if "/" in prefix:
+        return [
+            f"a qualified name {_QUALIFIED_MESSAGE.removeprefix('name part ')} with an optional DNS subdomain prefix "
+            "and '/' (e.g. 'example.com/MyName')"
+        ]
     if slash and not _IS_SUBDOMAIN.match(prefix):
         faults.append(f"prefix part {_SUBDOMAIN_MESSAGE}")
     if not name:

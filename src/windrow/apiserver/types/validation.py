@@ -78,9 +78,14 @@ def finalizer_name_errors(field: str, finalizers: Sequence[str]) -> list[Cause]:
 
 
 def finalizer_errors(field: str, finalizers: Sequence[str]) -> list[Cause]:
-    """Every validation error of a built-in object's finalizers: their names have a domain, or are standard ones."""
+    """Every validation error of a built-in object's finalizers."""
+    return finalizer_name_errors(field, finalizers) + finalizer_domain_errors(field, finalizers)
+
+
+def finalizer_domain_errors(field: str, finalizers: Sequence[str]) -> list[Cause]:
+    """Of those that have no domain and are no standard ones."""
     text = "name is neither a standard finalizer name nor is it fully qualified"
-    return finalizer_name_errors(field, finalizers) + [
+    return [
         invalid_value(f"{field}[{index}]", one, text)
         for index, one in enumerate(finalizers)
         if "/" not in one and one not in STANDARD_FINALIZERS
@@ -262,7 +267,7 @@ def _compared(spec: Raw) -> Raw:
 
 def _amount(written: Any) -> Quantity | None:
     try:
-        return Quantity.parse(str(written))
+        return Quantity.parse(str(written).strip())
     except ValueError:
         return None
 

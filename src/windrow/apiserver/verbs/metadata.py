@@ -25,7 +25,7 @@ from windrow.apiserver.types.field_types import (
 )
 from windrow.apiserver.types.registry import ResourceType, key_errors, label_value_errors, name_errors
 from windrow.apiserver.types.schema import identity_of
-from windrow.apiserver.types.validation import finalizer_errors, finalizer_name_errors
+from windrow.apiserver.types.validation import finalizer_domain_errors, finalizer_name_errors
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import ApiResource
 
@@ -200,30 +200,33 @@ def dedupe_owner_references(raw: Raw) -> list[str]:
     return warnings
 
 
-def validate_metadata(raw: Raw, type: ResourceType, *, created: bool) -> list[Cause]:
-    """Every validation error of the metadata."""
+def validate_name(raw: Raw, type: ResourceType) -> list[Cause]:
+    """Every validation error of a new object's name, and of what it begins with."""
     metadata = raw["metadata"]
-    causes: list[Cause] = []
-    name = metadata.get("name", "")
-    if created:
-        beginning = metadata.get("generateName", "")
-        causes += [
-            invalid_value("metadata.generateName", beginning, text)
-            for text in (name_errors(type.name_rule, _without_dash(beginning)) if beginning else ())
-        ]
-        if not name:
-            causes.append(required("metadata.name", "name or generateName is required"))
-        else:
-            causes += [
-                invalid_value("metadata.name", name, text) for text in name_errors(type.name_rule, name)
-            ]
-    causes += _validate_map(metadata, "labels")
-    causes += _validate_map(metadata, "annotations")
-    causes += _validate_owner_references(metadata.get("ownerReferences") or [])
-    finalizers = metadata.get("finalizers") or []
-    if type.custom:
-        return causes + finalizer_name_errors("metadata.finalizers", finalizers)
-    return causes + finalizer_errors("metadata.finalizers", finalizers)
+    name, beginning = metadata.get("name", ""), metadata.get("generateName", "")
+    causes = [
+        invalid_value("metadata.generateName", beginning, text)
+        for text in (name_errors(type.name_rule, _without_dash(beginning)) if beginning else ())
+    ]
+    if not name:
+        return [*causes, required("metadata.name", "name or generateName is required")]
+    return causes + [invalid_value("metadata.name", name, text) for text in name_errors(type.name_rule, name)]
+
+
+def validate_maps_and_owners(raw: Raw) -> list[Cause]:
+    """Every validation error of labels, annotations and owner references."""
+    metadata = raw["metadata"]
+    causes = _validate_map(metadata, "labels") + _validate_map(metadata, "annotations")
+    return causes + _validate_owner_references(metadata.get("ownerReferences") or [])
+
+
+def validate_finalizer_names(raw: Raw) -> list[Cause]:
+    return finalizer_name_errors("metadata.finalizers", raw["metadata"].get("finalizers") or [])
+
+
+def validate_finalizer_domains(raw: Raw) -> list[Cause]:
+    """Of a built-in object's finalizers those without a domain that are no standard ones."""
+    return finalizer_domain_errors("metadata.finalizers", raw["metadata"].get("finalizers") or [])
 
 
 def _without_dash(beginning: str) -> str:

@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 
 from windrow.apiserver import apierrors
 from windrow.apiserver.admission import AdmissionRequest, admit
+from windrow.apiserver.apierrors import Cause
 from windrow.apiserver.context import ServerContext, get_entry, to_storage_version
 from windrow.apiserver.fieldmanager.managed_fields import Manager, record_update
 from windrow.apiserver.request.decoding import work_on
@@ -17,7 +18,7 @@ from windrow.apiserver.storage.port import Entry, Raw, RevisionMismatch
 from windrow.apiserver.types import schema
 from windrow.apiserver.types.builtins import fold_string_data
 from windrow.apiserver.types.field_types import drop_unknown, write_quantities
-from windrow.apiserver.types.registry import ResourceType
+from windrow.apiserver.types.registry import ResourceType, Validate
 from windrow.apiserver.types.validation import find_bad_base64
 from windrow.apiserver.verbs import metadata
 from windrow.kubernetes.resources import POD, SECRET
@@ -63,8 +64,7 @@ def prune_and_default(type: ResourceType, raw: Raw, call: ApiCall, *, defaults: 
 
 def validate_object(type: ResourceType, raw: Raw, old: Raw | None) -> None:
     """Raises 422 with every validation error of `raw`. The quantities of a valid one get their canonical form."""
-    causes = metadata.validate_metadata(raw, type, created=old is None)
-    causes += metadata.validate_owner_count(raw, old)
+    causes = metadata.validate_owner_count(raw, old)
     if old is not None:
         causes += metadata.validate_new_finalizers(raw, old)
     if type.custom and old is not None:
@@ -76,14 +76,40 @@ def validate_object(type: ResourceType, raw: Raw, old: Raw | None) -> None:
         broken = [cause for cause in broken if cause.reason != "FieldValueDuplicate"]
     causes += broken
     mistyped = [cause for cause in causes if cause.reason == "FieldValueTypeInvalid"]
-    if type.validate is not None and not mistyped:  # rules may rely on the types
-        causes += type.validate(raw, old)
+    rules = type.validate if not mistyped else None  # which may rely on the types
+    causes = _add_metadata_causes(type, raw, old, causes, rules)
     if mistyped and not type.custom:
         raise metadata.decode_error(type, mistyped[0])
     if causes:
         raise apierrors.invalid(type.kind, raw["metadata"].get("name", ""), causes)
     if not type.custom:
         write_quantities(type.kind, raw)
+
+
+def _add_metadata_causes(
+    type: ResourceType, raw: Raw, old: Raw | None, causes: list[Cause], rules: Validate | None
+) -> list[Cause]:
+    """`causes` and those of metadata and `rules`, in order and as often as kube-apiserver tells them.
+
+    Metadata is validated by what all kinds share, by the rules of creation, and by those of change.
+    """
+    of_change = metadata.validate_maps_and_owners(raw)
+    common = of_change + metadata.validate_finalizer_names(raw)
+    found = rules(raw, old) if rules else []
+    if type.custom:
+        head = (
+            common + of_change + of_change if old is not None else metadata.validate_name(raw, type) + common
+        )
+        return head + causes + found
+    domains = metadata.validate_finalizer_domains(raw)
+    if old is None:
+        return metadata.validate_name(raw, type) + common + domains + causes + found
+    if not (common or domains):
+        return causes + found
+    own = rules(raw, None) if rules else []
+    changed = found[len(own) :] if found[: len(own)] == own else found
+    again = common + domains if type.validates_again else []
+    return [*common, *of_change, *common, *domains, *causes, *own, *of_change, *domains, *again, *changed]
 
 
 async def retry_on_conflict(

@@ -9,7 +9,15 @@ from windrow.emulator.admission.kubevirt.causes import objects, quantity, text
 from windrow.emulator.admission.storage_classes import default_class
 from windrow.emulator.kit.listers import Key, Listers, key_of
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, name_of, nested
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    nested,
+)
 
 INTERNAL_CLASS = "longhorn-static"
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
@@ -30,7 +38,8 @@ def set_default_class(claim: Raw, listers: Listers) -> None:
 
 def mark_golden_image(claim: Raw, listers: Listers) -> None:
     """The claim of an image outside Longhorn bears the image's name."""
-    image = listers.images.get(key_of(claim))
+    name = claim["metadata"].get("name", "")
+    image = listers.images.get((namespace_of(claim), name))
     if image is None or text(image, "spec", "backend") == "backingimage":
         return
     annotations = claim["metadata"].get("annotations")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+
 from windrow.core.formats.json import NotJson, loads
 from windrow.emulator import names
 from windrow.emulator.admission.denials import MUTATOR, bad_request, internal, invalid, not_allowed
 from windrow.emulator.admission.kubevirt.causes import section, text, texts
 from windrow.emulator.host.keypairs import InvalidPublicKey, fingerprint
+from windrow.emulator.kit.go_decoding import kind_of, syntax_error
 from windrow.emulator.kit.listers import Key, Listers, key_of
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
 
@@ -28,6 +32,137 @@ def check_snapshot_quota(quota: Raw, old: Raw | None) -> None:
         if isinstance(size, int) and size < 0:
             field = f"spec.snapshotLimit.vmTotalSnapshotSizeQuota[{vm}]"
             raise invalid("must be greater than or equal to 0", field)
+
+
+# --- settings ----------------------------------------------------------------------------------------------------------
+
+_TTL = "kubeconfig-default-token-ttl-minutes"
+LONGEST_TTL_MINUTES = 52_560_000  # 100 years
+HOTPLUG_RATIOS = (1, 20)
+OVERHEAD_RATIOS = (1, 10)
+
+
+def check_setting(setting: Raw) -> None:
+    """The default and the value of those settings whose value is a number or decides where machines run."""
+    check = _SETTINGS.get(name_of(setting))
+    for field in ("default", "value") if check else ():
+        written = text(setting, field)
+        if written and check:
+            check(field, written)
+
+
+def _refuse(why: str, field: str) -> None:
+    if why:
+        raise invalid(why, field)
+
+
+def _number_fault(written: str) -> str:
+    if (len(written) > 1 and written[0] == "0") or (written.startswith("-0") and len(written) > 1):
+        return f"leading zero in input: {written}"
+    if len(written) > 1 and written[0] == "+":
+        return f"no allowed symbol in input: {written}"
+    if re.fullmatch(r"[+-]?[0-9]+", written, re.ASCII) is None:
+        return f'strconv.Atoi: parsing "{written}": invalid syntax'
+    if not -(2**63) <= int(written[:32]) < 2**63 or len(written) > 32:
+        return f'strconv.Atoi: parsing "{written}": value out of range'
+    return ""
+
+
+def _check_seconds(field: str, written: str) -> None:
+    _refuse(_number_fault(written) or ("can't be negative" if int(written) < 0 else ""), field)
+
+
+def _check_bundle_timeout(field: str, written: str) -> None:
+    _refuse(_number_fault(written) or ("timeout can't be negative" if int(written) < 0 else ""), field)
+
+
+def _check_ttl(field: str, written: str) -> None:
+    _refuse(_number_fault(written), field)
+    if int(written) < 0:
+        raise invalid(f"{_TTL} can't be negative", field)
+    if int(written) > LONGEST_TTL_MINUTES:
+        raise invalid(f"{_TTL} exceeds 100 years", field)
+
+
+def _check_overcommit(field: str, written: str) -> None:
+    found = _json_of(written)
+    found = {key.lower(): value for key, value in found.items()} if isinstance(found, dict) else found
+    found = {} if found is None else found
+    if not isinstance(found, dict) or not all(_is_int(found.get(word, 0)) for word in _OVERCOMMITTED):
+        raise invalid(f"Invalid JSON: {written}", field)
+    for word in _OVERCOMMITTED:
+        percentage = found.get(word) or 0
+        if percentage < 100:
+            why = f"Cannot undercommit. Should be greater than or equal to 100 but got {percentage}"
+            raise invalid(why, word)
+
+
+_OVERCOMMITTED = ("cpu", "memory", "storage")
+
+
+def _is_int(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def _json_of(written: str) -> object:
+    try:
+        return loads(written)
+    except NotJson:
+        return ""
+
+
+_FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+
+
+def _check_overhead(field: str, written: str) -> None:
+    ratio = float(written) if _FLOAT.fullmatch(written) else None
+    if ratio is None:
+        why = f'strconv.ParseFloat: parsing "{written}": invalid syntax'
+        raise invalid(f"value {written} can't be converted to float64, error:{why}", field)
+    least, most = OVERHEAD_RATIOS
+    if ratio < least and ratio != 0:
+        raise invalid(f"value {written} can't be less than {least}", field)
+    if ratio > most:
+        raise invalid(f"value {written} can't be greater than {most}", field)
+
+
+def _check_hotplug_ratio(field: str, written: str) -> None:
+    least, most = HOTPLUG_RATIOS
+    if re.fullmatch(r"[0-9]+", written, re.ASCII) is None:
+        why = f'strconv.ParseUint: parsing "{written}": invalid syntax'
+        raise internal(f"failed to parse {field}: {written} {why}")
+    if len(written) > 10 or int(written) >= 2**32:
+        why = f'strconv.ParseUint: parsing "{written}": value out of range'
+        raise internal(f"failed to parse {field}: {written} {why}")
+    if not least <= int(written) <= most:
+        raise internal(f"{field}: {written} must be in range [{least} .. {most}]")
+
+
+def _check_reset_policy(field: str, written: str) -> None:
+    try:
+        policy = loads(written)
+    except NotJson:
+        why = syntax_error(written)
+        raise invalid(f"unmarshal failed, error: {why}, value: {written}", field) from None
+    if not isinstance(policy, dict | None):
+        why = f"json: cannot unmarshal {kind_of(policy)} into Go value of type settings.VMForceResetPolicy"
+        raise invalid(f"unmarshal failed, error: {why}, value: {written}", field)
+    period, timeout = (nested(policy, word) or 0 for word in ("period", "vmMigrationTimeout"))
+    if _is_int(period) and period <= 0:
+        raise invalid(f"period value should be greater than 0, value: {period}", field)
+    if _is_int(timeout) and timeout < 0:
+        raise invalid(f"vmMigrationTimeout value should be greater than 0, value: {timeout}", field)
+
+
+_SETTINGS: Mapping[str, Callable[[str, str], None]] = {
+    "overcommit-config": _check_overcommit,
+    "additional-guest-memory-overhead-ratio": _check_overhead,
+    "max-hotplug-ratio": _check_hotplug_ratio,
+    "default-vm-termination-grace-period-seconds": _check_seconds,
+    "support-bundle-timeout": _check_bundle_timeout,
+    _TTL: _check_ttl,
+    "vm-force-reset-policy": _check_reset_policy,
+}
 
 
 # --- template versions -------------------------------------------------------------------------------------------------

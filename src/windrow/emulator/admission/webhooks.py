@@ -91,6 +91,8 @@ class Webhooks:
             storage_classes.check_class(new, old, listers)
         elif operation.kind == kinds.IMAGE:
             images.check_image(new, old, listers)
+        elif operation.kind == kinds.SETTING:
+            object_validator.check_setting(new)
         elif operation.kind == kinds.KEY_PAIR:
             object_validator.check_key_pair(new)
         elif operation.kind == kinds.NAD:

@@ -47,7 +47,8 @@ def _skip(text: str, at: int) -> int:
 def _wrong(text: str, at: int, where: str) -> NoReturn:
     if at >= len(text):
         raise _Wrong(END)
-    sign = {"'": "'\\''", '"': "'\"'"}.get(text[at], f"'{text[at]}'")
+    byte = chr(text[at].encode()[0])  # Go reads bytes
+    sign = {"'": "'\\''", '"': "'\"'"}.get(byte, f"'{byte}'")
     raise _Wrong(f"invalid character {sign} {where}")
 
 

@@ -18,6 +18,7 @@ from windrow.emulator.load_balancers.ip_pools.validation import (
     BadPool,
     check_pool,
     label_pool,
+    negative_priority,
     split_network,
 )
 from windrow.emulator.load_balancers.validation import (
@@ -85,6 +86,8 @@ class LoadBalancerWebhooks:
             return
         if pool is None or is_deleting(pool):
             return
+        if why := negative_priority(pool):
+            raise refuse(why, names.MUTATOR)
         head = f"can't {operation.verb} IP pool {name_of(pool)} because"
         try:
             label_pool(pool, await self._network(pool))

@@ -29,6 +29,16 @@ def _quota(namespace: str, listers: Listers) -> Raw | None:
     )
 
 
+def used_limits(namespace: str, listers: Listers) -> tuple[Fraction, Fraction]:
+    """The CPU and memory limits of the namespace's instances."""
+    cpu = memory = Fraction(0)
+    for one in listers.instances.values():
+        if namespace_of(one) == namespace and phase_of(one) not in FINAL:
+            more_cpu, more_memory = _limits(one.get("spec") or {})
+            cpu, memory = cpu + more_cpu, memory + more_memory
+    return cpu, memory
+
+
 def find_exceeded_quota(vm: Raw, vmi: Raw | None, listers: Listers) -> str:
     """The message of the resource that the VM would exceed; "" when it may run or runs already."""
     namespace = namespace_of(vm)
@@ -37,10 +47,8 @@ def find_exceeded_quota(vm: Raw, vmi: Raw | None, listers: Listers) -> str:
         return ""
     hard = nested(quota, "spec", "hard", default={})
     cpu, memory = _limits(nested(vm, "spec", "template", "spec", default={}))
-    for other in listers.instances.values():
-        if namespace_of(other) == namespace and phase_of(other) not in FINAL:
-            more_cpu, more_memory = _limits(other.get("spec") or {})
-            cpu, memory = cpu + more_cpu, memory + more_memory
+    used_cpu, used_memory = used_limits(namespace, listers)
+    cpu, memory = cpu + used_cpu, memory + used_memory
     for word, used in (("cpu", cpu), ("memory", memory)):
         limit = hard.get(f"limits.{word}")
         if limit is not None and used > quantity_or_zero(limit):

@@ -219,6 +219,31 @@ NEW_MIGRATIONS: Mapping[str, Edits] = {
 }
 
 
+_TTL = "kubeconfig-default-token-ttl-minutes"
+SETTING_VALUES: Mapping[str, tuple[str, ...]] = {
+    "overcommit-config": (
+        "", '{"cpu":200,"memory":150,"storage":100}', '{"cpu":99,"memory":150,"storage":100}', '{"cpu":200,"memory":9}',
+        '{"cpu":200,"memory":200,"storage":-1}', '{"cpu":"200"}', "{", "[]", "null", '{"cpu":1.5}',
+    ),
+    "additional-guest-memory-overhead-ratio": ("", "0", "0.0", "1", "1.5", "0.9", "-1", "10", "10.1", "much", "1e3"),
+    "max-hotplug-ratio": ("", "1", "4", "20", "0", "21", "-1", "1.5", "many", "4294967296", "04"),
+    "default-vm-termination-grace-period-seconds": ("", "0", "60", "-1", "-0", "007", "+5", "x", "1.5", "9223372036854775808"),
+    "support-bundle-timeout": ("", "0", "20", "-1", "010", "x"),
+    _TTL: ("", "0", "60", "-1", "52560000", "52560001", "x"),
+    "vm-force-reset-policy": (
+        "", '{"enable":true,"period":15}', '{"enable":true,"period":0}', '{"enable":true}', '{"period":1,"vmMigrationTimeout":-1}', "{", "x",
+    ),
+}  # fmt: skip
+
+
+def setting_questions(world: ClusterDump) -> Iterator[Question]:
+    for name, values in SETTING_VALUES.items():
+        old = world.get(kinds.SETTING, name)
+        for value in values:
+            changed = edited(old, {"value": value})
+            yield Question(f"update {name}: {value or 'empty'}", "setting", kinds.SETTING, changed, old)
+
+
 def questions(world: ClusterDump) -> Iterator[Question]:
     hard = {"limits.cpu": "4", "limits.memory": "8Gi"}
     template = {"templateId": "default/web", "vm": template_vm()}

@@ -1,0 +1,159 @@
+"""Claims on an emulated Harvester: their class, their quota, and what template versions need, as the API server decides it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.support.clock import run_driven
+
+from windrow.emulator import kinds
+from windrow.kubernetes.errors import Forbidden, KubeError
+from windrow.kubernetes.objects import Raw, nested, new_object
+from windrow.kubernetes.resources import PVC
+
+from .harvester_rig import a_harvester, eventually
+
+QUOTA = kinds.QUOTA.ref("limit", "default")
+FAST = "harvester-longhorn.storageclass.storage.k8s.io/persistentvolumeclaims"
+
+
+def a_claim(name: str, size: str = "5Gi", **spec: Any) -> Raw:
+    usual = {"accessModes": ["ReadWriteMany"], "volumeMode": "Block"}
+    return new_object(
+        PVC, name, "default", spec={**usual, "resources": {"requests": {"storage": size}}, **spec}
+    )
+
+
+async def limit(harvester: Any, **hard: str) -> Raw:
+    named = {name.replace("_", "."): value for name, value in hard.items()}
+    quota = new_object(kinds.QUOTA, "limit", "default", spec={"hard": {**named, FAST: "9"}})
+    await harvester.api.local().create(kinds.QUOTA, quota)
+    return await eventually(harvester, QUOTA, lambda raw: bool(nested(raw, "status", "used")))
+
+
+def test_a_claim_without_a_class_gets_the_default_one_and_one_of_the_empty_class_none():
+    async def story():
+        async with a_harvester() as harvester:
+            client = harvester.api.local()
+
+            made = await client.create(PVC, a_claim("a"))
+            empty = await client.create(PVC, a_claim("b", storageClassName=""))
+
+            assert made["spec"]["storageClassName"] == "harvester-longhorn"
+            assert empty["spec"]["storageClassName"] == ""
+
+    run_driven(story())
+
+
+def test_a_claim_beyond_the_quota_is_refused_and_one_within_is_counted():
+    async def story():
+        async with a_harvester() as harvester:
+            client = harvester.api.local()
+            quota = await limit(harvester, requests_storage="8Gi")
+            assert quota["status"]["used"] == {"requests.storage": "0", FAST: "0"}
+
+            await client.create(PVC, a_claim("a"))
+            with pytest.raises(Forbidden) as refused:
+                await client.create(PVC, a_claim("b"))
+
+            assert refused.value.message == (
+                'persistentvolumeclaims "b" is forbidden: exceeded quota: limit, requested: requests.storage=5Gi, '
+                "used: requests.storage=5Gi, limited: requests.storage=8Gi"
+            )
+            quota = await client.get(QUOTA)
+            assert quota["status"]["used"] == {"requests.storage": "5Gi", FAST: "1"}
+
+    run_driven(story())
+
+
+def test_of_two_claims_at_once_the_quota_admits_what_it_has_left():
+    async def story():
+        async with a_harvester() as harvester:
+            client = harvester.api.local()
+            await limit(harvester, requests_storage="8Gi")
+
+            made = await asyncio.gather(
+                *(client.create(PVC, a_claim(name)) for name in "abc"), return_exceptions=True
+            )
+
+            assert sum(isinstance(one, Forbidden) for one in made) == 2
+            assert len(await client.list(PVC)) == 1
+
+    run_driven(story())
+
+
+def test_a_claim_that_goes_gives_its_share_back():
+    async def story():
+        async with a_harvester() as harvester:
+            client = harvester.api.local()
+            await limit(harvester, requests_storage="8Gi")
+            await client.create(PVC, a_claim("a"))
+            await client.delete(PVC.ref("a", "default"))
+
+            await eventually(harvester, QUOTA, lambda raw: raw["status"]["used"]["requests.storage"] == "0")
+            await client.create(PVC, a_claim("b"))
+
+    run_driven(story())
+
+
+def test_a_claim_without_a_name_is_refused_by_name():
+    async def story():
+        async with a_harvester() as harvester:
+            claim = a_claim("a")
+            del claim["metadata"]["name"]
+            with pytest.raises(KubeError, match="name or generateName is required") as refused:
+                await harvester.api.local().create(PVC, claim)
+            assert refused.value.status == 422
+
+    run_driven(story())
+
+
+def test_harvester_serves_the_snapshot_classes_of_its_storage():
+    async def story():
+        async with a_harvester() as harvester:
+            found = await harvester.api.local().list(kinds.SNAPSHOT_CLASS)
+            assert {raw["metadata"]["name"]: raw["driver"] for raw in found} == {
+                "longhorn": "driver.longhorn.io",
+                "longhorn-snapshot": "driver.longhorn.io",
+            }
+
+    run_driven(story())
+
+
+def test_the_priority_of_a_pool_is_not_negative():
+    async def story():
+        async with a_harvester() as harvester:
+            spec = {"ranges": [{"subnet": "10.0.0.0/24"}], "selector": {"priority": -1}}
+            with pytest.raises(
+                KubeError, match=r"number -1 into Go struct field Selector\.spec\.selector\.priority"
+            ) as refused:
+                await harvester.api.local().create(kinds.IP_POOL, new_object(kinds.IP_POOL, "p", spec=spec))
+            assert refused.value.status == 500
+
+    run_driven(story())
+
+
+@pytest.mark.parametrize(
+    ("spec", "missing"),
+    [
+        ({}, "spec.vm.spec.template"),
+        ({"template": {"spec": {}}}, "spec.vm.spec.template.spec.domain"),
+        ({"template": {"spec": {"domain": {"devices": {"disks": [{}]}}}}}, "spec.vm.spec.template.spec.domain.devices.disks[0].name"),
+    ],
+)  # fmt: skip
+def test_the_machine_of_a_template_version_has_a_template_a_domain_and_named_disks(spec: Raw, missing: str):
+    async def story():
+        async with a_harvester() as harvester:
+            version = new_object(
+                kinds.TEMPLATE_VERSION,
+                "v",
+                "default",
+                spec={"templateId": "default/web", "vm": {"metadata": {}, "spec": spec}},
+            )
+            with pytest.raises(KubeError) as refused:
+                await harvester.api.local().create(kinds.TEMPLATE_VERSION, version)
+            assert f"{missing}: Required value" in refused.value.message
+
+    run_driven(story())
