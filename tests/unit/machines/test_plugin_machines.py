@@ -736,11 +736,11 @@ async def test_no_more_machines_are_created_at_once_than_allowed(tmp_path: Path)
         specs = [a_spec(f"m-{n}", f"uid-{n}") for n in range(6)]
         orders = [asyncio.create_task(rig.machines.ensure(spec, None)) for spec in specs]
         most = 0
-        while not all(order.done() for order in orders):
+        while len(rig.vms()) < 6:  # a slow computer may end an order before its machine is accepted
             most = max(most, len(rig.processes()))
-            await asyncio.wait(orders, timeout=0.03)
+            await asyncio.sleep(0.03)
+        await asyncio.gather(*orders, return_exceptions=True)
         assert most <= 4 + 1  # one more looks at them
-        assert len(rig.vms()) == 6
 
 
 async def _never(credential: str) -> str:
