@@ -238,7 +238,7 @@ def prove_claim(claim: MachineClaim, cluster: Cluster) -> MachineClaim:
     A copy has another name in the same namespace.
     """
     parts = claim.name.split("-")
-    for place in range(1, len(parts) - 1):
+    for place in range(len(parts)):
         vm = "-".join(parts[:place])
         if _is_disk_of(vm, claim.machine_uid, claim.name) and is_machine_name(cluster, vm):
             return claim

@@ -128,9 +128,65 @@ def test_what_hangs_for_long_is_asked_for_less_often():
         ended(replace(HELD, deletion_timestamp=NOON - minutes(5))).waits[0].until,
     )
 
-    assert soon is not None
-    assert later is not None
-    assert later - NOON > soon - NOON > minutes(0)
+    assert soon == NOON + timedelta(seconds=1)
+    assert later == NOON + timedelta(seconds=10)
+
+
+@pytest.mark.parametrize(("since_s", "again_s"), [(9, 1), (10, 10), (11, 10)])
+def test_the_one_that_hangs_longest_says_when_all_are_looked_at_again(since_s, again_s):
+    slow = replace(HELD, name="slow", deletion_timestamp=NOON - timedelta(seconds=since_s))
+
+    for balancers in ((slow, HELD), (HELD, slow)):
+        assert ended(*balancers).waits[0].until == NOON + timedelta(seconds=again_s)
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (replace(HELD, name="a"), "a"),
+        (replace(HELD, name="z"), HELD.name),
+        (replace(HELD, name="z", deletion_timestamp=NOON - minutes(1)), "z"),
+        (replace(HELD, name="a", deletion_timestamp=NOON + minutes(1)), HELD.name),
+    ],
+)
+def test_of_many_the_one_is_named_that_hangs_longest_or_the_first_by_name(other, named):
+    for balancers in ((HELD, other), (other, HELD)):
+        assert f"among them default/{named} " in ended(*balancers).waits[0].what
+
+
+def test_at_most_64_load_balancers_are_deleted_at_a_time():
+    many = [replace(WEB, name=f"lb-{number}", uid=f"uid-{number}") for number in range(65)]
+
+    (action,) = ended(*many).actions
+    assert [uid for _, uid in action.load_balancers] == [f"uid-{number}" for number in range(64)]
+
+
+def test_nothing_is_deleted_by_a_list_that_harvester_did_not_finish():
+    assert ended(WEB, unknown="connection refused").actions == ()
+
+
+@pytest.mark.parametrize(
+    ("balancers", "listed"),
+    [
+        ((WEB,), f"no Service needs LoadBalancer {WEB} any more"),
+        ((WEB, MAIL), f"no Service needs LoadBalancers {WEB}, {MAIL} any more"),
+    ],
+)
+def test_the_reason_lists_the_load_balancers(balancers, listed):
+    assert ended(*balancers).actions[0].because.endswith(listed)
+
+
+@pytest.mark.parametrize(
+    ("vms", "said"),
+    [
+        (("default/a",), "since VM default/a belongs"),
+        (("default/a", "default/b"), "since VM default/a (and 1 more) belongs"),
+        (("default/a", "default/b", "default/c"), "since VM default/a (and 2 more) belongs"),
+    ],
+)
+def test_the_machines_of_a_namesake_are_counted(vms, said):
+    (kept,) = of_kind(ended(WEB, same_name_vms=vms), KeepLoadBalancers)
+    assert said in kept.because
 
 
 def test_nothing_left_ends_the_cluster():
@@ -233,6 +289,16 @@ def test_a_given_credential_means_the_namespace_of_the_machines():
     cluster = a_cluster(a_pool(), cloud_config_secret="fleet-default:given")
 
     assert guest_account_of(cluster) == GuestServiceAccount("default", "prod", "ns:cc")
+
+
+def test_a_given_credential_leads_nowhere_without_a_pool_on_harvester():
+    elsewhere, unknown = a_pool("elsewhere", driver="noop"), a_pool("unknown", options=None)
+
+    def found(*pools):
+        return guest_account_of(a_cluster(*pools, cloud_config_secret="fleet-default:given")) is not None
+
+    assert not found(elsewhere, unknown)
+    assert found(elsewhere, a_pool())
 
 
 def test_without_cloud_provider_there_is_nothing_to_look_for():

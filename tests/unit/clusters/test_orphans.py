@@ -367,6 +367,7 @@ def test_a_vm_of_a_removed_pool_may_be_an_etcd_member_and_one_of_workers_may_not
 
     assert suspect(VM, SERVERS) == f"VirtualMachine default/{NAME}"
     assert suspect(VM, SERVERS, WORKERS) == ""
+    assert may_have_unrecorded_etcd_member(look(CLUSTER, unrecorded=None)) == ""
 
 
 def test_three_of_many_disks_are_named_with_the_way_to_delete_the_first() -> None:
