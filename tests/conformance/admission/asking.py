@@ -27,13 +27,14 @@ USER = "admin"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request: `object` is None for a deletion, `old` for a creation."""
+    """A request: `object` is None for a deletion, `old` for a creation. Of an action it is the options, and `old` the machine."""
 
     name: str  # of the case, unique within its group
     group: str  # "vm", "claim", …
     kind: ApiResource
     object: Raw | None
     old: Raw | None = None
+    action: str = ""  # a subresource that does something: "start"
 
     @property
     def key(self) -> str:
@@ -41,6 +42,8 @@ class Question:
 
     @property
     def operation(self) -> str:
+        if self.action:
+            return "ACTION"
         if self.object is None:
             return "DELETE"
         return "CREATE" if self.old is None else "UPDATE"
@@ -98,24 +101,31 @@ class Answer:
         return not self.denials and not self.failure
 
 
-async def ask_emulator(harvester: Harvester, question: Question) -> Answer:
+def _requested(question: Question) -> Request:
     raw = question.object or question.old
     assert raw is not None
+    if question.action:
+        assert question.old is not None
+        metadata = question.old["metadata"]
+        path = f"{question.kind.path(metadata['namespace'], metadata['name'])}/{question.action}"
+        return Request("PUT", path, (), json.dumps({**raw, "dryRun": ["All"]}).encode(), "application/json")
     metadata = raw["metadata"]
     method = {"CREATE": "POST", "UPDATE": "PUT", "DELETE": "DELETE"}[question.operation]
     name = "" if method == "POST" else metadata["name"]
     path = question.kind.path(metadata.get("namespace", ""), name)
     # In the order of keys in which the reference program decodes: Go's decoder tells the first of several mistyped fields.
     body = json.dumps(question.object, sort_keys=True).encode() if question.object is not None else b""
-    request = Request(method, path, (("dryRun", "All"),), body, "application/json")
+    return Request(method, path, (("dryRun", "All"),), body, "application/json")
+
+
+async def ask_emulator(harvester: Harvester, question: Question) -> Answer:
     try:
-        reply = await harvester.api.local(USER, ("system:masters",)).send(request)
+        reply = await harvester.api.local(USER, ("system:masters",)).send(_requested(question))
     except Exception as error:  # over a socket the server answers 500; here the fault itself is wanted
         return Answer(denials=(Denial(500, f"the emulator failed: {type(error).__name__}: {error}"),))
-    answered = loads(reply.body)
     if reply.status >= 400:
-        return Answer(denials=(Denial.read(answered),))
-    return Answer(None if question.object is None else answered)
+        return Answer(denials=(Denial.read(loads(reply.body)),))
+    return Answer(None if question.operation in ("ACTION", "DELETE") else loads(reply.body))
 
 
 class Reference:
@@ -179,6 +189,7 @@ class Reference:
             self._say(
                 {
                     "operation": question.operation,
+                    "subresource": question.action,
                     "object": question.object,
                     "oldObject": question.old,
                     "user": USER,

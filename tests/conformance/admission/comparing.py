@@ -89,7 +89,7 @@ def _in_order(denial: Denial, question: Question) -> Denial:
 def _told(denial: Denial, question: Question) -> Denial:
     """Without what is drawn: the last five signs of a generated name."""
     denial = _in_order(denial, question)
-    metadata = question.object["metadata"] if question.object else {}
+    metadata = (question.object or {}).get("metadata", {})
     beginning = metadata.get("generateName")
     if metadata.get("name") or not isinstance(beginning, str) or not beginning:
         return denial

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from tests.conformance.admission.asking import Answer, Question, Reference, ask_emulator
-from tests.conformance.admission.cases import settings, storage, vms
+from tests.conformance.admission.cases import actions, settings, storage, vms
 from tests.conformance.admission.comparing import Difference, find_difference
 from tests.conformance.admission.mutations import mutated
 from tests.conformance.admission.products import Made, make_affinities, make_random
@@ -21,6 +21,7 @@ SEED = 1
 RELEASES = ("v1.8.2", "v1.8.1")
 GROUPS = (
     "vm",
+    "action",
     "claim",
     "image",
     "class",
@@ -39,6 +40,7 @@ TABLES: tuple[Callable[[ClusterDump], Iterator[Question]], ...] = (
     storage.questions,
     settings.questions,
     settings.setting_questions,
+    actions.questions,
 )
 # Put to a program of the network controller's webhooks, which are in no module that can be had.
 NETWORK_TABLES: tuple[Callable[[ClusterDump], Iterator[Question]], ...] = (settings.network_questions,)
@@ -117,7 +119,11 @@ class Rig:
 
     def mutations(self, results: Iterable[Result], numbers: Iterable[int], seed: int) -> list[Question]:
         """Mutations of the requests that the real code accepts."""
-        valid = [one.question for one in results if one.real.is_allowed and one.question.object is not None]
+        valid = [
+            one.question
+            for one in results
+            if one.real.is_allowed and one.question.operation in ("CREATE", "UPDATE")
+        ]
         return [mutated(valid, number, seed) for number in numbers]
 
     async def check_products(self, count: int, seed: int) -> list[Judged]:

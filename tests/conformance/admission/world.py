@@ -221,7 +221,13 @@ def _contents() -> Iterable[tuple[ApiResource, Raw]]:
     for name in ("fast-default", "expandable"):
         yield resources.STORAGE_CLASS, a_storage_class(name)
     yield kinds.VM, a_vm("running")
-    yield kinds.VM, a_vm("stopped", strategy="Halted")
+    for name, strategy in (
+        ("stopped", "Halted"),
+        ("manual", "Manual"),
+        ("always", "Always"),
+        ("once", "Once"),
+    ):
+        yield kinds.VM, a_vm(name, strategy=strategy)
     for name in ("free", "source", "golden", "static"):
         yield resources.PVC, a_volume(name, **_VOLUMES.get(name, {}))
     for name in ("cloud-init", "unused"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 
 from windrow.apiserver.loopback import LoopbackClient
 from windrow.core.formats.fastjson import dumps, loads
@@ -47,7 +48,13 @@ class AdminClient:
             return await self.get(ref_of(kind, raw))
 
     async def mutate(
-        self, ref: ObjectRef, edit: Callable[[Raw], object], subresource: str = "", uid: str = ""
+        self,
+        ref: ObjectRef,
+        edit: Callable[[Raw], object],
+        subresource: str = "",
+        uid: str = "",
+        *,
+        is_dry_run: bool = False,
     ) -> Raw | None:
         """Read, `edit` a copy, update if changed; retried on conflict. None when the object does not exist, or with
         another uid than `uid`."""
@@ -61,12 +68,21 @@ class AdminClient:
             if after == before:
                 return before
             try:
+                if is_dry_run:
+                    return await self._try_update(ref, after, subresource)
                 return await self._loopback.update(ref.kind, after, subresource)
             except Conflict as error:
                 last = error
             except NotFound:
                 return None
         raise last
+
+    async def _try_update(self, ref: ObjectRef, raw: Raw, subresource: str) -> Raw:
+        request = replace(requests.update(ref, raw, subresource), query=(("dryRun", "All"),))
+        reply = await self._loopback.send(request)
+        if error := error_for(reply):
+            raise error
+        return dict(loads(reply.body))
 
     async def delete(self, kind: ApiResource, raw: Raw) -> None:
         """Delete exactly this object, by uid. May be repeated."""

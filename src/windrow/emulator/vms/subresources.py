@@ -1,4 +1,4 @@
-"""`subresources.kubevirt.io`: start, stop, restart, migrate and the guest agent's lists (reference 05 §2.7)."""
+"""`subresources.kubevirt.io`: start, stop, restart, migrate, volumes and the guest agent's lists (reference 05 §2.7)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from functools import partial
 from typing import Any
 
 from windrow.apiserver.request.info import UserInfo
+from windrow.apiserver.types.go_types import Field, find_mistyped
 from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.emulator import kinds
 from windrow.emulator.host.hypervisor import Hypervisor
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.vm_readings import FINAL, is_connected, phase_of, read_strategy
+from windrow.emulator.vms import volume_requests
 from windrow.emulator.vms.instances import interfaces
 from windrow.emulator.vms.virtual_machines import set_strategy
 from windrow.kubernetes.errors import BadRequest, Conflict, KubeError, NotFound, ServerError
@@ -30,15 +32,36 @@ def _conflict(name: str, text: str) -> KubeError:
     return Conflict(message, status=409, reason="Conflict", details=details)
 
 
-def _options(request: Request) -> Raw:
+_DRY_RUN = {"dryRun": Field("[]string", "[]string")}
+# What the bodies decode into.
+_OPTIONS: Mapping[str, Mapping[str, Field]] = {
+    "StartOptions": {"paused": Field("bool", "bool"), **_DRY_RUN},
+    "StopOptions": {"gracePeriod": Field("int64", "int64"), **_DRY_RUN},
+    "RestartOptions": {"gracePeriodSeconds": Field("int64", "int64"), **_DRY_RUN},
+    "MigrateOptions": {"addedNodeSelector": Field("{}string", "map[string]string"), **_DRY_RUN},
+    "AddVolumeOptions": _DRY_RUN,
+    "RemoveVolumeOptions": _DRY_RUN,
+}
+
+
+def _unreadable(why: object) -> KubeError:
+    text = f"Can not unmarshal Request body to struct, error: {why}"
+    return BadRequest(text, status=400, reason="BadRequest")
+
+
+def _options(request: Request, struct: str) -> Raw:
     if not request.body:
         return {}
     try:
         found = loads(request.body)
     except NotJson as error:
-        text = f"Can not unmarshal Request body to struct, error: {error}"
-        raise BadRequest(text, status=400, reason="BadRequest") from error
-    return found if isinstance(found, dict) else {}
+        raise _unreadable(error) from error
+    if fault := find_mistyped(_OPTIONS.__getitem__, struct, found):
+        raise _unreadable(fault)
+    options = found if isinstance(found, dict) else {}
+    if "name" in options:  # a body that is no JSON of the type is read as YAML, where a number is a text, too
+        options["name"] = str(options["name"])
+    return options
 
 
 class VmSubresources:
@@ -55,6 +78,10 @@ class VmSubresources:
             (vm, "stop"): self.stop,
             (vm, "restart"): self.restart,
             (vm, "migrate"): self.migrate,
+            (vm, "addvolume"): self.add_volume,
+            (vm, "removevolume"): self.remove_volume,
+            (vmi, "addvolume"): self.refuse_volume_of_instance,
+            (vmi, "removevolume"): self.refuse_volume_of_instance,
             (vmi, "guestosinfo"): self.guest_os_info,
             (vmi, "userlist"): partial(self._list, "VirtualMachineInstanceGuestOSUserList"),
             (vmi, "filesystemlist"): partial(self._list, "VirtualMachineInstanceFileSystemList"),
@@ -65,9 +92,10 @@ class VmSubresources:
 
     async def start(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
         vm, vmi = await self._read_vm_and_instance(ref)
-        strategy, dry = read_strategy(vm), _is_dry(request)
+        strategy = read_strategy(vm)
         if vmi is not None and phase_of(vmi) not in FINAL and phase_of(vmi) not in ("", "Unknown"):
             raise _conflict(ref.name, "VM is already running")
+        dry = _is_dry(_options(request, "StartOptions"))
         if strategy in ("Always", "Once"):
             raise _conflict(ref.name, f"{strategy} does not support manual start requests")
         if strategy == "RerunOnFailure" and vmi is not None and phase_of(vmi) == "Failed":
@@ -81,9 +109,10 @@ class VmSubresources:
         return await self._request(ref, vm, wanted, dry)
 
     async def stop(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
+        options = _options(request, "StopOptions")
         vm, vmi = await self._read_vm_and_instance(ref)
-        strategy, dry = read_strategy(vm), _is_dry(request)
-        grace = _options(request).get("gracePeriod")
+        strategy, dry = read_strategy(vm), _is_dry(options)
+        grace = options.get("gracePeriod")
         alive = vmi is not None and phase_of(vmi) not in FINAL
         if not alive and strategy not in ("Always", "Once"):
             raise _conflict(ref.name, "VM is not running")
@@ -103,7 +132,8 @@ class VmSubresources:
         return await self._request(ref, vm, [{"action": "Stop", "uid": uid_of(vmi)}], dry)
 
     async def restart(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
-        grace = _options(request).get("gracePeriodSeconds")
+        options = _options(request, "RestartOptions")
+        grace = options.get("gracePeriodSeconds")
         if grace:
             text = "For force restart, only gracePeriod=0 is supported for now"
             if grace < 0:
@@ -115,22 +145,56 @@ class VmSubresources:
             raise _conflict(ref.name, f"RunStategy {strategy} does not support manual restart requests")
         if vmi is None:
             raise _conflict(ref.name, "VM is not running: Halted")
-        if grace == 0 and not _is_dry(request):
+        if grace == 0 and not _is_dry(options):
             await self._shorten_grace(vmi, 0)
         wanted: list[Raw] = [{"action": "Stop", "uid": uid_of(vmi)}, {"action": "Start"}]
-        return await self._request(ref, vm, wanted, _is_dry(request))
+        return await self._request(ref, vm, wanted, _is_dry(options))
 
     async def migrate(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
+        options = _options(request, "MigrateOptions")
         _, vmi = await self._read_vm_and_instance(ref)
         if vmi is None:
             raise _not_found(ref.name, "virtualmachineinstance")
         if phase_of(vmi) != "Running":
             raise _conflict(ref.name, "VM is not running")
-        if not _is_dry(request):
+        if not _is_dry(options):
             raw = new_object(kinds.MIGRATION, "", ref.namespace, spec={"vmiName": ref.name})
             raw["metadata"] = {"generateName": "kubevirt-migrate-vm-", "namespace": ref.namespace}
             await self._client.create(kinds.MIGRATION, raw)
         return ACCEPTED
+
+    async def add_volume(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
+        options = _options(request, "AddVolumeOptions")
+        volume_requests.check_added(options)
+        vm, _ = await self._read_vm_and_instance(ref)
+        if why := volume_requests.find_conflict_of_added(vm, options):
+            raise _conflict(ref.name, why)
+        return await self._change_volumes(ref, lambda raw: volume_requests.add_volume(raw, options), options)
+
+    async def remove_volume(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
+        options = _options(request, "RemoveVolumeOptions")
+        volume_requests.check_removed(options)
+        vm, _ = await self._read_vm_and_instance(ref)
+        if why := volume_requests.find_conflict_of_removed(vm, options):
+            raise _conflict(ref.name, why)
+        return await self._change_volumes(
+            ref, lambda raw: volume_requests.remove_volume(raw, options), options
+        )
+
+    async def _change_volumes(self, ref: ObjectRef, edit: Callable[[Raw], None], options: Raw) -> Reply:
+        try:
+            return await self._mutate(ref, edit, _is_dry(options))
+        except KubeError as error:
+            if error.reason == "Invalid":
+                raise
+            raise _internal(f"unable to patch vm: {error.message}") from error
+
+    async def refuse_volume_of_instance(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
+        """Every instance here has a VirtualMachine, whose template is what may be changed."""
+        if await self._client.find(kinds.VMI.ref(ref.name, ref.namespace)) is None:
+            raise _not_found(ref.name, "virtualmachineinstance")
+        text = f"VMI {ref.namespace}/{ref.name} is owned by a VM"
+        raise BadRequest(text, status=400, reason="BadRequest")
 
     async def _read_vm_and_instance(self, ref: ObjectRef) -> tuple[Raw, Raw | None]:
         vm = await self._client.find(kinds.VM.ref(ref.name, ref.namespace))
@@ -140,8 +204,7 @@ class VmSubresources:
 
     async def _request(self, ref: ObjectRef, vm: Raw, wanted: list[Raw], dry: bool) -> Reply:
         if nested(vm, "status", "stateChangeRequests", default=[]):
-            text = "Internal error occurred: unable to complete request: stop/start already underway"
-            raise ServerError(text, status=500, reason="InternalError")
+            raise _internal("unable to complete request: stop/start already underway")
 
         def edit(raw: Raw) -> None:
             raw.setdefault("status", {})["stateChangeRequests"] = wanted
@@ -151,8 +214,7 @@ class VmSubresources:
     async def _mutate(
         self, ref: ObjectRef, edit: Callable[[Raw], None], dry: bool, subresource: str = ""
     ) -> Reply:
-        if not dry:
-            await self._client.mutate(kinds.VM.ref(ref.name, ref.namespace), edit, subresource)
+        await self._client.mutate(kinds.VM.ref(ref.name, ref.namespace), edit, subresource, is_dry_run=dry)
         return ACCEPTED
 
     async def _shorten_grace(self, vmi: Raw, seconds: int) -> None:
@@ -207,8 +269,12 @@ def _find_agent_error(vmi: Raw) -> Reply | None:
     return None
 
 
-def _is_dry(request: Request) -> bool:
-    return bool(_options(request).get("dryRun"))
+def _internal(why: str) -> ServerError:
+    return ServerError(f"Internal error occurred: {why}", status=500, reason="InternalError")
+
+
+def _is_dry(options: Raw) -> bool:
+    return bool(options.get("dryRun"))
 
 
 def _json(body: Mapping[str, Any]) -> Reply:

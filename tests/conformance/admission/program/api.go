@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"reflect"
@@ -20,11 +21,21 @@ import (
 
 type raw = map[string]any
 
-// world is the state of a cluster, served as an API that can only be read: discovery, get, list, and watches in which
-// nothing happens. The informers of the webhooks are filled from it as they are from an API server.
+// world is the state of a cluster, served as an API: discovery, get, list, and watches. The informers of the webhooks are filled
+// from it as they are from an API server. Nothing in it changes but the Secrets that a webhook's program keeps its certificates
+// in: what handlers of actions write is judged, answered and forgotten.
 type world struct {
-	mu      sync.RWMutex
-	objects map[schema.GroupResource][]raw
+	mu       sync.RWMutex
+	objects  map[schema.GroupResource][]raw
+	watchers map[schema.GroupResource][]chan raw
+	versions int
+	write    func(r *http.Request, kind schema.GroupVersionKind, namespace string, before raw, subresource string, body []byte) (raw, *metav1.Status)
+}
+
+// Kinds that only programs of other projects know.
+var foreign = map[string]string{
+	"loadbalancers": "LoadBalancer", "ippools": "IPPool", "vlanconfigs": "VlanConfig", "vlanstatuses": "VlanStatus",
+	"clusternetworks": "ClusterNetwork", "hostnetworkconfigs": "HostNetworkConfig", "linkmonitors": "LinkMonitor",
 }
 
 var irregular = map[string]string{
@@ -35,7 +46,7 @@ var irregular = map[string]string{
 // Kinds without a namespace; every other one has one.
 var clusterScoped = map[string]bool{
 	"Node": true, "Namespace": true, "StorageClass": true, "Setting": true, "PersistentVolume": true,
-	"ClusterNetwork": true, "VlanConfig": true, "VlanStatus": true, "VolumeSnapshotClass": true, "Feature": true,
+	"ClusterNetwork": true, "IPPool": true, "HostNetworkConfig": true, "VlanConfig": true, "VlanStatus": true, "VolumeSnapshotClass": true, "Feature": true,
 	"CustomResourceDefinition": true, "Version": false, "StorageProfile": true,
 }
 
@@ -54,7 +65,7 @@ func pluralOf(kind string) string {
 }
 
 func newWorld(objects []raw) *world {
-	made := &world{objects: map[schema.GroupResource][]raw{}}
+	made := &world{objects: map[schema.GroupResource][]raw{}, watchers: map[schema.GroupResource][]chan raw{}}
 	for _, object := range objects {
 		made.add(object)
 	}
@@ -151,29 +162,43 @@ func (w *world) read(out http.ResponseWriter, request *http.Request, version sch
 		namespace, path = path[1], path[2:]
 	}
 	resource := path[0]
+	of := schema.GroupResource{Group: version.Group, Resource: resource}
+	if request.Method != http.MethodGet {
+		w.change(out, request, version.WithKind(kindOf(version, resource)), of, namespace, path[1:])
+		return
+	}
 	if request.URL.Query().Get("watch") != "" {
 		out.Header().Set("Content-Type", "application/json")
 		out.(http.Flusher).Flush()
-		<-request.Context().Done()
-		return
+		events := make(chan raw, 100)
+		w.mu.Lock()
+		w.watchers[of] = append(w.watchers[of], events)
+		w.mu.Unlock()
+		for {
+			select {
+			case <-request.Context().Done():
+				return
+			case event := <-events:
+				_ = json.NewEncoder(out).Encode(event)
+				out.(http.Flusher).Flush()
+			}
+		}
 	}
 	if len(path) > 1 {
 		if found := w.find(version.Group, resource, namespace, path[1]); found != nil {
 			answer(out, found)
 			return
 		}
-		missing := schema.GroupResource{Group: version.Group, Resource: resource}
-		out.Header().Set("Content-Type", "application/json")
-		out.WriteHeader(http.StatusNotFound)
-		_ = json.NewEncoder(out).Encode(metav1.Status{
-			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-			Message: fmt.Sprintf("%s %q not found", missing, path[1]), Reason: metav1.StatusReasonNotFound,
+		refuse(out, metav1.Status{
+			Message: fmt.Sprintf("%s %q not found", of, path[1]), Reason: metav1.StatusReasonNotFound,
 			Code: http.StatusNotFound, Details: &metav1.StatusDetails{Name: path[1], Group: version.Group, Kind: resource},
 		})
 		return
 	}
 	items, kind := []raw{}, kindOf(version, resource)
-	for _, object := range w.objects[schema.GroupResource{Group: version.Group, Resource: resource}] {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	for _, object := range w.objects[of] {
 		if namespace == "" || text(object, "metadata", "namespace") == namespace {
 			items = append(items, object)
 		}
@@ -181,6 +206,76 @@ func (w *world) read(out http.ResponseWriter, request *http.Request, version sch
 	answer(out, raw{
 		"apiVersion": version.String(), "kind": kind + "List", "metadata": raw{"resourceVersion": "1"}, "items": items,
 	})
+}
+
+func refuse(out http.ResponseWriter, status metav1.Status) {
+	status.TypeMeta, status.Status = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, metav1.StatusFailure
+	out.Header().Set("Content-Type", "application/json")
+	out.WriteHeader(int(status.Code))
+	_ = json.NewEncoder(out).Encode(status)
+}
+
+// change answers a write. Of Secrets it is kept, so that a program finds its certificates again.
+func (w *world) change(
+	out http.ResponseWriter, request *http.Request, kind schema.GroupVersionKind, of schema.GroupResource, namespace string, path []string,
+) {
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		return
+	}
+	var before raw
+	subresource := ""
+	if len(path) > 0 {
+		before = w.find(of.Group, of.Resource, namespace, path[0])
+	}
+	if len(path) > 1 {
+		subresource = path[1]
+	}
+	if of.Resource == "secrets" {
+		var given raw
+		if err := decode(body, &given); err != nil {
+			refuse(out, metav1.Status{Code: http.StatusBadRequest, Reason: metav1.StatusReasonBadRequest, Message: err.Error()})
+			return
+		}
+		answer(out, w.keep(given, of, namespace))
+		return
+	}
+	if w.write == nil || (request.Method == http.MethodPatch && before == nil) {
+		refuse(out, metav1.Status{Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed, Message: "not written here"})
+		return
+	}
+	stored, refused := w.write(request, kind, namespace, before, subresource, body)
+	if refused != nil {
+		refuse(out, *refused)
+		return
+	}
+	answer(out, stored)
+}
+
+func (w *world) keep(object raw, of schema.GroupResource, namespace string) raw {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.versions++
+	metadata, _ := object["metadata"].(raw)
+	metadata["namespace"], metadata["uid"] = namespace, text(object, "metadata", "name")
+	metadata["resourceVersion"] = fmt.Sprint(1000 + w.versions)
+	object["apiVersion"], object["kind"] = "v1", "Secret"
+	kind := "ADDED"
+	for place, one := range w.objects[of] {
+		if text(one, "metadata", "name") == text(object, "metadata", "name") && text(one, "metadata", "namespace") == namespace {
+			w.objects[of] = append(w.objects[of][:place:place], w.objects[of][place+1:]...)
+			kind = "MODIFIED"
+			break
+		}
+	}
+	w.objects[of] = append(w.objects[of], object)
+	for _, watcher := range w.watchers[of] {
+		select {
+		case watcher <- raw{"type": kind, "object": object}:
+		default: // its connection is gone
+		}
+	}
+	return object
 }
 
 // review grants every access: who may do what is no question of admission.
@@ -221,6 +316,9 @@ func kindOf(version schema.GroupVersion, resource string) string {
 		if pluralOf(kind) == resource {
 			return kind
 		}
+	}
+	if kind, known := foreign[resource]; known {
+		return kind
 	}
 	return strings.TrimSuffix(resource, "s")
 }

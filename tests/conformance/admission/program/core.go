@@ -66,3 +66,6 @@ func (c coreKind) encode(object runtime.Object) (raw, error) {
 
 func (c coreKind) creation() rest.RESTCreateStrategy { return c.creating }
 func (c coreKind) updating() rest.RESTUpdateStrategy { return c.changing }
+
+// No status of these kinds is written here.
+func (c coreKind) updatingStatus() rest.RESTUpdateStrategy { return c.changing }

@@ -10,10 +10,12 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apiextensions-apiserver/pkg/crdserverscheme"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresource"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,6 +29,8 @@ type customKind struct {
 	schema   *structural.Structural
 	creating rest.RESTCreateStrategy
 	changing rest.RESTUpdateStrategy
+	ofStatus rest.RESTUpdateStrategy
+	kind     schema.GroupVersionKind
 }
 
 func kubevirtDefinitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
@@ -104,7 +108,7 @@ func addCustomKinds(
 		made := customresource.NewStrategy(
 			crdserverscheme.NewUnstructuredObjectTyper(), definition.Spec.Scope == apiextensionsv1.NamespaceScoped, kind,
 			validator, ofStatus, read, status, nil, nil)
-		to[kind] = customKind{read, made, made}
+		to[kind] = customKind{read, made, made, customresource.NewStatusStrategy(made), kind}
 	}
 	return nil
 }
@@ -113,7 +117,17 @@ func (c customKind) decode(object raw) (runtime.Object, error) {
 	copied := runtime.DeepCopyJSON(object)
 	defaulting.PruneNonNullableNullsWithoutDefaults(copied, c.schema)
 	defaulting.Default(copied, c.schema)
+	metadata, found, err := objectmeta.GetObjectMeta(copied, false)
+	if err != nil {
+		wrapped := fmt.Errorf("%s in version %q cannot be handled as a %s: %v", c.kind.Kind, c.kind.Version, c.kind.Kind, err)
+		return nil, apierrors.NewBadRequest(wrapped.Error())
+	}
 	pruning.Prune(copied, c.schema, true)
+	if found {
+		if err := objectmeta.SetObjectMeta(copied, metadata); err != nil {
+			return nil, err
+		}
+	}
 	return &unstructured.Unstructured{Object: copied}, nil
 }
 
@@ -123,3 +137,5 @@ func (c customKind) encode(object runtime.Object) (raw, error) {
 
 func (c customKind) creation() rest.RESTCreateStrategy { return c.creating }
 func (c customKind) updating() rest.RESTUpdateStrategy { return c.changing }
+
+func (c customKind) updatingStatus() rest.RESTUpdateStrategy { return c.ofStatus }

@@ -3,7 +3,8 @@
 //
 // In:  a line {"objects": […], "definitions": […]}, the cluster's objects and CustomResourceDefinitions, then a request per
 //
-//	line, {"operation": "CREATE", "object": {…}, "oldObject": {…}, "user": "admin"}
+//	line, {"operation": "CREATE", "object": {…}, "oldObject": {…}, "user": "admin"}; of an action, which is an operation of its
+//	own, the object are its options: {"operation": "ACTION", "subresource": "start", "oldObject": {…}, "object": {"paused": true}}
 //
 // Out: a line {} when the caches are full, then a line per request, {"object": {…}} as it would be stored, or
 //
@@ -26,9 +27,11 @@ import (
 )
 
 type state struct {
-	Objects     []raw  `json:"objects"`
-	Definitions []raw  `json:"definitions"`
-	Folder      string `json:"folder"`
+	Objects     []raw     `json:"objects"`
+	Definitions []raw     `json:"definitions"`
+	Folder      string    `json:"folder"`  // of definitions
+	Folders     []string  `json:"folders"` // of further ones
+	Programs    []program `json:"programs"`
 }
 
 type question struct {
@@ -83,7 +86,9 @@ func main() {
 	if err != nil {
 		log.Fatalf("the dump of the cluster: %v", err)
 	}
-	api, err := newAPIServer(context.Background(), given)
+	ctx, end := context.WithCancel(context.Background()) // of the programs that are started
+	defer end()
+	api, err := newAPIServer(ctx, given)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -94,7 +99,7 @@ func main() {
 			return
 		}
 		if err := out.Encode(judge(api, line)); err != nil {
-			log.Fatal(err)
+			return
 		}
 	}
 }

@@ -26,6 +26,7 @@ type strategy interface {
 	encode(object runtime.Object) (raw, error)
 	creation() rest.RESTCreateStrategy
 	updating() rest.RESTUpdateStrategy
+	updatingStatus() rest.RESTUpdateStrategy
 }
 
 // apiServer judges requests in the order of an API server: defaults, mutating webhooks, validation, validating webhooks.
@@ -33,6 +34,7 @@ type apiServer struct {
 	webhooks   webhooks
 	strategies map[schema.GroupVersionKind]strategy
 	plugins    plugins
+	actions    actions
 }
 
 func decode(text []byte, into any) error {
@@ -47,11 +49,13 @@ func newAPIServer(ctx context.Context, given state) (*apiServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	inFolder, err := readFolder(given.Folder)
-	if err != nil {
-		return nil, err
+	for _, folder := range append([]string{given.Folder}, given.Folders...) {
+		inFolder, err := readFolder(folder)
+		if err != nil {
+			return nil, err
+		}
+		definitions = append(definitions, inFolder...)
 	}
-	definitions = append(definitions, inFolder...)
 	strategies := map[schema.GroupVersionKind]strategy{}
 	addCoreKinds(strategies)
 	for _, one := range given.Definitions {
@@ -66,7 +70,8 @@ func newAPIServer(ctx context.Context, given state) (*apiServer, error) {
 			return nil, fmt.Errorf("%s: %w", definition.Name, err)
 		}
 	}
-	connection, err := connect(newWorld(given.Objects))
+	cluster := newWorld(given.Objects)
+	connection, err := connect(cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -74,11 +79,13 @@ func newAPIServer(ctx context.Context, given state) (*apiServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := startWebhooks(ctx, connection)
+	found, handlers, err := startWebhooks(ctx, connection, given.Programs)
 	if err != nil {
 		return nil, err
 	}
-	return &apiServer{found, strategies, own}, nil
+	made := &apiServer{found, strategies, own, handlers}
+	cluster.write = made.write
+	return made, nil
 }
 
 func statusOf(err error) metav1.Status {
@@ -91,6 +98,9 @@ func statusOf(err error) metav1.Status {
 
 // judge returns the object that would be stored, or the denials; an error is a fault of the question.
 func (a *apiServer) judge(ctx context.Context, asked question) (raw, []metav1.Status, error) {
+	if asked.Operation == "ACTION" {
+		return a.actions.act(asked)
+	}
 	subject := asked.Object
 	if subject == nil {
 		subject = asked.OldObject
@@ -134,7 +144,11 @@ func (a *apiServer) judge(ctx context.Context, asked question) (raw, []metav1.St
 		}
 		failed = rest.BeforeCreate(handled.creation(), ctx, object)
 	case "UPDATE":
-		failed = rest.BeforeUpdate(handled.updating(), ctx, object, before.DeepCopyObject())
+		changing := handled.updating()
+		if asked.Subresource == "status" {
+			changing = handled.updatingStatus()
+		}
+		failed = rest.BeforeUpdate(changing, ctx, object, before.DeepCopyObject())
 	}
 	if failed != nil {
 		return nil, []metav1.Status{statusOf(failed)}, nil

@@ -136,14 +136,14 @@ func harvesterWebhooks(ctx context.Context, api *rest.Config) (mutator, validato
 	return mutator, validator, nil
 }
 
-func kubevirtWebhooks(ctx context.Context, api *rest.Config) (webhooks, error) {
+func kubevirtWebhooks(ctx context.Context, api *rest.Config) (webhooks, actions, error) {
 	client, err := kubecli.GetKubevirtClientFromRESTConfig(api)
 	if err != nil {
-		return webhooks{}, err
+		return webhooks{}, nil, err
 	}
 	aggregator, err := aggregatorclient.NewForConfig(api)
 	if err != nil {
-		return webhooks{}, err
+		return webhooks{}, nil, err
 	}
 	factory := controller.NewKubeInformerFactory(client.RestClient(), client, aggregator, systemNamespace)
 	definitions, kubevirts := factory.CRD(), factory.KubeVirt()
@@ -155,7 +155,7 @@ func kubevirtWebhooks(ctx context.Context, api *rest.Config) (webhooks, error) {
 	factory.WaitForCacheSync(ctx.Done())
 	cluster, err := virtconfig.NewClusterConfig(definitions, kubevirts, systemNamespace)
 	if err != nil {
-		return webhooks{}, err
+		return webhooks{}, nil, err
 	}
 	accounts := kubevirtwebhooks.KubeVirtServiceAccounts(systemNamespace)
 	networks := func(at *field.Path, spec *kubevirtv1.VirtualMachineInstanceSpec, has *virtconfig.ClusterConfig) []metav1.StatusCause {
@@ -176,6 +176,9 @@ func kubevirtWebhooks(ctx context.Context, api *rest.Config) (webhooks, error) {
 		components.VMValidatePath: func(w http.ResponseWriter, r *http.Request) {
 			validating.ServeVMs(w, r, cluster, client, informers, accounts)
 		},
+		components.StatusValidatePath: func(w http.ResponseWriter, r *http.Request) {
+			validating.ServeStatusValidation(w, r, cluster, client, informers, accounts)
+		},
 		components.MigrationCreateValidatePath: func(w http.ResponseWriter, r *http.Request) {
 			validating.ServeMigrationCreate(w, r, cluster, client, accounts)
 		},
@@ -194,7 +197,7 @@ func kubevirtWebhooks(ctx context.Context, api *rest.Config) (webhooks, error) {
 			found.validating = append(found.validating, webhook{one.Name, one.Rules, handler, false})
 		}
 	}
-	return found, nil
+	return found, newActions(client, cluster), nil
 }
 
 // connect serves the world on a loopback address, for as long as the program lives.
@@ -215,17 +218,25 @@ func connect(w *world) (*rest.Config, error) {
 }
 
 // startWebhooks fills the caches from the world and returns when they are full.
-func startWebhooks(ctx context.Context, connection *rest.Config) (webhooks, error) {
+func startWebhooks(ctx context.Context, connection *rest.Config, programs []program) (webhooks, actions, error) {
 	mutator, validator, err := harvesterWebhooks(ctx, connection)
 	if err != nil {
-		return webhooks{}, fmt.Errorf("webhooks of Harvester: %w", err)
+		return webhooks{}, nil, fmt.Errorf("webhooks of Harvester: %w", err)
 	}
-	all, err := kubevirtWebhooks(ctx, connection)
+	all, handlers, err := kubevirtWebhooks(ctx, connection)
 	if err != nil {
-		return webhooks{}, fmt.Errorf("webhooks of KubeVirt: %w", err)
+		return webhooks{}, nil, fmt.Errorf("webhooks of KubeVirt: %w", err)
 	}
-	// Configurations in the order of their names: harvester-mutator, virt-api-mutator.
+	// Configurations in the order of their names: harvester-load-balancer-webhook, harvester-mutator, virt-api-mutator.
 	all.mutating = append([]webhook{mutator}, all.mutating...)
 	all.validating = append([]webhook{validator}, all.validating...)
-	return all, nil
+	for _, one := range programs {
+		mutator, validator, err := one.start(ctx, connection.Host)
+		if err != nil {
+			return webhooks{}, nil, err
+		}
+		all.mutating = append([]webhook{mutator}, all.mutating...)
+		all.validating = append([]webhook{validator}, all.validating...)
+	}
+	return all, handlers, nil
 }
