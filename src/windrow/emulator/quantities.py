@@ -17,7 +17,7 @@ _SUFFIXES: dict[str, Fraction] = {
     **{letter: Fraction(10 ** (3 * power)) for power, letter in enumerate("kMGTPE", start=1)},
     **{letter + "i": Fraction(1 << (10 * power)) for power, letter in enumerate("KMGTPE", start=1)},
 }
-_QUANTITY = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,2})|([numkMGTPE]|[KMGTPE]i)?)$")
+_QUANTITY = re.compile(r"^(?=.)([+-]?\d*\.?\d*)(?:[eE]([+-]?\d{1,2})|([numkMGTPE]|[KMGTPE]i)?)$")
 
 
 class BadQuantity(ValueError):
@@ -32,6 +32,8 @@ def parse_quantity(text: object) -> Fraction:
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         )
     number, exponent, suffix = found.groups()
+    if not any(sign.isdigit() for sign in number):
+        return Fraction(0)  # a suffix alone, as Go reads it
     return Fraction(number) * (Fraction(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""])
 
 
@@ -88,8 +90,8 @@ class Quantity:
 
     def __str__(self) -> str:
         """The canonical form: the largest suffix that leaves a whole number."""
-        if self.format == "BinarySI" and abs(self.number) >= 1024:
-            return _render(Fraction(self.whole), 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
+        if self.format == "BinarySI" and abs(self.number) >= 1024 and self.number.denominator == 1:
+            return _render(self.number, 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
         nano = Fraction(_away_from_zero(self.number * 10**9))
         if self.format == "DecimalExponent":
             mantissa, exponent = int(nano), -9

@@ -80,9 +80,15 @@ class Denial:
             {**cause, "message": _readable(cause.get("message"))}
             for cause in (status.get("details") or {}).get("causes") or ()
         ]
+        text = _readable(status.get("message"))
+        if causes and not any("field" in cause for cause in causes):
+            # KubeVirt's schema, in whose walk of Go's maps there is no order.
+            told = ", ".join(cause["message"] for cause in causes)
+            causes.sort(key=lambda cause: str(cause["message"]))
+            text = text.replace(told, ", ".join(cause["message"] for cause in causes))
         return cls(
             int(status.get("code", 0)),
-            _readable(status.get("message")),
+            text,
             str(status.get("reason", "")),
             json.dumps(causes, sort_keys=True) if causes else "",
         )

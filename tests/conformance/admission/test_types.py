@@ -7,11 +7,14 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from tests.conformance.admission.suite import RELEASES
 
 from windrow.emulator.admission.kubevirt.typed import table
 
 
 @pytest.mark.go
 def test_the_table_of_kubevirts_types_is_that_of_the_release(reference_program: Callable[[str], str]) -> None:
-    shown = subprocess.run([reference_program("admission"), "--types"], capture_output=True, check=True)
+    shown = subprocess.run(
+        [reference_program(f"admission-{RELEASES[0]}"), "--types"], capture_output=True, check=True
+    )
     assert json.loads(shown.stdout) == table()

@@ -108,6 +108,10 @@ def test_what_go_wrote_it_writes_again() -> None:
         ({"spec": {}}, ["spec.template in body is required"]),
         ({"spec": {"template": {}}}, []),
         (a_vm(domain={}), ["spec.template.spec.domain.devices in body is required"]),
+        (
+            a_vm(domain={"devices": {"disks": [{"name": "a", "bootOrder": 2**53}]}}),
+            ['spec.template.spec.domain.devices.disks.bootOrder in body must be of type int32: "float64"'],
+        ),
         (a_vm(networks=[None]), ['spec.template.spec.networks in body must be of type object: "null"']),
         (
             a_vm(tolerations=[{"operator": "Maybe"}]),

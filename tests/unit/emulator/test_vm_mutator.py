@@ -263,3 +263,36 @@ def test_quantities_are_written_back_as_kubernetes_does():
     spec_of(vm)["domain"]["resources"]["limits"]["memory"] = "much"
     with pytest.raises(AdmissionDenied, match="quantities must match the regular expression"):
         mutated(vm)
+
+
+def test_an_affinity_is_written_with_the_fields_that_kubernetes_requires():
+    vm = a_vm()
+    spec_of(vm)["affinity"] = {
+        "podAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"podAffinityTerm": {}, "weight": 1}]
+        }
+    }
+
+    mutated(vm)
+
+    term = nested(spec_of(vm), "affinity", "podAffinity", "preferredDuringSchedulingIgnoredDuringExecution")[
+        0
+    ]
+    assert term == {"podAffinityTerm": {"topologyKey": ""}, "weight": 1}
+
+
+def test_a_node_selector_without_an_operator_is_refused_by_kubevirts_schema():
+    vm = a_vm()
+    term = {"matchExpressions": [{"key": "zone"}]}
+    spec_of(vm)["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    }
+
+    with pytest.raises(AdmissionDenied, match="operator in body should be one of"):
+        mutated(vm)
+
+
+def test_a_request_of_cpu_runs_over_as_its_64_bits_do():
+    vm = a_vm()
+    spec_of(vm)["domain"]["resources"]["limits"]["cpu"] = 2**53
+    assert nested(spec_of(mutated(vm)), "domain", "resources", "requests", "cpu").startswith("-")

@@ -10,7 +10,7 @@ from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.admission.vm_mutator import mutate_vm
 from windrow.emulator.admission.vm_validator import check_vm
-from windrow.kubernetes.errors import AdmissionDenied, error_from_status
+from windrow.kubernetes.errors import AdmissionDenied, KubeError, error_from_status
 from windrow.kubernetes.objects import new_object
 
 from .objects import a_claim, a_template, a_vm, listers_of, with_templates
@@ -263,3 +263,22 @@ def test_cpu_over_quota_passes_at_create_and_is_refused_while_the_vm_is_down_and
 
     vm["spec"]["runStrategy"] = "Halted"
     assert check_vm(vm, a_vm(), listers_of(quota)) is None
+
+
+def test_a_vm_on_which_kubevirts_webhook_panics_is_not_made():
+    vm = a_vm()
+    domain = vm["spec"]["template"]["spec"]["domain"]
+    domain["memory"] = {"guest": "1Gi", "hugepages": {"pageSize": "0"}}
+
+    with pytest.raises(
+        KubeError, match=r'failed calling webhook "virtualmachine-validator.kubevirt.io".*EOF'
+    ):
+        check_vm(vm, None, listers_of())
+
+
+def test_a_vm_on_which_harvesters_webhook_panics_is_not_made():
+    vm = a_vm()
+    vm["spec"]["template"]["spec"]["domain"]["memory"] = {}
+
+    with pytest.raises(KubeError, match=r'failed calling webhook "validator.harvesterhci.io".*EOF'):
+        check_vm(vm, None, listers_of())

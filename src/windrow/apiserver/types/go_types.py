@@ -229,7 +229,8 @@ _FAULTS: dict[str, Callable[[Field, Any, _Place], None]] = {
     "json": lambda field, value, place: None,
 }
 
-_QUANTITY = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?\s*")
+# Without digits it is nothing, of its suffix.
+_QUANTITY = re.compile(r"\s*(?=\S)[+-]?[0-9]*\.?[0-9]*(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?\s*")
 _QUANTITY_PARTS = re.compile(r"\s*[+-]?[0-9]*(?:\.[0-9]*)?[eEinumkKMGTP]*[-+]?[0-9]*\s*")
 _QUANTITY_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
@@ -237,7 +238,7 @@ _QUANTITY_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)(
 def _quantity_fault(text: str) -> str:
     if _QUANTITY.fullmatch(text):
         return ""
-    has_form = text.strip() and _QUANTITY_PARTS.fullmatch(text) and any(one in "0123456789" for one in text)
+    has_form = text.strip() and _QUANTITY_PARTS.fullmatch(text)
     return "unable to parse quantity's suffix" if has_form else _QUANTITY_FORM
 
 

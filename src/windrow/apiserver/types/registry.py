@@ -163,11 +163,13 @@ _LABEL_MESSAGE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
     f"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
 )
-_QUALIFIED_MESSAGE = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+_QUALIFIED_FORM = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
     "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     f"'{_QUALIFIED}')"
 )
+_QUALIFIED_MESSAGE = f"name part {_QUALIFIED_FORM}"
+_TWO_SLASHES_MESSAGE = f"a qualified name {_QUALIFIED_FORM} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
 _LABEL_VALUE_MESSAGE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
     "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation "
@@ -195,6 +197,8 @@ def name_errors(rule: NameRule, name: str) -> list[str]:
 def key_errors(key: str) -> list[str]:
     """Why a label or annotation key is invalid."""
     prefix, slash, name = key.rpartition("/")
+    if "/" in prefix:
+        return [_TWO_SLASHES_MESSAGE]
     faults = []
     if "/" in prefix:
         return [

@@ -60,6 +60,13 @@ def patch_failed(path: str) -> KubeError:
     return KubeError(f"Internal error occurred: {why}", status=500, reason="InternalError", details=details)
 
 
+def webhook_failed(webhook: str) -> KubeError:
+    """A webhook that panics closes the connection; where its policy is to fail, the request fails."""
+    why = f'failed calling webhook "{webhook}": failed to call webhook: EOF'
+    details = {"causes": [{"message": why}]}
+    return KubeError(f"Internal error occurred: {why}", status=500, reason="InternalError", details=details)
+
+
 def _denied(webhook: str, message: str, code: int, reason: str, details: Raw | None = None) -> KubeError:
     text = f'admission webhook "{webhook}" denied the request: {message}'
     return AdmissionDenied(text, status=code, reason=reason, details=details)

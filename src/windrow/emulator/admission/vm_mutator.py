@@ -152,6 +152,8 @@ def _overcommit(vm: Raw, spec: Raw, domain: Raw, listers: Listers) -> None:
 
 
 def _towards_zero(number: int, by: int) -> int:
+    """The quotient, of a number of 64 bits, which runs over."""
+    number = (number + (1 << 63)) % (1 << 64) - (1 << 63)
     return number // by if number >= 0 else -(-number // by)
 
 
@@ -241,7 +243,7 @@ def _node_affinity(vm: Raw, spec: Raw, listers: Listers) -> None:
     affinity.pop("nodeAffinity", None)
     if terms or node.get(PREFERRED_TERMS):
         affinity["nodeAffinity"] = node
-    spec["affinity"] = affinity
+    spec["affinity"] = write_as_go(affinity, "core.v1.Affinity")
 
 
 def _requirements(vm: Raw, spec: Raw, listers: Listers) -> list[Raw]:

@@ -11,14 +11,30 @@ from fractions import Fraction
 
 from windrow.emulator import names
 from windrow.emulator.admission.claim_expansion import check_expansion, provisioner_of
-from windrow.emulator.admission.denials import internal, invalid, refused_by_kubevirt
+from windrow.emulator.admission.denials import (
+    KUBEVIRT_VALIDATOR,
+    VALIDATOR,
+    internal,
+    invalid,
+    refused_by_kubevirt,
+    webhook_failed,
+)
 from windrow.emulator.admission.kubevirt.admitter import find_vm_causes
 from windrow.emulator.admission.kubevirt.causes import flag, has, objects, quantity, section, text
+from windrow.emulator.admission.kubevirt.compute import kubevirt_panics
 from windrow.emulator.kit.listers import Key, Listers, key_of
 from windrow.emulator.kit.vm_readings import BadTemplates, read_claim_templates
 from windrow.emulator.quantities import BadQuantity, Quantity
 from windrow.emulator.vms import quotas
-from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    nested,
+)
 
 Rule = Callable[[Raw, Raw | None, Listers], None]
 
@@ -29,6 +45,8 @@ LONGHORN = "driver.longhorn.io"
 
 def check_vm(vm: Raw, old: Raw | None, listers: Listers) -> None:
     """Raises the denial of a create of `vm`, or of an update from `old`."""
+    if not is_deleting(vm) and kubevirt_panics(_spec(vm)):
+        raise webhook_failed(KUBEVIRT_VALIDATOR)
     if causes := find_vm_causes(vm, old):
         raise refused_by_kubevirt(causes)
     for rule in RULES_OF_ALL:
@@ -126,6 +144,8 @@ def _grace_is_not_negative(vm: Raw, old: Raw | None, listers: Listers) -> None:
 
 def _memory_is_set(vm: Raw, old: Raw | None, listers: Listers) -> None:
     domain = section(_spec(vm), "domain")
+    if has(domain, "memory") and nested(domain, "memory", "guest") is None:
+        raise webhook_failed(VALIDATOR)  # the real rule reads a nil pointer
     if not quantity(domain, "memory", "guest").number and not _memory_limit(vm).number:
         why = "either memory.guest or resources.limits.memory must be set"
         raise invalid(why, "spec.template.spec.domain")

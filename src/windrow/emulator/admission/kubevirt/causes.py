@@ -82,7 +82,8 @@ def texts(raw: Any, *path: str) -> list[str]:
 
 def quantity(raw: Any, *path: str) -> Quantity:
     """Zero where it is missing or unreadable."""
-    return Quantity.read(nested(raw, *path))
+    found = nested(raw, *path)
+    return Quantity.read(found.strip() if isinstance(found, str) else found)
 
 
 def has(raw: Mapping[str, Any], *keys: str) -> list[str]:

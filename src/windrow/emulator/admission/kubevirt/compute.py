@@ -89,6 +89,16 @@ def _hugepages(spec: Raw, at: str) -> Iterator[Cause]:
         )
 
 
+def kubevirt_panics(spec: Raw) -> bool:
+    """On pinned CPUs of a guest whose memory nothing says, and on huge pages of size zero."""
+    pages = nested(spec, "domain", "memory", "hugepages")
+    if pages is not None:
+        size = Quantity.find(text(pages, "pageSize"))
+        return size is not None and not size.whole
+    memory = (_resource(spec, kind, "memory").whole for kind in ("limits", "requests"))
+    return _is_pinned(spec) and not any(memory) and nested(spec, "domain", "memory", "guest") is None
+
+
 # --- machine and architecture -------------------------------------------------------------------------------------
 
 

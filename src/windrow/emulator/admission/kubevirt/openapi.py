@@ -39,8 +39,11 @@ def _faults(value: Any, type: str, at: str) -> Iterator[str]:
             yield from _faults(inner, kind.removeprefix("map[string]"), f"{at}.{key}")
     elif value is None and type != TIME:
         yield f'{at} in body must be of type {_SHOWN.get(kind, "integer" if kind in INTEGERS else kind)}: "null"'
+    elif kind in INTEGERS and abs(value) >= 1 << 53:  # no integer to JavaScript, whose numbers are doubles
+        yield f'{at} in body must be of type {_FORMATS.get(kind, "int32")}: "float64"'
 
 
+_FORMATS = dict.fromkeys(("int64", "uint32", "uint64"), "int64")
 _SHOWN = {"bool": "boolean", "unmarshaler": "string", "[]uint8": "string"}
 
 
