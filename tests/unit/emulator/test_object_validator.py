@@ -347,6 +347,12 @@ def test_a_vlan_is_a_number():
     assert text.endswith("json: cannot unmarshal string into Go struct field NetConf.vlan of type int")
 
 
+def test_the_bounds_of_a_trunk_are_numbers():
+    text, code = text_of(created, a_network(vlan=0, vlanTrunk=[{"minID": "9", "maxID": 3}]))
+    assert text.endswith("cannot unmarshal string into Go struct field VlanTrunk.vlanTrunk.minID of type int")
+    assert code == 500
+
+
 def test_a_network_has_the_mtu_of_its_cluster_network():
     config = loads(created(a_network(mtu=9000))["spec"]["config"])
     assert (config["mtu"], config["vlan"]) == (1500, 5)

@@ -100,6 +100,12 @@ def _decode(nad: Raw) -> Raw:
         if value is not None and not fits:
             field = f"Go struct field NetConf.{key} of type {wanted}"
             raise Refused(f"{unreadable} json: cannot unmarshal {kind_of(value)} into {field}")
+    for item in objects(found, "vlanTrunk"):
+        for key in ("minID", "maxID", "id"):
+            value = item.get(key)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                field = f"Go struct field VlanTrunk.vlanTrunk.{key} of type int"
+                raise Refused(f"{unreadable} json: cannot unmarshal {kind_of(value)} into {field}")
     return found
 
 
