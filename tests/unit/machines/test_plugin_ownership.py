@@ -11,10 +11,12 @@ from windrow.core.formats.json import dumps
 from windrow.harvester.identity import owner_annotations
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.requests import Reply, Request
-from windrow.machines.plugin.credentials import CredentialResolver
-from windrow.machines.plugin.ownership import SEEN_UID_KEY, find_vm_uid
-from windrow.machines.plugin.tracked_machine import TrackedMachine, load_tracked_machine
+from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
+from windrow.machines.plugin.ownership import SEEN_UID_KEY, exists, find_vm_uid
+from windrow.machines.plugin.process.client import DriverError
+from windrow.machines.plugin.tracked_machine import ACCOUNT, TrackedMachine, load_tracked_machine
 from windrow.machines.port import InfrastructureUnknown
+from windrow.protocols import dockermachine as wire
 
 PLANNED = {
     "MachineName": "m",
@@ -114,3 +116,79 @@ def test_a_record_that_was_planned_elsewhere_is_in_doubt(tmp_path: Path) -> None
     assert load_tracked_machine(tmp_path, PLANNED).create_uncertain
     assert not load_tracked_machine(tmp_path, MADE).create_uncertain
     assert not load_tracked_machine(tmp_path, {**PLANNED, "WindrowPlanned": False}).create_uncertain
+
+
+# -- a machine elsewhere: what its driver says, where that proves anything
+
+ELSEWHERE = {**PLANNED, "WindrowDriver": "digitalocean"}
+NOT_FOUND = DriverError("GetState", 'machine "m" not found')
+
+
+class Answers:
+    """The plugin of a foreign driver that answers GetState so."""
+
+    def __init__(self, state: int | DriverError) -> None:
+        self._state = state
+
+    async def get_extensions(self) -> frozenset[str]:
+        return frozenset()
+
+    async def call(self, method: str) -> Any:
+        if method == "GetIP":
+            return "10.0.0.1"
+        if isinstance(self._state, DriverError):
+            raise self._state
+        return self._state
+
+
+async def exists_elsewhere(
+    tmp_path: Path, state: int | DriverError, *, uncertain: bool, same_account: bool
+) -> bool:
+    machine = a_charge(tmp_path, {**ELSEWHERE, ACCOUNT: "digest-1"})
+    machine.create_uncertain = uncertain
+    account = "digest-1" if same_account else "digest-2"
+    credential = ResolvedCredential("ns:cc", {}, {}, account=account)
+    return await exists(a_ring(None), machine, credential, Answers(state))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("vm", [None, a_vm(annotations=owner_annotations("c-1", "uid-1"))])
+async def test_on_harvester_the_vm_tells_whether_there_is_something_to_remove(
+    tmp_path: Path, vm: Any
+) -> None:
+    credential = ResolvedCredential("ns:cc", {}, {})
+    found = await exists(a_ring(vm), a_charge(tmp_path, OWN), credential, Answers(NOT_FOUND))  # type: ignore[arg-type]
+    assert found is (vm is not None)
+
+
+async def test_with_its_account_a_driver_is_not_asked_about_what_it_created(tmp_path: Path) -> None:
+    assert await exists_elsewhere(tmp_path, NOT_FOUND, uncertain=False, same_account=True)
+
+
+@pytest.mark.parametrize("state", [wire.RUNNING, wire.STOPPED, wire.STOPPING, wire.STARTING])
+@pytest.mark.parametrize("same_account", [True, False])
+@pytest.mark.parametrize("uncertain", [True, False])
+async def test_a_machine_that_its_driver_finds_exists(
+    tmp_path: Path, state: int, same_account: bool, uncertain: bool
+) -> None:
+    assert await exists_elsewhere(tmp_path, state, uncertain=uncertain, same_account=same_account)
+
+
+async def test_with_another_account_a_machine_that_is_not_found_proves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureUnknown, match="has changed since its creation"):
+        await exists_elsewhere(tmp_path, NOT_FOUND, uncertain=False, same_account=False)
+    refused = DriverError("GetState", "unauthorized")
+    with pytest.raises(DriverError, match="unauthorized"):
+        await exists_elsewhere(tmp_path, refused, uncertain=False, same_account=False)
+
+
+@pytest.mark.parametrize("state", [NOT_FOUND, DriverError("GetState", "unauthorized"), wire.ERROR])
+@pytest.mark.parametrize("same_account", [True, False])
+async def test_a_creation_in_doubt_is_proven_by_a_definite_state_only(
+    tmp_path: Path, state: int | DriverError, same_account: bool
+) -> None:
+    with pytest.raises(InfrastructureUnknown, match="cannot determine whether driver digitalocean created"):
+        await exists_elsewhere(tmp_path, state, uncertain=True, same_account=same_account)
+
+
+async def test_a_machine_in_error_exists_where_its_creation_is_certain(tmp_path: Path) -> None:
+    assert await exists_elsewhere(tmp_path, wire.ERROR, uncertain=False, same_account=False)

@@ -74,7 +74,7 @@ def _find_owner(machine: TrackedMachine, configuration: Configuration, raw_vm: M
 
 
 def _without_owner(configuration: Configuration) -> Configuration:
-    return replace(configuration, machine_uid="", cluster_uid="", vm_uid="")
+    return replace(configuration, machine_uid="")  # without that no other uid proves anything
 
 
 async def exists(
