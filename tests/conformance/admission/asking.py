@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from tests.conformance.admission.accepted import reworded
+from tests.conformance.admission.others import others
 from tests.conformance.admission.world import ClusterDump
 
 from windrow.core.formats.json import loads
@@ -151,9 +152,15 @@ class Reference:
                 env=environment,
             )
         # The definitions of Harvester's kinds, from its chart, lie beside the program.
-        folder = f"{program}.definitions"
-        objects = list(world.objects.values())
-        self._say({"objects": objects, "definitions": list(world.definitions), "folder": folder})
+        folders = [f"{path}.definitions" for path in (program, *(one.path for one in others()))]
+        self._say(
+            {
+                "objects": list(world.objects.values()),
+                "definitions": list(world.definitions),
+                "folders": folders,
+                "programs": [one.render() for one in others()],
+            }
+        )
         self._hear()
 
     def __enter__(self) -> Reference:

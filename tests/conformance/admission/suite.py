@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from tests.conformance.admission.asking import Answer, Question, Reference, ask_emulator
-from tests.conformance.admission.cases import actions, settings, storage, vms
+from tests.conformance.admission.cases import actions, balancers, settings, storage, vms
 from tests.conformance.admission.comparing import Difference, find_difference
 from tests.conformance.admission.mutations import mutated
+from tests.conformance.admission.others import LOAD_BALANCER, NETWORK, is_given
 from tests.conformance.admission.products import Made, make_affinities, make_random
 from tests.conformance.admission.world import ClusterDump, a_harvester, dump
 
@@ -42,8 +43,11 @@ TABLES: tuple[Callable[[ClusterDump], Iterator[Question]], ...] = (
     settings.setting_questions,
     actions.questions,
 )
-# Put to a program of the network controller's webhooks, which are in no module that can be had.
-NETWORK_TABLES: tuple[Callable[[ClusterDump], Iterator[Question]], ...] = (settings.network_questions,)
+# Put to programs that are in no module that can be had, where a variable names one.
+OTHER_TABLES: dict[str, Callable[[ClusterDump], Iterator[Question]]] = {
+    LOAD_BALANCER: balancers.questions,
+    NETWORK: settings.network_questions,
+}
 
 # NetworkAttachmentDefinitions are defined by their own project, not by Harvester's chart.
 NETWORK_DEFINITION: Raw = {
@@ -85,7 +89,8 @@ class Result:
 
 
 def all_questions(world: ClusterDump) -> list[Question]:
-    return [question for table in TABLES for question in table(world)]
+    given = [table for variable, table in OTHER_TABLES.items() if is_given(variable)]
+    return [question for table in (*TABLES, *given) for question in table(world)]
 
 
 @dataclass(frozen=True, slots=True)

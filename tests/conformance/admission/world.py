@@ -39,6 +39,8 @@ DUMPED: tuple[ApiResource, ...] = (
     kinds.TEMPLATE_VERSION,
     kinds.NAD,
     kinds.CLUSTER_NETWORK,
+    kinds.LOAD_BALANCER,
+    kinds.IP_POOL,
     kinds.QUOTA,
     resources.NAMESPACE,
     resources.NODE,
@@ -253,8 +255,21 @@ def _contents() -> Iterable[tuple[ApiResource, Raw]]:
         "persistentvolumeclaims": "2",
     }
     yield kinds.QUOTA, {**an_object(kinds.QUOTA, "default-quota", {"hard": hard}, "tenant")}
+    yield kinds.IP_POOL, a_pool("office", "10.1.0.0/24", "default")
+    yield kinds.LOAD_BALANCER, a_balancer("web")
     yield kinds.NAD, a_network("idle", 70)
     yield kinds.NAD, a_network("untagged", 0, type="UntaggedNetwork")
+
+
+def a_balancer(name: str, **spec: Any) -> Raw:
+    listener = {"name": "http", "port": 80, "backendPort": 8080, "protocol": "TCP"}
+    given = {"ipam": "pool", "ipPool": "office", "workloadType": "vm", "listeners": [listener]}
+    return an_object(kinds.LOAD_BALANCER, name, {**given, "backendServerSelector": {"app": ["web"]}, **spec})
+
+
+def a_pool(name: str, subnet: str, namespace: str) -> Raw:
+    selector = {"scope": [{"project": "*", "namespace": namespace, "guestCluster": "*"}]}
+    return an_object(kinds.IP_POOL, name, {"ranges": [{"subnet": subnet}], "selector": selector})
 
 
 @asynccontextmanager

@@ -41,6 +41,12 @@ def internal(message: str, webhook: str = VALIDATOR) -> KubeError:
     return _denied(webhook, message, 500, "InternalError")
 
 
+def internal_error(message: str, webhook: str) -> KubeError:
+    """What apimachinery makes of a Go error, which it repeats as a cause."""
+    details = {"causes": [{"message": message}]}
+    return _denied(webhook, f"Internal error occurred: {message}", 500, "InternalError", details)
+
+
 def check_decodes(kind: str, raw: Raw, webhook: str = MUTATOR) -> None:
     """Denies an object that Harvester's own types do not take."""
     if why := decoding_fault(kind, raw):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.emulator import names
-from windrow.emulator.admission.denials import bad_request, internal
+from windrow.emulator.admission.denials import bad_request, internal_error
 from windrow.emulator.admission.kubevirt.causes import objects, text
 from windrow.emulator.host.networks import label_network
 from windrow.emulator.kit.go_decoding import kind_of, syntax_error
@@ -55,7 +55,7 @@ def mutate_network(nad: Raw, old: Raw | None, listers: Listers) -> None:
             if not _same_mtu(wanted, config.get("mtu") or 0):
                 nad["spec"]["config"] = dumps({**config, "mtu": wanted}).decode()
     except Refused as why:
-        raise internal(_told(nad, old, why), MUTATOR) from why
+        raise internal_error(_told(nad, old, why), MUTATOR) from why
     label_network(nad)
 
 
@@ -72,12 +72,12 @@ def check_network(nad: Raw, old: Raw | None, listers: Listers) -> None:
         if old is not None and config != (before := _decode(old)):
             _check_change(nad, config, before, listers)
     except Refused as why:
-        raise internal(_told(nad, old, why), VALIDATOR) from why
+        raise internal_error(_told(nad, old, why), VALIDATOR) from why
 
 
 def _told(nad: Raw, old: Raw | None, why: Refused) -> str:
     verb = "create" if old is None else "update"
-    return f"Internal error occurred: can't {verb} nad {'/'.join(key_of(nad))} because {why}"
+    return f"can't {verb} nad {'/'.join(key_of(nad))} because {why}"
 
 
 def _decode(nad: Raw) -> Raw:
@@ -255,5 +255,5 @@ def check_network_removal(nad: Raw, listers: Listers) -> None:
             needed = "which must remove the related networks and interfaces"
             raise Refused(f"it's still used by VM(s) {users} {needed}")
     except Refused as why:
-        told = f"Internal error occurred: can't delete nad {namespace_of(nad)}/{name} because {why}"
-        raise internal(told, VALIDATOR) from why
+        told = f"can't delete nad {namespace_of(nad)}/{name} because {why}"
+        raise internal_error(told, VALIDATOR) from why

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from windrow.apiserver.admission import AdmissionRequest
 from windrow.emulator import kinds
-from windrow.emulator.admission.denials import internal
+from windrow.emulator.admission.denials import internal_error
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Listers
 from windrow.emulator.load_balancers import names
@@ -34,7 +34,7 @@ from windrow.kubernetes.resources import NAMESPACE, ApiResource
 
 
 def refuse(message: str, webhook: str = names.VALIDATOR) -> KubeError:
-    return internal(f"Internal error occurred: {message}", webhook)
+    return internal_error(message, webhook)
 
 
 class LoadBalancerWebhooks:
