@@ -11,6 +11,7 @@ from tests.unit.clusters.builders import (
     a_machine,
     a_pool,
     leaving,
+    look,
     minutes,
     of_kind,
     planned,
@@ -22,6 +23,7 @@ from windrow.clusters.orphans import (
     Orphans,
     belongs_to_same_name_cluster,
     guest_account_of,
+    load_balancer_selector,
     read_orphan_load_balancer,
 )
 from windrow.clusters.plan.actions import (
@@ -31,6 +33,8 @@ from windrow.clusters.plan.actions import (
     KeepLoadBalancers,
     RemoveFinalizer,
 )
+from windrow.clusters.plan.load_balancers import reason_to_keep
+from windrow.harvester.resources import LOAD_BALANCER
 
 ACCOUNT = GuestServiceAccount("default", "prod", "ns:cc")
 PROVISIONED = RecordedStatus(
@@ -283,6 +287,21 @@ def test_the_account_says_where_load_balancers_are():
 @pytest.mark.parametrize("recorded", [RecordedStatus(), RecordedStatus(service_account=ACCOUNT)])
 def test_a_cluster_that_never_had_a_machine_is_not_asked_about(recorded):
     assert guest_account_of(a_cluster(a_pool(), recorded=recorded)) is None
+
+
+def test_a_cluster_without_its_init_server_is_asked_about_and_one_whose_name_is_no_label_is_not():
+    started = a_cluster(a_pool(), recorded=RecordedStatus(initialized=True, service_account=ACCOUNT))
+
+    assert guest_account_of(started) == ACCOUNT
+    assert guest_account_of(replace(started, name="x" * 64)) is None
+
+
+def test_a_load_balancer_belongs_to_the_cluster_while_nothing_else_was_listed():
+    cluster = a_cluster(a_pool(), recorded=PROVISIONED, created=FOUNDED)
+
+    assert reason_to_keep(WEB, look(cluster, orphans=None)) == ""
+    assert load_balancer_selector("prod") == "cloudprovider.harvesterhci.io/cluster=prod"
+    assert WEB.ref == LOAD_BALANCER.ref("prod-default-web-0a1b2c3d", "default")
 
 
 def test_a_given_credential_means_the_namespace_of_the_machines():

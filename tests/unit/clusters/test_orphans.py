@@ -152,6 +152,8 @@ def test_a_vm_is_read_with_the_claims_among_its_volumes() -> None:
     raw = {**a_raw(), "spec": {"template": {"spec": {"volumes": volumes}}}}
 
     assert read_orphan_vm(raw, CLUSTER) == replace(VM, claims=(DISK,))
+    volumes.append({"name": "odd", "persistentVolumeClaim": {"hotpluggable": True}})
+    assert read_orphan_vm(raw, CLUSTER) == replace(VM, claims=(DISK, ""))
 
 
 def test_a_claim_among_the_volumes_of_a_vm_is_used_before_harvester_says_so() -> None:
