@@ -18,6 +18,7 @@ import pytest
 from tests.support.clock import run_driven
 
 from windrow.emulator import kinds
+from windrow.harvester.unanswered import LATEST
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
 from windrow.kubernetes.resources import EVENT, SERVICE
 
@@ -107,8 +108,11 @@ def run_chapters(chapters: tuple[Chapter, ...], fate: AtWrite | None = None) -> 
             result.first = rig.sent
             rig.fate = fate
             for chapter in chapters:
+                deaths = len(rig.deaths)
                 await chapter(rig)
                 await rig.pass_time(PATIENCE_S)
+                if len(rig.deaths) > deaths:  # the next process waits for what this one may have requested
+                    await rig.pass_time(LATEST.total_seconds())
                 result.states.append(await _state(rig))
                 result.faults += find_faults(await look(rig))
             result.writes, result.deaths = rig.writes, len(rig.deaths)

@@ -16,10 +16,10 @@ from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.secrets import SecretData, require_consent
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
-from windrow.clusters.unanswered import UnansweredRequests
 from windrow.core.clock import Clock, format_time, parse_time
 from windrow.core.rng import Rng
 from windrow.core.stamps import ObservedStamps
+from windrow.harvester.unanswered import UnansweredRequests
 from windrow.kubernetes.errors import Conflict, NotFound
 from windrow.kubernetes.objects import Raw, finalizers_of, resource_version_of, uid_of
 from windrow.kubernetes.resources import ObjectRef

@@ -32,7 +32,7 @@ from windrow.clusters.plan.actions import (
     RemoveMachineFinalizer,
 )
 from windrow.clusters.state import MachineState
-from windrow.clusters.unanswered import LATEST, UnansweredRequests
+from windrow.harvester.unanswered import LATEST, UnansweredRequests
 from windrow.kubernetes.errors import KubeError, OutcomeUnknown, Unreachable
 from windrow.kubernetes.requests import Reply, Request
 
@@ -137,6 +137,22 @@ def test_a_creation_without_a_certain_answer_may_follow(result: KubeError | Repl
         sent([CREATE, CREATE], result, Reply(409)) is may_follow
     )  # the other answer is not that of the first
     assert not sent(OTHERS, result, result)
+
+
+def test_a_creation_that_is_not_waited_for_may_follow() -> None:
+    class Silent:
+        async def send(self, request: Request) -> Reply:
+            return await asyncio.Future()
+
+    async def story() -> bool:
+        creations = UnansweredCreations(cast(Transport, Silent()))
+        sending = asyncio.ensure_future(creations.send(CREATE))
+        await asyncio.sleep(0)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        return creations.found
+
+    assert asyncio.run(story())
 
 
 def requested(ended: float, asked: float | None) -> MachineState:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from windrow.client.transport import Transport, TransportMiddleware
-from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.errors import KubeError, OutcomeUnknown
 from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.retry import may_still_be_carried_out
 
 
 class UnansweredCreations(TransportMiddleware):
     """Passes everything on to `inner`, outside of its retries. `found`: a creation had no answer, or one that leaves open
-    whether it is carried out; with `plural`, one of that resource."""
+    whether it is carried out, or was not waited for; with `plural`, one of that resource."""
 
     def __init__(self, inner: Transport, plural: str = "") -> None:
         super().__init__(inner)
@@ -22,6 +24,9 @@ class UnansweredCreations(TransportMiddleware):
             reply = await self._inner.send(request)
         except KubeError as error:
             self._note(request, error)
+            raise
+        except asyncio.CancelledError:
+            self._note(request, OutcomeUnknown("cancelled"))
             raise
         self._note(request, reply)
         return reply

@@ -12,6 +12,7 @@ from typing import NoReturn, assert_never
 
 from windrow.client.client import Client
 from windrow.client.events import EventNote, EventRecorder
+from windrow.client.middleware.unanswered import UnansweredCreations
 from windrow.cloudprovider import names
 from windrow.cloudprovider.context import ControllerContext
 from windrow.cloudprovider.services.actions import (
@@ -144,6 +145,7 @@ class Executor:
 
     def __init__(self, context: ControllerContext, recorder: EventRecorder, index: ServiceIndex) -> None:
         self._guest, self._host = Client(context.guest), Client(context.host)
+        self._clock = context.clock
         self._recorder = recorder
         self._index, self._settings = index, index.settings
         self._services, self._load_balancers = index.services, index.load_balancers
@@ -155,6 +157,8 @@ class Executor:
             match action:
                 case PatchService():
                     service = await self._patch(service, render_service_patch(service, action))
+                    if action.add_finalizer:
+                        self._index.unanswered.on_first(service.uid)
                 case ClearStatus():
                     service = await self._patch(service, render_cleared_status(service), "status")
                 case ConfirmDeleted(name=name):
@@ -208,14 +212,19 @@ class Executor:
 
     async def _create_load_balancer(self, service: Service, action: CreateLoadBalancer) -> None:
         load_balancer = render_load_balancer(service, self._settings, self._index.guest_uid)
+        unanswered, creations = self._index.unanswered, UnansweredCreations(self._host.transport)
+        unanswered.on_again(service.uid)
         try:
-            raw = await self._host.create(LOAD_BALANCER, load_balancer)
+            raw = await Client(creations).create(LOAD_BALANCER, load_balancer)
         except AlreadyExists as error:
             # The watch lags behind: the answer to our create was lost, or the object belongs to another owner.
             await self._find_load_balancer(action.name)
             raise Stale from error
         except KubeError as error:
             raise HostFailed(error) from error
+        finally:
+            if creations.found:
+                unanswered.on_unanswered(service.uid, self._clock.monotonic())
         self._load_balancers.mutated(raw)
 
     async def _find_load_balancer(self, name: str) -> LoadBalancer | None:

@@ -39,6 +39,7 @@ from windrow.cloudprovider.services.sharing import (
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
 from windrow.harvester import names as harvester_names
 from windrow.harvester.resources import LOAD_BALANCER
+from windrow.harvester.unanswered import UnansweredRequests
 from windrow.kubernetes.errors import Forbidden, KubeError, Unauthorized
 from windrow.kubernetes.resources import CONFIG_MAP, SERVICE, ObjectRef
 
@@ -64,6 +65,7 @@ class ServiceRecord:
     # The service as it was last observed with something to clean up, and the load balancer names of earlier uids.
     last: Service | None = None
     former: dict[ObjectRef, None] = field(default_factory=dict)
+    seen: str = ""  # the uid for which a load balancer was observed
     # Annotations without effect and requests for an address that it had at its last reconcile.
     removed_keys: tuple[str, ...] | None = None
     requested: tuple[str, str] | None = None
@@ -139,6 +141,9 @@ class ServiceIndex:
         self._foreign: Index[LoadBalancer] = Index(self._foreign_owners)
         # The service that a load balancer name is derived from.
         self._service_of: dict[ObjectRef, ObjectRef] = {}
+        # What was requested and not answered, by the uid of the service; until now, an earlier process led.
+        self.unanswered = UnansweredRequests()
+        self.unanswered.begin(self._clock.monotonic())
 
     @property
     def guest_uid(self) -> str:
@@ -154,6 +159,8 @@ class ServiceIndex:
     def on_service_change(self, before: Service | None, after: Service | None) -> Iterator[ObjectRef]:
         """Update the index; the services that the change concerns."""
         self._sharing.update(before, after)
+        if before is not None and (after is None or after.uid != before.uid):
+            self.unanswered.forget(before.uid)
         for service in (before, after):
             if service is None or not self._is_relevant(service):
                 continue
@@ -255,6 +262,7 @@ class ServiceIndex:
             ),
             interfaces=self._read_interfaces(now) if service.network else None,
             wait=self._read_wait(record, now),
+            may_be_made_until=self._find_creation_end(record, service),
             is_gone=found is None,
             new_removed_keys=tuple(key for key in service.removed_keys if key not in before),
             has_new_request=record.requested not in (None, service.requested),
@@ -269,6 +277,13 @@ class ServiceIndex:
             self._service_of[name] = ref
         keeps = service.has_finalizer or (record.last is not None and record.last.uid == service.uid)
         record.last = service if keeps else None
+        if state.owns_load_balancer:
+            record.seen = service.uid
+
+    def _find_creation_end(self, record: ServiceRecord, service: Service) -> datetime | None:
+        """Only a load balancer that this process observed was seen; one of before may be gone, and requested again."""
+        end = self.unanswered.find_end(service.uid, was_seen=record.seen == service.uid)
+        return None if end is None else self._clock.now() - (self._clock.monotonic() - end)
 
     def _load_balancer_ref(self, service: Service) -> ObjectRef:
         return LOAD_BALANCER.ref(self.settings.name_for(service), self.settings.namespace)

@@ -10,6 +10,7 @@ from windrow.cloudprovider.services.actions import WAIT_TIMEOUT
 from windrow.cloudprovider.services.readings import LoadBalancer, Service
 from windrow.cloudprovider.services.state import ServiceState, Unavailable
 from windrow.harvester.names import is_label_value
+from windrow.harvester.unanswered import describe_expiry
 from windrow.kubernetes.errors import AdmissionDenied, Forbidden, Invalid, KubeError, Unauthorized
 from windrow.kubernetes.objects import is_dns_subdomain
 
@@ -243,6 +244,14 @@ def address_changed(service: Service, addresses: tuple[str, ...]) -> str:
     return (
         f"Its address is {', '.join(addresses)} now; kube-vip 1.2 and later takes the former one off the node and does not "
         f"announce another one before it is restarted: {_RESTART_KUBE_VIP} (not with svc_election)"
+    )
+
+
+def awaits_creation(load_balancer: str) -> str:
+    """Why a deleted service stays though Harvester has no load balancer of it."""
+    return (
+        f"failed to delete load balancer: waiting for {describe_expiry(f'LoadBalancer {load_balancer}')}; nothing is to be "
+        "done: Harvester is asked for it again, two minutes later at most, and the service is released"
     )
 
 

@@ -2,10 +2,12 @@
 
 `plan_removal` deletes the LoadBalancers of a service that is deleted, or wants none any more; but of one that has another
 type now and was announced only once its annotations are gone, because kube-vip goes on answering for it. `delete_orphans` deletes
-those of earlier services of its name. `plan_withdrawal` removes an address from a service for which it is not reserved
-any more: its LoadBalancer was deleted by hand and no other one can be created, its pool was changed, or its primary lost
-the address. Such an address may be allocated to another service at any time, and then two machines would answer for
-it. While a new LoadBalancer is only being created, the address stays: Harvester allocates the same one again.
+those of earlier services of its name. While a request to create one may be carried out yet (`harvester/unanswered`), the
+finalizer stays, since Harvester is asked only once whether nothing is left. `plan_withdrawal` removes an address from a
+service for which it is not reserved any more: its LoadBalancer was deleted by hand and no other one can be created, its
+pool was changed, or its primary lost the address. Such an address may be allocated to another service at any time, and
+then two machines would answer for it. While a new LoadBalancer is only being created, the address stays: Harvester
+allocates the same one again.
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ from windrow.cloudprovider.services.actions import (
     host_unavailable,
     waiting,
 )
-from windrow.cloudprovider.services.problems import deletion_timeout, kept_by_kube_vip
+from windrow.cloudprovider.services.problems import awaits_creation, deletion_timeout, kept_by_kube_vip
 from windrow.cloudprovider.services.readings import LoadBalancer, Service
 from windrow.cloudprovider.services.sharing import primary_of
 from windrow.cloudprovider.services.state import ServiceState
+
+# What a plan waits for while a creation may be carried out though Harvester has no load balancer.
+CREATION = "the request to expire"
 
 
 def deletable_orphans(state: ServiceState) -> tuple[LoadBalancer, ...]:
@@ -137,7 +142,11 @@ def plan_removal(state: ServiceState) -> Plan:
     labels: Entries = {names.PRIMARY_SERVICE: None} if has_label else {}
     off = PatchService("it is no load balancer of ours any more", annotations, labels)
     to_delete = [*([own] if own else []), *state.orphans]
-    if to_delete:
+    is_other_class = stays and bool(service.load_balancer_class)  # the finalizer is another controller's then
+    end = state.may_be_made_until if service.has_finalizer and not is_other_class else None
+    # Where the name is another owner's, a creation is refused.
+    may_come = end is not None and state.now < end and (own is not None or state.load_balancer is None)
+    if to_delete or may_come:
         # The announcement ends before the address goes back into the pool, whatever keeps us from the finalizer then.
         if annotations or labels:
             actions.append(off)
@@ -146,12 +155,16 @@ def plan_removal(state: ServiceState) -> Plan:
         if has_other_finalizer and service.ingress:
             because = "it is being deleted, and kube-vip announces it as long as it is there"
             actions.append(ClearStatus(because))
+    if to_delete:
         because = off.because if stays else "it is being deleted"
         actions += [DeleteLoadBalancer(one, because) for one in to_delete if not one.is_deleting]
         if own is not None and not own.is_deleting:
             actions.append(DELETING)  # after the DELETE, so that one that fails emits it once
         return waiting(state, "removal", deletion_timeout(to_delete[0]), tuple(actions))
-    if stays and service.load_balancer_class:  # the finalizer is another controller's now
+    if may_come:
+        problem = awaits_creation(f"{state.settings.namespace}/{state.settings.name_for(service)}")
+        return Plan(tuple(actions), problem, CREATION, end)
+    if is_other_class:
         return Plan((off,) if annotations or labels else ())
     if not service.has_finalizer:
         return NO_ACTION

@@ -62,6 +62,7 @@ class ServiceState:
     host: Unavailable | None = None  # None: all of Harvester's load balancers are known
     interfaces: Interfaces | Unavailable | None = None  # None: there is no map
     wait: WaitState = WaitState()
+    may_be_made_until: datetime | None = None  # by a request without an answer
     is_gone: bool = False  # the service is deleted
     new_removed_keys: tuple[str, ...] = ()  # annotations without effect that were added
     has_new_request: bool = False  # it requests another address or pool than at its last reconcile

@@ -35,6 +35,7 @@ from windrow.clusters.plan.guest_access import plan_deletion as plan_account_end
 from windrow.clusters.plan.load_balancers import plan_deletion as plan_balancers_end
 from windrow.clusters.plan.load_balancers import plan_kept
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
+from windrow.harvester.unanswered import describe_expiry
 from windrow.machines.port import HARVESTER, is_synthetic_uid
 
 EVICTION_RETRY = timedelta(seconds=5)
@@ -162,7 +163,7 @@ def _awaits_creation(machine: MachineState, state: ClusterState, partial: Partia
         return False
     if state.now < end:
         partial.wait(
-            f"the request to create {machine.vm_ref} to expire (it was not answered, so Harvester may carry it out yet)",
+            describe_expiry(f"{machine.vm_ref}"),
             "Harvester is asked for it again and the finalizer of the Machine is removed",
             machine.name,
             end,

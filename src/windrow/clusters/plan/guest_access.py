@@ -16,6 +16,7 @@ from windrow.clusters.plan.actions import (
     RecreateServiceAccount,
 )
 from windrow.clusters.state import ClusterState
+from windrow.harvester.unanswered import describe_expiry
 
 # The token is issued a moment after the account is made; Harvester's own dialogue asks as often.
 RECHECK_SOON = timedelta(seconds=1)
@@ -66,8 +67,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     end = state.account_may_be_made_until
     if account is not None and end is not None and state.now < end:
         partial.wait(
-            f"the request to create ServiceAccount {account} to expire (it was not answered, so Harvester may carry it out "
-            "yet)",
+            describe_expiry(f"ServiceAccount {account}"),
             "the ServiceAccount on Harvester and the Secrets are deleted",
             until=end,
         )

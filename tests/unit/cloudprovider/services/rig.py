@@ -52,6 +52,9 @@ class FaultyTransport:
         self.refusal = None  # a Reply instead of any answer
         self.denies = ""  # verb and resource that an admission webhook denies
         self.breaks = []  # (verb and resource, before or after): once each
+        self.holds = ""  # verb and resource: the next one is carried out when it `arrives`
+        self.late = None
+        self.arrives, self.gives_up = asyncio.Event(), asyncio.Event()
         self.lag_s = 0.0  # of each event of a watch
         self.lists_in_s = 0.0
         self.flows = asyncio.Event()
@@ -71,11 +74,24 @@ class FaultyTransport:
         if (words, "before") in self.breaks:
             self.breaks.remove((words, "before"))
             raise Unreachable(f"cannot reach {self.label}: connection refused")
+        if words == self.holds and self.late is None:
+            self.late = asyncio.create_task(self._send_late(request))
+            await self.gives_up.wait()
+            raise OutcomeUnknown(f"{self.label} did not answer")
         reply = await self.local.send(request)
         if (words, "after") in self.breaks:
             self.breaks.remove((words, "after"))
             raise OutcomeUnknown(f"{self.label} did not answer")
         return reply
+
+    async def _send_late(self, request):
+        """Also when its sender has gone."""
+        await self.arrives.wait()
+        return await self.local.send(request)
+
+    async def arrive(self):
+        self.arrives.set()
+        return await self.late
 
     @asynccontextmanager
     async def stream(self, request):

@@ -6,6 +6,7 @@ import pytest
 
 from windrow.cloudprovider import names
 from windrow.emulator import kinds
+from windrow.harvester.unanswered import LATEST
 from windrow.kubernetes.objects import annotations_of, name_of, new_object
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import EVENT, SERVICE
@@ -208,6 +209,8 @@ def test_the_finalizer_stays_although_the_watch_has_not_told_of_the_load_balance
             assert not await world.is_gone() or not await world.balancers()
         world.host_cable.flows.set()
         await world.settle(10)
+        assert await world.balancers() == {}
+        await world.settle(LATEST.total_seconds())  # since a request had no answer
         return await world.is_gone(), await world.balancers()
 
     assert run_story(story) == (True, {})

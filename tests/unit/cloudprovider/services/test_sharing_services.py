@@ -3,6 +3,7 @@
 import pytest
 
 from windrow.cloudprovider import names
+from windrow.harvester.unanswered import LATEST
 from windrow.kubernetes.objects import annotations_of, labels_of
 from windrow.kubernetes.resources import SERVICE
 
@@ -289,6 +290,8 @@ def test_a_secondary_whose_own_load_balancer_was_never_seen_leaves_none():
         await world.settle(10)
         world.host_cable.flows.set()
         await world.settle(60)
+        assert list(await world.held()) == ["10.1.0.10"]
+        await world.settle(LATEST.total_seconds())  # since a request had no answer
         return made, await world.is_gone("one"), list(await world.held())
 
     assert run_story(story) == (2, True, ["10.1.0.10"])

@@ -1,6 +1,6 @@
 """Creations on Harvester that were requested and not answered: until when one may still be carried out.
 
-A 404 says what is there now. It does not say that nothing is coming: a manager is killed while its POST waits behind a
+A 404 says what is there now. It does not say that nothing is coming: a process is killed while its POST waits behind a
 slow webhook, or a proxy passes the POST on after its sender has stopped waiting. What is then made late belongs to
 nothing that exists. So what was requested and never seen is deleted only after a look at Harvester that is later than the
 last instant at which such a request may be carried out:
@@ -21,8 +21,14 @@ from datetime import timedelta
 LATEST = timedelta(minutes=2)
 
 
+def describe_expiry(what: str) -> str:
+    """What is waited for before `what` is said to be gone."""
+    return f"the request to create {what} to expire (it was not answered, so Harvester may carry it out yet)"
+
+
 class UnansweredRequests:
-    """By the uid of the Machine or the Cluster that something is created for. All instants are of the monotonic clock."""
+    """By the uid of the Machine, the Cluster or the Service that something is created for. All instants are of the
+    monotonic clock."""
 
     def __init__(self) -> None:
         self._began = timedelta()
