@@ -1,4 +1,4 @@
-"""Webhook programs of other projects that are served as no module: a variable names what somebody built of one.
+"""Webhook programs of other projects that are served as no module: a variable names one that was built of a checkout.
 
 Built in a checkout of the release, `go build -o FILE ./cmd/webhook`; beside it, in `FILE.definitions`, the definitions of its
 kinds. The reference program starts it with the emulator's objects as its cluster, and asks it before Harvester's own webhooks.
