@@ -87,7 +87,7 @@ func main() {
 		log.Fatalf("the dump of the cluster: %v", err)
 	}
 	ctx, end := context.WithCancel(context.Background()) // of the programs that are started
-	defer end()
+	defer func() { end(); ended.Wait() }()
 	api, err := newAPIServer(ctx, given)
 	if err != nil {
 		log.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
 	registrationv1 "k8s.io/api/admissionregistration/v1"
@@ -23,6 +24,9 @@ type program struct {
 	Group string   `json:"group"`
 	Kinds []string `json:"kinds"` // plural names
 }
+
+// ended is waited for before this program ends, so that none that it started is left.
+var ended sync.WaitGroup
 
 func freePort() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,6 +59,11 @@ func (p program) start(ctx context.Context, api string) (mutator, validator webh
 	if err := running.Start(); err != nil {
 		return mutator, validator, err
 	}
+	ended.Add(1)
+	go func() {
+		defer ended.Done()
+		_ = running.Wait() // kills it when ctx ends
+	}()
 	// Its certificate is made by itself for the name of its service.
 	trust := &tls.Config{InsecureSkipVerify: true, ServerName: fmt.Sprintf("%s.%s.svc", p.Name, systemNamespace)}
 	address := fmt.Sprintf("127.0.0.1:%d", port)
