@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from windrow.apiserver.apierrors import Cause, forbidden_value, invalid_value, not_supported, required
+from windrow.apiserver.types.go_syntax import kind_of, syntax_error
 from windrow.apiserver.types.registry import key_errors, name_errors
 from windrow.core.formats.json import NotJson, loads
 from windrow.core.formats.quantity import Quantity
@@ -142,15 +143,14 @@ def _decoded_length(text: str) -> int:
 
 
 def _not_json_object(text: bytes) -> str:
-    """Why the text is no JSON object, as Go says it where that is known."""
+    """Why the text is no JSON object, as Go says it."""
     try:
         found = loads(text)
     except NotJson:
-        is_cut = text.count(b"{") > text.count(b"}") or not text.strip()
-        return "unexpected end of JSON input" if is_cut else "invalid character in JSON input"
+        return syntax_error(text.decode(errors="replace"))
     if found is None or isinstance(found, dict):
         return ""
-    return "json: cannot unmarshal into Go value of type map[string]interface {}"
+    return f"json: cannot unmarshal {kind_of(found)} into Go value of type map[string]interface {{}}"
 
 
 def validate_config_map(raw: Raw, old: Raw | None) -> list[Cause]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from windrow.apiserver.types.go_syntax import kind_of
 from windrow.emulator.admission.denials import bad_go_error, refused_by_kubevirt
 from windrow.emulator.admission.kubevirt.causes import NOT_SUPPORTED, REQUIRED, Cause, text
-from windrow.emulator.kit.go_decoding import kind_of
 from windrow.emulator.kit.listers import Listers
 from windrow.emulator.kit.vm_readings import FINAL, phase_of
 from windrow.kubernetes.conditions import find_condition

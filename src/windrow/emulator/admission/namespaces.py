@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from windrow.apiserver.types.go_syntax import syntax_error
 from windrow.core.formats.json import NotJson, loads
 from windrow.emulator import names
 from windrow.emulator.admission.denials import internal
 from windrow.emulator.admission.kubevirt.causes import section, text
-from windrow.emulator.kit.go_decoding import syntax_error
 from windrow.emulator.kit.listers import Listers
 from windrow.emulator.quantities import BadQuantity, Quantity
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of

@@ -8,12 +8,12 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 
+from windrow.apiserver.types.go_syntax import kind_of, syntax_error
 from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.emulator import names
 from windrow.emulator.admission.denials import bad_request, internal_error
 from windrow.emulator.admission.kubevirt.causes import objects, text
 from windrow.emulator.host.networks import label_network
-from windrow.emulator.kit.go_decoding import kind_of, syntax_error
 from windrow.emulator.kit.listers import Key, Listers, key_of
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, namespace_of, nested
 

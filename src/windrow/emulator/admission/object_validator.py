@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from windrow.apiserver.types.go_syntax import kind_of, syntax_error
 from windrow.core.formats.json import NotJson, loads
 from windrow.emulator import names
 from windrow.emulator.admission.denials import MUTATOR, bad_request, internal, invalid, not_allowed
 from windrow.emulator.admission.kubevirt.causes import section, text, texts
 from windrow.emulator.host.keypairs import InvalidPublicKey, fingerprint
-from windrow.emulator.kit.go_decoding import kind_of, syntax_error
 from windrow.emulator.kit.listers import Key, Listers, key_of
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
 

@@ -6,11 +6,11 @@ import binascii
 import re
 from base64 import b64decode
 
+from windrow.apiserver.types.go_syntax import syntax_error
 from windrow.core.formats.json import NotJson, loads
 from windrow.emulator import names
 from windrow.emulator.admission.denials import invalid
 from windrow.emulator.admission.kubevirt.causes import section, text
-from windrow.emulator.kit.go_decoding import syntax_error
 from windrow.emulator.kit.listers import Listers
 from windrow.kubernetes.objects import Raw, annotations_of, name_of
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from windrow.apiserver.types.go_syntax import kind_of, syntax_error
 from windrow.core.clock import parse_time
 from windrow.core.formats.json import NotJson, loads
 from windrow.emulator import names
-from windrow.emulator.kit.go_decoding import kind_of, syntax_error
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, nested, uid_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.emulator.kit.go_decoding import syntax_error
+from windrow.apiserver.types.go_syntax import syntax_error
 
 
 @pytest.mark.parametrize(
