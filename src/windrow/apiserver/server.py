@@ -297,9 +297,11 @@ class ApiServer:
         except KubeError as error:
             return apierrors.error_reply(error)
         info = parse_request_info(request.path)
-        if info.is_resource and request_verb(request.method, info, query_options(request)) == "list":
-            return await self._flows.list_reply(user, lambda: self.handle(request, user))
-        return await self.handle(request, user)
+        is_list = info.is_resource and request_verb(request.method, info, query_options(request)) == "list"
+        try:
+            return await self._flows.reply(user, lambda: self.handle(request, user), is_list=is_list)
+        except KubeError as error:
+            return apierrors.error_reply(error)
 
     @asynccontextmanager
     async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.request.flow_control import MAX_LISTS, MAX_WATCHES, FlowControl
+from windrow.apiserver.request.flow_control import MAX_LISTS, MAX_REQUESTS, MAX_WATCHES, FlowControl
 from windrow.apiserver.request.info import UserInfo
 from windrow.apiserver.server import ApiServer
 from windrow.core.formats.fastjson import loads
@@ -45,7 +45,7 @@ async def test_a_user_has_so_many_watches_and_others_have_theirs(users: ApiServe
     async with AsyncExitStack() as stack:
         for _ in range(MAX_WATCHES):
             opened = await stack.enter_async_context(users.stream(a_watch("a"), Peer()))
-        with pytest.raises(TooManyRequests, match="alice has 250 watches open") as refused:
+        with pytest.raises(TooManyRequests, match="alice has 200 watches open") as refused:
             await stack.enter_async_context(users.stream(a_watch("a"), Peer()))
         assert refused.value.retry_after_s == 1
 
@@ -87,6 +87,27 @@ async def test_a_list_waits_until_one_of_the_user_s_answers_is_sent(users: ApiSe
     unsent.pop()
 
     assert (await waiting).status == 200
+
+
+async def sent(server: ApiServer, token: str) -> int:
+    """The status of a list, whose answer is sent at once."""
+    return (await server.send(a_request(token), Peer())).status
+
+
+async def test_lists_that_wait_hold_no_more_than_the_user_s_share_of_connections(users: ApiServer) -> None:
+    unsent = [await users.send(a_request("a"), Peer()) for _ in range(MAX_LISTS)]
+    waiting = [asyncio.create_task(sent(users, "a")) for _ in range(MAX_REQUESTS - MAX_LISTS)]
+    assert await is_waiting(waiting[-1])
+
+    refused = await users.send(a_request("a"), Peer())
+
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    assert "alice has 100 requests under way" in loads(refused.body)["message"]
+    for token in ("b", "root"):
+        assert (await users.send(a_request(token), Peer())).status == 200
+    unsent.clear()
+    assert {await task for task in waiting} == {200}
+    assert await sent(users, "a") == 200
 
 
 async def test_who_gives_up_waiting_for_a_list_takes_no_place(users: ApiServer) -> None:

@@ -10,13 +10,16 @@ import asyncio
 import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 from windrow.apiserver.apierrors import status_error
 from windrow.apiserver.request.info import UserInfo
 from windrow.kubernetes.requests import Reply
 
-MAX_WATCHES = 250
+# Three flows together leave room on a port of 1000 connections.
+MAX_WATCHES = 200
+# Other requests, also those that wait for their turn, until their answers are sent.
+MAX_REQUESTS = 100
 # Lists, and the initial events of watches: each may be as large as all that the user may read.
 MAX_LISTS = 4
 
@@ -24,29 +27,22 @@ _SERVICE_ACCOUNTS = "system:serviceaccounts:"
 
 
 class FlowControl:
-    """The open watches and the lists under way of each user."""
+    """The open watches, and the requests under way, of each user."""
 
     def __init__(self) -> None:
         self._watches: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
         self._lists: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
     @contextmanager
     def watching(self, user: UserInfo) -> Iterator[None]:
         """One more watch of the user. Raises TooManyRequests for the first that is too many."""
         flow = _flow_of(user)
-        if flow and self._watches[flow] >= MAX_WATCHES:
-            raise status_error(
-                429,
-                f"{flow} has {MAX_WATCHES} watches open, the most that one user may have; close some",
-                details={"retryAfterSeconds": 1},
-            )
-        self._watches[flow] += 1
+        _count(self._watches, flow, MAX_WATCHES, "watches open")
         try:
             yield
         finally:
-            self._watches[flow] -= 1
-            if not self._watches[flow]:
-                del self._watches[flow]
+            _discount(self._watches, flow)
 
     @asynccontextmanager
     async def listing(self, user: UserInfo) -> AsyncIterator[None]:
@@ -57,18 +53,22 @@ class FlowControl:
         async with self._semaphore(flow):
             yield
 
-    async def list_reply(self, user: UserInfo, answer: Callable[[], Awaitable[Reply]]) -> Reply:
-        """The answer to a list, which counts for as long as the reply exists: until it is sent or given up."""
+    async def reply(self, user: UserInfo, answer: Callable[[], Awaitable[Reply]], *, is_list: bool) -> Reply:
+        """The answer, which counts for as long as the reply exists: until it is sent or given up. A list waits for its turn.
+
+        Raises TooManyRequests for the first that is too many.
+        """
         if not (flow := _flow_of(user)):
             return await answer()
-        semaphore = self._semaphore(flow)
-        await semaphore.acquire()
-        try:
+        with ExitStack() as stack:
+            _count(self._requests, flow, MAX_REQUESTS, "requests under way")
+            stack.callback(_discount, self._requests, flow)
+            if is_list:
+                semaphore = self._semaphore(flow)
+                await semaphore.acquire()
+                stack.callback(semaphore.release)
             reply = await answer()
-        except BaseException:
-            semaphore.release()
-            raise
-        weakref.finalize(reply, semaphore.release).atexit = False
+            weakref.finalize(reply, stack.pop_all().close).atexit = False
         return reply
 
     def _semaphore(self, flow: str) -> asyncio.Semaphore:
@@ -76,6 +76,22 @@ class FlowControl:
         if found is None:
             found = self._lists[flow] = asyncio.Semaphore(MAX_LISTS)
         return found
+
+
+def _count(counts: Counter[str], flow: str, most: int, what: str) -> None:
+    if flow and counts[flow] >= most:
+        raise status_error(
+            429,
+            f"{flow} has {most} {what}, the most that one user may have; end some, or try again later",
+            details={"retryAfterSeconds": 1},
+        )
+    counts[flow] += 1
+
+
+def _discount(counts: Counter[str], flow: str) -> None:
+    counts[flow] -= 1
+    if not counts[flow]:
+        del counts[flow]
 
 
 def _flow_of(user: UserInfo) -> str:
