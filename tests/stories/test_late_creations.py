@@ -96,7 +96,10 @@ def test_what_a_killed_manager_requested_goes_with_the_cluster_though_it_is_made
             await sim.advance(seconds=25)
             if plural != "secrets":  # that of a token is garbage: its ServiceAccount does not exist
                 waiting = nested(await sim.management_client.get(ref), "status", "waiting")
-                assert "to expire (it was not answered, so Harvester may carry it out yet)" in waiting["for"]
+                assert (
+                    "to expire (no answer to one is known, so Harvester may carry it out yet)"
+                    in waiting["for"]
+                )
 
             assert (await late.arrive()).status == 201
             await gone(sim, ref)

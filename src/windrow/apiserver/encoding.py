@@ -10,8 +10,8 @@ from windrow.core.formats import yaml
 from windrow.core.formats.fastjson import dumps, loads
 from windrow.kubernetes.requests import PartsReply, Reply
 
-# From which on the objects of a list are not copied into the answer.
-LARGE_LIST_BYTES = 256 * 1024
+# From which on what is stored is not copied into the answer.
+LARGE_BYTES = 256 * 1024
 
 
 def list_meta(listing: ListResult) -> Raw:
@@ -42,7 +42,7 @@ def _list_parts(listing: ListResult) -> Iterator[bytes | memoryview]:
 
 def _encode_list(listing: ListResult) -> Reply:
     parts = tuple(_list_parts(listing))
-    is_large = sum(map(len, parts)) > LARGE_LIST_BYTES
+    is_large = sum(map(len, parts)) > LARGE_BYTES
     return PartsReply(200, parts=parts) if is_large else Reply(200, b"".join(parts))
 
 
@@ -54,7 +54,8 @@ def encode_result(outcome: Result) -> Reply:
     """The result as a JSON reply."""
     match outcome:
         case ObjectResult(_, entry, status):
-            return Reply(status, entry.data)
+            data = entry.data
+            return Reply(status, data) if len(data) <= LARGE_BYTES else PartsReply(status, parts=(data,))
         case ListResult():
             return _encode_list(outcome)
         case JsonResult(raw, status):

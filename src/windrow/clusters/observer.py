@@ -190,7 +190,8 @@ class Observer:
         return unanswered.find_end(record.uid, was_seen=record.was_created)
 
     def _find_account_end(self, state: ClusterState) -> timedelta | None:
-        """The token that is kept in the Secret of the Cluster is the last that is made. That Secret is the last to go."""
+        """The token that is kept in the Secret of the Cluster is the last that is made. That Secret is the last to go,
+        but for a namespace that is deleted: then the ServiceAccount counts as seen."""
         if state.recorded.service_account is None:
             return None
         was_seen = state.guest_credential.state == "ready" or state.secrets is None
@@ -372,7 +373,11 @@ class Observer:
             balancers,
             tuple(namesakes) if balancers else (),
             tuple(sorted(unrecorded, key=str)),
-            tuple(str(claim) for claim in claims if claim.is_deleting),
+            tuple(
+                str(claim)
+                for claim in claims
+                if claim.is_deleting and not prove_claim(claim, cluster).unproven
+            ),
             tuple(
                 prove_claim(claim, cluster)
                 for claim in without_claims_of(read_vms, claims)

@@ -197,8 +197,8 @@ def read_orphan_vm(raw: Mapping[str, Any], cluster: Cluster) -> OrphanVm | None:
 def prove_vm(vm: OrphanVm, cluster: Cluster, secret: Mapping[str, Any] | None) -> OrphanVm:
     """The VM with what its proof lacks, if anything. `secret` is the cloud-init Secret of its name.
 
-    Of a VM that terminates the Secret may be gone before it; one whose creation was cut off never had one, but disks whose
-    names follow from its own.
+    Of a VM that terminates the Secret may be gone before it, and one whose creation was cut off never had one; but they have
+    disks whose names follow from its own.
     """
     if vm.unproven:
         return vm
@@ -206,9 +206,10 @@ def prove_vm(vm: OrphanVm, cluster: Cluster, secret: Mapping[str, Any] | None) -
         return replace(
             vm, unproven=f"Cluster {cluster.name} gives no machine such a name, so it may be a copy"
         )
-    if vm.is_deleting or (secret is not None and read_cloud_init_secret(secret).owner_uid == vm.uid):
+    if secret is not None and read_cloud_init_secret(secret).owner_uid == vm.uid:
         return vm
-    if secret is None and vm.claims and all(_is_disk_of(vm.name, vm.machine_uid, name) for name in vm.claims):
+    own = [_is_disk_of(vm.name, vm.machine_uid, name) for name in vm.claims]
+    if secret is None and (any(own) if vm.is_deleting else own and all(own)):
         return vm
     what = f"Secret {secret_ref(vm.namespace, vm.name).name}"
     missing = f"{what} cannot be read" if secret is None else f"{what} belongs to another VM"

@@ -9,7 +9,8 @@ last instant at which such a request may be carried out:
 * for what an earlier process recorded and this one never saw, LATEST after this one began to lead. That no other sends by
   then is what the Lease is for.
 
-Where every request was answered, and where the object was seen, there is no such instant, and nothing is waited for.
+Where every request of this process was answered, and where an earlier process had seen the object, there is no such
+instant, and nothing is waited for.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LATEST = timedelta(minutes=2)
 
 def describe_expiry(what: str) -> str:
     """What is waited for before `what` is said to be gone."""
-    return f"the request to create {what} to expire (it was not answered, so Harvester may carry it out yet)"
+    return f"any request to create {what} to expire (no answer to one is known, so Harvester may carry it out yet)"
 
 
 class UnansweredRequests:

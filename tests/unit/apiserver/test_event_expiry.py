@@ -77,14 +77,15 @@ def test_an_event_of_before_a_restart_expires_by_its_own_times(tmp_path: Path):
 
     async def before(api: Client, clock: LoopClock) -> None:
         early = format_time(clock.now() - HOUR / 2)
-        for name, time in (("early", early), ("future", "2999-01-01T00:00:00Z"), ("odd", "9" * 40)):
+        for name, time in (("early", early), ("future", "2999-01-01T00:00:00Z"), ("odd", early)):
             await api.create(EVENT, an_event(name, lastTimestamp=time))
         # As an earlier version stored it, half an hour ago.
         for name in ("early", "odd"):
             entry = await store.find(f"/events/default/{name}")
             assert entry is not None
             head = {**entry.raw["metadata"], "creationTimestamp": early}
-            await store.commit(entry.key, {**entry.raw, "metadata": head}, entry.rev)
+            last = entry.raw["lastTimestamp"] if name == "early" else "9" * 40
+            await store.commit(entry.key, {**entry.raw, "metadata": head, "lastTimestamp": last}, entry.rev)
 
     async def after(api: Client, clock: LoopClock) -> None:
         assert await names(api) == ["early", "future", "odd"]

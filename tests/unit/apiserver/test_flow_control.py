@@ -110,6 +110,13 @@ async def test_lists_that_wait_hold_no_more_than_the_user_s_share_of_connections
     assert await sent(users, "a") == 200
 
 
+async def test_what_was_answered_counts_no_more(users: ApiServer) -> None:
+    """Also where all have the same answer: a monitor asks for it for ever."""
+    for path in ("/livez", "/readyz", "/version", PATH):
+        asked = Request("GET", path, headers=a_request("a").headers)
+        assert {(await users.send(asked, Peer())).status for _ in range(MAX_REQUESTS + 1)} == {200}
+
+
 async def test_who_gives_up_waiting_for_a_list_takes_no_place(users: ApiServer) -> None:
     unsent = [await users.send(a_request("a"), Peer()) for _ in range(MAX_LISTS)]
     waiting = [asyncio.create_task(users.send(a_request("a"), Peer())) for _ in range(3)]

@@ -188,7 +188,7 @@ def test_a_machine_never_seen_goes_after_a_look_at_which_no_request_for_it_was_u
     plan = planned(cluster, [requested(ended, asked)])
 
     assert [type(action) for action in plan.actions if action.subject] == actions
-    sentence = "the request to create VirtualMachine default/w1 to expire (it was not answered, so Harvester may carry it out yet)"
+    sentence = "any request to create VirtualMachine default/w1 to expire (no answer to one is known, so Harvester may carry it out yet)"
     waits = [wait for wait in plan.waits if wait.what == sentence]
     assert [wait.until for wait in waits] == ([NOON - minutes(ended)] if ended < 0 else [])
 

@@ -11,6 +11,7 @@ import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 
 from windrow.apiserver.apierrors import status_error
 from windrow.apiserver.request.info import UserInfo
@@ -68,6 +69,8 @@ class FlowControl:
                 await semaphore.acquire()
                 stack.callback(semaphore.release)
             reply = await answer()
+            if type(reply) is Reply:
+                reply = replace(reply)  # a constant one never ends
             weakref.finalize(reply, stack.pop_all().close).atexit = False
         return reply
 

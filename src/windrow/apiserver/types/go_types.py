@@ -1,8 +1,8 @@
 """Go's decoding of JSON into structs: what it says of a value of another type, and what remains of one that it takes.
 
 The structs are tables written by reflection (`field_types`, `emulator.kit.go_types`). The promises of `encoding/json`: a
-value that decodes itself, such as a quantity, ends the decoding, else the first field in the order of the text is told; a null leaves the zero value; what no field takes is dropped; quantities are
-written back in their canonical form.
+value that decodes itself, such as a quantity, ends the decoding, else the first field in the order of the text is told; a
+null leaves the zero value; what no field takes is dropped; quantities are written back in their canonical form.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class _Place:
         return f"json: cannot unmarshal {_found(value, go_type)} into Go {where} of type {go_type}"
 
     def refuse(self, value: Any, go_type: str) -> None:
-        self.faults.append(self.sentence(value, go_type))
+        if not self.faults:  # the first one is told; a hostile body has a million
+            self.faults.append(self.sentence(value, go_type))
 
 
 def find_mistyped(

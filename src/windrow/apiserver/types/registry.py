@@ -200,11 +200,6 @@ def key_errors(key: str) -> list[str]:
     if "/" in prefix:
         return [_TWO_SLASHES_MESSAGE]
     faults = []
-    if "/" in prefix:
-        return [
-            f"a qualified name {_QUALIFIED_MESSAGE.removeprefix('name part ')} with an optional DNS subdomain prefix "
-            "and '/' (e.g. 'example.com/MyName')"
-        ]
     if slash and not _IS_SUBDOMAIN.match(prefix):
         faults.append(f"prefix part {_SUBDOMAIN_MESSAGE}")
     if not name:

@@ -52,12 +52,17 @@ class SecretData:
 
 
 def read_secret_data(raw: Raw) -> SecretData | None:
-    """The reading of a Secret; None for Secrets that do not concern clusters."""
+    """The reading of a Secret; None for Secrets that do not concern clusters. One with our finalizer does, whatever it holds:
+    the finalizer is to be removed."""
     data = raw.get("data") or {}
     cluster_uid = annotations_of(raw).get(CLUSTER_UID, "")
-    if not (
-        cluster_uid or names.GUEST_CREDENTIAL_KEY in data or any(_CREDENTIAL_MARK in key for key in data)
-    ):
+    concerns_clusters = (
+        cluster_uid
+        or names.GUEST_CREDENTIAL_KEY in data
+        or any(_CREDENTIAL_MARK in key for key in data)
+        or names.IN_USE_FINALIZER in finalizers_of(raw)
+    )
+    if not concerns_clusters:
         return None
     metadata = raw["metadata"]
     return SecretData(

@@ -169,7 +169,7 @@ def _awaits_creation(machine: MachineState, state: ClusterState, partial: Partia
             end,
         )
     elif asked is not None:  # else it is just being asked
-        why = "the request to create its VM was not answered, and may have been carried out since Harvester was asked"
+        why = "a request to create its VM may have been carried out since Harvester was asked"
         partial.actions.append(DeleteVM(why, machine.name))
     return True
 

@@ -39,7 +39,11 @@ _OPTIONS: Mapping[str, Mapping[str, Field]] = {
     "StopOptions": {"gracePeriod": Field("int64", "int64"), **_DRY_RUN},
     "RestartOptions": {"gracePeriodSeconds": Field("int64", "int64"), **_DRY_RUN},
     "MigrateOptions": {"addedNodeSelector": Field("{}string", "map[string]string"), **_DRY_RUN},
-    "AddVolumeOptions": _DRY_RUN,
+    "AddVolumeOptions": {
+        "disk": Field("{}json", "v1.Disk"),
+        "volumeSource": Field("{}json", "v1.HotplugVolumeSource"),
+        **_DRY_RUN,
+    },
     "RemoveVolumeOptions": _DRY_RUN,
 }
 
@@ -56,7 +60,7 @@ def _options(request: Request, struct: str) -> Raw:
         found = loads(request.body)
     except NotJson as error:
         raise _unreadable(error) from error
-    if fault := find_mistyped(_OPTIONS.__getitem__, struct, found):
+    if found is not None and (fault := find_mistyped(_OPTIONS.__getitem__, struct, found)):
         raise _unreadable(fault)
     options = found if isinstance(found, dict) else {}
     if "name" in options:  # a body that is no JSON of the type is read as YAML, where a number is a text, too

@@ -18,7 +18,7 @@ from windrow.machines.plugin.poller import StatusPoller
 from windrow.machines.plugin.process.client import DriverError, Plugin
 from windrow.machines.plugin.status import PollResult, poll
 from windrow.machines.plugin.tracked_machine import PendingOperation, TrackedMachine
-from windrow.machines.port import MachineRefused, Power, Problem
+from windrow.machines.port import HARVESTER, MachineRefused, Power, Problem
 from windrow.protocols import dockermachine as wire
 
 _METHODS = {Power.ON: "Start", Power.OFF: "Stop", Power.RESTART: "Restart"}
@@ -101,7 +101,9 @@ class PluginOperations:
         ):
             is_windrow = await is_windrow_plugin(plugin)
             because = f"driver {machine.driver} never created machine {machine.name}"
-            if is_windrow or machine.was_created or machine.create_started or machine.create_uncertain:
+            # On Harvester a VM may also have come after an earlier removal found none.
+            may_exist = machine.was_created or machine.create_started or machine.create_uncertain
+            if is_windrow or may_exist or machine.driver == HARVESTER:
                 config = _with_volumes(machine, volumes, is_windrow=is_windrow)
                 await plugin.set_config(dumps(machine.sanitizer(credential.fields).restore(config)))
                 if is_windrow or await exists(self.launcher.resolver, machine, credential, plugin):

@@ -31,8 +31,8 @@ async def came_late(world, after_s):
     await world.settle(after_s)
     assert not await world.is_gone()
     (why,) = await world.complaints()
-    assert "waiting for the request to create LoadBalancer default/demo-default-web-" in why
-    assert "to expire (it was not answered, so Harvester may carry it out yet)" in why
+    assert "waiting for any request to create LoadBalancer default/demo-default-web-" in why
+    assert "to expire (no answer to one is known, so Harvester may carry it out yet)" in why
 
     assert (await world.host_cable.arrive()).status == 201
     await world.settle(5)
