@@ -416,7 +416,10 @@ async def test_a_credential_of_another_namespace_must_allow_the_clusters() -> No
     assert sentence in facts(of_server)
     assert sentence not in facts(good)
     (cure,) = (one.hint for one in of_server.problems if one.message == sentence)
-    assert cure == ("kubectl -n a annotate --overwrite secret b windrow.io/allowed-namespaces=fleet-default")
+    assert cure == (
+        "kubectl -n a annotate --overwrite secret b windrow.io/allowed-namespaces=fleet-default "
+        "(a list with commas; keep the namespaces that it has)"
+    )
 
 
 REGISTRY = {"configs": {"registry.example.com": {"authConfigSecretName": "pull"}}}

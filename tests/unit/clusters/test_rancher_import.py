@@ -131,5 +131,6 @@ def test_for_a_secret_that_is_not_given_the_command_is_named():
     (note,) = grant_references([IMPORTED_CLUSTER])
 
     assert note.endswith(
-        "kubectl -n cattle-global-data annotate --overwrite secret cc-1 windrow.io/allowed-namespaces=fleet-default"
+        "kubectl -n cattle-global-data annotate --overwrite secret cc-1 windrow.io/allowed-namespaces=fleet-default "
+        "(a list with commas; keep the namespaces that it has)"
     )

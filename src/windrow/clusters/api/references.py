@@ -40,9 +40,10 @@ def render_allowed_namespaces(namespaces: Iterable[str]) -> dict[str, str]:
 
 
 def allow_command(ref: ObjectRef, namespace: str) -> str:
-    """The command by which the owner of a Secret lets Clusters of `namespace` use it."""
+    """The command by which the owner of a Secret lets Clusters of `namespace` use it; typed as it is, others lose the use."""
     return (
-        f"kubectl -n {ref.namespace} annotate --overwrite secret {ref.name} {ALLOWED_NAMESPACES}={namespace}"
+        f"kubectl -n {ref.namespace} annotate --overwrite secret {ref.name} {ALLOWED_NAMESPACES}={namespace} "
+        "(a list with commas; keep the namespaces that it has)"
     )
 
 

@@ -96,8 +96,7 @@ def require_consent(reference: str, secret: SecretData | None, namespace: str) -
     raise CredentialError(
         f"the credential Secret {ref.namespace}/{ref.name} does not exist or does not allow its use from namespace "
         f"{namespace}",
-        f"create it there if it does not exist; its owner allows the use with: {allow_command(ref, namespace)} "
-        "(a list with commas; keep the namespaces that it has)",
+        f"create it there if it does not exist; its owner allows the use with: {allow_command(ref, namespace)}",
     )
 
 
