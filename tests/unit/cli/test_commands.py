@@ -43,7 +43,7 @@ def report(status: dict[str, Any]) -> Callable[[LoopbackClient], Any]:
 def enlist(name: str, pool: str, **status: Any) -> Callable[[LoopbackClient], Any]:
     async def work(api: LoopbackClient) -> None:
         spec = {"clusterName": "orchard", "clusterUID": "u", "pool": pool, "roles": ["worker"], "options": {}}
-        spec |= {"credential": "a:b", "version": "v1.34.7+rke2r1"}
+        spec |= {"credential": "fleet-default:cc", "version": "v1.34.7+rke2r1"}
         metadata = {"name": name, "namespace": "fleet-default"}
         await api.create(
             MACHINE,
@@ -522,8 +522,6 @@ def test_the_console_of_a_machine_is_read_with_the_clusters_credential(
 ):
     with_credential(orchard, tmp_path)
     orchard.do(enlist("orchard-workers-a-b", "workers"))
-    ref = MACHINE.ref("orchard-workers-a-b", "fleet-default")
-    orchard.do(lambda api: api.patch(ref, {"spec": {"credential": "fleet-default:cc"}}))
     orchard.serve("/windrow/console/", console_of())
 
     answer = windrow("machine", "console", "orchard-workers-a-b", "--tail", "2")
@@ -537,8 +535,6 @@ def test_where_harvester_has_no_console_text_the_way_to_the_console_is_named(
 ):
     with_credential(orchard, tmp_path)
     orchard.do(enlist("orchard-workers-a-b", "workers"))
-    ref = MACHINE.ref("orchard-workers-a-b", "fleet-default")
-    orchard.do(lambda api: api.patch(ref, {"spec": {"credential": "fleet-default:cc"}}))
 
     answer = windrow("machine", "console", "fleet-default/orchard-workers-a-b")
 
