@@ -12,10 +12,10 @@ from typing import Any
 
 from windrow.core.formats.yaml import NotYaml, load
 from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, MountFailed
+from windrow.emulator.guest_cluster.distribution.distribution import Settings
+from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART, HELM_CHART_CONFIG
 from windrow.emulator.guest_cluster.kube_vip.settings import DEFAULTS as VIP_DEFAULTS
 from windrow.emulator.guest_cluster.kube_vip.settings import KubeVipSettings, read_kube_vip_settings
-from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART, HELM_CHART_CONFIG
-from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_cluster.service_accounts import ensure_service_account
 from windrow.emulator.guest_os.hardware import File, GuestProgram
 from windrow.emulator.guest_os.operating_system import GuestOS

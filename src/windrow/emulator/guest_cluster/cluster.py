@@ -23,11 +23,11 @@ from windrow.core.clock import Clock, format_micro_time
 from windrow.core.formats.cidr import is_address
 from windrow.core.formats.version import Version
 from windrow.core.rng import Rng
+from windrow.emulator.guest_cluster.distribution.distribution import Settings
+from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CRDS
+from windrow.emulator.guest_cluster.distribution.pki import CertificateAuthorities
 from windrow.emulator.guest_cluster.etcd import EtcdMembers
 from windrow.emulator.guest_cluster.kube_vip.settings import KubeVipSettings
-from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CRDS
-from windrow.emulator.guest_cluster.rke2.pki import CertificateAuthorities
-from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_os.hardware import File
 from windrow.emulator.guest_os.notifier import Notifier
 from windrow.emulator.guest_os.operating_system import GuestOS
@@ -39,7 +39,6 @@ from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import LEASE, ApiResource, ObjectRef
 
 API_PORT = 6443
-SUPERVISOR_PORT = 9345
 _LEAF_DAYS = 365
 
 
@@ -103,6 +102,7 @@ class GuestCluster:
         self.authorities = authorities
         self.server_password = server_password
         self.agent_password = agent_password
+        self.distribution = settings.distribution
         self.critical = settings.critical()
         self.clock = clock
         self.changed = Notifier()
@@ -195,7 +195,7 @@ class GuestCluster:
     # -- certificates
 
     def issue_server_identity(self, node: str, address: str, settings: Settings) -> TlsIdentity:
-        """The serving certificate of ports 6443 and 9345, signed by the server CA for all names of the server."""
+        """The serving certificate of the API and the supervisor, signed by the server CA for all names of the server."""
         ips = ["127.0.0.1", "::1", _first_address(settings.text("service-cidr", "10.43.0.0/16")), address]
         service, domain = "kubernetes.default.svc", settings.text("cluster-domain", "cluster.local")
         names = ["kubernetes", "kubernetes.default", service, f"{service}.{domain}", "localhost", node]
@@ -205,8 +205,8 @@ class GuestCluster:
         certificate, key = pki.issue_certificate(
             self.authorities.server_ca,
             self.authorities.server_key,
-            common_name="rke2",
-            organizations=("rke2",),
+            common_name=self.distribution.name,
+            organizations=(self.distribution.name,),
             dns=tuple(dict.fromkeys(names)),
             ips=tuple(dict.fromkeys(ips)),
             server=True,

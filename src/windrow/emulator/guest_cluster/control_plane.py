@@ -16,9 +16,9 @@ from windrow.core.clock import format_time, sleep
 from windrow.core.formats.yaml import NotYaml, load_all
 from windrow.emulator.guest_cluster.charts import CLOUD_PROVIDER, deploy_bundled_charts, update_vip_settings
 from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heartbeat
+from windrow.emulator.guest_cluster.distribution.distribution import Settings
+from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.guest_cluster.kubelet import NOT_READY, UNREACHABLE, set_node_condition
-from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
-from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_cluster.workloads.manager import run_controller_manager
 from windrow.emulator.guest_os.hardware import GuestProgram
 from windrow.emulator.guest_os.notifier import result_unless
@@ -37,10 +37,6 @@ IS_LEARNER = Condition(
     "Node has not been promoted to voting member of the etcd cluster",
 )
 IS_VOTER = Condition("EtcdIsVoter", "True", "MemberNotLearner", "Node is a voting member of the etcd cluster")
-REMOVE_ANNOTATION = "etcd.rke2.cattle.io/remove"
-REMOVED_NODE_ANNOTATION = "etcd.rke2.cattle.io/removed-node-name"
-NODE_NAME_ANNOTATION = "etcd.rke2.cattle.io/node-name"
-NODE_ADDRESS_ANNOTATION = "etcd.rke2.cattle.io/node-address"
 
 
 class ControlPlane:
@@ -52,6 +48,7 @@ class ControlPlane:
         self.guest = guest
         self.cluster = cluster
         self.settings = settings
+        self.distribution = settings.distribution
         self.programs = programs
 
     async def run(self) -> None:
@@ -97,24 +94,27 @@ class ControlPlane:
         if member is not None:
             self.cluster.etcd.remove(member.name)
         with contextlib.suppress(NotFound):
-            await self.cluster.client().delete(SECRET.ref(f"{name}.node-password.rke2", "kube-system"))
+            await self.cluster.client().delete(
+                SECRET.ref(self.distribution.node_password_secret(name), "kube-system")
+            )
 
     async def _node_changed(self, raw: Raw) -> None:
         annotations, name = annotations_of(raw), name_of(raw)
+        removed = self.distribution.etcd_annotation("removed-node-name")
         member = self.cluster.etcd.find_by_node(name)
         if member is not None:
             member.registered = True
-        if annotations.get(REMOVE_ANNOTATION) == "true" and not annotations.get(REMOVED_NODE_ANNOTATION):
+        if annotations.get(self.distribution.etcd_annotation("remove")) == "true" and not annotations.get(
+            removed
+        ):
             if member is not None and not self.cluster.etcd.remove(member.name):
                 self.guest.log(
                     "etcd", f"member of node {name} cannot be removed now: the rest would have no majority"
                 )
                 return
-            gone = member.name if member is not None else annotations.get(NODE_NAME_ANNOTATION, name)
-
-            await self.cluster.edit(
-                NODE.ref(name), lambda node: annotate(node, {REMOVED_NODE_ANNOTATION: gone})
-            )
+            known = annotations.get(self.distribution.etcd_annotation("node-name"), name)
+            gone = member.name if member is not None else known
+            await self.cluster.edit(NODE.ref(name), lambda node: annotate(node, {removed: gone}))
             return
         if member is not None and _read_voter_condition(raw) in (None, member.learner):
             await self._record_member(name)
@@ -123,7 +123,10 @@ class ControlPlane:
         member = self.cluster.etcd.find_by_node(name)
         if member is None:
             return
-        wanted = {NODE_NAME_ANNOTATION: member.name, NODE_ADDRESS_ANNOTATION: member.address}
+        wanted = {
+            self.distribution.etcd_annotation("node-name"): member.name,
+            self.distribution.etcd_annotation("node-address"): member.address,
+        }
         condition = IS_LEARNER if member.learner else IS_VOTER
         await self.cluster.edit(NODE.ref(name), lambda raw: annotate(raw, wanted))
         await self.cluster.edit(

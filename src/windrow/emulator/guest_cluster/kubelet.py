@@ -3,7 +3,7 @@
 Status is written only when it changes; the lease, which carries the heartbeat, as often as a kubelet renews it. Rules
 of the real one that matter here: labels under `node-role.kubernetes.io` are refused; taints are set only when the Node
 is made; with an external cloud provider the addresses stay with the host name until that provider writes them, and
-`alpha.kubernetes.io/provided-node-ip` carries the address that the kubelet was started with (RKE2 always passes one).
+`alpha.kubernetes.io/provided-node-ip` carries the address that the kubelet was started with (RKE2 and K3s always pass one).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from windrow.core.clock import format_time
 from windrow.core.formats.version import Version
 from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heartbeat, MountFailed
-from windrow.emulator.guest_cluster.rke2.settings import Settings
+from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.service_accounts import pod_access
 from windrow.emulator.guest_os.hardware import Disk, File, GuestProgram, ProgramContext
 from windrow.emulator.guest_os.notifier import result_unless
@@ -200,7 +200,7 @@ class Kubelet:
             "kubernetes.io/os": "linux",
             **self.labels,
         }
-        # RKE2's own controllers set the role labels, not the kubelet.
+        # Controllers of the distribution set the role labels, not the kubelet.
         if self.settings.runs_etcd:
             labels["node-role.kubernetes.io/etcd"] = "true"
         if self.settings.runs_api:
@@ -213,8 +213,8 @@ class Kubelet:
         annotations = {
             "node.alpha.kubernetes.io/ttl": "0",
             "volumes.kubernetes.io/controller-managed-attach-detach": "true",
-            "rke2.io/hostname": self.name,
-            "rke2.io/internal-ip": self.address,
+            self.settings.distribution.node_annotation("hostname"): self.name,
+            self.settings.distribution.node_annotation("internal-ip"): self.address,
         }
         if self.settings.has_external_cloud_provider:
             annotations[PROVIDED_IP] = self.address

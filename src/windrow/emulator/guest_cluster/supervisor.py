@@ -1,4 +1,4 @@
-"""Request handlers of a server: the Kubernetes API on 6443 and RKE2's supervisor on 9345."""
+"""Request handlers of a server: the Kubernetes API and the supervisor."""
 
 from __future__ import annotations
 
@@ -92,10 +92,11 @@ class SupervisorHandler:
     def __init__(self, cluster: GuestCluster, server: ServerInstance) -> None:
         self.cluster = cluster
         self.server = server
+        path = cluster.distribution.supervisor_path
         self._routes: dict[str, Handler] = {
-            "/v1-rke2/server-bootstrap": self._server_bootstrap,
-            "/v1-rke2/config": self._config,
-            "/v1-rke2/serving-kubelet.crt": self._serving_kubelet,
+            path("server-bootstrap"): self._server_bootstrap,
+            path("config"): self._config,
+            path("serving-kubelet.crt"): self._serving_kubelet,
         }
 
     def identity(self) -> TlsIdentity | None:
@@ -154,7 +155,8 @@ class SupervisorHandler:
         """The check of the node password, which comes with the kubelet's certificate."""
         if not self.cluster.is_usable():
             return Reply(503, b"runtime core not ready\n", _TEXT)
-        node, password = _header(request, "Rke2-Node-Name"), _header(request, "Rke2-Node-Password")
+        named = self.cluster.distribution.node_header
+        node, password = _header(request, named("Name")), _header(request, named("Password"))
         if not node or not password:
             return Reply(400, b"node name not set\n", _TEXT)
         if not await check_node_password(self.cluster, node, password):
@@ -164,7 +166,7 @@ class SupervisorHandler:
 
 async def check_node_password(cluster: GuestCluster, node: str, password: str) -> bool:
     """Whether `node` may use its name: the first password of a name is stored, another one is refused."""
-    name = f"{node.lower()}.node-password.rke2"
+    name = cluster.distribution.node_password_secret(node)
     local = cluster.client()
     raw = await local.find(SECRET.ref(name, "kube-system"))
     if raw is not None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.emulator.guest_cluster.rke2_process import Clusters, Rke2Process
+from windrow.emulator.guest_cluster.distribution.rke2 import RKE2
+from windrow.emulator.guest_cluster.node_process import Clusters, NodeProcess
 from windrow.emulator.guest_os.cloudinit.stages import CloudInitRun
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import AgentReport, GuestProgram, Hardware, HostInterface, Machine
@@ -133,7 +134,7 @@ class GuestMachine:
             add_package(guest, QEMU_GUEST_AGENT)
 
     async def _rke2(self, call: Invocation, ready: NotifyReady) -> int:
-        return await Rke2Process(call, ready, self.clusters, self.programs).run()
+        return await NodeProcess(RKE2, call, ready, self.clusters, self.programs).run()
 
     async def _guest_agent(self, call: Invocation, ready: NotifyReady) -> int:
         guest = call.guest

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.clock import NOON, run_driven
 
 from windrow.core import pki
-from windrow.emulator.guest_cluster.rke2.pki import BadAuthorities, load_authorities
+from windrow.emulator.guest_cluster.distribution.pki import BadAuthorities, load_authorities
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import Disk, Hardware
 from windrow.emulator.guest_os.operating_system import GuestOS
@@ -290,7 +290,7 @@ def test_a_changed_bit_in_the_delivered_ca_files_is_refused(path: str, choice: f
     async def complaint() -> str:
         guest = _box({**PEMS, path: turned})
         try:
-            load_authorities(guest, TLS, NOON)
+            load_authorities(guest, "rke2", TLS, NOON)
         except BadAuthorities as error:
             return str(error)
         return ""

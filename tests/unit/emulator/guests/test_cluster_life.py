@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.clock import run_driven
 
-from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
+from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.guest_os.hardware import File, ProgramContext
 from windrow.kubernetes import requests
 from windrow.kubernetes.handler import Peer

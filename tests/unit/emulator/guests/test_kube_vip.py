@@ -11,7 +11,7 @@ from tests.support.clock import run_driven
 
 from windrow.core.formats.json import loads
 from windrow.core.formats.yaml import dump
-from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
+from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ENDPOINTS
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import OutcomeUnknown

@@ -11,10 +11,12 @@ from tests.support.clock import NOON, run_driven
 from windrow.core import pki
 from windrow.emulator.guest_cluster.charts import default_values, merge_values, render_arguments
 from windrow.emulator.guest_cluster.control_plane import taint_by_readiness
+from windrow.emulator.guest_cluster.distribution.distribution import BadSettings, Settings
+from windrow.emulator.guest_cluster.distribution.rke2 import RKE2
+from windrow.emulator.guest_cluster.distribution.settings import read_settings
+from windrow.emulator.guest_cluster.distribution.tokens import BadToken, Token, hash_authorities, parse_token
 from windrow.emulator.guest_cluster.etcd import EtcdMember, EtcdMembers, JoinRefused, NotMember
 from windrow.emulator.guest_cluster.kubelet import BadKubelet, parse_labels, parse_taints
-from windrow.emulator.guest_cluster.rke2.settings import BadSettings, Settings, read_settings
-from windrow.emulator.guest_cluster.rke2.tokens import BadToken, Token, hash_authorities, parse_token
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import Disk, Hardware
 from windrow.emulator.guest_os.operating_system import GuestOS
@@ -67,7 +69,7 @@ def settings_of(role: Any, files: dict[str, str]) -> Settings:
         guest = GuestOS(hardware, MachineTestbed().offline_host("m"), GuestDelays(), lambda work, name: None)
         for path, text in files.items():
             guest.write(f"/etc/rancher/rke2/{path}", text.encode())
-        return read_settings(guest, role)
+        return read_settings(guest, RKE2, role)
 
     return run_driven(read())
 
@@ -229,7 +231,7 @@ def test_a_removed_or_moved_member_does_not_return():
 
 
 def flags(**values: tuple[str, ...]) -> Settings:
-    return Settings("agent", {key.replace("_", "-"): value for key, value in values.items()})
+    return Settings(RKE2, "agent", {key.replace("_", "-"): value for key, value in values.items()})
 
 
 def test_labels_that_a_kubelet_may_set():

@@ -17,7 +17,7 @@ from windrow.core.clock import sleep
 from windrow.core.formats.json import loads
 from windrow.core.formats.yaml import dump
 from windrow.core.rng import Rng
-from windrow.emulator.guest_cluster.rke2.tokens import hash_authorities
+from windrow.emulator.guest_cluster.distribution.tokens import hash_authorities
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import (
     AgentReport,

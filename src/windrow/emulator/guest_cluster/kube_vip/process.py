@@ -37,11 +37,11 @@ from functools import partial
 
 from windrow.core.work_queue import WorkQueue
 from windrow.emulator.guest_cluster.cluster import GuestCluster
+from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.kube_vip.election import ServiceElection, acquire_lease
 from windrow.emulator.guest_cluster.kube_vip.service_handler import ServiceHandler, ServiceState
 from windrow.emulator.guest_cluster.kube_vip.settings import KubeVipSettings
 from windrow.emulator.guest_cluster.kubelet import node_name
-from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_os.hardware import Nic
 from windrow.emulator.guest_os.notifier import result_unless
 from windrow.emulator.guest_os.operating_system import GuestOS

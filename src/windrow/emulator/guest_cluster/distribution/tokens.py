@@ -1,4 +1,4 @@
-"""Join tokens and CA hashes, as RKE2 reads them (reference/04 §7.5).
+"""Join tokens and CA hashes, as RKE2 and K3s read them (reference/04 §7.5).
 
 Three forms: a bare password, `K10<hash>::<user>:<password>`, and `K10<hash>::<id>.<secret>` (a bootstrap token).
 """
@@ -16,7 +16,7 @@ HASH_LENGTH = 64
 
 
 class BadToken(ValueError):
-    """The token cannot be read; the message is RKE2's own."""
+    """The token cannot be read; the message is the program's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,14 +50,14 @@ class CertificateAuthorities:
         return self.files["client-ca.crt"]
 
 
-def load_authorities(guest: GuestOS, directory: str, now: datetime) -> CertificateAuthorities:
+def load_authorities(guest: GuestOS, program: str, directory: str, now: datetime) -> CertificateAuthorities:
     """Read the set below `directory`, make and write what is missing. Raises BadAuthorities."""
     files: dict[str, str] = {}
     delivered = guest.is_file(f"{directory}/server-ca.crt")
     for name, stem in _AUTHORITY_FILES:
         certificate, key = (_text(guest, f"{directory}/{stem}.{end}") for end in ("crt", "key"))
         if certificate is None and key is None:
-            made = pki.new_ca(f"rke2-{name}-ca@{int(now.timestamp())}", now, _DAYS)
+            made = pki.new_ca(f"{program}-{name}-ca@{int(now.timestamp())}", now, _DAYS)
             certificate, key = made
             guest.write(f"{directory}/{stem}.crt", certificate.encode(), 0o644)
             guest.write(f"{directory}/{stem}.key", key.encode(), 0o600)

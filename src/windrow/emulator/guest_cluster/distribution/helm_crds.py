@@ -1,4 +1,4 @@
-"""The custom resources that RKE2 brings along: Helm charts and their settings."""
+"""The custom resources that RKE2 and K3s bring along: Helm charts and their settings."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Client side of joining a cluster through a server's supervisor: CA bundle, hash, TLS, credential, in that order.
 
-Error texts are RKE2's; every request goes through the simulated network.
+Error texts are those of RKE2 and K3s; every request goes through the simulated network.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 from windrow.core import pki
 from windrow.core.formats.json import loads
 from windrow.core.text import encode_base64
-from windrow.emulator.guest_cluster.rke2.tokens import Token, hash_authorities
+from windrow.emulator.guest_cluster.distribution.distribution import Distribution
+from windrow.emulator.guest_cluster.distribution.tokens import Token, hash_authorities
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.kubernetes.handler import Handler, Peer
 from windrow.kubernetes.requests import Reply, Request
@@ -39,37 +40,41 @@ class JoinReply:
     files: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-async def join_server(guest: GuestOS, url: str, token: Token) -> JoinReply:
+async def join_server(guest: GuestOS, distribution: Distribution, url: str, token: Token) -> JoinReply:
     """The bootstrap data for a further server. Raises JoinFailed."""
     prefix = "starting kubernetes: preparing server: "
     try:
         if token.bootstrap:
             raise JoinRejected("failed to normalize server token; a bootstrap token cannot join a server")
-        handler = await _connect(guest, url, token)
-        bootstrap = await _request(guest, handler, url, "/v1-rke2/server-bootstrap", _basic("server", token))
-        config = await _request(guest, handler, url, "/v1-rke2/config", _basic("server", token))
+        handler = await _connect(guest, distribution, url, token)
+        path, credential = distribution.supervisor_path, _basic("server", token)
+        bootstrap = await _request(guest, handler, url, path("server-bootstrap"), credential)
+        config = await _request(guest, handler, url, path("config"), credential)
     except JoinFailed as error:
         raise type(error)(prefix + str(error)) from error
     return JoinReply(bootstrap["cluster"], config["critical"], bootstrap["files"])
 
 
-async def join_agent(guest: GuestOS, url: str, token: Token, node: str) -> JoinReply:
+async def join_agent(
+    guest: GuestOS, distribution: Distribution, url: str, token: Token, node: str
+) -> JoinReply:
     """The configuration for an agent whose node password is accepted. Raises JoinFailed."""
     try:
-        handler = await _connect(guest, url, token)
+        handler = await _connect(guest, distribution, url, token)
     except JoinFailed as error:
         raise type(error)(f"Failed to validate connection to cluster at {url}: {error}") from error
     prefix = "Waiting to retrieve agent configuration; server is not ready: "
     try:
-        config = await _request(guest, handler, url, "/v1-rke2/config", _basic("node", token))
+        path = distribution.supervisor_path("config")
+        config = await _request(guest, handler, url, path, _basic("node", token))
     except JoinFailed as error:
         raise JoinFailed(f"{prefix}failed to retrieve configuration from server: {error}") from error
     headers = (
         *_basic("node", token),
-        ("Rke2-Node-Name", node),
-        ("Rke2-Node-Password", node_password(guest)),
+        (distribution.node_header("Name"), node),
+        (distribution.node_header("Password"), node_password(guest)),
     )
-    path = "/v1-rke2/serving-kubelet.crt"
+    path = distribution.supervisor_path("serving-kubelet.crt")
     reply = await handler.send(Request("GET", path, headers=headers), Peer(address=guest.address))
     if reply.status == HTTPStatus.FORBIDDEN:
         raise JoinFailed(
@@ -90,7 +95,7 @@ def node_password(guest: GuestOS) -> str:
     return found.decode()
 
 
-async def _connect(guest: GuestOS, url: str, token: Token) -> Handler:
+async def _connect(guest: GuestOS, distribution: Distribution, url: str, token: Token) -> Handler:
     """The handler behind `url`, after the CA bundle, the token's hash and the certificate were verified."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
@@ -125,7 +130,7 @@ async def _connect(guest: GuestOS, url: str, token: Token) -> Handler:
         )
     if not token.ca_hash:
         guest.log(
-            "rke2",
+            distribution.name,
             "level=warning: Cluster CA certificate is not trusted by the host CA bundle, but the token does not "
             "include a CA hash",
         )
@@ -165,7 +170,7 @@ def _describe_reply(url: str, path: str, reply: Reply) -> str:
 
 
 def _basic(user: str, token: Token) -> tuple[tuple[str, str], ...]:
-    """The Authorization header of a token. RKE2 uses a fixed user name, not the token's."""
+    """The Authorization header of a token. The user name is fixed, not the token's."""
     if token.bootstrap:
         return (("Authorization", f"Bearer {token.bootstrap}"),)
     pair = encode_base64(f"{user}:{token.password}")

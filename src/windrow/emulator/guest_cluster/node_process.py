@@ -1,8 +1,8 @@
-"""The rke2 binary: `rke2 server` and `rke2 agent` as processes on a simulated machine (reference/04 §2.5, §7.3-7.7).
+"""The rke2 and k3s binaries: `server` and `agent` as processes on a simulated machine (reference/04 §2.5, §7.3-7.7).
 
 A server without `server:` and without etcd data starts a cluster of its own; with it, it fetches the authorities from
 the server named and joins etcd as a learner; with etcd data it rejoins as the member it was and ignores `server:`.
-What RKE2 would refuse ends the process with RKE2's message on the console, and systemd starts it again.
+What the real program would refuse ends the process with its message on the console, and systemd starts it again.
 """
 
 from __future__ import annotations
@@ -12,26 +12,27 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from windrow.core.formats.version import Version
-from windrow.emulator.guest_cluster.cluster import API_PORT, SUPERVISOR_PORT, GuestCluster, ServerInstance
+from windrow.emulator.guest_cluster.cluster import API_PORT, GuestCluster, ServerInstance
 from windrow.emulator.guest_cluster.control_plane import ControlPlane, deploy_manifests
-from windrow.emulator.guest_cluster.etcd import EtcdMember, JoinRefused, NotMember
-from windrow.emulator.guest_cluster.kube_vip.process import KubeVip
-from windrow.emulator.guest_cluster.kubelet import BadKubelet, Kubelet, node_name, parse_labels, parse_taints
-from windrow.emulator.guest_cluster.rke2.join import (
+from windrow.emulator.guest_cluster.distribution.distribution import BadSettings, Distribution, Role, Settings
+from windrow.emulator.guest_cluster.distribution.join import (
     JoinFailed,
     JoinReply,
     join_agent,
     join_server,
     node_password,
 )
-from windrow.emulator.guest_cluster.rke2.pki import (
+from windrow.emulator.guest_cluster.distribution.pki import (
     BadAuthorities,
     CertificateAuthorities,
     load_authorities,
     write_authorities,
 )
-from windrow.emulator.guest_cluster.rke2.settings import FLAGS, BadSettings, Role, Settings, read_settings
-from windrow.emulator.guest_cluster.rke2.tokens import BadToken, Token, hash_authorities, parse_token
+from windrow.emulator.guest_cluster.distribution.settings import read_settings
+from windrow.emulator.guest_cluster.distribution.tokens import BadToken, Token, hash_authorities, parse_token
+from windrow.emulator.guest_cluster.etcd import EtcdMember, JoinRefused, NotMember
+from windrow.emulator.guest_cluster.kube_vip.process import KubeVip
+from windrow.emulator.guest_cluster.kubelet import BadKubelet, Kubelet, node_name, parse_labels, parse_taints
 from windrow.emulator.guest_cluster.supervisor import ApiHandler, SupervisorHandler, check_node_password
 from windrow.emulator.guest_os.hardware import GuestProgram
 from windrow.emulator.guest_os.operating_system import GuestOS
@@ -57,12 +58,18 @@ _FATAL_ERRORS = (
 )
 
 
-class Rke2Process:
-    """One start of the rke2 process."""
+class NodeProcess:
+    """One start of the process of a distribution."""
 
     def __init__(
-        self, call: Invocation, ready: NotifyReady, clusters: Clusters, programs: Mapping[str, GuestProgram]
+        self,
+        distribution: Distribution,
+        call: Invocation,
+        ready: NotifyReady,
+        clusters: Clusters,
+        programs: Mapping[str, GuestProgram],
     ) -> None:
+        self.distribution = distribution
         self.guest: GuestOS = call.guest
         self.arguments = tuple(call.argv[1:])
         self.ready = ready
@@ -70,14 +77,14 @@ class Rke2Process:
         self.programs = programs
         words = (self.guest.read(call.argv[0]) or b"")[len(BINARY_PREFIX) :].split()
         self.version = Version.parse(words[1].decode())
-        self.settings = Settings("server")  # read when it runs
-        self.disk_state: Raw = self.guest.hardware.root.state.setdefault("rke2", {})
+        self.settings = Settings(distribution, "server")  # read when it runs
+        self.disk_state: Raw = self.guest.hardware.root.state.setdefault(distribution.name, {})
 
     async def run(self) -> int:
         """Run until the machine or systemd stops it, or until it fails; then its exit code."""
-        role = next((one for one in FLAGS if self.arguments[:1] == (one,)), None)
+        role = next((one for one in self.distribution.flags if self.arguments[:1] == (one,)), None)
         if role is None:
-            self.guest.log("rke2", f"rke2 version {self.version}")
+            self.guest.log(self.distribution.name, f"{self.distribution.name} version {self.version}")
             return 0
         try:
             self._read_settings(role)
@@ -87,15 +94,15 @@ class Rke2Process:
         return 1
 
     def log(self, line: str) -> None:
-        self.guest.log(f"rke2-{self.arguments[0]}", line)
+        self.guest.log(f"{self.distribution.name}-{self.arguments[0]}", line)
 
     def _read_settings(self, role: Role) -> None:
-        self.settings = read_settings(self.guest, role, self.arguments[1:])
+        self.settings = read_settings(self.guest, self.distribution, role, self.arguments[1:])
         parse_labels(self.settings)
         parse_taints(self.settings)
         for warning in self.settings.warnings:
             self.log(f"level=warning: {warning}")
-        self.log(f"Starting rke2 {role} {self.version}")
+        self.log(f"Starting {self.distribution.name} {role} {self.version}")
 
     # -- server
 
@@ -106,9 +113,10 @@ class Rke2Process:
         identity = cluster.issue_server_identity(node, address, self.settings)
         server = ServerInstance(node, address, self.settings, self.version, identity)
         try:
-            self._listen(address, SUPERVISOR_PORT, SupervisorHandler(cluster, server))
+            port = self.distribution.supervisor_port
+            self._listen(address, port, SupervisorHandler(cluster, server))
             cluster.servers[node] = server
-            self.log(f"Supervisor is listening on https://{address}:{SUPERVISOR_PORT}")
+            self.log(f"Supervisor is listening on https://{address}:{port}")
             cluster.changed.notify()
             if self.settings.runs_etcd:
                 await self._start_etcd(cluster, server)
@@ -142,7 +150,9 @@ class Rke2Process:
 
     def _create_cluster(self) -> GuestCluster:
         """A new cluster with the CA files on the disk."""
-        authorities = load_authorities(self.guest, self._tls_directory(), self.guest.now())
+        authorities = load_authorities(
+            self.guest, self.distribution.name, self._tls_directory(), self.guest.now()
+        )
         server = self._server_password(authorities)
         agent = self._password_of("agent-token") or server
         uid = self.guest.host.rng.uid()
@@ -220,7 +230,7 @@ class Rke2Process:
 
     async def _join_as_server(self) -> JoinReply:
         token = parse_token(self._token_text("token"))
-        joined = await join_server(self.guest, self.settings.text("server"), token)
+        joined = await join_server(self.guest, self.distribution, self.settings.text("server"), token)
         self._compare_critical(joined)
         write_authorities(self.guest, self._tls_directory(), joined.files)
         return joined
@@ -293,7 +303,7 @@ class Rke2Process:
     def _shut_down(self, cluster: GuestCluster, server: ServerInstance) -> None:
         """Close the listeners and mark the member down, at once and in any state."""
         network = self.guest.host.network
-        for port in (API_PORT, SUPERVISOR_PORT):
+        for port in (API_PORT, self.distribution.supervisor_port):
             handler = network.find(server.address, port)
             if isinstance(handler, ApiHandler | SupervisorHandler) and handler.server is server:
                 network.close(server.address, port)
@@ -359,7 +369,7 @@ class Rke2Process:
         while True:
             for url in self._server_urls():
                 try:
-                    return await join_agent(self.guest, url, token, node)
+                    return await join_agent(self.guest, self.distribution, url, token, node)
                 except JoinFailed as error:
                     self.log(str(error))
             await self.guest.sleep(self.guest.delays.join_retry)
@@ -369,7 +379,8 @@ class Rke2Process:
         urls = [self.settings.text("server")]
         known = self.clusters.get(self.disk_state.get("cluster", ""))
         if known is not None:
-            urls += [f"https://{server.address}:{SUPERVISOR_PORT}" for server in known.servers.values()]
+            port = self.distribution.supervisor_port
+            urls += [f"https://{server.address}:{port}" for server in known.servers.values()]
         return list(dict.fromkeys(urls))
 
 
