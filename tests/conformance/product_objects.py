@@ -14,14 +14,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from windrow.bootstrap.charts import HELM_CHART_CONFIG, chart_configs, credential_secret, harvester_values
 from windrow.bootstrap.guest_account import GuestAccount
-from windrow.bootstrap.rke2.charts import (
-    HELM_CHART_CONFIG,
-    chart_configs,
-    credential_secret,
-    find_charts,
-    harvester_values,
-)
+from windrow.bootstrap.rke2.bundled_charts import find_charts
 from windrow.bootstrap.spec import GuestCredential
 from windrow.client.client import Client
 from windrow.client.events import EventNote, EventRecorder

@@ -15,7 +15,7 @@ from tests.conformance.product_objects import NAMESPACES, REVIEWS, review_random
 from tests.conformance.real_cluster import Cluster
 
 from windrow.app.clock import SystemClock
-from windrow.bootstrap.rke2.charts import HELM_CHART_CONFIG
+from windrow.bootstrap.charts import HELM_CHART_CONFIG
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
 from windrow.harvester.resources import LOAD_BALANCER

@@ -28,7 +28,7 @@ START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECRETS = new_cluster_secrets(START)
 LONG_ENOUGH = timedelta(minutes=10)
 ADDRESSES = {"first": "10.0.0.11", "server": "10.0.0.12", "worker": "10.0.0.13"}
-JOIN = rke2.join_url(ADDRESSES["first"])
+JOIN = rke2.LAYOUT.join_url(ADDRESSES["first"])
 ROLES = {"first": frozenset(Role), "server": frozenset(Role), "worker": frozenset({Role.WORKER})}
 
 Damage = Callable[[str], str]
@@ -134,7 +134,7 @@ def test_whole_documents_make_a_cluster() -> None:
     [
         (flip(r"K10\w{20,}?\d"), "CA hash"),
         (flip(r"\n    token: K10\w+::\w+:\w{20,}?\d"), "401 Unauthorized"),
-        (swap(JOIN, rke2.join_url("10.0.0.99")), "https://10.0.0.99:9345"),
+        (swap(JOIN, rke2.LAYOUT.join_url("10.0.0.99")), "https://10.0.0.99:9345"),
         (swap("\n    server: ", "\n    sever: "), "flag provided but not defined: -sever"),
         (
             swap("\n    token: ", "\n      token: "),

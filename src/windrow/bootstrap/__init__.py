@@ -7,17 +7,18 @@ that is absent is a distribution that Windrow cannot bootstrap.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from windrow.bootstrap import rke2
+from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.spec import BootstrapSpec
-from windrow.core.formats.version import Version
 
 
 class Distribution(Protocol):
     """One distribution, as a module. Everything here is pure."""
 
     NAME: str
+    LAYOUT: Layout
 
     def render(self, spec: BootstrapSpec) -> str:
         """The cloud-config document for one machine. Raises InvalidBootstrapSpec."""
@@ -33,15 +34,6 @@ class Distribution(Protocol):
 
     def check(self, spec: BootstrapSpec) -> list[str]:
         """Warnings about the spec."""
-
-    def check_config(self, config: Mapping[str, Any], version: Version) -> list[str]:
-        """Warnings about the user's configuration keys."""
-
-    def join_url(self, address: str) -> str:
-        """The server URL of joining machines."""
-
-    def api_url(self, address: str) -> str:
-        """Where clients reach the API."""
 
 
 DISTRIBUTIONS: Mapping[str, Distribution] = {rke2.NAME: rke2}

@@ -1,38 +1,59 @@
 """The systemd unit that installs the release named in an environment file, at boot and on restart.
 
-`ENVIRONMENT` names version and role; `UNIT` runs `SCRIPT` at every boot and whenever it is restarted, and tries again
-until it succeeds. So an upgrade is: write another version into the file, restart the unit. A site adds its own
-settings (a proxy, `INSTALL_RKE2_ARTIFACT_PATH` for a place without internet, `RKE2_SHA256` of the binary that must come
-out) in `SITE`, which we never write. The script keeps to few constructs of POSIX sh, one command a line.
+The environment file (`/etc/windrow/rke2.env`) names version and role; `UNIT` runs the script at every boot and whenever
+it is restarted, and tries again until it succeeds. So an upgrade is: write another version into the file, restart the
+unit. A site adds its own settings (a proxy, `INSTALL_RKE2_ARTIFACT_PATH` for a place without internet, `RKE2_SHA256` of
+the binary that must come out) in `SITE_ENVIRONMENT`, which we never write. The script keeps to few constructs of POSIX
+sh, one command a line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from windrow.bootstrap.cloud_config import File
+from windrow.bootstrap.layout import Layout
 
 DIRECTORY = "/etc/windrow"
-ENVIRONMENT = f"{DIRECTORY}/rke2.env"
 SITE_ENVIRONMENT = f"{DIRECTORY}/site.env"
-SCRIPT = f"{DIRECTORY}/install-rke2.sh"
 SERVICE = "windrow-install.service"
 UNIT = f"/etc/systemd/system/{SERVICE}"
 # What was installed last; only the script writes it.
 STATE = "/var/lib/windrow/installed"
 
+
+@dataclass(frozen=True, slots=True)
+class Installer:
+    """How a distribution is installed: the lines of the script that fetch and install it, and the name of the variable
+    that names its service. They leave the service stopped."""
+
+    layout: Layout
+    service: str
+    install: str
+
+    @property
+    def environment_file(self) -> str:
+        return f"{DIRECTORY}/{self.layout.name}.env"
+
+    @property
+    def script(self) -> str:
+        return f"{DIRECTORY}/install-{self.layout.name}.sh"
+
+
 # Type=simple, not oneshot: systemd before 244 refuses to restart a oneshot, and a boot need not wait for downloads.
-_UNIT = f"""\
+def _render_unit(installer: Installer) -> str:
+    return f"""\
 [Unit]
-Description=Install and start RKE2 as {ENVIRONMENT} says
+Description=Install and start {installer.layout.title} as {installer.environment_file} says
 Wants=network-online.target
 After=network-online.target
 
 [Service]
 Type=simple
-EnvironmentFile={ENVIRONMENT}
+EnvironmentFile={installer.environment_file}
 EnvironmentFile=-{SITE_ENVIRONMENT}
-ExecStart=/bin/sh {SCRIPT}
+ExecStart=/bin/sh {installer.script}
 Restart=on-failure
 RestartSec=10
 
@@ -40,38 +61,38 @@ RestartSec=10
 WantedBy=multi-user.target
 """
 
+
 # The service is started without waiting, because a joining server may take long and retries by itself.
 # The version is recorded last: a script that was cut off begins again.
-_SCRIPT = f"""\
+def _render_script(installer: Installer) -> str:
+    name, service = installer.layout.name, f"${installer.service}"
+    upper = name.upper()
+    return f"""\
 #!/bin/sh
-# Installs the RKE2 release that {ENVIRONMENT} names and starts its service.
+# Installs the {installer.layout.title} release that {installer.environment_file} names and starts its service.
 # May be run again at any time: systemctl restart {SERVICE}
 set -eu
 installed=none
 if [ -f {STATE} ]; then
   installed=$(cat {STATE})
 fi
-if [ "$installed" = "$INSTALL_RKE2_VERSION" ]; then
-  systemctl enable "$RKE2_SERVICE"
-  systemctl start --no-block "$RKE2_SERVICE"
+if [ "$installed" = "$INSTALL_{upper}_VERSION" ]; then
+  systemctl enable "{service}"
+  systemctl start --no-block "{service}"
   exit 0
 fi
-if [ -n "${{INSTALL_RKE2_ARTIFACT_PATH:-}}" ]; then
-  sh "$INSTALL_RKE2_ARTIFACT_PATH/install.sh"
-else
-  curl -fsSL --retry 5 --connect-timeout 10 -o /run/windrow-install-rke2.sh https://get.rke2.io
-  sh /run/windrow-install-rke2.sh
-fi
-if [ -n "${{RKE2_SHA256:-}}" ]; then
-  binary=$(command -v rke2)
-  echo "$RKE2_SHA256  $binary" | sha256sum -c -
+{installer.install}\
+if [ -n "${{{upper}_SHA256:-}}" ]; then
+  binary=$(command -v {name})
+  echo "${upper}_SHA256  $binary" | sha256sum -c -
 fi
 systemctl daemon-reload
-systemctl enable "$RKE2_SERVICE"
-systemctl restart --no-block "$RKE2_SERVICE"
+systemctl enable "{service}"
+systemctl restart --no-block "{service}"
 mkdir -p /var/lib/windrow
-echo "$INSTALL_RKE2_VERSION" > {STATE}
+echo "$INSTALL_{upper}_VERSION" > {STATE}
 """
+
 
 # A machine cloned from another keeps its machine-id, and with it the DHCP identity: both would get one address. Made
 # anew, the id comes from the VM's own uuid, so on an image without one nothing changes and the network stays up.
@@ -96,7 +117,11 @@ RUN_COMMANDS = (
 )
 
 
-def list_install_files(environment: Mapping[str, str]) -> list[File]:
+def list_install_files(installer: Installer, environment: Mapping[str, str]) -> list[File]:
     """The environment file, the unit and the script."""
     lines = "".join(f"{name}={value}\n" for name, value in environment.items())
-    return [File(ENVIRONMENT, lines, "0644"), File(SCRIPT, _SCRIPT, "0755"), File(UNIT, _UNIT, "0644")]
+    return [
+        File(installer.environment_file, lines, "0644"),
+        File(installer.script, _render_script(installer), "0755"),
+        File(UNIT, _render_unit(installer), "0644"),
+    ]

@@ -101,5 +101,18 @@ def node_taints(spec: BootstrapSpec) -> list[str]:
     return union(spec.taints, by_role)
 
 
+def identity_keys(spec: BootstrapSpec, config: Mapping[str, Any], taints: Iterable[str]) -> dict[str, Any]:
+    """Keys of the node's identity, with `taints` of it. The user's lists in `config` are kept and extended."""
+    identity: dict[str, Any] = {"node-name": spec.hostname}
+    identity["node-label"] = union(list_of(config.get("node-label")), kubelet_labels(spec))
+    if all_taints := union(list_of(config.get("node-taint")), taints):
+        identity["node-taint"] = all_taints
+    if spec.node_ip:
+        identity["node-ip"] = spec.node_ip
+    if spec.data_directory:
+        identity["data-dir"] = spec.data_directory
+    return identity
+
+
 def _is_under(domain: str, parents: tuple[str, ...]) -> bool:
     return any(domain == parent or domain.endswith(f".{parent}") for parent in parents)

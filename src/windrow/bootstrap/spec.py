@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from windrow.core.errors import UserError
+from windrow.core.formats.version import NotVersion, Version
 
 
 class Role(Enum):
@@ -105,3 +106,37 @@ class BootstrapSpec(HasRoles):
     etcd: Mapping[str, Any] = field(default_factory=dict)
     data_directory: str = ""  # empty: /var/lib/rancher/<distribution>
     guest_credential: GuestCredential | None = None
+
+    @property
+    def brings_objects(self) -> bool:
+        """Whether it brings what the cluster is given once: the first server does, or where that has no API server,
+        those that have it. A server that joins later would bring an older object back: its file is as old as the server."""
+        return self.init_server or not self.is_etcd
+
+
+def require_joinable(spec: BootstrapSpec, name: str, title: str, example: str) -> None:
+    """Raises InvalidBootstrapSpec unless `spec` is of the distribution `name`, whose versions end in `example`, and of a
+    machine that could join."""
+    try:
+        version = Version.parse(spec.version)
+    except NotVersion as error:
+        raise InvalidBootstrapSpec(str(error), "correct kubernetesVersion") from error
+    if version.distribution != name:
+        raise InvalidBootstrapSpec(
+            f"{spec.version} is no release of {title}", f"choose a version that ends in +{example}"
+        )
+    if not spec.roles:
+        raise InvalidBootstrapSpec(f"machine {spec.hostname} has no role", "give its pool a role")
+    if spec.init_server and not spec.is_etcd:
+        raise InvalidBootstrapSpec(
+            f"machine {spec.hostname} is first but has no etcd", "let a machine with etcd be the first"
+        )
+    if spec.init_server and spec.join_server:
+        raise InvalidBootstrapSpec(
+            f"machine {spec.hostname} is first and is to join {spec.join_server}", "choose one of the two"
+        )
+    if not spec.init_server and not spec.join_server:
+        raise InvalidBootstrapSpec(
+            f"machine {spec.hostname} has no server to join and would start a cluster of its own",
+            "wait until a server answers",
+        )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from windrow.bootstrap import rke2
 from windrow.bootstrap.install_unit import RENEW_IDENTITY, list_install_files
 
 SHELLS = [shell for shell in ("sh", "dash", "bash") if shutil.which(shell)]
@@ -32,7 +33,7 @@ class Machine:
         path.chmod(0o755)
 
     def install(self, **environment: str) -> int:
-        (script,) = [f.content for f in list_install_files({}) if f.path.endswith(".sh")]
+        (script,) = [f.content for f in list_install_files(rke2.INSTALLER, {}) if f.path.endswith(".sh")]
         script = script.replace("/var/lib/windrow", f"{self.root}/state")
         script = script.replace("/run/windrow-install-rke2.sh", f"{self.root}/run-installer")
         path = self.root / "install.sh"
@@ -120,7 +121,7 @@ def test_a_binary_with_another_checksum_is_not_started(machine: Machine) -> None
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_reads_the_scripts(shell: str, tmp_path: Path) -> None:
-    scripts = [f.content for f in list_install_files({}) if f.path.endswith(".sh")]
+    scripts = [f.content for f in list_install_files(rke2.INSTALLER, {}) if f.path.endswith(".sh")]
     for script in (*scripts, RENEW_IDENTITY):
         path = tmp_path / "script"
         path.write_text(script)
@@ -128,7 +129,7 @@ def test_every_shell_reads_the_scripts(shell: str, tmp_path: Path) -> None:
 
 
 def test_the_unit_reads_the_environment_and_tries_again() -> None:
-    by_path = {file.path: file for file in list_install_files({"A": "1", "B": "2"})}
+    by_path = {file.path: file for file in list_install_files(rke2.INSTALLER, {"A": "1", "B": "2"})}
     unit = by_path["/etc/systemd/system/windrow-install.service"].content
 
     assert by_path["/etc/windrow/rke2.env"].content == "A=1\nB=2\n"

@@ -1,6 +1,7 @@
 import pytest
 
-from windrow.bootstrap.rke2.charts import BUNDLED, Charts, find_charts
+from windrow.bootstrap.charts import Charts
+from windrow.bootstrap.rke2.bundled_charts import BUNDLED, find_charts
 from windrow.core.formats.version import Version
 
 

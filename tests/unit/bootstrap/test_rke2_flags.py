@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from windrow.bootstrap.rke2.flags import MANAGED, check_config, find_keys, server_only
+from windrow.bootstrap.config_keys import MANAGED
+from windrow.bootstrap.rke2.flags import KEYS, check_config
 from windrow.core.formats.version import Version
 
 NOW = Version.parse("v1.35.1+rke2r1")
@@ -52,9 +53,9 @@ def test_no_warning_repeats_the_secret_it_is_about() -> None:
 
 
 def test_a_key_is_either_for_servers_only_or_for_all() -> None:
-    assert find_keys() >= MANAGED
-    assert {"cluster-cidr", "tls-san", "etcd-s3"} <= server_only() < find_keys()
-    assert not {"kubelet-arg", "node-label", "cloud-provider-name"} & server_only()
+    assert KEYS.find() >= MANAGED
+    assert {"cluster-cidr", "tls-san", "etcd-s3"} <= KEYS.server_only() < KEYS.find()
+    assert not {"kubelet-arg", "node-label", "cloud-provider-name"} & KEYS.server_only()
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,6 @@ def test_a_key_is_either_for_servers_only_or_for_all() -> None:
 )
 def test_a_key_is_known_from_the_line_on_that_brought_it(key: str, first: int) -> None:
     """A line beyond the list has what the newest has."""
-    known = {minor for minor in range(25, 45) if key in find_keys((1, minor))}
+    known = {minor for minor in range(25, 45) if key in KEYS.find((1, minor))}
 
     assert known == set(range(first, 45))

@@ -17,7 +17,7 @@ ENDPOINT_MODE = "firstServer"
 def join_url(server: MachineState) -> str:
     """The `server:` of machines that join through this one; "" while it has no address, or is of no known release."""
     distribution = _distribution_of(server)
-    return distribution.join_url(server.address) if server.address and distribution else ""
+    return distribution.LAYOUT.join_url(server.address) if server.address and distribution else ""
 
 
 def find_join_server(state: ClusterState) -> str:
@@ -48,7 +48,7 @@ def list_api_servers(state: ClusterState) -> tuple[str, ...]:
     servers = [m for m in state.machines if m.record.is_control_plane and m.address]
     servers.sort(key=lambda m: (m.is_deleting, not m.is_ready, _age(m)))
     known = ((m, _distribution_of(m)) for m in servers)
-    return tuple(distribution.api_url(m.address) for m, distribution in known if distribution)
+    return tuple(distribution.LAYOUT.api_url(m.address) for m, distribution in known if distribution)
 
 
 def _distribution_of(machine: MachineState) -> Distribution | None:
