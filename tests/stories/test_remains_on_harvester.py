@@ -112,7 +112,10 @@ def test_a_disk_of_a_machine_that_nothing_records_is_named_and_goes_with_the_clu
 
             told = {e["reason"]: e["message"] for e in await sim.management_client.list(EVENT, ref.namespace)}
             assert name_of(disk) in told["DeleteUnrecordedClaims"]
-            assert f"kubectl -n default delete persistentvolumeclaim {name}" in told["KeepClaims"]
+            assert (
+                f"kubectl --kubeconfig HARVESTER.yaml -n default delete persistentvolumeclaims {name}"
+                in told["KeepClaims"]
+            )
             await sim.harvester_client.delete(PVC.ref(name, "default"))
             await sim.advance(minutes=1)
             assert await inventory(sim.harvester.api) == before
@@ -174,7 +177,10 @@ def test_a_clone_of_a_machine_is_kept_with_its_disks_where_the_cluster_is_delete
             told = sorted(raw["message"] for raw in listed if raw["reason"] == "KeepVMs")
             assert len(told) == 2
             assert f"its label {VM_NAME} is '{name_of(machine)}'" in " ".join(told)
-            assert f"kubectl -n default delete virtualmachine {stem}" in " ".join(told)
+            assert (
+                f"kubectl --kubeconfig HARVESTER.yaml -n default delete virtualmachines.kubevirt.io {stem}"
+                in " ".join(told)
+            )
             assert f"Secret {relabelled}-cloudinit cannot be read" in " ".join(told)
 
     run_driven(story())
@@ -307,7 +313,10 @@ def test_a_vm_that_no_pool_asks_for_is_held_and_named_until_a_person_decides() -
             assert (told.status, told.reason) == ("False", "UnrecordedVMs")
             assert f"VirtualMachine default/{name}" in told.message
             assert "pool workers asks for 1, and 1 exist" in told.message
-            assert f"kubectl -n default delete virtualmachine {name}" in told.message
+            assert (
+                f"kubectl --kubeconfig HARVESTER.yaml -n default delete virtualmachines.kubevirt.io {name}"
+                in told.message
+            )
             assert told.message in (await restored.stage.get_cluster())["status"]["warnings"]
             await sim.advance(minutes=30)
             assert len(await restored.events("UnrecordedVMs")) == 1

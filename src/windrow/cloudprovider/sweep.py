@@ -43,7 +43,9 @@ from windrow.core.clock import sleep
 from windrow.core.crash import handle_crash
 from windrow.core.logs import FieldLogger, with_values
 from windrow.harvester import names as harvester_names
+from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import KubeError, NotFound
+from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import SERVICE
 
@@ -261,9 +263,7 @@ def describe_orphan(orphan: Orphan, options: Options) -> str:
     """The report: why it is an orphan, and what happens next or can be done."""
     balancer = orphan.balancer
     addresses = ", ".join(balancer.allocated) or "no address"
-    by_hand = (
-        f"kubectl -n {balancer.namespace} delete loadbalancers.loadbalancer.harvesterhci.io {balancer.name}"
-    )
+    by_hand = render_delete(LOAD_BALANCER.ref(balancer.name, balancer.namespace), kubeconfig=ON_HARVESTER)
     if orphan.kept_because:
         end = f"it is kept, because {orphan.kept_because}; to delete it, on Harvester: {by_hand}"
     elif options.orphan_sweep == "delete":

@@ -258,11 +258,6 @@ def without_claims_of(vms: Iterable[OrphanVm], claims: Iterable[MachineClaim]) -
     return [claim for claim in claims if (claim.namespace, claim.name) not in used]
 
 
-def render_delete_command(ref: ObjectRef) -> str:
-    """What a person types to delete the object."""
-    return f"kubectl -n {ref.namespace} delete {ref.kind.kind.lower()} {ref.name}"
-
-
 def load_balancer_selector(cluster: str) -> str:
     """The selector that asks for all load balancers of a guest cluster of this name."""
     return f"{LB_OF_CLUSTER}={cluster}"

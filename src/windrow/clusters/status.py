@@ -23,6 +23,7 @@ from windrow.clusters.plan.unrecorded import decide, describe_claims, describe_h
 from windrow.clusters.state import INITIALIZING, ActionFailure, ClusterState, MachineState, unreachable_reason
 from windrow.core.clock import format_time
 from windrow.kubernetes.conditions import Condition, ConditionStatus, find_condition, set_condition
+from windrow.kubernetes.kubectl import render_kubectl
 
 Failures = Mapping[str, ActionFailure]  # by machine name; "" is the cluster's own
 
@@ -381,13 +382,14 @@ def _guest_credential_condition(state: ClusterState) -> Condition | None:
     holders = [machine.name for machine in state.active if machine.name in account.earlier_token]
     if not holders:
         return Condition("GuestCredentialValid", "True", "Valid", "each machine holds the present token")
+    command = f"annotate machine {holders[0]} {names.REPLACE_NOW}="
     return Condition(
         "GuestCredentialValid",
         "False",
         "TokenVoid",
         f"ServiceAccount {account} was deleted on Harvester and created again; these Machines hold its earlier token, with "
         f"which cloud provider and CSI driver cannot reach Harvester: {', '.join(holders)}; have them replaced one after "
-        f"the other: kubectl -n {state.cluster.namespace} annotate machine {holders[0]} {names.REPLACE_NOW}=",
+        f"the other: {render_kubectl(command, state.cluster.namespace)}",
     )
 
 

@@ -288,7 +288,10 @@ def test_an_orphan_is_told_once_and_only_told():
     assert len(first) == 1
     assert name in first[0]
     assert "10.0.0.50" in first[0]
-    assert "kubectl -n default delete loadbalancers.loadbalancer.harvesterhci.io" in first[0]
+    assert (
+        "kubectl --kubeconfig HARVESTER.yaml -n default delete loadbalancers.loadbalancer.harvesterhci.io"
+        in first[0]
+    )
     assert (left, counted) == ([name], 1)
 
 

@@ -241,7 +241,7 @@ def test_a_node_that_cannot_be_read_is_neither_absent_nor_not_ready() -> None:
 
             assert (found.state, found.nodes) == ("unknown", ())
             assert "Node n-1 of the guest cluster cannot be read" in found.because
-            assert "kubectl delete node n-1" in found.because
+            assert "kubectl --kubeconfig GUEST.yaml delete nodes n-1" in found.because
 
             entry = await store.commit("/nodes/n-1", {**raw, "status": {}}, entry.rev)
             await after(clock, seconds=1)

@@ -268,7 +268,7 @@ def test_vms_without_proof_are_kept_and_not_waited_for() -> None:
     (kept,) = of_kind(plan, KeepVMs)
     assert kept.because == (
         f"VirtualMachine default/{NAME} with its disks, since it may be a copy; if it is not needed, delete it by "
-        f"hand, there: kubectl -n default delete virtualmachine {NAME}"
+        f"hand, there: kubectl --kubeconfig HARVESTER.yaml -n default delete virtualmachines.kubevirt.io {NAME}"
     )
     assert of_kind(plan, RemoveFinalizer)
 
@@ -359,7 +359,9 @@ def test_the_first_of_many_held_vms_is_named_with_the_way_to_delete_it() -> None
     assert "copy-2" in text
     assert "copy-3" not in text
     assert "; and 2 more; to be rid of one, delete it on Harvester: " in text
-    assert text.endswith("kubectl -n default delete virtualmachine copy-0")
+    assert text.endswith(
+        "kubectl --kubeconfig HARVESTER.yaml -n default delete virtualmachines.kubevirt.io copy-0"
+    )
     three = describe_held(decide(look(CLUSTER, some("s", 3, SERVERS), unrecorded=vms[:3])).held)
     assert "more" not in three
 
@@ -382,7 +384,9 @@ def test_three_of_many_disks_are_named_with_the_way_to_delete_the_first() -> Non
     )
     assert "default/disk-2 and 2 more carry" in describe_claims(claims)
     assert "; they are deleted with the Cluster; " in describe_claims(claims)
-    assert describe_claims(claims).endswith("kubectl -n default delete persistentvolumeclaim disk-0")
+    assert describe_claims(claims).endswith(
+        "kubectl --kubeconfig HARVESTER.yaml -n default delete persistentvolumeclaims disk-0"
+    )
 
 
 def test_a_disk_without_proof_is_said_to_stay_when_the_cluster_is_deleted() -> None:
@@ -391,7 +395,7 @@ def test_a_disk_without_proof_is_said_to_stay_when_the_cluster_is_deleted() -> N
     alone = describe_claims((copy,))
     assert "are deleted with the Cluster" not in alone
     assert "; they stay when the Cluster is deleted, since it may be a copy; " in alone
-    assert alone.endswith("kubectl -n default delete persistentvolumeclaim copy")
+    assert alone.endswith("kubectl --kubeconfig HARVESTER.yaml -n default delete persistentvolumeclaims copy")
     own, others = describe_claims((CLAIM, copy)).split("; PersistentVolumeClaims default/copy carry ")
     assert own.startswith(f"PersistentVolumeClaims default/{DISK} carry ")
     assert "are deleted with the Cluster" in own

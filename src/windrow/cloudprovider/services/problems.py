@@ -12,6 +12,7 @@ from windrow.cloudprovider.services.state import ServiceState, Unavailable
 from windrow.harvester.names import is_label_value
 from windrow.harvester.unanswered import describe_expiry
 from windrow.kubernetes.errors import AdmissionDenied, Forbidden, Invalid, KubeError, Unauthorized
+from windrow.kubernetes.kubectl import render_kubectl
 from windrow.kubernetes.objects import is_dns_subdomain
 
 MODES = ("pool", "dhcp")
@@ -202,18 +203,20 @@ def allocation_timeout(service: Service) -> str:
     )
 
 
-_RESTART_KUBE_VIP = "kubectl -n kube-system rollout restart daemonset kube-vip"
+_RESTART_KUBE_VIP = render_kubectl("rollout restart daemonset kube-vip", "kube-system")
 
 
 def not_announced(service: Service, addresses: tuple[str, ...]) -> str:
     """Why kube-vip may leave a reserved address off the nodes, most frequent cause first."""
+    endpoints = render_kubectl(
+        f"get endpointslices -l kubernetes.io/service-name={service.name}", service.namespace
+    )
     before = ""
     if service.vip_keys:
         before = f"or it had another address before, which kube-vip 1.2 and later does not exchange ({_RESTART_KUBE_VIP}); "
     return (
         f"kube-vip does not announce {', '.join(addresses)} after {WAIT_TIMEOUT.seconds} s: either there is no pod behind "
-        "the service (kube-vip 1.2 and later waits for an endpoint: kubectl -n "
-        f"{service.namespace} get endpointslices -l kubernetes.io/service-name={service.name}); or another pending or DHCP "
+        f"the service (kube-vip 1.2 and later waits for an endpoint: {endpoints}); or another pending or DHCP "
         "service blocks kube-vip, which waits 30 s for one without an address and two minutes for a DHCP server; "
         f"{before}or it does not run on the control-plane nodes (DaemonSet kube-vip in kube-system, chart value "
         "kube-vip.enabled), or the interface does not exist there"
@@ -236,7 +239,7 @@ def kept_by_kube_vip(service: Service, balancer: LoadBalancer) -> str:
     return (
         f"{', '.join(balancer.reserved)} stays reserved: kube-vip does not look at services of another type, and its node "
         f"goes on answering for the address; delete the service, or restart kube-vip ({_RESTART_KUBE_VIP}) and give the "
-        f"address back with: kubectl -n {service.namespace} annotate service {service.name} {annotations}"
+        f"address back with: {render_kubectl(f'annotate service {service.name} {annotations}', service.namespace)}"
     )
 
 

@@ -34,6 +34,8 @@ from windrow.cloudprovider.services.problems import awaits_creation, deletion_ti
 from windrow.cloudprovider.services.readings import LoadBalancer, Service
 from windrow.cloudprovider.services.sharing import primary_of
 from windrow.cloudprovider.services.state import ServiceState
+from windrow.harvester.resources import LOAD_BALANCER
+from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 
 # What a plan waits for while a creation may be carried out though Harvester has no load balancer.
 CREATION = "the request to expire"
@@ -188,13 +190,13 @@ def _report_left(state: ServiceState) -> tuple[EmitEvent, ...]:
     other = state.other_name
     if other is None:
         return ()
+    by_hand = render_delete(LOAD_BALANCER.ref(other.name, other.namespace), kubeconfig=ON_HARVESTER)
     return (
         EmitEvent(
             "LoadBalancerLeft",
             f"LoadBalancer {other.namespace}/{other.name} on Harvester was created for this service under the cluster "
             f"name {other.owner.cluster!r} and stays, with {', '.join(other.allocated) or 'no address'}; if no cluster of that "
-            f"name uses it, on Harvester: kubectl -n {other.namespace} delete "
-            f"loadbalancers.loadbalancer.harvesterhci.io {other.name}",
+            f"name uses it, on Harvester: {by_hand}",
             "Warning",
         ),
     )

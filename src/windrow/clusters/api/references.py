@@ -13,6 +13,7 @@ from typing import Any
 
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.names import ALLOWED_NAMESPACES
+from windrow.kubernetes.kubectl import render_kubectl
 from windrow.kubernetes.objects import annotations_of, is_dns_label, is_dns_subdomain, namespace_of, nested
 from windrow.kubernetes.resources import SECRET, ObjectRef
 
@@ -41,10 +42,8 @@ def render_allowed_namespaces(namespaces: Iterable[str]) -> dict[str, str]:
 
 def allow_command(ref: ObjectRef, namespace: str) -> str:
     """The command by which the owner of a Secret lets Clusters of `namespace` use it; typed as it is, others lose the use."""
-    return (
-        f"kubectl -n {ref.namespace} annotate --overwrite secret {ref.name} {ALLOWED_NAMESPACES}={namespace} "
-        "(a list with commas; keep the namespaces that it has)"
-    )
+    command = f"annotate --overwrite secret {ref.name} {ALLOWED_NAMESPACES}={namespace}"
+    return f"{render_kubectl(command, ref.namespace)} (a list with commas; keep the namespaces that it has)"
 
 
 def list_secret_references(raw: Mapping[str, Any]) -> frozenset[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm, render_delete_command
+from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
 from windrow.clusters.plan.actions import (
     CordonNode,
     DeleteMachine,
@@ -36,6 +36,7 @@ from windrow.clusters.plan.load_balancers import plan_deletion as plan_balancers
 from windrow.clusters.plan.load_balancers import plan_kept
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 from windrow.harvester.unanswered import describe_expiry
+from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 from windrow.machines.port import HARVESTER, is_synthetic_uid
 
 EVICTION_RETRY = timedelta(seconds=5)
@@ -285,7 +286,7 @@ def _plan_kept(orphans: Orphans | None) -> list[KeepVMs | KeepClaims]:
 
 
 def _kept_sentence(what: str, kept: OrphanVm | MachineClaim) -> str:
-    by_hand = render_delete_command(kept.ref)
+    by_hand = render_delete(kept.ref, kubeconfig=ON_HARVESTER)
     return f"{what}, since {kept.unproven}; if it is not needed, delete it by hand, there: {by_hand}"
 
 

@@ -16,6 +16,7 @@ from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.orphans import OrphanLoadBalancer
 from windrow.clusters.plan.actions import DeleteLoadBalancers, KeepLoadBalancers, PartialPlan
 from windrow.clusters.state import ClusterState
+from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 
 # Harvester releases an address within moments. What takes longer may take hours.
 RECHECK_SOON = timedelta(seconds=1)
@@ -112,6 +113,6 @@ def _listed(some: Sequence[OrphanLoadBalancer]) -> str:
 
 
 def _kept_sentence(some: Sequence[OrphanLoadBalancer], why: str) -> str:
-    names = " ".join(one.name for one in some[:MAX_NAMED])
-    by_hand = f"kubectl -n {some[0].namespace} delete loadbalancers.loadbalancer.harvesterhci.io {names}"
+    others = (one.name for one in some[1:MAX_NAMED])
+    by_hand = render_delete(some[0].ref, *others, kubeconfig=ON_HARVESTER)
     return f"{_listed(some)}, since {why}; if not, delete by hand, there: {by_hand}"

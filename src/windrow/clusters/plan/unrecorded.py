@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import machine_name_stem
-from windrow.clusters.orphans import MachineClaim, OrphanVm, render_delete_command
+from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.plan.endpoint import find_join_server_of_adopted
 from windrow.clusters.state import ClusterState
+from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 from windrow.machines.port import HARVESTER
 
 MAX_NAMED = 3
@@ -105,7 +106,7 @@ def describe_held(held: tuple[HeldVm, ...]) -> str:
     """What condition and event say."""
     named = "; ".join(map(str, held[:MAX_NAMED]))
     more = f"; and {len(held) - MAX_NAMED} more" if len(held) > MAX_NAMED else ""
-    return f"{named}{more}; to be rid of one, delete it on Harvester: {render_delete_command(held[0].vm.ref)}"
+    return f"{named}{more}; to be rid of one, delete it on Harvester: {render_delete(held[0].vm.ref, kubeconfig=ON_HARVESTER)}"
 
 
 def describe_claims(claims: tuple[MachineClaim, ...]) -> str:
@@ -116,12 +117,12 @@ def describe_claims(claims: tuple[MachineClaim, ...]) -> str:
     if going:
         sentences.append(
             f"{_list_claims(going)}; they are deleted with the Cluster; to be rid of one before, delete it on Harvester: "
-            f"{render_delete_command(going[0].ref)}"
+            f"{render_delete(going[0].ref, kubeconfig=ON_HARVESTER)}"
         )
     if staying:
         sentences.append(
             f"{_list_claims(staying)}; they stay when the Cluster is deleted, since {staying[0].unproven}; to be rid of one, "
-            f"delete it on Harvester: {render_delete_command(staying[0].ref)}"
+            f"delete it on Harvester: {render_delete(staying[0].ref, kubeconfig=ON_HARVESTER)}"
         )
     return "; ".join(sentences)
 

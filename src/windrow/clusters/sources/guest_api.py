@@ -26,6 +26,7 @@ from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError, OutcomeUnknown, Unreachable, error_for
 from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.kubectl import IN_GUEST, render_delete
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import NODE
 
@@ -207,7 +208,7 @@ class GuestConnection:
         for ref, why in sorted(self._informer.unreadable.items(), key=lambda one: one[0].name):
             return (
                 f"Node {ref.name} of the guest cluster cannot be read ({why}); nothing is concluded about any Node until "
-                f"it is corrected, or deleted with kubectl delete node {ref.name}"
+                f"it is corrected, or deleted with {render_delete(ref, kubeconfig=IN_GUEST)}"
             )
         return ""
 
