@@ -19,10 +19,12 @@ from windrow.cli.context import CliContext
 from windrow.cloudprovider.cmd.flag_table import SECTIONS, shown
 from windrow.cloudprovider.metrics import Metrics
 from windrow.clusters.api.kinds import crds
+from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
 from windrow.drivers.api import crds as driver_crds
 from windrow.emulator.delays import Delays
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.nodedriver.options import OPTIONS
+from windrow.nodedriver.schema import harvester_config_crd
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -108,6 +110,43 @@ def _described(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str,
         yield from _described(of if kind == "array" else inner, f"{here}[]" if kind == "array" else here)
 
 
+def _paths(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Every field below a schema: a list of objects and a map as its fields, anything else as itself."""
+    for name, inner in (schema.get("properties") or {}).items():
+        here = f"{path}.{name}" if path else name
+        of, keyed = inner.get("items") or {}, inner.get("additionalProperties") or {}
+        below = [
+            *_paths(inner, here),
+            *_paths(of, f"{here}[]"),
+            *(_paths(keyed, f"{here}.*") if keyed is not True else ()),
+        ]
+        yield from below or [here]
+
+
+def manifest() -> str:
+    parts = [
+        "# Fields of a manifest\n",
+        MADE,
+        "What becomes of each field that Rancher's Cluster and HarvesterConfig have. *works*: the test that shows it, below\n"
+        "`tests/`. *no effect*: it is accepted and kept, for this reason; where it is set, `windrow check`, `windrow apply`,\n"
+        "`status.warnings` and the condition `Accepted` (reason `ValidWithWarnings`) say so. *refused*: a Cluster that sets it\n"
+        "is not built. A field that stands in neither table is unknown and refused, too.\n\n"
+        "`[]` is each item of a list, `*` each key of a map; a row stands for all fields below it that have no row of their own.\n",
+    ]
+    cluster = crds()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    config = harvester_config_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for kind, table, paths in (
+        ("Cluster", CLUSTER_FIELDS, _paths(cluster, "spec")),
+        ("HarvesterConfig", HARVESTER_CONFIG_FIELDS, _paths(config)),
+    ):
+        rows = []
+        for path in sorted(paths):
+            effect, why = table.find(path) or ("unknown", "")
+            rows.append(f"| `{path}` | {effect} | {f'`{why}`' if effect == 'works' else why} |")
+        parts.append(f"## {kind}\n\n| Field | | Test or reason |\n|---|---|---|\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
 def _kind(crd: Mapping[str, Any]) -> str:
     spec = crd["spec"]
     version = spec["versions"][0]
@@ -128,8 +167,8 @@ def kinds() -> str:
         [
             "# Cluster, Machine and NodeDriver\n",
             MADE,
-            "Fields without a line of their own are Rancher's; they are kept, and those that this release does not act\n"
-            "on are named in the Cluster's `status.warnings`. See also [HarvesterConfig](harvester-config.md).\n",
+            "Fields without a line of their own are Rancher's; [manifest.md](manifest.md) says of each what becomes of it. See\n"
+            "also [HarvesterConfig](harvester-config.md).\n",
             *(_kind(crd) for crd in (*crds(), *driver_crds())),
         ]
     )
@@ -204,6 +243,7 @@ PAGES = {
     "exit-codes.md": exit_code_page,
     "harvester-config.md": harvester_config,
     "kinds.md": kinds,
+    "manifest.md": manifest,
     "delays.md": delays,
     "cloud-provider-flags.md": cloud_provider_flags,
 }

@@ -24,7 +24,9 @@ from windrow.clusters.api.cluster import (
     read_cluster,
     read_options,
 )
+from windrow.clusters.api.fields import ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, machine_config
+from windrow.clusters.api.manifest_fields import HARVESTER_CONFIG_FIELDS
 from windrow.clusters.api.references import (
     ALL_NAMESPACES,
     allow_command,
@@ -200,7 +202,13 @@ async def check(
         )
     for key, raw in reversed(own.items()):
         if kind_of(raw) == HARVESTER_CONFIG.kind and key not in named:
-            problems = [*find_unknown_fields(raw), *_check_options(read_options(raw), "machine")]
+            ignored = ProblemCollector()
+            HARVESTER_CONFIG_FIELDS.check(raw, ignored)
+            problems = [
+                *find_unknown_fields(raw),
+                *ignored.found,
+                *_check_options(read_options(raw), "machine"),
+            ]
             labelled = _labelled(problems, f"HarvesterConfig {name_of(raw)} (no pool names it)")
             results.append(
                 CheckResult(namespace_of(raw), name_of(raw), tuple(labelled), kind="HarvesterConfig")

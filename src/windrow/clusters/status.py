@@ -285,6 +285,9 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
     accepted = Condition("Accepted", "True", "Valid")
     if errors := [str(problem) for problem in state.problems if problem.severity == "error"]:
         accepted = Condition("Accepted", "False", "Invalid", "; ".join(errors))
+    elif state.problems:
+        warnings = "; ".join(str(problem) for problem in state.problems)
+        accepted = Condition("Accepted", "True", "ValidWithWarnings", warnings)
     answered = "the guest API server has not answered yet"
     initialized = Condition("Initialized", "False", "WaitingForAPIServer", answered)
     if state.recorded.initialized:

@@ -281,7 +281,12 @@ async def test_a_field_of_ranchers_that_has_no_effect_is_a_warning():
     result = await result_of(cluster(enableNetworkPolicy=True), config(common={"labels": {"a": "b"}}))
 
     assert [(one.severity, one.message) for one in result.problems] == [
-        ("warning", "spec.enableNetworkPolicy has no effect: projects are Rancher's")
+        ("warning", "spec.enableNetworkPolicy has no effect: projects are Rancher's"),
+        (
+            "warning",
+            "HarvesterConfig nc-w: common has no effect: labels, taints and the credential of machines are those of the "
+            "machine pool",
+        ),
     ]
 
 

@@ -163,11 +163,11 @@ def test_a_name_that_begins_with_a_digit_is_warned_about_only():
 
 def test_fields_without_an_effect_say_why():
     found = warnings(
-        read(a_raw_cluster(rke={"rotateCertificates": {"generation": 1}}, agentEnvVars=[{"name": "A"}]))
+        read(a_raw_cluster(rke={"rotateCertificates": {"generation": 1}}, redeploySystemAgentGeneration=2))
     )
 
     assert "rotateCertificates has no effect: this release does not act on it yet" in found
-    assert "agentEnvVars has no effect: it is for Rancher's own agents" in found
+    assert "redeploySystemAgentGeneration has no effect: it is for Rancher's own agents" in found
 
 
 def test_empty_fields_that_rancher_writes_are_not_warned_about():

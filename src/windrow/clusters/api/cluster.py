@@ -18,6 +18,7 @@ from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
+from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
 from windrow.core.formats.bounds import abbreviate
@@ -191,37 +192,6 @@ def harvester_only(kind: str) -> str | Problem:
 
 # -- Cluster -----------------------------------------------------------------------------------------------------
 
-_RANCHER_ONLY = "it is for Rancher's own agents"
-_NOT_YET = "this release does not act on it yet"
-
-_SPEC_IGNORED = {
-    "localClusterAuthEndpoint": "it is about Rancher's authentication",
-    "agentEnvVars": _RANCHER_ONLY,
-    "clusterAgentDeploymentCustomization": _RANCHER_ONLY,
-    "fleetAgentDeploymentCustomization": _RANCHER_ONLY,
-    "webhookDeploymentCustomization": _RANCHER_ONLY,
-    "redeploySystemAgentGeneration": _RANCHER_ONLY,
-    "clusterAPIConfig": "there is no Cluster API here",
-    "defaultClusterRoleForProjectMembers": "projects are Rancher's",
-    "enableNetworkPolicy": "projects are Rancher's",
-    "defaultPodSecurityAdmissionConfigurationTemplateName": _NOT_YET,
-}
-_RKE_IGNORED = {
-    "machineSelectorFiles": _NOT_YET,
-    "etcdSnapshotCreate": _NOT_YET,
-    "etcdSnapshotRestore": _NOT_YET,
-    "rotateCertificates": _NOT_YET,
-    "rotateEncryptionKeys": _NOT_YET,
-    "provisionGeneration": _NOT_YET,
-    "infrastructureRef": "machines come from Harvester only",
-}
-_POOL_IGNORED = {
-    "autoscalingMinSize": _NOT_YET,
-    "autoscalingMaxSize": _NOT_YET,
-    "hostnameLengthLimit": _NOT_YET,
-    "userdata": "it is for foreign infrastructure; HarvesterConfig has userData",
-}
-
 
 def read_cluster(
     raw: Mapping[str, Any],
@@ -248,15 +218,14 @@ def _read_cluster(
     resolve_driver: ResolveDriver,
     problems: ProblemCollector,
 ) -> Cluster:
-    options = {
-        (kind_of(config), name_of(config)): read_options(config)
+    own = {
+        (kind_of(config), name_of(config)): config
         for config in configs
         if namespace_of(config) == namespace_of(raw)
     }
+    options = {key: read_options(config) for key, config in own.items()}
     spec = Fields(raw, "", problems).child("spec")
-    spec.warn_ignored(_SPEC_IGNORED)
     rke = spec.child("rkeConfig")
-    rke.warn_ignored(_RKE_IGNORED)
     if not rke.raw:
         spec.refuse("rkeConfig", "is absent, so there is nothing to build", "describe machinePools in it")
     credential = spec.text("cloudCredentialSecretName")
@@ -304,6 +273,10 @@ def _read_cluster(
         _check_networks,
     ):
         check(cluster, problems)
+    CLUSTER_FIELDS.check(raw, problems)
+    for key in dict.fromkeys((pool.kind, pool.config_name) for pool in pools):
+        if key in own and key[0] == HARVESTER_CONFIG.kind:
+            HARVESTER_CONFIG_FIELDS.check(own[key], problems, f"{' '.join(key)}: ")
     return cluster
 
 
@@ -392,7 +365,6 @@ def _read_pool(
     configs: Mapping[tuple[str, str], Mapping[str, Any]],
     resolve_driver: ResolveDriver,
 ) -> Pool:
-    fields.warn_ignored(_POOL_IGNORED)
     config = fields.child("machineConfigRef").text("name")
     kind = fields.child("machineConfigRef").text("kind") or HARVESTER_CONFIG.kind
     driver = resolve_driver(kind)

@@ -124,12 +124,6 @@ class Fields:
         """A mapping from text to text, as labels are."""
         return {str(name): "" if value is None else str(value) for name, value in self.mapping(key).items()}
 
-    def warn_ignored(self, ignored: Mapping[str, str]) -> None:
-        """Warn of set fields that have no effect here; `ignored` says why. Unknown fields are the API server's to find."""
-        for key, why in ignored.items():
-            if self.raw.get(key) not in (None, "", 0, False, {}, []):
-                self.warn(key, f"has no effect: {why}", "leave it or remove it")
-
     def warn(self, key: str, fault: str, hint: str) -> None:
         """`fault` follows the path to the field."""
         self.problems.add(self.at(key), f"{self.at(key)} {fault}", hint, "warning")

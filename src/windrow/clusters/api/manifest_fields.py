@@ -1,0 +1,258 @@
+"""What becomes of each field that a manifest may have: it works, it is accepted without effect, or it is refused.
+
+One table for each kind, behind the warnings and errors of the reader and docs/reference/manifest.md. A path stands for
+all that is below it, unless a longer one is listed; `[]` is each item of a list, `*` each key of a map. A field that
+works names the test that shows it, below tests/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from windrow.clusters.api.fields import ProblemCollector
+
+Effect = Literal["works", "no effect", "refused"]
+
+# Items of one list that are looked into; a list of more machine pools is refused as a whole.
+MAX_ITEMS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTable:
+    """The fields of one kind. `works` is by test, `no_effect` by the reason, `refused` by reason and hint.
+
+    `usual` is the value of a field without effect that means what happens anyway, so that nothing is said of it.
+    """
+
+    works: Mapping[str, str]
+    no_effect: Mapping[str, str]
+    refused: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    usual: Mapping[str, str] = field(default_factory=dict)
+
+    def find(self, path: str) -> tuple[Effect, str] | None:
+        """What becomes of the field at `path`, and the test or the reason; None for a field that is not listed."""
+        while path:
+            if path in self.works:
+                return "works", self.works[path]
+            if path in self.no_effect:
+                return "no effect", self.no_effect[path]
+            if path in self.refused:
+                return "refused", self.refused[path][0]
+            path = path.removesuffix("[]") if path.endswith("[]") else path.rpartition(".")[0]
+        return None
+
+    def check(self, raw: Mapping[str, Any], problems: ProblemCollector, label: str = "") -> None:
+        """Add a warning for each field that is set and has no effect, an error for each that is refused. `label` begins
+        their messages."""
+        for path, why in self.no_effect.items():
+            for at, value in _find_set(raw, path.split(".")):
+                if str(value) != self.usual.get(path):
+                    fault = f"{label}{at} has no effect: {why}"
+                    problems.add(at, fault, "leave it or remove it", "warning")
+        for path, (why, hint) in self.refused.items():
+            for at, _ in _find_set(raw, path.split(".")):
+                problems.add(at, f"{label}{at} is set: {why}", hint)
+
+
+def is_set(value: Any) -> bool:
+    """Whether a value says anything: Rancher writes every field that it knows, also those that are not set."""
+    if isinstance(value, Mapping):
+        return any(is_set(inner) for inner in value.values())
+    if isinstance(value, list):
+        return any(is_set(inner) for inner in value[:MAX_ITEMS])
+    return value not in (None, "", 0, False)
+
+
+def _find_set(value: Any, steps: list[str], path: str = "") -> Iterator[tuple[str, Any]]:
+    """The paths at which `value` has something at `steps`, and what."""
+    if not steps:
+        if is_set(value):
+            yield path, value
+        return
+    if not isinstance(value, Mapping):
+        return
+    name, rest = steps[0].removesuffix("[]"), steps[1:]
+    inner, here = value.get(name), f"{path}.{name}" if path else name
+    if name == steps[0]:
+        yield from _find_set(inner, rest, here)
+    elif isinstance(inner, list):
+        for place, item in enumerate(inner[:MAX_ITEMS]):
+            yield from _find_set(item, rest, f"{here}[{place}]")
+
+
+_AGENTS = "it is for Rancher's own agents, which no machine has here"
+_NOT_YET = "this release does not act on it yet"
+_ROLLOUTS = "changes are not carried out on machines that exist yet, see the condition UpToDate"
+_BOOKKEEPING = "it is written by Rancher or Kubernetes, and not read here"
+
+_LIFE = "stories/test_cluster_life.py::test_bootstrap_of_three_servers_and_two_workers"
+_RKE2 = "unit/bootstrap/test_rke2.py::"
+_READING = "unit/clusters/test_cluster.py::"
+_SECRETS = "unit/clusters/test_bootstrap_secrets.py::"
+_SELECTED = _READING + "test_a_selector_matches_the_labels_of_a_pool_as_rancher_gives_them_to_its_machines"
+_POOL = "spec.rkeConfig.machinePools[]"
+_ETCD = "spec.rkeConfig.etcd"
+_S3_TEST = _SECRETS + "test_what_s3_leaves_out_comes_from_the_defaults_of_its_credential"
+_SNAPSHOTS = _RKE2 + "test_snapshots_are_made_as_asked_and_only_where_etcd_is"
+_REGISTRY_FILE = "unit/bootstrap/test_registries.py::"
+_REGISTRY = "spec.rkeConfig.registries.configs.*"
+
+CLUSTER_FIELDS = FieldTable(
+    works={
+        "spec.cloudCredentialSecretName": _LIFE,
+        "spec.kubernetesVersion": _LIFE,
+        "spec.rkeConfig.additionalManifest": _RKE2 + "test_manifests_are_for_servers_with_an_api",
+        "spec.rkeConfig.chartValues": _RKE2 + "test_chart_values_of_the_user_win",
+        "spec.rkeConfig.dataDirectories.k8sDistro": _RKE2
+        + "test_another_data_directory_moves_all_that_lies_in_it",
+        f"{_ETCD}.disableSnapshots": _SNAPSHOTS,
+        f"{_ETCD}.snapshotRetention": _SNAPSHOTS,
+        f"{_ETCD}.snapshotScheduleCron": _SNAPSHOTS,
+        f"{_ETCD}.s3": _S3_TEST,
+        f"{_ETCD}.s3.cloudCredentialName": _SECRETS
+        + "test_the_keys_for_s3_come_from_the_cloud_credential_as_rancher_writes_it",
+        "spec.rkeConfig.machineGlobalConfig": _RKE2
+        + "test_whatever_the_user_writes_reaches_the_machine_unchanged",
+        "spec.rkeConfig.machineSelectorConfig": _SELECTED,
+        "spec.rkeConfig.machineSelectorConfig[].config": "unit/bootstrap/test_node_config.py::"
+        "test_entries_that_select_the_machine_are_merged_over_the_global_ones_in_order",
+        "spec.rkeConfig.registries.mirrors": _REGISTRY_FILE + "test_mirrors_are_taken_as_they_are",
+        _REGISTRY: _REGISTRY_FILE
+        + "test_credentials_and_authorities_are_written_where_the_runtime_looks_for_them",
+        f"{_REGISTRY}.authConfigSecretName": _SECRETS + "test_user_and_password_come_from_the_named_secret",
+        f"{_REGISTRY}.tlsSecretName": _SECRETS + "test_a_client_certificate_comes_from_the_named_secret",
+        f"{_POOL}.cloudCredentialSecretName": _READING + "test_a_pool_may_have_its_own_credential",
+        f"{_POOL}.controlPlaneRole": _LIFE,
+        f"{_POOL}.etcdRole": _LIFE,
+        f"{_POOL}.workerRole": _LIFE,
+        f"{_POOL}.drainBeforeDelete": "unit/clusters/test_deletion.py::"
+        "test_a_drained_pool_cordons_and_evicts_before_the_vm_goes",
+        f"{_POOL}.drainBeforeDeleteTimeout": "unit/clusters/test_deletion.py::"
+        "test_a_drain_ends_when_its_time_is_over",
+        f"{_POOL}.labels": "stories/test_cluster_life.py::"
+        "test_every_label_of_a_pool_reaches_its_node_also_those_that_kubelet_may_not_set",
+        f"{_POOL}.machineConfigRef.kind": "stories/test_foreign_drivers.py::"
+        "test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver",
+        f"{_POOL}.machineConfigRef.name": _LIFE,
+        f"{_POOL}.machineDeploymentLabels": _SELECTED,
+        f"{_POOL}.machineOS": _READING + "test_a_fault_is_named_with_its_fact",
+        f"{_POOL}.maxUnhealthy": "unit/clusters/test_remediation.py::test_the_user_may_set_the_breaker_wider",
+        f"{_POOL}.name": _LIFE,
+        f"{_POOL}.nodeStartupTimeout": "unit/clusters/test_remediation.py::"
+        "test_a_newcomer_that_never_becomes_a_node_is_replaced_after_the_startup_time",
+        f"{_POOL}.paused": "unit/clusters/test_remediation.py::test_a_paused_pool_is_left_as_it_is",
+        f"{_POOL}.quantity": "stories/test_cluster_life.py::"
+        "test_servers_and_workers_scale_down_one_member_after_the_other",
+        f"{_POOL}.taints": _READING + "test_taints_are_read_in_kubelets_form",
+        f"{_POOL}.unhealthyNodeTimeout": "unit/clusters/test_remediation.py::"
+        "test_a_running_machine_is_replaced_after_the_pools_time",
+        f"{_POOL}.unhealthyRange": "unit/clusters/test_disruptions.py::"
+        "test_machines_are_replaced_while_as_many_are_unhealthy_as_the_range_says",
+    },
+    no_effect={
+        "spec.agentEnvVars": _NOT_YET,
+        "spec.clusterAPIConfig": "there is no Cluster API here",
+        "spec.clusterAgentDeploymentCustomization": _AGENTS,
+        "spec.defaultClusterRoleForProjectMembers": "projects are Rancher's",
+        "spec.defaultPodSecurityAdmissionConfigurationTemplateName": _NOT_YET,
+        "spec.enableNetworkPolicy": "projects are Rancher's",
+        "spec.fleetAgentDeploymentCustomization": _AGENTS,
+        "spec.localClusterAuthEndpoint": "it is about Rancher's authentication",
+        "spec.redeploySystemAgentGeneration": _AGENTS,
+        "spec.rkeConfig.dataDirectories.provisioning": _AGENTS,
+        "spec.rkeConfig.dataDirectories.systemAgent": _AGENTS,
+        "spec.rkeConfig.etcdSnapshotCreate": _NOT_YET,
+        "spec.rkeConfig.etcdSnapshotRestore": _NOT_YET,
+        "spec.rkeConfig.machinePoolDefaults": _NOT_YET,
+        f"{_POOL}.autoscalingMaxSize": "no autoscaler acts on it here; quantity says how many machines there are",
+        f"{_POOL}.autoscalingMinSize": "no autoscaler acts on it here; quantity says how many machines there are",
+        f"{_POOL}.displayName": "it is deprecated in Rancher; name is shown",
+        f"{_POOL}.dynamicSchemaSpec": "defaults of the driver's fields are applied when a machine is made, and a newer "
+        "driver never replaces one",
+        f"{_POOL}.hostnameLengthLimit": _NOT_YET,
+        f"{_POOL}.machineConfigRef.apiVersion": "kind and name say which object it is",
+        f"{_POOL}.machineConfigRef.fieldPath": _BOOKKEEPING,
+        f"{_POOL}.machineConfigRef.namespace": "machine configs are those of the namespace of the Cluster",
+        f"{_POOL}.machineConfigRef.resourceVersion": _BOOKKEEPING,
+        f"{_POOL}.machineConfigRef.uid": _BOOKKEEPING,
+        f"{_POOL}.machineDeploymentAnnotations": "there is no MachineDeployment here",
+        f"{_POOL}.rollingUpdate": _ROLLOUTS,
+        f"{_POOL}.taints[].timeAdded": _BOOKKEEPING,
+        f"{_POOL}.userdata": "it is for foreign infrastructure; HarvesterConfig has userData",
+        "spec.rkeConfig.machineSelectorFiles": _NOT_YET,
+        "spec.rkeConfig.networking.stackPreference": "machines report IPv4 addresses only, see machineGlobalConfig for "
+        "the networks of pods and services",
+        "spec.rkeConfig.provisionGeneration": _NOT_YET,
+        "spec.rkeConfig.rotateCertificates": _NOT_YET,
+        "spec.rkeConfig.rotateEncryptionKeys": _NOT_YET,
+        "spec.rkeConfig.upgradeStrategy": _ROLLOUTS,
+        "spec.webhookDeploymentCustomization": "there is no Rancher webhook here",
+    },
+    usual={
+        f"{_POOL}.machineConfigRef.apiVersion": "rke-machine-config.cattle.io/v1",
+        "spec.rkeConfig.networking.stackPreference": "ipv4",
+    },
+    refused={
+        "spec.rkeConfig.infrastructureRef": (
+            "machines come from machinePools only",
+            "remove it and describe machinePools",
+        ),
+    },
+)
+
+_VM = "unit/harvester/test_vms.py::"
+_PLAN = "unit/nodedriver/test_plan.py::"
+_CONFIG = "unit/nodedriver/test_config.py::"
+_OLDER = _CONFIG + "test_the_older_single_disk_and_card_count_as_lists_of_one"
+_PROCESSOR = _VM + "test_processor_options_are_written_only_when_asked"
+_FIRMWARE = _VM + "test_firmware_trusted_module_and_devices"
+_CALLER = "the cluster manager knows it from the Cluster"
+_NO_SSH = "machines are not reached through SSH"
+
+HARVESTER_CONFIG_FIELDS = FieldTable(
+    works={
+        "vmNamespace": _LIFE,
+        "cpuCount": _VM + "test_the_vm_equals_the_go_drivers",
+        "memorySize": _VM + "test_the_vm_equals_the_go_drivers",
+        "reservedMemorySize": _VM + "test_reserved_memory_and_key_names_are_annotations",
+        "cpuModel": _PROCESSOR,
+        "cpuPinning": _PROCESSOR,
+        "isolateEmulatorThread": _PLAN + "test_an_emulator_thread_is_isolated_only_beside_pinned_cpus",
+        "diskInfo": _PLAN + "test_an_image_gives_its_disk_the_class_and_the_full_name",
+        "imageName": _OLDER,
+        "diskSize": _OLDER,
+        "diskBus": _OLDER,
+        "networkInfo": _PLAN
+        + "test_cards_are_bridged_on_virtio_unless_told_otherwise_and_name_their_network_in_full",
+        "networkName": _OLDER,
+        "networkModel": _OLDER,
+        "sshUser": "unit/nodedriver/test_user_data.py::test_password_and_key_win_over_the_users_document",
+        "sshPassword": "unit/nodedriver/test_user_data.py::test_any_text_can_be_the_password",
+        "keyPairName": _PLAN + "test_key_pair_affinity_and_memory_are_passed_on",
+        "userData": "unit/nodedriver/test_user_data.py::"
+        "test_the_users_commands_come_before_the_installer_and_the_agent_is_not_named_twice",
+        "networkData": _PLAN + "test_user_data_is_always_in_the_secret_and_network_data_only_when_long",
+        "vmAffinity": _VM + "test_the_users_affinity_gets_one_more_wish_per_pod_term",
+        "enableEfi": _FIRMWARE,
+        "enableSecureBoot": _FIRMWARE,
+        "enableTpm": _FIRMWARE,
+        "vgpuInfo": "unit/nodedriver/test_vm_operations.py::"
+        "test_vgpus_are_written_as_the_builder_of_this_harvester_release_writes_them",
+    },
+    no_effect={
+        "cloudConfig": "the cluster manager writes it itself; userData is merged with that",
+        "clusterId": _CALLER,
+        "clusterName": _CALLER,
+        "clusterType": _CALLER,
+        "kubeconfigContent": "the credential is the Secret that cloudCredentialSecretName names",
+        "networkType": "the driver never read it; networkInfo has the type of each card",
+        "sshPort": _NO_SSH,
+        "sshPrivateKeyPath": _NO_SSH,
+        "common": "labels, taints and the credential of machines are those of the machine pool",
+        "providerID": _BOOKKEEPING,
+        "status": _BOOKKEEPING,
+    },
+    usual={"sshPort": "22"},
+)
