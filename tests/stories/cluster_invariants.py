@@ -193,9 +193,9 @@ async def _guest_faults(line: LoopbackClient, guest: GuestCluster, machines: lis
     if voters != servers or len(guest.etcd.by_name) != len(servers):
         faults.append(f"etcd members {sorted(guest.etcd.by_name)} are not the servers {servers}")
     passwords = {
-        name_of(raw).removesuffix(".node-password.rke2")
+        name_of(raw).partition(".node-password.")[0]
         for raw in await line.list(SECRET, "kube-system")
-        if name_of(raw).endswith(".node-password.rke2")
+        if ".node-password." in name_of(raw)
     }
     if unknown := sorted(passwords - {name_of(node) for node in nodes}):
         faults.append(f"passwords of nodes that are gone: {unknown}")

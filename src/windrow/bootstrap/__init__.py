@@ -7,11 +7,11 @@ that is absent is a distribution that Windrow cannot bootstrap.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
-from windrow.bootstrap import rke2
+from windrow.bootstrap import k3s, rke2
 from windrow.bootstrap.layout import Layout
-from windrow.bootstrap.spec import BootstrapSpec
+from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec
 
 
 class Distribution(Protocol):
@@ -32,8 +32,17 @@ class Distribution(Protocol):
     def config_hashes(self, specs: Iterable[BootstrapSpec]) -> list[str]:
         """The `config_hash` of each, for specs with much in common."""
 
+    def find_cloud_provider(self, config: Mapping[str, Any], on_harvester: bool) -> str:
+        """The cloud provider that a cluster with the user's `config` runs, "" for none that Windrow knows of.
+        `on_harvester`: whether machines of it are VMs of Harvester."""
+
+    def list_contradictions(self, spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
+        """What in the user's keys cannot be together; `render` raises the first."""
+
     def check(self, spec: BootstrapSpec) -> list[str]:
         """Warnings about the spec."""
 
 
-DISTRIBUTIONS: Mapping[str, Distribution] = {rke2.NAME: rke2}
+DISTRIBUTIONS: Mapping[str, Distribution] = {rke2.NAME: rke2, k3s.NAME: k3s}
+# Of every distribution, for where only the objects of a cluster are at hand.
+LAYOUTS = tuple(distribution.LAYOUT for distribution in DISTRIBUTIONS.values())

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.bootstrap.cloud_config import File
 from windrow.bootstrap.spec import BootstrapSpec, GuestCredential
 from windrow.core.formats import yaml
 from windrow.kubernetes.objects import Raw, nested, new_object
@@ -50,16 +51,14 @@ def harvester_values(
     The path that Rancher's form fills in counts as not set, since it is the same for everybody.
     """
     values = {name: dict(chart or {}) for name, chart in given.items()}
-    provider = _overlay(
-        {"global": {"cattle": {"clusterName": cluster}}}, values.get(CLOUD_PROVIDER_CHART, {})
-    )
+    provider = overlay({"global": {"cattle": {"clusterName": cluster}}}, values.get(CLOUD_PROVIDER_CHART, {}))
     provider.setdefault("cloudConfigPath", credential_file)
     if charts and charts.cloud_provider_reads_secret and provider["cloudConfigPath"] == credential_file:
         secret = {"cloudConfig": {"secretName": CREDENTIAL_SECRET, "secretKey": CREDENTIAL_KEY}}
-        provider = _overlay(secret, provider)
+        provider = overlay(secret, provider)
     storage = values.get(CSI_DRIVER_CHART, {})
     if charts and charts.csi_driver_reads_secret and not nested(storage, "cloudConfig", "hostPath"):
-        storage = _overlay({"cloudConfig": {"secretName": CREDENTIAL_SECRET}}, storage)
+        storage = overlay({"cloudConfig": {"secretName": CREDENTIAL_SECRET}}, storage)
     values[CLOUD_PROVIDER_CHART] = provider
     return values | ({CSI_DRIVER_CHART: storage} if storage else {})
 
@@ -83,6 +82,11 @@ def credential_secret(credential: GuestCredential) -> Raw:
     )
 
 
+def credential_manifest(credential: GuestCredential, directory: str) -> File:
+    """The Secret as a file that a server applies."""
+    return File(f"{directory}/harvester-credential.yaml", yaml.dump(credential_secret(credential)))
+
+
 def check_cluster_name(spec: BootstrapSpec) -> list[str]:
     """A warning where the cloud provider would mark its load balancers with another name than the machines have."""
     given = (spec.chart_values.get(CLOUD_PROVIDER_CHART) or {}).get("global") or {}
@@ -95,11 +99,11 @@ def check_cluster_name(spec: BootstrapSpec) -> list[str]:
     ]
 
 
-def _overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Both maps in one; where both have a value that is no map, `above` wins."""
     result = dict(below)
     for key, value in above.items():
         under = result.get(key)
         both = isinstance(under, Mapping) and isinstance(value, Mapping)
-        result[key] = _overlay(under, value) if both else value  # type: ignore[arg-type]
+        result[key] = overlay(under, value) if both else value  # type: ignore[arg-type]
     return result

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from windrow.bootstrap.spec import BootstrapSpec, Role
+from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, Role
 from windrow.kubernetes.selectors import read_label_selector
 
 CLOUD_PROVIDER_NAME = "cloud-provider-name"
@@ -60,6 +60,26 @@ def merge_config(spec: BootstrapSpec) -> dict[str, Any]:
 def uses_harvester(config: Mapping[str, Any]) -> bool:
     """Whether the cluster runs Harvester's cloud provider and storage."""
     return config.get(CLOUD_PROVIDER_NAME) == HARVESTER
+
+
+def credential_text(spec: BootstrapSpec, user: Mapping[str, Any], *, harvester: bool) -> str:
+    """The content of the credential file; "" where the user names a file that is already on the machine, or nothing.
+
+    `secret://namespace:name` stands for the credential that the cluster controller delivers; with Harvester's provider
+    it is delivered unasked. Other text is the content itself. Raises InvalidBootstrapSpec.
+    """
+    given = str(user.get(CLOUD_PROVIDER_CONFIG) or "")
+    if given.startswith("/"):
+        return ""
+    if given and not given.startswith("secret://"):
+        return given
+    if spec.guest_credential and (given or harvester):
+        return spec.guest_credential.kubeconfig
+    if given:
+        raise InvalidBootstrapSpec(
+            f"{given} was not read", "create the Secret it names, or remove cloud-provider-config"
+        )
+    return ""
 
 
 def list_of(value: Any) -> list[Any]:

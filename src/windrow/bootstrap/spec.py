@@ -106,6 +106,7 @@ class BootstrapSpec(HasRoles):
     etcd: Mapping[str, Any] = field(default_factory=dict)
     data_directory: str = ""  # empty: /var/lib/rancher/<distribution>
     guest_credential: GuestCredential | None = None
+    on_harvester: bool = False  # whether machines of the cluster are VMs of Harvester
 
     @property
     def brings_objects(self) -> bool:

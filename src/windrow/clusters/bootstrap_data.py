@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from windrow.bootstrap import DISTRIBUTIONS, Distribution
+from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.spec import (
     BootstrapSpec,
     CertKeyPair,
@@ -31,8 +32,16 @@ def find_distribution(version: str) -> Distribution:
         return DISTRIBUTIONS[Version.parse(version).distribution]
     except (KeyError, NotVersion) as error:
         raise InvalidBootstrapSpec(
-            f"{version} is no release that can be built here", "use an RKE2 version"
+            f"{version} is no release that can be built here", "use a version of RKE2 or K3s"
         ) from error
+
+
+def find_layout(version: str) -> Layout:
+    """Names and paths of the distribution of `version`; RKE2's where it is none, so that what exists can be deleted."""
+    try:
+        return find_distribution(version).LAYOUT
+    except InvalidBootstrapSpec:
+        return DISTRIBUTIONS["rke2"].LAYOUT
 
 
 def build_bootstrap_spec(
@@ -83,7 +92,7 @@ def sample_bootstrap_spec(cluster: Cluster, pool: Pool, version: str) -> Bootstr
         roles=pool.roles,
         secrets=EMPTY_SECRETS,
         init_server=pool.is_etcd,
-        join_server="" if pool.is_etcd else "https://192.0.2.1:9345",
+        join_server="" if pool.is_etcd else find_layout(version).join_url("192.0.2.1"),
         machine_labels=machine_labels(cluster.name, pool),
         global_config=cluster.global_config,
         selector_config=cluster.selector_config,
@@ -92,6 +101,7 @@ def sample_bootstrap_spec(cluster: Cluster, pool: Pool, version: str) -> Bootstr
         registries=cluster.registries,
         etcd=cluster.etcd,
         data_directory=cluster.data_directory,
+        on_harvester=cluster.uses_harvester_driver,
     )
 
 
@@ -164,6 +174,8 @@ def check_bootstrap(cluster: Cluster, existing: Sequence[Problem]) -> list[Probl
         checked.add(configuration)
         try:
             distribution = find_distribution(cluster.version)
+            for refused in distribution.list_contradictions(spec):
+                found.append(Problem(refused.message, refused.hint, "spec.rkeConfig"))
             for text in distribution.check(spec):
                 message, _, hint = text.rpartition("; ")
                 found.append(Problem(message or hint, hint if message else "", "spec.rkeConfig", "warning"))

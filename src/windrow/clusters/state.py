@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
+from windrow.bootstrap import LAYOUTS
 from windrow.bootstrap.node_config import WORKER_LABEL
 from windrow.bootstrap.spec import ClusterSecrets, GuestCredential
 from windrow.clusters.api import names
@@ -75,8 +76,8 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         unschedulable=nested(raw, "spec", "unschedulable", default=False) is True,
         labels=frozenset(labels),
         applied_revision=annotations.get(names.APPLIED_REVISION, ""),
-        etcd_removal_requested=annotations.get(names.ETCD_REMOVE) == "true",
-        etcd_removed=bool(annotations.get(names.ETCD_REMOVED)),
+        etcd_removal_requested=any(annotations.get(layout.etcd_remove) == "true" for layout in LAYOUTS),
+        etcd_removed=any(annotations.get(layout.etcd_removed) for layout in LAYOUTS),
         resource_version=resource_version_of(raw),
     )
 
@@ -346,7 +347,7 @@ class ClusterState:
         if not machine.is_etcd:
             return False
         if machine.node is None:
-            # RKE2 removes the member of a Node that is deleted. An unreachable API proves nothing: what was created may
+            # The distribution removes the member of a Node that is deleted. An unreachable API proves nothing: what was created may
             # have joined, also where no `nodeRef` was written before a restart.
             may_have_joined = machine.record.has_joined or (
                 self.recorded.initialized and machine.record.was_created

@@ -5,18 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from windrow.bootstrap import rke2
-from windrow.bootstrap.install_unit import RENEW_IDENTITY, list_install_files
+from windrow.bootstrap import k3s, rke2
+from windrow.bootstrap.install_unit import RENEW_IDENTITY, Installer, list_install_files
 
 SHELLS = [shell for shell in ("sh", "dash", "bash") if shutil.which(shell)]
-VERSION = "v1.35.1+rke2r1"
+INSTALLERS = {"rke2": rke2.INSTALLER, "k3s": k3s.INSTALLER}
+SERVICES = {"rke2": "rke2-server.service", "k3s": "k3s.service"}
+VERSIONS = {"rke2": "v1.35.1+rke2r1", "k3s": "v1.35.1+k3s1"}
 
 
 class Machine:
     """A directory that stands for a machine: the script's paths lead into it, commands it calls leave a line."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, installer: Installer) -> None:
+        self.root, self.installer, self.name = root, installer, installer.layout.name
         self.calls = root / "calls"
         (root / "bin").mkdir()
         self.calls.write_text("")
@@ -25,7 +27,15 @@ class Machine:
         self.command(
             "curl", 'for last in "$@"; do :; done\necho "echo installer >> $CALLS" > $ROOT/run-installer'
         )
-        self.command("rke2", "")
+        self.command(self.name, "")
+
+    @property
+    def restart(self) -> str:
+        return f"systemctl restart --no-block {SERVICES[self.name]}"
+
+    @property
+    def start(self) -> str:
+        return f"systemctl start --no-block {SERVICES[self.name]}"
 
     def command(self, name: str, body: str) -> None:
         path = self.root / "bin" / name
@@ -33,17 +43,17 @@ class Machine:
         path.chmod(0o755)
 
     def install(self, **environment: str) -> int:
-        (script,) = [f.content for f in list_install_files(rke2.INSTALLER, {}) if f.path.endswith(".sh")]
+        (script,) = [f.content for f in list_install_files(self.installer, {}) if f.path.endswith(".sh")]
         script = script.replace("/var/lib/windrow", f"{self.root}/state")
-        script = script.replace("/run/windrow-install-rke2.sh", f"{self.root}/run-installer")
+        script = script.replace(f"/run/windrow-install-{self.name}.sh", f"{self.root}/run-installer")
         path = self.root / "install.sh"
         path.write_text(script)
         known = {
             "PATH": f"{self.root}/bin:{os.defpath}",
             "CALLS": str(self.calls),
             "ROOT": str(self.root),
-            "INSTALL_RKE2_VERSION": VERSION,
-            "RKE2_SERVICE": "rke2-server.service",
+            f"INSTALL_{self.name.upper()}_VERSION": VERSIONS[self.name],
+            self.installer.service: SERVICES[self.name],
         }
         self.calls.write_text("")
         return subprocess.run(
@@ -55,13 +65,9 @@ class Machine:
         return self.calls.read_text().splitlines()
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
-
-
-RESTART = "systemctl restart --no-block rke2-server.service"
-START = "systemctl start --no-block rke2-server.service"
+@pytest.fixture(params=sorted(INSTALLERS))
+def machine(tmp_path: Path, request: pytest.FixtureRequest) -> Machine:
+    return Machine(tmp_path, INSTALLERS[request.param])
 
 
 def test_the_named_release_is_installed_and_started(machine: Machine) -> None:
@@ -71,8 +77,8 @@ def test_the_named_release_is_installed_and_started(machine: Machine) -> None:
     assert machine.called[1:] == [
         "installer",
         "systemctl daemon-reload",
-        "systemctl enable rke2-server.service",
-        RESTART,
+        f"systemctl enable {SERVICES[machine.name]}",
+        machine.restart,
     ]
 
 
@@ -80,14 +86,14 @@ def test_what_is_installed_is_started_and_not_installed_again(machine: Machine) 
     machine.install()
 
     assert machine.install() == 0
-    assert machine.called == ["systemctl enable rke2-server.service", START]
+    assert machine.called == [f"systemctl enable {SERVICES[machine.name]}", machine.start]
 
 
 def test_another_version_is_installed_and_the_service_restarted(machine: Machine) -> None:
     machine.install()
 
-    assert machine.install(INSTALL_RKE2_VERSION="v1.35.2+rke2r1") == 0
-    assert RESTART in machine.called
+    assert machine.install(**{f"INSTALL_{machine.name.upper()}_VERSION": "v1.35.2+x"}) == 0
+    assert machine.restart in machine.called
     assert "installer" in machine.called
 
 
@@ -97,42 +103,67 @@ def test_a_failed_download_fails_the_unit_and_the_next_try_begins_again(machine:
     machine.command("curl", "exit 22")
 
     assert machine.install() == 22
-    assert RESTART not in machine.called
+    assert machine.restart not in machine.called
 
     curl.write_text(works)
     assert machine.install() == 0
-    assert RESTART in machine.called
+    assert machine.restart in machine.called
 
 
 def test_without_internet_the_artifacts_beside_the_machine_are_used(machine: Machine) -> None:
     artifacts = machine.root / "artifacts"
     artifacts.mkdir()
-    (artifacts / "install.sh").write_text("echo local $INSTALL_RKE2_ARTIFACT_PATH >> $CALLS")
+    variable = f"INSTALL_{machine.name.upper()}_ARTIFACT_PATH"
+    (artifacts / "install.sh").write_text(f"echo local ${variable} >> $CALLS")
+    images = {"WINDROW_IMAGES": f"{machine.root}/images"}
 
-    assert machine.install(INSTALL_RKE2_ARTIFACT_PATH=str(artifacts)) == 0
+    assert machine.install(**images, **{variable: str(artifacts)}) == 0
     assert machine.called[0] == f"local {artifacts}"
     assert not [call for call in machine.called if call.startswith("curl")]
 
 
+def test_binary_and_images_of_k3s_are_put_in_place_for_a_script_that_is_to_download_nothing(
+    tmp_path: Path,
+) -> None:
+    machine, artifacts = Machine(tmp_path, k3s.INSTALLER), tmp_path / "artifacts"
+    artifacts.mkdir()
+    (artifacts / "k3s").write_text("the binary")
+    (artifacts / "k3s-airgap-images-amd64.tar.zst").write_text("images")
+    (artifacts / "install.sh").write_text("echo skip $INSTALL_K3S_SKIP_DOWNLOAD >> $CALLS")
+    places = {"WINDROW_IMAGES": f"{tmp_path}/images", "INSTALL_K3S_BIN_DIR": f"{tmp_path}/bin"}
+
+    for _ in range(2):  # the second time, as an upgrade does, beside a service that runs
+        assert machine.install(INSTALL_K3S_ARTIFACT_PATH=str(artifacts), **places) == 0
+        (tmp_path / "state" / "installed").unlink(missing_ok=True)
+
+    assert "skip true" in machine.called
+    assert (tmp_path / "bin" / "k3s").read_text() == "the binary"
+    assert (tmp_path / "bin" / "k3s").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "images" / "k3s-airgap-images-amd64.tar.zst").read_text() == "images"
+
+
 def test_a_binary_with_another_checksum_is_not_started(machine: Machine) -> None:
-    assert machine.install(RKE2_SHA256="0" * 64) != 0
-    assert RESTART not in machine.called
+    assert machine.install(**{f"{machine.name.upper()}_SHA256": "0" * 64}) != 0
+    assert machine.restart not in machine.called
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_reads_the_scripts(shell: str, tmp_path: Path) -> None:
-    scripts = [f.content for f in list_install_files(rke2.INSTALLER, {}) if f.path.endswith(".sh")]
+    files = [file for installer in INSTALLERS.values() for file in list_install_files(installer, {})]
+    scripts = [file.content for file in files if file.path.endswith(".sh")]
+    assert len(scripts) == 2
     for script in (*scripts, RENEW_IDENTITY):
         path = tmp_path / "script"
         path.write_text(script)
         assert subprocess.run([shell, "-n", str(path)], check=False).returncode == 0
 
 
-def test_the_unit_reads_the_environment_and_tries_again() -> None:
-    by_path = {file.path: file for file in list_install_files(rke2.INSTALLER, {"A": "1", "B": "2"})}
+@pytest.mark.parametrize("name", sorted(INSTALLERS))
+def test_the_unit_reads_the_environment_and_tries_again(name: str) -> None:
+    by_path = {file.path: file for file in list_install_files(INSTALLERS[name], {"A": "1", "B": "2"})}
     unit = by_path["/etc/systemd/system/windrow-install.service"].content
 
-    assert by_path["/etc/windrow/rke2.env"].content == "A=1\nB=2\n"
-    assert "EnvironmentFile=/etc/windrow/rke2.env\n" in unit
-    assert "ExecStart=/bin/sh /etc/windrow/install-rke2.sh\n" in unit
+    assert by_path[f"/etc/windrow/{name}.env"].content == "A=1\nB=2\n"
+    assert f"EnvironmentFile=/etc/windrow/{name}.env\n" in unit
+    assert f"ExecStart=/bin/sh /etc/windrow/install-{name}.sh\n" in unit
     assert "Restart=on-failure\n" in unit

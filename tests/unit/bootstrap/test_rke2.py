@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windrow.bootstrap import DISTRIBUTIONS, rke2
+from windrow.bootstrap import rke2
 from windrow.bootstrap.config_keys import MANAGED
 from windrow.bootstrap.spec import BootstrapSpec, GuestCredential, InvalidBootstrapSpec, Role
 from windrow.core.formats import yaml
@@ -34,10 +34,6 @@ def config(spec: BootstrapSpec) -> dict[str, Any]:
 def chart_values(spec: BootstrapSpec) -> dict[str, Any]:
     documents = yaml.load_all(files(spec)[f"{MANIFESTS}/managed-chart-config.yaml"])
     return {chart["metadata"]["name"]: yaml.load(chart["spec"]["valuesContent"]) for chart in documents}
-
-
-def test_rke2_is_a_distribution_and_k3s_is_not_yet() -> None:
-    assert list(DISTRIBUTIONS) == ["rke2"]
 
 
 # --- roles ---

@@ -112,7 +112,7 @@ def test_a_plain_cluster_has_no_problems():
         (a_raw_cluster(kubernetesVersion="1.35"), "'1.35', which is not a version in Rancher's form"),
         (a_raw_cluster(kubernetesVersion="v1.35.1"), "'v1.35.1', which is not a version in Rancher's form"),
         (a_raw_cluster(kubernetesVersion=None), "'', which is not a version in Rancher's form"),
-        (a_raw_cluster(kubernetesVersion="v1.35.1+k3s1"), "asks for k3s, which this release cannot build"),
+        (a_raw_cluster(kubernetesVersion="v1.35.1+k3s1", status={"version": "v1.34.1+rke2r1"}), "asks for k3s, and the cluster runs v1.34.1+rke2r1"),
         (a_raw_cluster(kubernetesVersion="v1.34.9+rke2r1", status={"version": "v1.35.1+rke2r1"}), "lower than v1.35.1+rke2r1, which the cluster runs"),
         (a_raw_cluster(rkeConfig=None), "spec.rkeConfig is absent"),
         (a_raw_cluster(rke={"machinePools": []}), "there are no machine pools"),

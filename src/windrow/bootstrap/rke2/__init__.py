@@ -10,19 +10,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from windrow.bootstrap import node_config as keys
-from windrow.bootstrap.charts import chart_configs, check_cluster_name, credential_secret, harvester_values
+from windrow.bootstrap.charts import check_cluster_name, credential_manifest, harvester_values
 from windrow.bootstrap.cloud_config import File, render_document, scrub
 from windrow.bootstrap.config_hash import config_hash, config_hashes
-from windrow.bootstrap.credential import credential_text
 from windrow.bootstrap.install_unit import BOOT_COMMANDS, RUN_COMMANDS, Installer, list_install_files
 from windrow.bootstrap.layout import Layout
-from windrow.bootstrap.pki import list_ca_files
-from windrow.bootstrap.registries import render_registries
+from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests
 from windrow.bootstrap.rke2.bundled_charts import find_charts
 from windrow.bootstrap.rke2.flags import KEYS, check_config
 from windrow.bootstrap.server_config import agent_keys, server_keys
-from windrow.bootstrap.spec import BootstrapSpec, require_joinable
-from windrow.core.formats import yaml
+from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, require_joinable
 from windrow.core.formats.version import Version
 
 __all__ = [
@@ -31,6 +28,8 @@ __all__ = [
     "check",
     "config_hash",
     "config_hashes",
+    "find_cloud_provider",
+    "list_contradictions",
     "render",
     "scrub",
 ]
@@ -75,6 +74,16 @@ def render_config(spec: BootstrapSpec) -> dict[str, Any]:
     return config | server_keys(spec, config, LAYOUT)
 
 
+def find_cloud_provider(config: Mapping[str, Any], on_harvester: bool) -> str:
+    """The name of the cluster's cloud provider; RKE2 has none unless one is named."""
+    return str(config.get(keys.CLOUD_PROVIDER_NAME) or "")
+
+
+def list_contradictions(spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
+    """None is known."""
+    return []
+
+
 def check(spec: BootstrapSpec) -> list[str]:
     """Warnings about what will be rendered, each with a hint; what is refused is in `render`."""
     return check_config(keys.merge_config(spec), Version.parse(spec.version)) + check_cluster_name(spec)
@@ -82,35 +91,25 @@ def check(spec: BootstrapSpec) -> list[str]:
 
 def _credential_keys(spec: BootstrapSpec, user: Mapping[str, Any]) -> dict[str, Any]:
     """`cloud-provider-config` as the path of a file, whatever the user wrote there."""
-    if credential_text(spec, user, harvester=keys.uses_harvester(user)):
-        return {keys.CLOUD_PROVIDER_CONFIG: LAYOUT.credential_file(spec)}
-    return {}
+    return {keys.CLOUD_PROVIDER_CONFIG: LAYOUT.credential_file(spec)} if _credential(spec, user) else {}
+
+
+def _credential(spec: BootstrapSpec, user: Mapping[str, Any]) -> str:
+    return keys.credential_text(spec, user, harvester=keys.uses_harvester(user))
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
 def _list_files(spec: BootstrapSpec) -> Iterator[File]:
-    user = keys.merge_config(spec)
-    yield File(LAYOUT.config_file, yaml.dump(render_config(spec)))
-    if spec.init_server:
-        yield from list_ca_files(spec.secrets, LAYOUT.tls_directory(spec))
-    authority = (spec.etcd.get("s3") or {}).get("endpointCA")
-    if authority and spec.is_etcd:
-        yield File(LAYOUT.s3_ca_file, authority)
-    yield from render_registries(spec.registries, LAYOUT.config_directory)
-    if credential := credential_text(spec, user, harvester=keys.uses_harvester(user)):
-        yield File(LAYOUT.credential_file(spec), credential)
-    if spec.is_control_plane:
-        yield from _list_manifests(spec, user)
+    credential = _credential(spec, keys.merge_config(spec))
+    yield from list_machine_files(spec, LAYOUT, render_config(spec), credential, _list_manifests(spec))
     yield from list_install_files(INSTALLER, _environment(spec))
 
 
-def _list_manifests(spec: BootstrapSpec, user: Mapping[str, Any]) -> Iterator[File]:
-    """What the server applies to the cluster by itself, under the names Rancher gives these files."""
-    directory = LAYOUT.manifests_directory(spec)
+def _list_manifests(spec: BootstrapSpec) -> Iterator[File]:
     values: Mapping[str, Any] = spec.chart_values
-    harvester = keys.uses_harvester(user)
+    harvester = keys.uses_harvester(keys.merge_config(spec))
     if harvester:
         values = harvester_values(
             values,
@@ -118,14 +117,9 @@ def _list_manifests(spec: BootstrapSpec, user: Mapping[str, Any]) -> Iterator[Fi
             credential_file=LAYOUT.credential_file(spec),
             charts=find_charts(Version.parse(spec.version)),
         )
-    if values:
-        yield File(f"{directory}/managed-chart-config.yaml", yaml.dump_all(list(chart_configs(values))))
-    if spec.additional_manifest:
-        yield File(f"{directory}/addons.yaml", spec.additional_manifest)
+    yield from list_user_manifests(spec, LAYOUT, values)
     if harvester and spec.guest_credential and spec.brings_objects:
-        yield File(
-            f"{directory}/harvester-credential.yaml", yaml.dump(credential_secret(spec.guest_credential))
-        )
+        yield credential_manifest(spec.guest_credential, LAYOUT.manifests_directory(spec))
 
 
 def _environment(spec: BootstrapSpec) -> dict[str, str]:

@@ -56,7 +56,8 @@ MAX_QUANTITY = 1000
 MAX_POOLS = 100
 MAX_MACHINES = 1000  # of all pools together
 MAX_NETWORKS = 16  # of cluster-cidr, service-cidr and cluster-dns each; a dual-stack cluster has two
-MAX_CONFIG_KEYS = 1000  # of machineGlobalConfig and all of machineSelectorConfig; RKE2 has about 200
+# Of machineGlobalConfig and all of machineSelectorConfig; RKE2 has about 200, K3s about 130.
+MAX_CONFIG_KEYS = 1000
 MAX_SELECTORS = 100
 
 
@@ -139,6 +140,11 @@ class Cluster:
 
     def __str__(self) -> str:
         return f"Cluster {self.namespace}/{self.name}"
+
+    @property
+    def uses_harvester_driver(self) -> bool:
+        """Whether machines of it are VMs of Harvester, also while their machine config cannot be read."""
+        return any(pool.driver == HARVESTER for pool in self.pools)
 
     def find_pool(self, name: str) -> Pool | None:
         return next((pool for pool in self.pools if pool.name == name), None)
@@ -239,6 +245,7 @@ def _read_cluster(
         pools = []
     global_config, selectors = _read_config(rke)
     merged = _merge_cluster_wide(global_config, selectors)
+    version = spec.short_text("kubernetesVersion")
     cluster = Cluster(
         namespace=namespace_of(raw),
         name=name_of(raw),
@@ -247,7 +254,7 @@ def _read_cluster(
         created=time_of(raw, "metadata", "creationTimestamp"),
         deletion_timestamp=time_of(raw, "metadata", "deletionTimestamp"),
         has_finalizer=names.CLUSTER_FINALIZER in finalizers_of(raw),
-        version=spec.short_text("kubernetesVersion"),
+        version=version,
         credential=credential,
         pools=tuple(pools),
         remediation_disabled=_is_remediation_disabled(annotations_of(raw)),
@@ -258,7 +265,7 @@ def _read_cluster(
         registries=rke.mapping("registries"),
         etcd=rke.mapping("etcd"),
         data_directory=rke.child("dataDirectories").text("k8sDistro"),
-        cloud_provider=str(merged.get("cloud-provider-name") or ""),
+        cloud_provider=_find_cloud_provider(version, merged, pools),
         cloud_config_secret=_secret_reference(merged.get("cloud-provider-config"), problems),
         recorded=read_recorded_status(raw.get("status") or {}),
         raw=raw,
@@ -323,6 +330,15 @@ def _merge_cluster_wide(
         if not entry.get("machineLabelSelector"):
             merged.update(entry.get("config") or {})
     return merged
+
+
+def _find_cloud_provider(version: str, config: Mapping[str, Any], pools: Iterable[Pool]) -> str:
+    """The cloud provider of the cluster, as its distribution understands the keys that hold for every machine."""
+    try:
+        distribution = DISTRIBUTIONS[Version.parse(version).distribution]
+    except (KeyError, NotVersion):
+        return str(config.get("cloud-provider-name") or "")  # the version is refused
+    return distribution.find_cloud_provider(config, any(pool.driver == HARVESTER for pool in pools))
 
 
 def _secret_reference(value: Any, problems: ProblemCollector) -> str:
@@ -527,13 +543,13 @@ def _check_version(cluster: Cluster, problems: ProblemCollector) -> None:
         problems.add(
             where,
             f"{where} is {cluster.version!r}, which is not a version in Rancher's form",
-            "write for example v1.35.1+rke2r1",
+            "write for example v1.35.1+rke2r1 or v1.35.1+k3s1",
         )
-    elif wanted.distribution not in DISTRIBUTIONS:
+    elif cluster.recorded.version and wanted.distribution != _distribution_of(cluster.recorded.version):
         problems.add(
             where,
-            f"{where} asks for {wanted.distribution}, which this release cannot build",
-            "use an RKE2 version",
+            f"{where} asks for {wanted.distribution}, and the cluster runs {cluster.recorded.version}",
+            "a cluster keeps its distribution; make a new Cluster for the other",
         )
     elif cluster.recorded.version and wanted < Version.parse(cluster.recorded.version):
         problems.add(
@@ -541,6 +557,10 @@ def _check_version(cluster: Cluster, problems: ProblemCollector) -> None:
             f"{where} is {cluster.version}, lower than {cluster.recorded.version}, which the cluster runs",
             "Kubernetes cannot go back; set it to what the cluster runs, or to a later version",
         )
+
+
+def _distribution_of(version: str) -> str:
+    return Version.parse(version).distribution
 
 
 def _check_charts(cluster: Cluster, problems: ProblemCollector) -> None:
@@ -551,7 +571,8 @@ def _check_charts(cluster: Cluster, problems: ProblemCollector) -> None:
             problems.add(
                 where,
                 f"{name!r} cannot be the name of a chart",
-                "write it as RKE2 names the chart, such as rke2-calico: small letters, digits, inner dashes and dots",
+                "write it as the distribution names the chart, such as rke2-calico or traefik: small letters, digits, inner "
+                "dashes and dots",
             )
         if not isinstance(values, Mapping | None):
             problems.add(

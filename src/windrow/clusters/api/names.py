@@ -39,10 +39,7 @@ NODE_MACHINE = "rke.cattle.io/machine"
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 MIRROR_POD = "kubernetes.io/config.mirror"
 
-# RKE2's: setting the first on a Node makes its servers drop the etcd member, and answer with the second.
-ETCD_REMOVE = "etcd.rke2.cattle.io/remove"
-ETCD_REMOVED = "etcd.rke2.cattle.io/removed-node-name"
-ETCD_VOTER = "EtcdIsVoter"  # a Node condition
+ETCD_VOTER = "EtcdIsVoter"  # a Node condition of RKE2 and K3s
 
 # Keys of Secrets that users write.
 CREDENTIAL_KEY = "harvestercredentialConfig-kubeconfigContent"
@@ -58,8 +55,3 @@ def secrets_name(cluster: str) -> str:
 def kubeconfig_name(cluster: str) -> str:
     """The Secret with the admin kubeconfig, where Rancher and Cluster API put it too."""
     return f"{cluster}-kubeconfig"
-
-
-def password_secret(node: str) -> str:
-    """The Secret in the guest's kube-system that binds a node name to one machine."""
-    return f"{node}.node-password.rke2"

@@ -10,7 +10,12 @@ from __future__ import annotations
 from windrow.clusters.api import names
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.machine import Machine
-from windrow.clusters.bootstrap_data import build_bootstrap_spec, build_machine_spec, find_distribution
+from windrow.clusters.bootstrap_data import (
+    build_bootstrap_spec,
+    build_machine_spec,
+    find_distribution,
+    find_layout,
+)
 from windrow.clusters.bootstrap_secrets import resolve_secrets
 from windrow.clusters.context import (
     ReconcileContext,
@@ -150,7 +155,8 @@ class MachineActions:
                 await delete_if_exists(client, ref)
 
     async def remove_etcd_member(self, action: do.RemoveEtcdMember, state: ClusterState) -> None:
-        change = {"metadata": {"annotations": {names.ETCD_REMOVE: "true"}}}
+        layout = find_layout(get_machine(action.machine, state).record.version)
+        change = {"metadata": {"annotations": {layout.etcd_remove: "true"}}}
         await get_connection(self._guests, state).patch_node(action.node, change)
 
     async def delete_vm(self, action: do.DeleteVM, state: ClusterState) -> None:
@@ -181,9 +187,11 @@ class MachineActions:
 
     async def delete_node(self, action: do.DeleteNode, state: ClusterState) -> None:
         client = get_connection(self._guests, state).client
+        machine = get_machine(action.machine, state).record
+        password = find_layout(machine.version).node_password_secret(action.node)
         await delete_if_exists(client, NODE.ref(action.node))
-        await delete_if_exists(client, SECRET.ref(names.password_secret(action.node), "kube-system"))
-        self._context.process_state.node_deleted.add(get_machine(action.machine, state).record.uid)
+        await delete_if_exists(client, SECRET.ref(password, "kube-system"))
+        self._context.process_state.node_deleted.add(machine.uid)
 
     async def remove_machine_finalizer(self, action: do.RemoveMachineFinalizer, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
