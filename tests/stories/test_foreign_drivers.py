@@ -17,13 +17,14 @@ from windrow.clusters.api.cluster import ResolveDriver
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
 from windrow.clusters.controller import ClusterController
 from windrow.emulator.kit.inventory import inventory
+from windrow.harvester.resources import VM
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.resources import CRD
 from windrow.machines.dispatch import DriverDispatch
 from windrow.machines.harvester.machines import HarvesterMachines
-from windrow.machines.port import DriverConfig, Problem, ReplaceUserDataUnsupported
+from windrow.machines.port import DriverConfig, InfrastructureUnknown, Problem, ReplaceUserDataUnsupported
 from windrow.machines.status_store import StatusStore
 
 NOOP_CONFIG = machine_config("NoopConfig")
@@ -145,6 +146,45 @@ def test_a_machine_whose_driver_cannot_scrub_it_reports_that_and_never_counts_as
                 assert told is not None
                 assert (told.status, told.reason) == ("False", "NotSupported")
                 assert "the document stays there" in told.message
+
+    run_driven(story())
+
+
+class NotAnswered(HarvesterMachines):
+    """Its first removal learns that a creation has ended without an answer."""
+
+    unanswered = True
+
+    async def remove(self, config: DriverConfig, volumes: frozenset[str]) -> None:
+        if self.unanswered:
+            self.unanswered = False
+            raise InfrastructureUnknown("the creation had no answer", "wait", may_be_made=True)
+        await super().remove(config, volumes)
+
+
+def test_a_machine_whose_removal_shows_that_its_creation_had_no_answer_stays_until_none_can_come() -> None:
+    async def story() -> None:
+        async with simulation(with_manager=False) as sim:
+            documents = a_cluster(a_pool("pool1", 1, ALL))
+            await stock(sim, documents)
+            client = sim.management_client
+
+            async def credential(name: str) -> str:
+                return await read_credential(client, name)
+
+            machines = NotAnswered(credential, sim.connect, sim.clock, sim.rng)
+            manager = ClusterController(client, machines, sim.connect, sim.clock, sim.rng)
+            async with running(machines.run, manager.run):
+                await apply(sim, documents)
+                await sim.advance(seconds=5)
+                await client.delete(CLUSTER.ref("orchard", "fleet-default"))
+                await sim.advance(seconds=100)
+                (machine,) = await client.list(MACHINE)
+                assert "no answer to one is known" in str(machine["status"]["waiting"])
+
+                await sim.advance(seconds=60)
+                assert await client.list(MACHINE) == []
+                assert await sim.harvester_client.list(VM) == []
 
     run_driven(story())
 

@@ -111,6 +111,18 @@ class VmSpec:
         return VM.ref(self.name, self.namespace)
 
 
+def cloud_init_secrets_of(raw: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the Secrets that its cloud-init is in."""
+    sources = [
+        nested(volume, "cloudInitNoCloud", default={})
+        for volume in nested(raw, "spec", "template", "spec", "volumes", default=[])
+    ]
+    names = (
+        nested(source, key, "name") for source in sources for key in ("secretRef", "networkDataSecretRef")
+    )
+    return frozenset(name for name in names if name)
+
+
 def claim_volumes_of(raw: Mapping[str, Any]) -> list[Any]:
     """The sources of its volumes that are PersistentVolumeClaims."""
     return [

@@ -137,7 +137,8 @@ class Machines(Protocol):
 
         Returns once it is accepted; a machine that does not exist counts as removed, and `statuses` shows when it is
         gone. Takes an `initial_driver_config` too. Raises InfrastructureUnknown, also where the credential leads to
-        another Harvester than the config records. A VM of that name with another owner is never touched.
+        another Harvester than the config records, and with `may_be_made` where a creation has ended without an answer
+        since the last call. A VM of that name with another owner is never touched.
         """
         ...
 

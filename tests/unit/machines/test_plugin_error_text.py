@@ -101,6 +101,9 @@ def test_only_a_machine_of_the_name_already_exists(text: str, taken: bool) -> No
         "too many retries waiting for machine to be Running.  Last error: Maximum number of retries (120) exceeded",
         "unexpected EOF",
         "connection is shut down",
+        'Post "https://192.0.2.1/apis/kubevirt.io/v1/namespaces/default/virtualmachines": EOF',
+        'Post "https://192.0.2.1/v2/droplets": http: server closed idle connection',
+        "the server responded with the status code 502 Bad Gateway",
     ],
 )
 @pytest.mark.parametrize("method", ["PreCreateCheck", "Remove", "GetState"])

@@ -70,10 +70,14 @@ class MachineActions:
         try:
             driver_config = await self._infrastructure.ensure(spec, recorded)
         except InfrastructureUnknown as unknown:
-            if unknown.may_be_made:
-                unanswered.on_unanswered(machine.uid, self._context.clock.monotonic())
+            self._on_unknown(machine, unknown)
             raise
         self._context.patch_machine_status_later(machine, {"driverConfig": dict(driver_config)})
+
+    def _on_unknown(self, machine: Machine, unknown: InfrastructureUnknown) -> None:
+        if unknown.may_be_made:
+            now = self._context.clock.monotonic()
+            self._context.process_state.unanswered.on_unanswered(machine.uid, now)
 
     async def _render_cloud_config(self, machine: Machine, state: ClusterState) -> str:
         pool = state.cluster.find_pool(machine.pool)
@@ -165,7 +169,11 @@ class MachineActions:
             return
         self._context.require_machine_consent(machine)
         self._infrastructure.track(machine.driver_config)
-        await self._infrastructure.remove(machine.driver_config, frozenset())
+        try:
+            await self._infrastructure.remove(machine.driver_config, frozenset())
+        except InfrastructureUnknown as unknown:
+            self._on_unknown(machine, unknown)
+            raise
         self._context.process_state.deletion_requested[machine.uid] = self._context.clock.monotonic()
 
     async def delete_unrecorded_vms(self, action: do.DeleteUnrecordedVMs, state: ClusterState) -> None:

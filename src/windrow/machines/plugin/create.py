@@ -5,9 +5,10 @@
     accepted when the machine is visible; Create goes on  <─────────┘
 
 Whatever the driver notes in its config on the way is saved here at once. Our own driver may be called again and
-continues; with any other, a machine that a cancelled Create left is adopted if it runs, else removed. After a refused
-Create the machine is checked: where nothing was left, it counts as never started, so that a VM that others create
-later under the name is not taken for this machine's (`ownership`).
+continues; with any other, a machine that an earlier Create left is adopted if it runs, else removed. A Create that was
+refused, and left nothing, counts as never started, so that a VM that others create later under the name is not taken for
+this machine's (`ownership`). One that ended without a certain answer counts as started for good: what it requested may be
+carried out after any check that finds nothing.
 
 Harvester learns the address of a bridged VM from its guest agent alone, and no driver adds that; so the document for a
 Harvester driver installs it.
@@ -28,8 +29,8 @@ from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCred
 from windrow.machines.plugin.error_text import is_inconclusive, says_already_exists
 from windrow.machines.plugin.flags import plan_flags
 from windrow.machines.plugin.launcher import is_windrow_plugin
-from windrow.machines.plugin.ownership import SEEN_UID_KEY, exists, find_vm_uid
-from windrow.machines.plugin.poller import StatusPoller
+from windrow.machines.plugin.ownership import SEEN_UID_KEY, exists, find_vm_uid, lacks_cloud_init
+from windrow.machines.plugin.poller import OnPoll, StatusPoller
 from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError
 from windrow.machines.plugin.sanitizer import SecretSanitizer
 from windrow.machines.plugin.status import PollResult, poll
@@ -68,17 +69,17 @@ class CreateOperation:
 
     async def create(self, operation: PendingOperation) -> None:
         """Raises MachineRefused, and DriverError. `operation` is accepted when the infrastructure shows the machine."""
-        is_windrow = await is_windrow_plugin(self.plugin)
+        is_windrow, machine = await is_windrow_plugin(self.plugin), self.machine
+        was_started = machine.create_started or machine.create_uncertain
         try:
-            if (
-                not is_windrow
-                and (self.machine.create_started or self.machine.create_uncertain)
-                and await self._adopt_partial(operation)
-            ):
+            if not is_windrow and was_started and await self._adopt_partial(operation):
                 return
             await self.check()
             await self._save(create_started=True)
-            await self._call_create(operation, is_windrow=is_windrow)
+            if is_windrow:
+                await self._call_windrow(operation)
+            else:
+                await self._call_foreign(operation, was_started=was_started)
         finally:
             self.machine.user_data_path.unlink(missing_ok=True)
 
@@ -111,23 +112,20 @@ class CreateOperation:
         return self.machine.sanitizer(self.credential.fields).sanitize(await self.plugin.get_driver_config())
 
     async def _adopt_partial(self, operation: PendingOperation) -> bool:
-        """An earlier Create was cancelled, or may have been: adopt a machine that runs, starts or is stopped, remove
-        anything else of it. Raises InfrastructureUnknown where its existence cannot be determined.
+        """An earlier Create was cancelled or not answered, or may have been: adopt a machine that runs, starts or is
+        stopped, remove anything else of it. Raises InfrastructureUnknown where its existence cannot be determined.
 
         A plan from a restored state may be of long ago. Its machine has worked since then, and a person may have stopped
-        it; one that never worked is replaced in time. What failed to start, or is being deleted, is nothing to lose.
+        it; one that never worked is replaced in time. What failed to start, or is being deleted, is nothing to lose; nor
+        is a VM that was made after its driver had given up, which then creates no Secret for it.
         """
         machine = self.machine
         await self._set_config(machine.config)
         if not await exists(self.resolver, machine, self.credential, self.plugin):
-            machine.save(machine.config, create_started=False)
             return False
-        try:
-            result = await poll(self.plugin, machine)
-        except DriverError as error:
-            if is_inconclusive(error.text):
-                raise
-            result = None
+        result = None
+        if not await lacks_cloud_init(self.resolver, machine):
+            result = await self._find_status()
         if result is not None and (result.is_accepted or result.is_stopped):
             log.info("its VM exists, adopting it", machine=machine.name)
             await self._save(create_started=True, vm_uid=machine.vm_uid)
@@ -137,57 +135,83 @@ class CreateOperation:
         try:
             await self.plugin.call("Remove")
         except DriverError as error:
-            if is_inconclusive(error.text) or "not found" not in error.text.lower():
+            is_absent = result is not None and result.status.presence == "missing"
+            if not is_absent and (is_inconclusive(error.text) or "not found" not in error.text.lower()):
                 raise
-        machine.save(machine.config, create_started=False)
         return False
 
-    async def _check_leftovers(self) -> None:
-        """Create was refused: check whether it left anything. Where that cannot be determined, assume it did."""
-        machine = self.machine
-        await self._save()
+    async def _find_status(self) -> PollResult | None:
+        """None where the driver has an error that says nothing of Harvester or the account. Raises DriverError."""
         try:
-            found = await find_vm_uid(self.resolver, machine)
-            is_absent = found == "" or (
-                found is None and (await poll(self.plugin, machine)).status.presence == "missing"
-            )
-        except (DriverError, PluginError, InfrastructureUnknown) as error:
-            log.info(
-                "cannot determine whether the refused Create left anything: %s", error, machine=machine.name
-            )
-            return
-        if is_absent:
-            machine.save(machine.config, create_started=False)
+            return await poll(self.plugin, self.machine)
+        except DriverError as error:
+            if is_inconclusive(error.text):
+                raise
+            return None
 
-    async def _call_create(self, operation: PendingOperation, *, is_windrow: bool) -> None:
+    async def _call_windrow(self, operation: PendingOperation) -> None:
         machine = self.machine
 
         async def on_poll(result: PollResult) -> None:
-            accepted = not operation.is_resolved and result.is_accepted
-            if accepted or not is_windrow:  # a foreign driver may have added the id of its machine
-                await self._save(vm_uid=(result.status.vm_uid or machine.vm_uid) if accepted else "")
-            if accepted:
+            if not operation.is_resolved and result.is_accepted:
+                await self._save(vm_uid=result.status.vm_uid or machine.vm_uid)
                 operation.accept(machine.config)
 
         try:
-            await self.poller.call_while_polling(machine, self.plugin, "Create", on_poll)
+            await self._call_create(operation, on_poll)
         except DriverError as error:
             if says_already_exists(error.text, machine.name) and not operation.is_resolved:
                 # It has another owner: what was not created here must never be removed from here.
                 machine.save(machine.config, create_started=False)
-            elif not is_windrow and not operation.is_resolved:
-                await self._check_leftovers()
-            elif not is_windrow:
-                await self._save()
+            raise
+        if not operation.is_resolved:
+            await self._save(vm_uid=machine.vm_uid)
+            operation.accept(machine.config)
+
+    async def _call_foreign(self, operation: PendingOperation, *, was_started: bool) -> None:
+        machine = self.machine
+
+        async def on_poll(result: PollResult) -> None:
+            accepted = not operation.is_resolved and result.is_accepted
+            # It may have added the id of its machine.
+            await self._save(vm_uid=(result.status.vm_uid or machine.vm_uid) if accepted else "")
+            if accepted:
+                operation.accept(machine.config)
+
+        try:
+            await self._call_create(operation, on_poll)
+        except DriverError as error:
+            await self._save()
+            if not operation.is_resolved and not was_started and await self._left_nothing(error):
+                machine.save(machine.config, create_started=False)
             raise
         except asyncio.CancelledError:
-            if not is_windrow:
-                await self._save_last()
+            await self._save_last()
             raise
-        if is_windrow and operation.is_resolved:
-            return
         await self._save(vm_uid=machine.vm_uid)
         operation.accept(machine.config)
+
+    async def _call_create(self, operation: PendingOperation, on_poll: OnPoll) -> None:
+        operation.is_requested = True
+        await self.poller.call_while_polling(self.machine, self.plugin, "Create", on_poll)
+
+    async def _left_nothing(self, error: DriverError) -> bool:
+        """Whether the first Create of the machine, which ended with `error`, has left nothing, and nothing can follow."""
+        machine = self.machine
+        if is_inconclusive(error.text):
+            return False  # what it requested may be carried out yet
+        if machine.driver != HARVESTER and says_already_exists(error.text, machine.name):
+            return True  # it has another owner: what was not created here must never be removed from here
+        try:
+            found = await find_vm_uid(self.resolver, machine)
+            return found == "" or (
+                found is None and (await poll(self.plugin, machine)).status.presence == "missing"
+            )
+        except (DriverError, PluginError, InfrastructureUnknown) as unknown:
+            log.info(
+                "cannot determine whether the refused Create left anything: %s", unknown, machine=machine.name
+            )
+            return False
 
     async def _save_last(self) -> None:
         """The host stops during a Create: save what the driver has in its config by now."""

@@ -18,7 +18,9 @@ from windrow.client.client import Client
 from windrow.core.formats.json import dumps
 from windrow.harvester.connection import describe_credential
 from windrow.harvester.resources import VM
+from windrow.harvester.vms import cloud_init_secrets_of
 from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.resources import SECRET
 from windrow.machines.harvester.connections import Connect, Connections, ReadKubeconfig
 from windrow.machines.port import HARVESTER, InfrastructureUnknown
 
@@ -92,6 +94,17 @@ class CredentialResolver:
         connection = await self._connections.get(credential)
         try:
             return await Client(connection.transport).find(VM.ref(name, namespace))
+        except KubeError as error:
+            raise connection.translate_error(error) from error
+
+    async def lacks_cloud_init(self, credential: str, name: str, namespace: str) -> bool:
+        """Whether a Secret that the VM starts with does not exist. Raises InfrastructureUnknown."""
+        connection = await self._connections.get(credential)
+        client = Client(connection.transport)
+        try:
+            raw_vm = await client.find(VM.ref(name, namespace)) or {}
+            named = cloud_init_secrets_of(raw_vm)
+            return any([await client.find(SECRET.ref(secret, namespace)) is None for secret in sorted(named)])
         except KubeError as error:
             raise connection.translate_error(error) from error
 

@@ -61,7 +61,10 @@ _UNREACHABLE_WORDS = (
     "rate limit",
     "slow down",
     "too many retries",
+    "bad gateway",
 )
+# How Go's HTTP client, and each client made with it, begins where it has no response: Post "https://…": EOF
+_NO_RESPONSE = re.compile(r'\b(?:get|head|post|put|patch|delete) "https?://[^"]*": ')
 _AUTH_CODES = re.compile(r"\b(401|403)\b")
 # The nouns that drivers use for a machine, and what follows.
 _NOUN = (
@@ -77,7 +80,9 @@ _VALIDATING_CALLS = frozenset({"SetConfigFromFlags", "PreCreateCheck", "Create",
 def is_inconclusive(text: str) -> bool:
     """Whether the text leaves the state open: the infrastructure could not be reached or refused the credential."""
     low = text.lower()
-    return _is_auth_failure(low) or any(word in low for word in _UNREACHABLE_WORDS)
+    if _is_auth_failure(low) or _NO_RESPONSE.search(low):
+        return True
+    return any(word in low for word in _UNREACHABLE_WORDS)
 
 
 def _is_auth_failure(low: str) -> bool:

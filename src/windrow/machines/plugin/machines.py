@@ -35,7 +35,7 @@ from windrow.machines.plugin.launcher import (
     may_always_write,
     no_sandbox,
 )
-from windrow.machines.plugin.operations import PluginOperations
+from windrow.machines.plugin.operations import PluginOperations, no_answer
 from windrow.machines.plugin.poller import PollIntervals, StatusPoller
 from windrow.machines.plugin.process.client import DriverError, PluginError, Timeouts
 from windrow.machines.plugin.process.orphans import (
@@ -198,7 +198,7 @@ class PluginMachines:
             operation = self._start(
                 machine, PendingOperation("create"), lambda own: self._create(machine, spec, credential, own)
             )
-        created = await operation.wait_accepted(self._intervals.create_accept_s)
+        created = await _wait_accepted(machine, operation, self._intervals.create_accept_s)
         if created is None:
             raise InfrastructureUnknown(
                 f"driver {machine.driver} is creating machine {machine.name}, which is not visible yet",
@@ -246,13 +246,16 @@ class PluginMachines:
         credential = await self._launcher.resolve(machine, config)
         operation = machine.find_operation("remove")
         if operation is None:
+            if machine.unanswered:
+                machine.unanswered = False
+                raise no_answer(machine)
             previous = machine.operation
             operation = self._start(
                 machine,
                 PendingOperation("remove"),
                 lambda own: self._operations.remove(machine, volumes, credential, own, previous),
             )
-        await operation.wait_accepted(self._intervals.other_accept_s)
+        await _wait_accepted(machine, operation, self._intervals.other_accept_s)
 
     def statuses(self) -> Cache[MachineStatus]:
         return self._poller.store
@@ -368,29 +371,38 @@ class PluginMachines:
         except (DriverError, PluginError) as error:
             failure = translate_error(error, machine)
             if isinstance(failure, InfrastructureUnknown):
-                failure.may_be_made = operation.verb == "create" and machine.create_started
+                failure.may_be_made = operation.is_requested
             self._on_failure(machine, operation, failure)
         except Exception as error:  # reported to the caller; other machines are not affected
             self._on_failure(machine, operation, error)
         finally:
-            # For an operation that was cancelled before it was accepted.
-            operation.fail(
-                InfrastructureUnknown(
-                    f"{operation.verb} of {machine.name} was cancelled",
-                    "the operation is retried",
-                    may_be_made=operation.verb == "create",
-                )
-            )
+            if not operation.is_resolved:
+                cancelled = f"{operation.verb} of {machine.name} was cancelled"
+                unknown = InfrastructureUnknown(cancelled, "the operation is retried")
+                unknown.may_be_made = operation.is_requested
+                self._on_failure(machine, operation, unknown)
             machine.wake.set()
 
     def _on_failure(self, machine: TrackedMachine, operation: PendingOperation, error: Exception) -> None:
         if operation.fail(error):
+            machine.unanswered |= operation.is_requested and not isinstance(error, MachineRefused)
             return
         machine.last_error = str(error)
         expected = isinstance(error, MachineRefused | InfrastructureUnknown)
         log.warning(
             "%s: %s", operation.verb, error, exc_info=None if expected else error, machine=machine.name
         )
+
+
+async def _wait_accepted(
+    machine: TrackedMachine, operation: PendingOperation, timeout_s: float
+) -> DriverConfig | None:
+    """As `operation.wait_accepted`, for a caller that learns from the error whether the machine may be made yet."""
+    try:
+        return await operation.wait_accepted(timeout_s)
+    except InfrastructureUnknown as unknown:
+        machine.unanswered = machine.unanswered and not unknown.may_be_made
+        raise
 
 
 def _busy(machine: TrackedMachine, operation: PendingOperation) -> InfrastructureUnknown:

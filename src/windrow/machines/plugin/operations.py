@@ -18,7 +18,7 @@ from windrow.machines.plugin.poller import StatusPoller
 from windrow.machines.plugin.process.client import DriverError, Plugin
 from windrow.machines.plugin.status import PollResult, poll
 from windrow.machines.plugin.tracked_machine import PendingOperation, TrackedMachine
-from windrow.machines.port import HARVESTER, MachineRefused, Power, Problem
+from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineRefused, Power, Problem
 from windrow.protocols import dockermachine as wire
 
 _METHODS = {Power.ON: "Start", Power.OFF: "Stop", Power.RESTART: "Restart"}
@@ -93,6 +93,8 @@ class PluginOperations:
         previous: PendingOperation | None,
     ) -> None:
         await _cancel(machine, previous)
+        if machine.unanswered:
+            raise no_answer(machine)
         machine.removal_requested = True
         async with (
             self.launcher.operations.for_machine(machine),
@@ -122,6 +124,15 @@ class PluginOperations:
         except DriverError as error:
             if not says_not_found(error.text, machine.name, machine.driver):
                 raise
+
+
+def no_answer(machine: TrackedMachine) -> InfrastructureUnknown:
+    """The machine cannot be said to be removed, since it may be made yet."""
+    return InfrastructureUnknown(
+        f"driver {machine.driver} had no answer when it created {machine.name}, which may be made yet",
+        "nothing to do; it is looked for again before it counts as removed",
+        may_be_made=True,
+    )
 
 
 def _not_found_problem(machine: TrackedMachine, because: str) -> Problem:

@@ -4,8 +4,8 @@ A foreign driver writes no owner annotations. It finds its machine by an id in i
 answers "not found" for any other. So:
 
 * On Harvester our own client reads the VM of the name: none; a VM with another machine's owner annotations, or another
-  uid than was read after creation; or one with the labels that the Go driver writes. Only the last one is the
-  machine's.
+  uid than was read after creation; or one with the labels that the Go driver writes, that of the machine's cluster
+  among them. Only the last one is the machine's: its name has two random suffixes.
 * Elsewhere, for a machine whose Create was started according to this host's state file, the driver's answer counts: it
   has the id. Not where the credential leads to another account by now, whose "not found" proves nothing about the
   first.
@@ -23,8 +23,8 @@ from typing import Any
 
 from windrow.harvester.connection import describe_credential
 from windrow.harvester.identity import is_owned_by
-from windrow.harvester.names import MACHINE_UID
-from windrow.kubernetes.objects import annotations_of, uid_of
+from windrow.harvester.names import GUEST_CLUSTER, MACHINE_UID, label_value
+from windrow.kubernetes.objects import annotations_of, labels_of, uid_of
 from windrow.machines.plugin.credentials import SAME_ACCOUNT, CredentialResolver, ResolvedCredential
 from windrow.machines.plugin.process.client import DriverError, Plugin
 from windrow.machines.plugin.status import poll
@@ -68,9 +68,17 @@ def _find_owner(machine: TrackedMachine, configuration: Configuration, raw_vm: M
     seen = str(machine.config.get(SEEN_UID_KEY) or "")
     if seen:
         return "this machine" if seen == uid_of(raw_vm) else "another"
+    if not machine.was_created and _is_in_another_cluster(configuration, raw_vm):
+        return "another"
     owner = owner_of(_without_owner(configuration), raw_vm)
     # The Go driver creates no VM without its labels; they can be missing only on one that it created before.
     return "another" if owner == "unknown" and not machine.was_created else owner
+
+
+def _is_in_another_cluster(configuration: Configuration, raw_vm: Mapping[str, Any]) -> bool:
+    """By its label, which drivers before v1.0 do not write."""
+    found, own = labels_of(raw_vm).get(GUEST_CLUSTER), configuration.cluster_name
+    return bool(found and own) and found != label_value(own)
 
 
 def _without_owner(configuration: Configuration) -> Configuration:
@@ -98,6 +106,16 @@ async def exists(
     if status.presence == "missing":
         raise account_changed(machine)
     return True
+
+
+async def lacks_cloud_init(resolver: CredentialResolver, machine: TrackedMachine) -> bool:
+    """Whether a Secret that the machine's VM on Harvester starts with does not exist. Raises InfrastructureUnknown."""
+    if machine.driver != HARVESTER:
+        return False
+    configuration = load_driver_config(machine.config)
+    return await resolver.lacks_cloud_init(
+        machine.credential, configuration.machine_name, configuration.vm_namespace
+    )
 
 
 def state_lost(machine: TrackedMachine) -> InfrastructureUnknown:

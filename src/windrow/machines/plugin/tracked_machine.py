@@ -45,6 +45,7 @@ class PendingOperation:
     def __init__(self, verb: Literal["create", "power", "remove"], wanted: str = "") -> None:
         self.verb, self.wanted = verb, wanted
         self.task: asyncio.Task[None] | None = None
+        self.is_requested = False  # the driver's Create was called
         self._accepted: asyncio.Future[DriverConfig] = asyncio.get_running_loop().create_future()
 
     @property
@@ -89,6 +90,7 @@ class TrackedMachine:
     removal_requested: bool = False  # its absence means that it is removed
     account_differs: bool = False  # the current credential may lead to another account
     last_error: str = ""  # why the last operation failed after it was accepted
+    unanswered: bool = False  # a Create has ended without an answer, which no caller was told yet
     operation: PendingOperation | None = None
     plugin: Plugin | None = None  # the plugin of the operation
     polled_by_operation: bool = False  # the operation polls through its own plugin

@@ -1,0 +1,359 @@
+"""A VM that Harvester makes after the request of a foreign driver has ended without an answer, and after its removal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.contract.harvester_rig import HarvesterRig
+from tests.stories.harvester_rig import a_harvester, a_vm, eventually, is_gone
+from tests.support.clock import run_driven
+
+from windrow.core.rng import Rng
+from windrow.emulator import kinds
+from windrow.emulator.harvester import Harvester
+from windrow.harvester.identity import owner_annotations
+from windrow.harvester.names import GUEST_CLUSTER
+from windrow.kubernetes.errors import AlreadyExists
+from windrow.kubernetes.objects import nested, uid_of
+from windrow.kubernetes.resources import SECRET
+from windrow.machines.plugin.machines import PluginMachines
+from windrow.machines.plugin.ownership import SEEN_UID_KEY
+from windrow.machines.plugin.process.client import DriverError, Plugin
+from windrow.machines.port import DriverConfig, InfrastructureUnknown, MachineRefused, MachineSpec
+from windrow.protocols import dockermachine as wire
+
+NAME = "c1-pool1-abcde-fghij"
+SPEC = MachineSpec(
+    NAME, "m-1", "c1", "cluster-1", "fleet-default:cc", {"vmNamespace": "default"}, "#cloud-config\n"
+)
+FLAGS = tuple(
+    wire.Flag("string", f"harvester-{name}", "", "", "")
+    for name in ("cloud-config", "cluster-name", "vm-namespace")
+)
+
+
+class Gateway:
+    """What lies between the driver and Harvester: it may end the driver's connection at each creation of a VM, and pass
+    the request on `late_s` afterwards."""
+
+    def __init__(self, harvester: Harvester) -> None:
+        self.harvester, self.api = harvester, harvester.api.local()
+        self.late_s: float | None = None
+        self.answers_after_s = 0.0
+        self.repeats = False
+        self.posts: list[asyncio.Task[Any]] = []
+
+    async def create_vm(self, raw: dict[str, Any]) -> dict[str, Any]:
+        if self.repeats:
+            await self.api.create(kinds.VM, raw)
+            raise DriverError(
+                "Create", f'virtualmachines.kubevirt.io "{raw["metadata"]["name"]}" already exists'
+            )
+        if self.late_s is None:
+            return dict(await self.api.create(kinds.VM, raw))
+        self.posts.append(asyncio.create_task(self._pass_on(raw, self.late_s + self.answers_after_s)))
+        await asyncio.sleep(self.answers_after_s)
+        text = 'Post "https://192.0.2.1/apis/kubevirt.io/v1/namespaces/default/virtualmachines": read tcp: connection reset by peer'
+        raise DriverError("Create", text)
+
+    async def _pass_on(self, raw: dict[str, Any], after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        with suppress(AlreadyExists):  # an earlier one was carried out
+            await self.api.create(kinds.VM, raw)
+
+
+class GoDriver:
+    """A plugin that acts on Harvester as the Go driver does: it annotates nothing, and its Secret follows the VM."""
+
+    pid = 1
+
+    def __init__(self, gateway: Gateway, config: bytes | None) -> None:
+        self._gateway, self._api = gateway, gateway.api
+        self._config: dict[str, Any] = json.loads(config) if config else {}
+
+    async def get_extensions(self) -> frozenset[str]:
+        return frozenset()
+
+    async def get_flags(self) -> tuple[wire.Flag, ...]:
+        return FLAGS
+
+    async def set_flags(self, values: Mapping[str, Any]) -> None:
+        self._config |= {
+            "ClusterName": values["harvester-cluster-name"],
+            "VMNamespace": values["harvester-vm-namespace"],
+        }
+
+    async def set_config(self, raw: bytes) -> None:
+        self._config |= json.loads(raw)
+
+    async def get_driver_config(self) -> dict[str, Any]:
+        go_keys = ("MachineName", "VMNamespace", "ClusterName")
+        return {key: self._config[key] for key in go_keys if key in self._config}
+
+    @property
+    def _name(self) -> str:
+        return str(self._config["MachineName"])
+
+    async def call(self, method: str, value: Any = None) -> Any:
+        return await cast(Callable[[], Awaitable[Any]], getattr(self, f"_{method}"))()
+
+    async def _PreCreateCheck(self) -> None:
+        if await self._api.find(kinds.VM.ref(self._name, "default")) is not None:
+            raise DriverError("PreCreateCheck", f"machine {self._name} already exists in namespace default")
+
+    async def _Create(self) -> None:
+        labels = {GUEST_CLUSTER: self._config["ClusterName"]}
+        raw = a_vm(
+            self._name, secret=f"{self._name}-cloudinit", labels=labels, storage_class="longhorn-jammy"
+        )
+        made = await self._gateway.create_vm(raw)
+        owner = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "name": self._name,
+            "uid": uid_of(made),
+        }
+        metadata = {"name": f"{self._name}-cloudinit", "namespace": "default", "ownerReferences": [owner]}
+        await self._api.create(SECRET, {"metadata": metadata, "data": {"userdata": "I2Nsb3VkLWNvbmZpZwo="}})
+
+    async def _GetState(self) -> int:
+        if await self._api.find(kinds.VM.ref(self._name, "default")) is None:
+            raise DriverError("GetState", f'virtualmachines.kubevirt.io "{self._name}" not found')
+        vmi = await self._api.find(kinds.VMI.ref(self._name, "default"))
+        if vmi is None:
+            return wire.STOPPED
+        return wire.RUNNING if nested(vmi, "status", "phase") == "Running" else wire.STARTING
+
+    async def _GetIP(self) -> str:
+        vmi = await self._api.get(kinds.VMI.ref(self._name, "default"))
+        return str(nested(vmi, "status", "interfaces", 0, "ipAddress") or "")
+
+    async def _Remove(self) -> None:
+        ref = kinds.VM.ref(self._name, "default")
+        if await self._api.find(ref) is not None:
+            await self._api.delete(ref)
+            await eventually(self._gateway.harvester, ref, is_gone)
+
+
+class Site:
+    """An emulated Harvester, the gateway before it, and hosts with the driver in one process."""
+
+    def __init__(self, harvester: Harvester, folder: Path) -> None:
+        self.rig, self.gateway, self._folder = HarvesterRig(harvester), Gateway(harvester), folder
+        self.api, self.clock = harvester.api.local(), harvester.clock.base
+
+    @asynccontextmanager
+    async def host(self) -> AsyncIterator[PluginMachines]:
+        async def no_fields(driver: str, credential: str) -> Mapping[str, str]:
+            raise AssertionError
+
+        machines = PluginMachines(
+            lambda _: Path("/driver"),
+            self.rig.credential,
+            no_fields,
+            self._folder,
+            self.clock,
+            Rng(5),
+            env={},
+            connect=self.rig.dial,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(machines.run())
+            yield machines
+            running.cancel()
+
+    async def vm(self) -> Mapping[str, Any] | None:
+        return await self.api.find(kinds.VM.ref(NAME, "default"))
+
+    async def arrived(self) -> None:
+        """Every creation that was held has reached Harvester."""
+        await asyncio.gather(*self.gateway.posts)
+
+    async def create(
+        self, machines: PluginMachines, planned: DriverConfig, *, tries: int = 8
+    ) -> DriverConfig:
+        """The machine is asked for until it is there, as by a manager."""
+        for _ in range(tries):
+            try:
+                return await machines.ensure(SPEC, planned)
+            except (InfrastructureUnknown, MachineRefused):
+                await asyncio.sleep(5)
+        raise AssertionError("it is not created")
+
+    async def remove(self, machines: PluginMachines, config: DriverConfig) -> None:
+        await machines.remove(config, frozenset())
+        for _ in range(600):
+            status = machines.statuses().get("m-1")
+            if status is None or status.presence == "missing":
+                return
+            await asyncio.sleep(1)
+        raise AssertionError("it is not removed")
+
+
+Story = Callable[[Site], Awaitable[None]]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Story], None]:
+    def run(story: Story) -> None:
+        async def staged() -> None:
+            async with a_harvester() as harvester:
+                site = Site(harvester, tmp_path)
+
+                @asynccontextmanager
+                async def open_driver(
+                    path: Path, *_: Any, config: bytes | None, **__: Any
+                ) -> AsyncIterator[Plugin]:
+                    yield cast(Plugin, GoDriver(site.gateway, config))
+
+                monkeypatch.setattr("windrow.machines.plugin.launcher.open_plugin", open_driver)
+                await story(site)
+
+        run_driven(staged())
+
+    return run
+
+
+async def begin_late(site: Site, machines: PluginMachines, late_s: float = 20) -> DriverConfig:
+    """A creation was requested and not answered; it is carried out `late_s` later."""
+    planned = await machines.plan(SPEC)
+    site.gateway.late_s = late_s
+    with pytest.raises(InfrastructureUnknown, match="could not reach the infrastructure") as raised:
+        await machines.ensure(SPEC, planned)
+    assert raised.value.may_be_made
+    return planned
+
+
+@pytest.mark.parametrize(("tries", "restarted"), [(1, False), (2, True)])
+def test_a_vm_that_was_made_late_is_deleted_with_its_machine(play: Any, tries: int, restarted: bool) -> None:
+    async def story(site: Site) -> None:
+        async with site.host() as machines:
+            planned = await begin_late(site, machines)
+            for _ in range(1, tries):
+                with pytest.raises(InfrastructureUnknown):
+                    await machines.ensure(SPEC, planned)
+            await site.arrived()
+            if not restarted:
+                await site.remove(machines, planned)
+        if restarted:
+            async with site.host() as machines:
+                await site.remove(machines, planned)
+        assert await site.vm() is None
+
+    play(story)
+
+
+def test_a_vm_that_was_made_late_is_made_anew_since_its_driver_wrote_no_secret_for_it(play: Any) -> None:
+    async def story(site: Site) -> None:
+        async with site.host() as machines:
+            planned = await begin_late(site, machines)
+            with pytest.raises(InfrastructureUnknown):
+                await machines.ensure(SPEC, planned)  # finds nothing yet, and is not answered either
+            await site.arrived()
+            late = await site.vm()
+            site.gateway.late_s = None
+
+            config = await site.create(machines, planned)
+
+            made = await site.vm()
+            assert late is not None
+            assert made is not None
+            assert config[SEEN_UID_KEY] == uid_of(made) != uid_of(late)
+            assert await site.api.find(SECRET.ref(f"{NAME}-cloudinit", "default")) is not None
+
+    play(story)
+
+
+def test_a_vm_that_was_made_after_a_removal_found_none_is_deleted_by_the_next_one(play: Any) -> None:
+    async def story(site: Site) -> None:
+        async with site.host() as machines:
+            planned = await begin_late(site, machines)
+            await site.remove(machines, planned)
+            await site.arrived()
+            assert await site.vm() is not None
+
+            await machines.remove(planned, frozenset())
+            assert await site.vm() is None
+
+    play(story)
+
+
+def test_a_driver_that_repeats_its_request_finds_its_own_vm(play: Any) -> None:
+    """The first request was carried out, its answer was lost, and the second one in the same Create is told so."""
+
+    async def story(site: Site) -> None:
+        async with site.host() as machines:
+            planned = await machines.plan(SPEC)
+            site.gateway.repeats = True
+            with pytest.raises(MachineRefused, match="already exists"):
+                await machines.ensure(SPEC, planned)
+            site.gateway.repeats = False
+
+            config = await site.create(machines, planned)
+            made = await site.vm()
+            assert made is not None
+            assert config[SEEN_UID_KEY] == uid_of(made)
+            await site.remove(machines, config)
+            assert await site.vm() is None
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "came_late"),
+    [
+        ({"labels": {GUEST_CLUSTER: "c2"}}, False),
+        ({"labels": {GUEST_CLUSTER: "c2"}}, True),
+        ({"labels": {GUEST_CLUSTER: "c1"}, **owner_annotations("cluster-2", "m-1")}, True),
+    ],
+)
+def test_a_vm_of_another_under_the_name_is_neither_adopted_nor_deleted(
+    play: Any, metadata: dict[str, Any], came_late: bool
+) -> None:
+    async def story(site: Site) -> None:
+        async with site.host() as machines:
+            planned = await begin_late(site, machines, late_s=5) if came_late else await machines.plan(SPEC)
+            another = await site.api.create(kinds.VM, a_vm(NAME, storage_class="longhorn-jammy", **metadata))
+            await site.arrived()
+            site.gateway.late_s = None
+            for _ in range(2):
+                with pytest.raises(MachineRefused, match="already exists in namespace default"):
+                    await machines.ensure(SPEC, planned)
+            await site.remove(machines, planned)
+
+        found = await site.vm()
+        assert found is not None
+        assert (uid_of(found), nested(found, "metadata", "deletionTimestamp")) == (uid_of(another), None)
+
+    play(story)
+
+
+def test_a_removal_says_that_the_creation_it_waited_for_was_not_answered(play: Any) -> None:
+    """Its caller has stopped waiting for that creation, and learns only so that the VM may come after the removal."""
+
+    async def story(site: Site) -> None:
+        site.gateway.answers_after_s = 90
+        async with site.host() as machines:
+            site.gateway.late_s = 10
+            planned = await machines.plan(SPEC)
+            with pytest.raises(InfrastructureUnknown, match="is not visible yet"):
+                await machines.ensure(SPEC, planned)
+            await machines.remove(planned, frozenset())  # it goes on, and its end is not waited for
+            await asyncio.sleep(60)
+            assert machines.statuses().get("m-1") is None
+
+            with pytest.raises(InfrastructureUnknown, match="which may be made yet") as raised:
+                await machines.remove(planned, frozenset())
+            assert raised.value.may_be_made
+            await site.remove(machines, planned)
+            await site.arrived()
+            await machines.remove(planned, frozenset())
+            assert await site.vm() is None
+
+    play(story)
