@@ -359,6 +359,23 @@ def test_a_cluster_that_is_deleted_with_cascade_orphan_goes_with_its_machines() 
     run_driven(story())
 
 
+def test_machine_vm_and_node_have_one_name_within_the_limit_of_the_pool() -> None:
+    async def story() -> None:
+        pools = (
+            a_pool("servers", 1, ALL, hostnameLengthLimit=15),
+            a_pool("workers", 2, hostnameLengthLimit=20),
+        )
+        async with a_story(*pools) as it:
+            await it.stage.wait_for_settled()
+            machines = sorted(name_of(raw) for raw in await machines_of(it.sim, it.ref))
+            vms = sorted(name_of(raw) for raw in await it.sim.harvester_client.list(VM, "default"))
+            nodes = sorted(name_of(raw) for raw in await it.stage.list_nodes())
+            assert machines == vms == nodes
+            assert sorted(map(len, machines)) == [15, 20, 20]
+
+    run_driven(story())
+
+
 def test_every_label_of_a_pool_reaches_its_node_also_those_that_kubelet_may_not_set() -> None:
     wanted = {"node-role.kubernetes.io/db": "", "example.kubernetes.io/tier": "gold", "team": "blue"}
 

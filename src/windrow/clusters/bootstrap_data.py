@@ -16,7 +16,7 @@ from windrow.bootstrap.spec import (
     Role,
 )
 from windrow.clusters.api.cluster import Cluster, Pool
-from windrow.clusters.api.machine import Machine, machine_labels
+from windrow.clusters.api.machine import Machine, machine_labels, shorten_name
 from windrow.core.formats.version import NotVersion, Version
 from windrow.kubernetes.selectors import read_label_selector
 from windrow.machines.port import HARVESTER, MachineSpec, Problem
@@ -107,7 +107,7 @@ def sample_bootstrap_spec(cluster: Cluster, pool: Pool, version: str) -> Bootstr
 
 def sample_name(cluster: Cluster, pool: Pool, number: int = 0) -> str:
     """A name as long as those that the pool's machines get."""
-    return f"{cluster.name}-{pool.name}-xxxxx-{number:05d}"
+    return shorten_name(f"{cluster.name}-{pool.name}-xxxxx-{number:05d}", pool.hostname_limit)
 
 
 def sample_machine_spec(cluster: Cluster, pool: Pool, number: int = 0) -> MachineSpec:

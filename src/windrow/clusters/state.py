@@ -384,7 +384,7 @@ class ClusterState:
             return False
         timeout = pool.drain_timeout if pool else DRAIN_TIMEOUT
         since = machine.record.deletion_timestamp
-        return since is not None and self.now < since + timeout
+        return since is not None and (timeout is None or self.now < since + timeout)
 
     def is_initialized(self, machine: MachineState) -> bool:
         """Whether its Node is Ready and initialized by the cloud provider, and has its role label.

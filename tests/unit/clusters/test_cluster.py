@@ -103,6 +103,15 @@ def test_a_plain_cluster_has_no_problems():
         (a_raw_cluster(a_raw_pool(unhealthyNodeTimeout="soon")), "'soon', which is not a span of time"),
         (a_raw_cluster(a_raw_pool(maxUnhealthy="some")), "maxUnhealthy is 'some'"),
         (a_raw_cluster(a_raw_pool(unhealthyRange="3-5")), "unhealthyRange is '3-5'"),
+        (a_raw_cluster(a_raw_pool(unhealthyRange="[5-3]")), "unhealthyRange is '[5-3]'"),
+        (a_raw_cluster(a_raw_pool(hostnameLengthLimit=9)), "machinePools[0].hostnameLengthLimit is 9"),
+        (a_raw_cluster(a_raw_pool(hostnameLengthLimit=64)), "machinePools[0].hostnameLengthLimit is 64"),
+        (a_raw_cluster(rke={"machinePoolDefaults": {"hostnameLengthLimit": 5}}), "machinePoolDefaults.hostnameLengthLimit is 5"),
+        (a_raw_cluster(rke={"machinePoolDefaults": {"hostnameLengthLimit": "15"}}), "'15', which is not a whole number"),
+        (a_raw_cluster(a_raw_pool(autoscalingMinSize=5, autoscalingMaxSize=3)), "autoscalingMinSize is 5, above autoscalingMaxSize 3"),
+        (a_raw_cluster(a_raw_pool(machineDeploymentAnnotations={"a b": "x"})), "has the key 'a b', which no object may have"),
+        (a_raw_cluster(a_raw_pool(machineDeploymentAnnotations={"a": "x" * 100_001})), "has more than 100000 characters"),
+        (a_raw_cluster(rke={"machineGlobalConfig": {"cluster-cidr": "fd00:42::/56"}}), "cluster-cidr is IPv6 and service-cidr IPv4"),
         (a_raw_cluster(a_raw_pool(etcdRole="yes")), "'yes', which is not true or false"),
         (a_raw_cluster(a_raw_pool(taints=[{"value": "x"}])), "has no key"),
         (a_raw_cluster(a_raw_pool(taints=["x"])), "'x', which is not a mapping"),
@@ -208,6 +217,61 @@ def test_times_and_shares_are_read_as_rancher_writes_them():
         timedelta(minutes=1),
     )
     assert (pool.max_unhealthy, pool.startup_timeout) == (IntOrPercent(20), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [(None, timedelta(minutes=5)), ("", timedelta(minutes=5)), ("0s", None), ("1h", timedelta(hours=1))]
+)  # fmt: skip
+def test_a_drain_timeout_of_zero_is_none_and_an_unset_one_five_minutes(text, wanted):
+    raw = a_raw_pool(drainBeforeDelete=True, drainBeforeDeleteTimeout=text)
+
+    assert read(a_raw_cluster(raw)).cluster.pools[0].drain_timeout == wanted
+
+
+def test_a_pool_has_its_own_limit_of_host_names_or_that_of_all():
+    defaults = {"machinePoolDefaults": {"hostnameLengthLimit": 20}}
+
+    pools = read(
+        a_raw_cluster(a_raw_pool(), a_raw_pool("own", hostnameLengthLimit=15), rke=defaults)
+    ).cluster.pools
+
+    assert [pool.hostname_limit for pool in pools] == [20, 15]
+    assert read(a_raw_cluster()).cluster.pools[0].hostname_limit == 63
+
+
+def test_annotations_of_a_pool_are_those_of_its_machines_but_for_orders():
+    given = {"team": "blue", "cluster.x-k8s.io/delete-machine": "yes", "windrow.io/cluster-uid": "other"}
+    reading = read(a_raw_cluster(a_raw_pool(machineDeploymentAnnotations=given)))
+    (pool,) = reading.cluster.pools
+
+    raw = render_machine(
+        reading.cluster, pool, "m", version="v1", config_hash="", join_server="", is_init_server=True
+    )
+
+    assert raw["metadata"]["annotations"] == {"team": "blue", "windrow.io/cluster-uid": "u"}
+    assert errors(reading) == []
+    for name in list(given)[1:]:
+        assert f"machineDeploymentAnnotations has {name}, which is not given to Machines" in warnings(reading)
+
+
+@pytest.mark.parametrize(
+    ("config", "families"),
+    [
+        ({"cluster-cidr": "10.42.0.0/16,fd00:42::/56", "service-cidr": "10.43.0.0/16,fd00:43::/112"}, "IPv4 and IPv6"),
+        ({"cluster-cidr": ["fd00:42::/56"], "service-cidr": ["fd00:43::/112"]}, "IPv6"),
+        ({"cluster-cidr": "10.42.0.0/16,fd00:42::/56"}, "IPv4 and IPv6"),
+    ],
+)  # fmt: skip
+def test_ipv6_networks_are_warned_of_while_machines_have_ipv4_only(config, families):
+    raw = a_raw_cluster(rke={"machineGlobalConfig": config, "networking": {"stackPreference": "dual"}})
+    reading = read(raw)
+
+    assert errors(reading) == []
+    assert (
+        f"cluster-cidr and service-cidr are {families}, and machines report IPv4 addresses only"
+        in warnings(reading)
+    )
+    assert "spec.rkeConfig.networking.stackPreference has no effect" in warnings(reading)
 
 
 @pytest.mark.parametrize(("text", "warned"), [("0s", False), ("149s", True), ("150s", False), ("", False)])

@@ -102,6 +102,19 @@ def test_a_drain_ends_when_its_time_is_over():
     assert subjects(worker_leaves(stuck, DRAINED), DeleteVM) == ["w4"]
 
 
+def test_a_drain_without_a_limit_goes_on_for_ever_and_says_so():
+    forever = replace(DRAINED, drain_timeout=None)
+    stuck = replace(
+        cordoned(leaving(a_machine("w4", forever), NOON - minutes(500))), pods=(Pod("default", "web-1"),)
+    )
+
+    plan = worker_leaves(stuck, forever)
+
+    assert subjects(plan, DeleteVM) == []
+    (wait,) = (wait for wait in plan.waits if wait.machine == "w4")
+    assert wait.then == "the machine is deleted, however long that takes, since drainBeforeDeleteTimeout is 0"
+
+
 def test_a_node_that_is_not_ready_is_not_drained():
     assert subjects(worker_leaves(leaving(unready(a_machine("w4", DRAINED))), DRAINED), DeleteVM) == ["w4"]
 

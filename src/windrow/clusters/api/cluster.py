@@ -8,7 +8,7 @@ Cluster holds up those of all others.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -50,6 +50,8 @@ LEAST_STARTUP_TIMEOUT = timedelta(seconds=150)
 DRAIN_TIMEOUT = timedelta(minutes=5)
 # `<cluster>-<pool>-<5>-<5>` is a VM name, a host name and a label value: 63 at most (reference/04 §7.12).
 MAX_NAMES_LENGTH = 50
+# Rancher's bounds of hostnameLengthLimit.
+LEAST_HOSTNAME, LONGEST_HOSTNAME = 10, 63
 # A guest cluster of Harvester has tens of machines, Kubernetes itself is made for 5,000 nodes; every machine costs a VM,
 # a Machine and a place in each plan. 1,000 in one pool is beyond what is run and below what a reconcile cannot bear.
 MAX_QUANTITY = 1000
@@ -59,6 +61,7 @@ MAX_NETWORKS = 16  # of cluster-cidr, service-cidr and cluster-dns each; a dual-
 # Of machineGlobalConfig and all of machineSelectorConfig; RKE2 has about 200, K3s about 130.
 MAX_CONFIG_KEYS = 1000
 MAX_SELECTORS = 100
+MAX_ANNOTATIONS = 100_000  # characters of a pool's annotations; an API server takes 262,144 of one object
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +95,10 @@ class Pool(HasRoles):
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
     machine_labels: Mapping[str, str] = field(default_factory=dict)
+    machine_annotations: Mapping[str, str] = field(default_factory=dict)
+    hostname_limit: int = LONGEST_HOSTNAME
     drain: bool = False
-    drain_timeout: timedelta = DRAIN_TIMEOUT
+    drain_timeout: timedelta | None = DRAIN_TIMEOUT  # None: for as long as it takes
     unhealthy_timeout: timedelta = UNHEALTHY_TIMEOUT
     startup_timeout: timedelta | None = STARTUP_TIMEOUT
     max_unhealthy: IntOrPercent = field(default_factory=IntOrPercent)
@@ -235,8 +240,9 @@ def _read_cluster(
     if not rke.raw:
         spec.refuse("rkeConfig", "is absent, so there is nothing to build", "describe machinePools in it")
     credential = spec.text("cloudCredentialSecretName")
+    default_limit = _read_hostname_limit(rke.child("machinePoolDefaults"), LONGEST_HOSTNAME)
     pools = [
-        _read_pool(fields, credential, options, resolve_driver)
+        _read_pool(fields, credential, options, resolve_driver, default_limit)
         for fields in rke.items("machinePools", MAX_POOLS)
     ]
     if (machines := sum(pool.quantity for pool in pools)) > MAX_MACHINES:
@@ -380,7 +386,9 @@ def _read_pool(
     credential: str,
     configs: Mapping[tuple[str, str], Mapping[str, Any]],
     resolve_driver: ResolveDriver,
+    default_limit: int,
 ) -> Pool:
+    _check_autoscaling(fields)
     config = fields.child("machineConfigRef").text("name")
     kind = fields.child("machineConfigRef").text("kind") or HARVESTER_CONFIG.kind
     driver = resolve_driver(kind)
@@ -400,13 +408,54 @@ def _read_pool(
         labels=_read_labels(fields),
         taints=tuple(_taint(taint) for taint in fields.items("taints")),
         machine_labels=fields.strings("machineDeploymentLabels"),
+        machine_annotations=_read_annotations(fields),
+        hostname_limit=_read_hostname_limit(fields, default_limit),
         drain=fields.flag("drainBeforeDelete"),
-        drain_timeout=fields.duration("drainBeforeDeleteTimeout", DRAIN_TIMEOUT) or DRAIN_TIMEOUT,
+        drain_timeout=fields.duration(
+            "drainBeforeDeleteTimeout", None if fields.raw.get("drainBeforeDeleteTimeout") else DRAIN_TIMEOUT
+        ),
         unhealthy_timeout=fields.duration("unhealthyNodeTimeout", UNHEALTHY_TIMEOUT) or UNHEALTHY_TIMEOUT,
         startup_timeout=_read_startup_timeout(fields),
         max_unhealthy=_read_max_unhealthy(fields),
         paused=fields.flag("paused"),
     )
+
+
+def _read_hostname_limit(fields: Fields, default: int) -> int:
+    key = "hostnameLengthLimit"
+    limit = fields.count(key, default, LONGEST_HOSTNAME)
+    if limit < LEAST_HOSTNAME and fields.raw.get(key):
+        fields.refuse(key, f"is {limit}", f"write {LEAST_HOSTNAME} to {LONGEST_HOSTNAME}")
+    return limit if limit >= LEAST_HOSTNAME else default
+
+
+def _check_autoscaling(fields: Fields) -> None:
+    least, most = (fields.count(f"autoscaling{end}Size", 0, MAX_QUANTITY) for end in ("Min", "Max"))
+    if most and least > most:
+        fault = f"is {least}, above autoscalingMaxSize {most}"
+        fields.refuse("autoscalingMinSize", fault, "write a smaller number there")
+
+
+def _read_annotations(fields: Fields) -> dict[str, str]:
+    """Annotations of the pool's Machines. Those by which a Machine is ordered to go, or known as ours, cannot be given to a
+    whole pool for ever."""
+    key = "machineDeploymentAnnotations"
+    annotations = fields.strings(key)
+    kept = {}
+    for name, value in annotations.items():
+        domain = name.rpartition("/")[0]
+        if not is_label_key(name):
+            hint = "write [prefix/]name of letters, digits and inner - _ ."
+            fields.refuse(key, f"has the key {name!r}, which no object may have", hint)
+        elif name in names.MACHINE_ORDERS or domain == names.OWN_DOMAIN:
+            fault = f"has {name}, which is not given to Machines: it is for one of them at a time"
+            fields.warn(key, fault, "annotate that Machine")
+        else:
+            kept[name] = value
+    if sum(len(name) + len(value) for name, value in kept.items()) > MAX_ANNOTATIONS:
+        fields.refuse(key, f"has more than {MAX_ANNOTATIONS} characters", "write fewer")
+        return {}
+    return kept
 
 
 def _read_startup_timeout(fields: Fields) -> timedelta | None:
@@ -468,9 +517,10 @@ _RANGE = re.compile(r"\[(\d+)-(\d+)\]")
 
 def _read_max_unhealthy(fields: Fields) -> IntOrPercent:
     if text := fields.short_text("unhealthyRange"):
-        if found := _RANGE.fullmatch(text):
+        found = _RANGE.fullmatch(text)
+        if found and int(found[1]) <= int(found[2]):
             return IntOrPercent(None, int(found[2]), int(found[1]))
-        fields.refuse("unhealthyRange", f"is {text!r}", "write it as [1-3]")
+        fields.refuse("unhealthyRange", f"is {text!r}", "write it as [1-3], the smaller number first")
     text = fields.short_text("maxUnhealthy")
     if not text:
         return IntOrPercent()
@@ -659,6 +709,7 @@ def _check_networks(cluster: Cluster, problems: ProblemCollector) -> None:
                     f"{key} is {abbreviate(text)}, which is not a network",
                     f"write it as {default}",
                 )
+    _check_families(networks, problems)
     pods, services = networks.values()
     if any(one.overlaps(other) for one in pods for other in services):
         problems.add(
@@ -679,6 +730,30 @@ def _check_networks(cluster: Cluster, problems: ProblemCollector) -> None:
                 f"cluster-dns {text} is not in service-cidr",
                 "write an address of service-cidr",
             )
+
+
+def _check_families(networks: Mapping[str, Sequence[Range]], problems: ProblemCollector) -> None:
+    """Networks of pods and services without a family in common, and those that machines cannot serve yet."""
+    where = "spec.rkeConfig.machineGlobalConfig"
+    pods, services = ({one.first.version for one in ranges} for ranges in networks.values())
+    if pods and services and not pods & services:
+        problems.add(
+            f"{where}.service-cidr",
+            f"cluster-cidr is {_family_text(pods)} and service-cidr {_family_text(services)}, so that no service reaches a pod",
+            "give both a network of the same family",
+        )
+    if 6 in pods | services:
+        problems.add(
+            f"{where}.cluster-cidr",
+            f"cluster-cidr and service-cidr are {_family_text(pods | services)}, and machines report IPv4 addresses only: "
+            "nodes and load balancers will have no IPv6 address",
+            "write IPv4 networks only, until this release has dual stack",
+            "warning",
+        )
+
+
+def _family_text(versions: Set[int]) -> str:
+    return " and ".join(f"IPv{version}" for version in sorted(versions))
 
 
 def _addresses(value: Any, key: str, problems: ProblemCollector) -> list[str]:

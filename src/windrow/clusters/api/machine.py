@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from string import hexdigits
 from typing import Any
 
 from windrow.bootstrap.spec import HasRoles, Role
@@ -212,7 +214,7 @@ def render_machine(
         name,
         cluster.namespace,
         labels=machine_labels(cluster.name, pool),
-        annotations={CLUSTER_UID: cluster.uid},
+        annotations={**pool.machine_annotations, CLUSTER_UID: cluster.uid},
         owners=[owner_reference(CLUSTER, cluster.raw, controller=True, block=True)],
         finalizers=[names.MACHINE_FINALIZER],
         spec=spec,
@@ -224,8 +226,39 @@ def machine_name_stem(cluster: Cluster, pool: str) -> str:
     return f"{cluster.name}-{pool}-{Rng(f'{cluster.uid}/{pool}').name_suffix()}-"
 
 
+def shorten_name(name: str, limit: int) -> str:
+    """`name`, or where it is longer than `limit`, as much of it as leaves room for a dash and 5 digits of its hash, 6 where
+    it would end with a dash: as Rancher shortens host names."""
+    if len(name) <= limit:
+        return name
+    kept, digest = name[: limit - 6], hashlib.sha256(name.encode()).hexdigest()
+    return f"{kept}{digest[:6]}" if kept.endswith("-") else f"{kept}-{digest[:5]}"
+
+
+def new_machine_name(cluster: Cluster, pool: Pool, rng: Rng) -> str:
+    """A name for a machine of the pool, within its limit. Machine, VM, host and Node have the same."""
+    return shorten_name(machine_name_stem(cluster, pool.name) + rng.name_suffix(), pool.hostname_limit)
+
+
+_NAME_LENGTH = 5  # of the word after a stem
+
+
+def is_name_in_pool(cluster: Cluster, pool: Pool, name: str) -> bool:
+    """Whether names of the pool's machines are like it. Of one that was shortened as much can be told as is left."""
+    stem, limit = machine_name_stem(cluster, pool.name), pool.hostname_limit
+    if len(stem) + _NAME_LENGTH <= limit:
+        return name.startswith(stem)
+    kept = f"{stem[: limit - 6].removesuffix('-')}-"
+    return len(name) == limit and name.startswith(kept) and not set(name[len(kept) :]) - set(hexdigits)
+
+
 def is_machine_name(cluster: Cluster, name: str) -> bool:
-    """Whether this Cluster named it: the stem of a pool, also of one that it has no more, and one word after it."""
+    """Whether this Cluster named it: the stem of a pool, also of one that it has no more, and one word after it; or a name
+    that a pool's limit has shortened."""
+    if any(
+        is_name_in_pool(cluster, pool, name) for pool in cluster.pools if len(name) == pool.hostname_limit
+    ):
+        return True
     pool, *rest = name.removeprefix(f"{cluster.name}-").rsplit("-", 2)
     return len(rest) == 2 and f"{machine_name_stem(cluster, pool)}{rest[1]}" == name
 

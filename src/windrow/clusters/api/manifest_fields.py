@@ -118,6 +118,8 @@ CLUSTER_FIELDS = FieldTable(
         "spec.rkeConfig.machineSelectorConfig": _SELECTED,
         "spec.rkeConfig.machineSelectorConfig[].config": "unit/bootstrap/test_node_config.py::"
         "test_entries_that_select_the_machine_are_merged_over_the_global_ones_in_order",
+        "spec.rkeConfig.machinePoolDefaults.hostnameLengthLimit": _READING
+        + "test_a_pool_has_its_own_limit_of_host_names_or_that_of_all",
         "spec.rkeConfig.registries.mirrors": _REGISTRY_FILE + "test_mirrors_are_taken_as_they_are",
         _REGISTRY: _REGISTRY_FILE
         + "test_credentials_and_authorities_are_written_where_the_runtime_looks_for_them",
@@ -130,12 +132,16 @@ CLUSTER_FIELDS = FieldTable(
         f"{_POOL}.drainBeforeDelete": "unit/clusters/test_deletion.py::"
         "test_a_drained_pool_cordons_and_evicts_before_the_vm_goes",
         f"{_POOL}.drainBeforeDeleteTimeout": "unit/clusters/test_deletion.py::"
-        "test_a_drain_ends_when_its_time_is_over",
+        "test_a_drain_without_a_limit_goes_on_for_ever_and_says_so",
         f"{_POOL}.labels": "stories/test_cluster_life.py::"
         "test_every_label_of_a_pool_reaches_its_node_also_those_that_kubelet_may_not_set",
         f"{_POOL}.machineConfigRef.kind": "stories/test_foreign_drivers.py::"
         "test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver",
         f"{_POOL}.machineConfigRef.name": _LIFE,
+        f"{_POOL}.hostnameLengthLimit": "stories/test_cluster_life.py::"
+        "test_machine_vm_and_node_have_one_name_within_the_limit_of_the_pool",
+        f"{_POOL}.machineDeploymentAnnotations": _READING
+        + "test_annotations_of_a_pool_are_those_of_its_machines_but_for_orders",
         f"{_POOL}.machineDeploymentLabels": _SELECTED,
         f"{_POOL}.machineOS": _READING + "test_a_fault_is_named_with_its_fact",
         f"{_POOL}.maxUnhealthy": "unit/clusters/test_remediation.py::test_the_user_may_set_the_breaker_wider",
@@ -165,19 +171,16 @@ CLUSTER_FIELDS = FieldTable(
         "spec.rkeConfig.dataDirectories.systemAgent": _AGENTS,
         "spec.rkeConfig.etcdSnapshotCreate": _NOT_YET,
         "spec.rkeConfig.etcdSnapshotRestore": _NOT_YET,
-        "spec.rkeConfig.machinePoolDefaults": _NOT_YET,
         f"{_POOL}.autoscalingMaxSize": "no autoscaler acts on it here; quantity says how many machines there are",
         f"{_POOL}.autoscalingMinSize": "no autoscaler acts on it here; quantity says how many machines there are",
         f"{_POOL}.displayName": "it is deprecated in Rancher; name is shown",
         f"{_POOL}.dynamicSchemaSpec": "defaults of the driver's fields are applied when a machine is made, and a newer "
         "driver never replaces one",
-        f"{_POOL}.hostnameLengthLimit": _NOT_YET,
         f"{_POOL}.machineConfigRef.apiVersion": "kind and name say which object it is",
         f"{_POOL}.machineConfigRef.fieldPath": _BOOKKEEPING,
         f"{_POOL}.machineConfigRef.namespace": "machine configs are those of the namespace of the Cluster",
         f"{_POOL}.machineConfigRef.resourceVersion": _BOOKKEEPING,
         f"{_POOL}.machineConfigRef.uid": _BOOKKEEPING,
-        f"{_POOL}.machineDeploymentAnnotations": "there is no MachineDeployment here",
         f"{_POOL}.rollingUpdate": _ROLLOUTS,
         f"{_POOL}.taints[].timeAdded": _BOOKKEEPING,
         f"{_POOL}.userdata": "it is for foreign infrastructure; HarvesterConfig has userData",

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+OWN_DOMAIN = "windrow.io"
+
 # Ours, on Cluster and Machine.
 CLUSTER_FINALIZER = "windrow.io/cluster"
 MACHINE_FINALIZER = "windrow.io/machine"
@@ -25,6 +27,7 @@ ALLOWED_NAMESPACES = "windrow.io/allowed-namespaces"
 # Cluster API's and Rancher's, kept so that their users' habits work (reference/04 §1.4, §1.9).
 DELETE_FIRST = "cluster.x-k8s.io/delete-machine"
 REPLACE_NOW = "cluster.x-k8s.io/remediate-machine"
+MACHINE_ORDERS = frozenset({DELETE_FIRST, REPLACE_NOW})  # annotations of one Machine
 CLUSTER_NAME = "cluster.x-k8s.io/cluster-name"
 RKE_CLUSTER_NAME = "rke.cattle.io/cluster-name"
 POOL_NAME = "rke.cattle.io/rke-machine-pool-name"

@@ -13,7 +13,7 @@ from windrow.client.middleware.unanswered import UnansweredCreations
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.kinds import MACHINE
-from windrow.clusters.api.machine import machine_name_stem, render_machine
+from windrow.clusters.api.machine import new_machine_name, render_machine
 from windrow.clusters.api.secrets import (
     GUEST_KUBECONFIG,
     CredentialError,
@@ -187,9 +187,18 @@ class ClusterActions:
 
     async def reserve_machine_names(self, action: do.ReserveMachineNames, state: ClusterState) -> None:
         reserved = [{"pool": one.pool, "name": one.name} for one in list_reserved(state)]
-        for pool, count in action.counts:
-            stem = machine_name_stem(state.cluster, pool)
-            reserved += [{"pool": pool, "name": stem + self._context.rng.name_suffix()} for _ in range(count)]
+        taken = {machine.name for machine in state.machines} | {one["name"] for one in reserved}
+        for name, count in action.counts:
+            pool = state.cluster.find_pool(name)
+            if pool is None:
+                raise StalePlan
+            for _ in range(count):
+                # A short name has few digits that differ.
+                new = new_machine_name(state.cluster, pool, self._context.rng)
+                while new in taken:
+                    new = new_machine_name(state.cluster, pool, self._context.rng)
+                taken.add(new)
+                reserved.append({"pool": name, "name": new})
         await self._context.patch_observed_cluster(state, {"creating": reserved})
 
     async def create_machine(self, action: do.CreateMachine, state: ClusterState) -> None:

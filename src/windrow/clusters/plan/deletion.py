@@ -92,9 +92,16 @@ def _drain(machine: MachineState, state: ClusterState, partial: PartialPlan) -> 
         partial.actions.append(
             EvictPods("the Node is drained before its Machine is deleted", machine.name, to_evict)
         )
+    pool = state.cluster.find_pool(machine.pool)
+    is_bounded = pool is None or pool.drain_timeout is not None
     partial.wait(
         f"{len(machine.pods)} pods to be evicted from Node {node.name}",
-        "the machine is deleted, at the latest after drainBeforeDeleteTimeout",
+        "the machine is deleted, "
+        + (
+            "at the latest after drainBeforeDeleteTimeout"
+            if is_bounded
+            else "however long that takes, since drainBeforeDeleteTimeout is 0"
+        ),
         machine.name,
         state.now + EVICTION_RETRY,
     )

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windrow.clusters.api.cluster import Cluster, Pool
-from windrow.clusters.api.machine import machine_name_stem
+from windrow.clusters.api.machine import is_name_in_pool
 from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.plan.endpoint import find_join_server_of_adopted
 from windrow.clusters.state import ClusterState
@@ -51,10 +51,9 @@ class UnrecordedVms:
 
 
 def find_pool_of(vm: OrphanVm, cluster: Cluster) -> Pool | None:
-    """The pool that it was made for: its name begins as those of that pool's machines do."""
-    return next(
-        (pool for pool in cluster.pools if vm.name.startswith(machine_name_stem(cluster, pool.name))), None
-    )
+    """The pool that it was made for: its name is like those of that pool's machines, and of no other's."""
+    pools = [pool for pool in cluster.pools if is_name_in_pool(cluster, pool, vm.name)]
+    return pools[0] if len(pools) == 1 else None
 
 
 def decide(state: ClusterState) -> UnrecordedVms:
