@@ -10,7 +10,7 @@ from tests.support.clock import run_driven
 
 from windrow.emulator import kinds
 from windrow.kubernetes.errors import Forbidden, KubeError
-from windrow.kubernetes.objects import Raw, nested, new_object
+from windrow.kubernetes.objects import Raw, labels_of, nested, new_object
 from windrow.kubernetes.resources import PVC
 
 from .harvester_rig import a_harvester, eventually
@@ -155,5 +155,81 @@ def test_the_machine_of_a_template_version_has_a_template_a_domain_and_named_dis
             with pytest.raises(KubeError) as refused:
                 await harvester.api.local().create(kinds.TEMPLATE_VERSION, version)
             assert f"{missing}: Required value" in refused.value.message
+
+    run_driven(story())
+
+
+def test_a_template_version_keeps_no_field_that_a_virtual_machine_has_not():
+    async def story():
+        async with a_harvester() as harvester:
+            devices = {"disks": [{"name": "disk-0", "nonsense": 1}], "nonsense": {}}
+            resources = {"limits": {"cpu": "1", "memory": "1Gi"}}
+            domain = {"devices": devices, "resources": resources}
+            vm = {"template": {"spec": {"domain": domain}}, "nonsense": 1}
+            raw = new_object(
+                kinds.TEMPLATE_VERSION,
+                "web-1",
+                "default",
+                spec={"templateId": "default/web", "vm": {"metadata": {"kept": 1}, "spec": vm}},
+            )
+            await harvester.api.local().create(kinds.TEMPLATE, new_object(kinds.TEMPLATE, "web", "default"))
+            await asyncio.sleep(1)  # the webhook's cache follows
+            made = (await harvester.api.local().create(kinds.TEMPLATE_VERSION, raw))["spec"]["vm"]
+
+            assert made["metadata"] == {"kept": 1}
+            assert "nonsense" not in made["spec"]
+            assert made["spec"]["template"]["spec"]["domain"]["devices"] == {"disks": [{"name": "disk-0"}]}
+
+    run_driven(story())
+
+
+def test_the_network_controller_labels_a_new_network():
+    async def story():
+        async with a_harvester() as harvester:
+            config = '{"type":"bridge","bridge":"mgmt-br","vlan":7}'
+            raw = new_object(kinds.NAD, "lab", "default", spec={"config": config})
+            made = await harvester.api.local().create(kinds.NAD, raw)
+            labelled = await eventually(
+                harvester, kinds.NAD.ref("lab", "default"), lambda raw: bool(labels_of(raw))
+            )
+
+            assert not labels_of(made)
+            assert labels_of(labelled) == {
+                "network.harvesterhci.io/clusternetwork": "mgmt",
+                "network.harvesterhci.io/type": "L2VlanNetwork",
+                "network.harvesterhci.io/vlan-id": "7",
+                "network.harvesterhci.io/ready": "true",
+            }
+
+    run_driven(story())
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "fault"),
+    [
+        (
+            kinds.LOAD_BALANCER,
+            {"workloadType": "vm", "healthCheck": {"periodSeconds": -4}},
+            "json: cannot unmarshal number -4 into Go struct field HealthCheck.spec.healthCheck.periodSeconds of type uint",
+        ),
+        (
+            kinds.IP_POOL,
+            {"ranges": [], "selector": {"priority": "1"}},
+            "json: cannot unmarshal string into Go struct field Selector.spec.selector.priority of type uint32",
+        ),
+        (kinds.IP_POOL, {"ranges": [{}]}, "spec.ranges[0].subnet: Required value"),
+        (
+            kinds.LOAD_BALANCER,
+            {"listeners": [{"backendPort": 80, "protocol": "TCP"}]},
+            "spec.listeners[0].port: Required value",
+        ),
+    ],
+)
+def test_the_load_balancers_webhook_decodes_before_the_schema_and_validates_after_it(kind, spec, fault):
+    async def story():
+        async with a_harvester() as harvester:
+            with pytest.raises(KubeError) as refused:
+                await harvester.api.local().create(kind, new_object(kind, "a", "default", spec=spec))
+            assert refused.value.message.endswith(fault)
 
     run_driven(story())

@@ -278,35 +278,14 @@ def _harvester() -> list[Raw]:
                 ("VERSION", ".status.version", "integer"),
                 LOUD_AGE,
             ],
-            spec=open_record(
+            spec=record(
                 "templateId",
                 **fields("templateId imageId description"),
                 keyPairIds=listed(TEXT),
-                vm=open_record(metadata=OPEN, spec=_TEMPLATE_VM),
+                vm=record(metadata=OPEN, spec=table()["schema"]),
             ),
         ),
     ]
-
-
-_NAMED = listed(open_record("name", name=TEXT))
-# What a machine in a template must have.
-_TEMPLATE_VM = open_record(
-    "template",
-    template=open_record(
-        spec=open_record(
-            "domain",
-            domain=open_record(
-                "devices", devices=open_record(**fields("disks interfaces gpus hostDevices", _NAMED))
-            ),
-            networks=listed(
-                open_record("name", name=TEXT, multus=open_record("networkName", networkName=TEXT))
-            ),
-            volumes=listed(
-                open_record("name", name=TEXT, persistentVolumeClaim=open_record("claimName", claimName=TEXT))
-            ),
-        )
-    ),
-)
 
 
 def _networks() -> list[Raw]:

@@ -31,6 +31,7 @@ from windrow.emulator.faults import FaultInjector, Faults
 from windrow.emulator.host.hypervisor import Hypervisor, MachineFactory
 from windrow.emulator.host.images import IMPORT_OUTCOME, ImageController
 from windrow.emulator.host.keypairs import KeyPairController
+from windrow.emulator.host.network_labels import NetworkController
 from windrow.emulator.host.networks import Vlans
 from windrow.emulator.host.nodes import HostController, HostSpec, default_hosts, render_node
 from windrow.emulator.host.volumes import ClaimController
@@ -133,10 +134,10 @@ class Harvester:
         )
         self._controllers = self._make_controllers()
         webhooks = Webhooks(self.listers, rng, self._may_read, Release.of(version))
-        self.api.admission.append(webhooks.mutate)
-        self.api.validation.append(webhooks.validate)
-        self.api.validation.append(QuotaPlugin(self._client).admit)
-        self.api.admission.append(self.load_balancers.admit)
+        self.api.admission.extend((webhooks.mutate, self.load_balancers.webhooks.mutate))
+        self.api.validation.extend(
+            (webhooks.validate, self.load_balancers.webhooks.validate, QuotaPlugin(self._client).admit)
+        )
         self.api.subresource_handlers.update(VmSubresources(self._client, self.hypervisor).handlers())
         self.api.subresource_versions[kinds.VM_SUBRESOURCES.group] = ("v1", "v1alpha3")
 
@@ -287,6 +288,7 @@ class Harvester:
             "nodes": self.hosts.reconcile,
             "key_pairs": KeyPairController(client, clock.base).reconcile,
             "migrations": MigrationController(client, clock, delays, recorder, instances).reconcile,
+            "networks": NetworkController(client, self.listers).reconcile,
             "quotas": QuotaController(client, self.listers).reconcile,
         }
         made = {
@@ -337,6 +339,10 @@ class Harvester:
             for key in self.listers.instances:
                 instances.add(key)
 
+        def cluster_network_changed(_: Raw) -> None:
+            for key in self.listers.networks:
+                made["networks"].add(key)
+
         def quota_changed(quota: Raw) -> None:
             if nested(quota, "status", "hard") != nested(quota, "spec", "hard"):
                 made["quotas"].add(key_of(quota))
@@ -358,4 +364,5 @@ class Harvester:
         self._informers["nodes"].add_event_handler(lambda node: host_changed(node["metadata"]["name"]))
         self._informers["quotas"].add_event_handler(image_changed)
         self._informers["networks"].add_event_handler(waiting_instances)
+        self._informers["cluster_networks"].add_event_handler(cluster_network_changed)
         self.hosts.on_change = host_changed

@@ -58,10 +58,14 @@ _PRINTED_KEY_PAIR = re.compile(r"KeyPairID (&\{.*\}|\S+) is invalid,")
 _PRINTED_DIFFERENCE = re.compile(r"\n(.*\n)?", re.DOTALL)
 
 
+# The order of a cache, which has none.
+_USERS = re.compile(r"(?<=still used by VM\(s\) )[^\s,]+(?:, [^\s,]+)*")
+
+
 def _readable(text: object) -> str:
-    return _PRINTED_KEY_PAIR.sub(
-        "KeyPairID (printed) is invalid,", _PRINTED_DIFFERENCE.sub("", str(text or ""))
-    )
+    told = _PRINTED_DIFFERENCE.sub("", str(text or ""))
+    told = _USERS.sub(lambda found: ", ".join(sorted(found[0].split(", "))), told)
+    return _PRINTED_KEY_PAIR.sub("KeyPairID (printed) is invalid,", told)
 
 
 @dataclass(frozen=True, slots=True)

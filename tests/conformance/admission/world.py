@@ -259,6 +259,12 @@ def _contents() -> Iterable[tuple[ApiResource, Raw]]:
     yield kinds.LOAD_BALANCER, a_balancer("web")
     yield kinds.NAD, a_network("idle", 70)
     yield kinds.NAD, a_network("untagged", 0, type="UntaggedNetwork")
+    routed = a_network("routed", 71)
+    route = (
+        '{"mode":"auto","cidr":"10.71.0.0/24","gateway":"10.71.0.1","serverIPAddr":"","connectivity":"true"}'
+    )
+    routed["metadata"]["annotations"] = {"network.harvesterhci.io/route": route}
+    yield kinds.NAD, routed
 
 
 def a_balancer(name: str, **spec: Any) -> Raw:

@@ -134,6 +134,18 @@ def test_labels_follow_the_config():
     assert vlan_of(nad) == ("storage", 7)
 
 
+def test_a_network_without_a_vlan_loses_the_label_of_one():
+    nad = render_network("ns", "net", 7, LAN)
+    nad["spec"] = render_network("ns", "net", 0, LAN)["spec"]
+    label_network(nad, is_ready=False)
+
+    assert nad["metadata"]["labels"] == {
+        "network.harvesterhci.io/clusternetwork": "mgmt",
+        "network.harvesterhci.io/type": "UntaggedNetwork",
+        "network.harvesterhci.io/ready": "false",
+    }
+
+
 def test_a_route_that_makes_no_sense_is_no_subnet():
     nad = render_network("ns", "net", 0, LAN)
     for route in ("", "{", "[]", '{"cidr":"x"}', '{"cidr":"10.0.0.1/32"}'):

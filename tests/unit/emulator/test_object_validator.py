@@ -294,7 +294,8 @@ def test_the_word_before_a_key_does_not_count():
 
 # --- networks ------------------------------------------------------------------------------------------------------------
 
-MGMT = new_object(kinds.CLUSTER_NETWORK, "mgmt")
+READY = {"conditions": [{"type": "ready", "status": "True"}]}
+MGMT = new_object(kinds.CLUSTER_NETWORK, "mgmt", status=READY)
 CONFIG = {"name": "n", "type": "bridge", "bridge": "mgmt-br", "vlan": 5}
 
 
@@ -338,6 +339,47 @@ def test_a_network_without_sense_is_an_internal_error(nad, why):
     text, code = text_of(created, nad)
 
     assert text.endswith(f"Internal error occurred: can't create nad ns/n because {why}")
+    assert code == 500
+
+
+def changed(nad, old, *objects):
+    networks.mutate_network(nad, old, listers_of(MGMT, *objects))
+    return nad["metadata"]
+
+
+NETWORK = "network.harvesterhci.io"
+
+
+def test_the_webhook_labels_a_changed_network_and_leaves_a_new_one_to_the_controller():
+    assert "labels" not in created(a_network())["metadata"]
+    assert changed(a_network(vlan=6), a_network())["labels"] == {
+        f"{NETWORK}/clusternetwork": "mgmt",
+        f"{NETWORK}/type": "L2VlanNetwork",
+        f"{NETWORK}/vlan-id": "6",
+        f"{NETWORK}/ready": "true",
+    }
+
+
+def test_a_route_that_the_network_tells_is_outdated_by_another_vlan():
+    told = '{"mode":"auto","gateway":"10.0.0.1","cidr":"10.0.0.0/24","others":1}'
+    by_hand = '{"mode":"manual","cidr":"10.0.0.0/24","gateway":"10.0.0.1"}'
+
+    def route(new, old, **config):
+        return changed(a_network({ROUTE: new}, **config), a_network({ROUTE: old}))["annotations"].get(ROUTE)
+
+    outdated = '{"mode":"auto","cidr":"10.0.0.0/24","gateway":"10.0.0.1","outdated":true}'
+    assert route(told, told, vlan=6) == outdated
+    assert route(told, by_hand) == outdated
+    assert route(told, told) == told
+    assert route(by_hand, by_hand, vlan=6) == by_hand
+    assert route(told, told, vlan=0) is None
+
+
+def test_a_bridge_of_no_cluster_network_is_no_change():
+    text, code = text_of(changed, a_network(bridge="gone-br"), a_network())
+    assert text.endswith(
+        'can\'t update nad ns/n because clusternetworks.network.harvesterhci.io "gone" not found'
+    )
     assert code == 500
 
 

@@ -6,14 +6,16 @@ Every refusal is a plain Go error: 500, with what was tried before the reason.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from windrow.apiserver.types.go_syntax import kind_of, syntax_error
+from windrow.apiserver.types.go_types import find_mistyped, keep_known
 from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.emulator import names
 from windrow.emulator.admission.denials import bad_request, internal_error
 from windrow.emulator.admission.kubevirt.causes import objects, text
-from windrow.emulator.host.networks import label_network
+from windrow.emulator.host.networks import is_network_ready, label_network
+from windrow.emulator.kit.go_types import read_structs
 from windrow.emulator.kit.listers import Key, Listers, key_of
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, namespace_of, nested
 
@@ -30,12 +32,46 @@ SETTINGS = (
     ("storage-network", "storage-network.settings.harvesterhci.io/net-attach-def"),
     ("rwx-network", "rwx-network.settings.harvesterhci.io/net-attach-def"),
 )
-_TYPES = {
-    "cniVersion": "string", "name": "string", "type": "string", "bridge": "string", "mtu": "int", "vlan": "int",
-    "provider": "string", "isGateway": "bool", "isDefaultGateway": "bool", "forceAddress": "bool", "ipMasq": "bool",
-    "hairpinMode": "bool", "promiscMode": "bool",
-}  # fmt: skip
-_PYTHON = {"string": str, "int": int, "bool": bool}
+# Go's types of the configuration, in part those of CNI.
+_STRUCTS = read_structs(
+    {
+        "utils.NetConf": {
+            **dict.fromkeys(("cniVersion", "name", "type"), "string @NetConf."),
+            "capabilities": "{}bool @NetConf.",
+            "ipam": "types.IPAM=types.IPAM @NetConf.",
+            "dns": "types.DNS=types.DNS @NetConf.",
+            "prevResult": "{}json=map[string]interface {} @NetConf.",
+            "cni.dev/valid-attachments": "[]types.GCAttachment=[]types.GCAttachment @NetConf.",
+            **dict.fromkeys(("bridge", "provider"), "string"),
+            **dict.fromkeys(("mtu", "vlan"), "int=int"),
+            **dict.fromkeys(
+                (
+                    "isGateway",
+                    "isDefaultGateway",
+                    "forceAddress",
+                    "ipMasq",
+                    "hairpinMode",
+                    "promiscMode",
+                ),
+                "bool",
+            ),
+            "vlanTrunk": "[]utils.VlanTrunk=[]*utils.VlanTrunk",
+        },
+        "utils.VlanTrunk": dict.fromkeys(("minID", "maxID", "id"), "int=int"),
+        "types.IPAM": {"type": "string"},
+        "types.DNS": {
+            "domain": "string",
+            **dict.fromkeys(("nameservers", "search", "options"), "[]string"),
+        },
+        "types.GCAttachment": {"containerID": "string", "ifname": "string"},
+        "utils.Layer3NetworkConf": {
+            "mode": "string=utils.Mode",
+            **dict.fromkeys(("cidr", "gateway", "serverIPAddr"), "string"),
+            "connectivity": "string=utils.Connectivity",
+            "outdated": "bool",
+        },
+    }
+)
 
 
 class Refused(Exception):
@@ -43,20 +79,97 @@ class Refused(Exception):
 
 
 def mutate_network(nad: Raw, old: Raw | None, listers: Listers) -> None:
-    """The MTU of the cluster network at creation. The labels are the controller's; they are here at once."""
+    """The MTU of the cluster network at creation; at a change the labels, which a controller sets of a new definition."""
     if is_deleting(nad):
         return
     try:
-        config = _decode(nad)
         if old is not None:
             _decode(old)
-        elif text(config, "type") != OVN:
-            wanted = _mtu_of(_cluster_network(config, listers, is_mutator=True))
-            if not _same_mtu(wanted, config.get("mtu") or 0):
-                nad["spec"]["config"] = dumps({**config, "mtu": wanted}).decode()
+        config = _decode(nad)
+        if old is None:
+            _set_mtu(nad, config, listers)
+        elif text(config, "type") == OVN:
+            nad["metadata"]["labels"] = _overlay_labels(labels_of(nad))
+        else:
+            _set_labels(nad, config, listers)
+            _outdate_route(nad, old, (_decode(old), config))
     except Refused as why:
         raise internal_error(_told(nad, old, why), MUTATOR) from why
-    label_network(nad)
+
+
+def _set_mtu(nad: Raw, config: Raw, listers: Listers) -> None:
+    if text(config, "type") == OVN:
+        return
+    wanted = _mtu_of(_cluster_network(config, listers, is_mutator=True))
+    if not _same_mtu(wanted, config.get("mtu") or 0):
+        nad["spec"]["config"] = dumps({**config, "mtu": wanted}).decode()
+
+
+def _overlay_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    kept = {key: value for key, value in labels.items() if key != names.VLAN_ID}
+    overlay = {names.NETWORK_TYPE: "OverlayNetwork", names.NETWORK_READY: "true"}
+    return kept | overlay | {names.CLUSTER_NETWORK: "mgmt"}
+
+
+def _set_labels(nad: Raw, config: Raw, listers: Listers) -> None:
+    type = text(config, "type")
+    if type not in ("", "bridge"):
+        raise Refused(f"cannot determin the network type from netconf type {type}")
+    label_network(nad, is_network_ready(_cluster_network(config, listers, is_mutator=True)))
+
+
+def _outdate_route(nad: Raw, old: Raw, configs: tuple[Raw, Raw]) -> None:
+    """After a change of the VLAN or of its mode a route is read again from the network, where that is its mode."""
+    written = annotations_of(nad).get(names.NETWORK_ROUTE, "")
+    before = annotations_of(old).get(names.NETWORK_ROUTE, "")
+    vlans = [config.get("vlan") or 0 for config in configs]
+    if not written:
+        return
+    if vlans[0] != vlans[1]:
+        if not vlans[1]:
+            del nad["metadata"]["annotations"][names.NETWORK_ROUTE]
+            return
+        route, fault = _read_route(written)
+        if fault:
+            raise Refused(f"unmarshal {written} failed, error: {fault}")
+    elif not before:
+        return
+    else:
+        (route, fault), (old_route, old_fault) = _read_route(written), _read_route(before)
+        for which, found, wrong in (("new", route, fault), ("old", old_route, old_fault)):
+            if wrong:
+                raise Refused(f"unmarshal {which} nad route {_printed(found)} failed, error: {wrong}")
+        if text(route, "mode") == text(old_route, "mode"):
+            return
+    route["outdated"] = text(route, "mode") == "auto"
+    given = {key: route[key] for key in _STRUCTS["utils.Layer3NetworkConf"] if route.get(key)}
+    nad["metadata"]["annotations"][names.NETWORK_ROUTE] = dumps(given).decode()
+
+
+def _read_route(written: str) -> tuple[Raw, str]:
+    """The route, and what Go's decoder says against it."""
+    try:
+        found = loads(written)
+    except NotJson:
+        return {}, syntax_error(written)
+    if found is None:
+        return {}, ""
+    fault = _decoding_fault("utils.Layer3NetworkConf", found)
+    return found if isinstance(found, dict) else {}, fault
+
+
+def _printed(route: Raw) -> str:
+    """As Go prints the structure, with what could be decoded."""
+    shown = {"string": str, "bool": bool}
+    values = (
+        route[key] if isinstance(route.get(key), shown[field.kind]) else shown[field.kind]()
+        for key, field in _STRUCTS["utils.Layer3NetworkConf"].items()
+    )
+    return (
+        "{"
+        + " ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+        + "}"
+    )
 
 
 def check_network(nad: Raw, old: Raw | None, listers: Listers) -> None:
@@ -69,7 +182,7 @@ def check_network(nad: Raw, old: Raw | None, listers: Listers) -> None:
                 raise Refused("kubeovn is not yet enabled")
             _check_config(nad, config, listers)
         _check_route(annotations_of(nad).get(names.NETWORK_ROUTE, ""))
-        if old is not None and config != (before := _decode(old)):
+        if old is not None and _known(config) != _known(before := _decode(old)):
             _check_change(nad, config, before, listers)
     except Refused as why:
         raise internal_error(_told(nad, old, why), VALIDATOR) from why
@@ -89,24 +202,17 @@ def _decode(nad: Raw) -> Raw:
         found = loads(written)
     except NotJson as error:
         raise Refused(f"{unreadable} {syntax_error(written)}") from error
+    if found is None:
+        return {}
+    if fault := _decoding_fault("utils.NetConf", found):
+        raise Refused(f"{unreadable} {fault}")
+    return dict(found)
+
+
+def _decoding_fault(struct: str, found: object) -> str:
     if not isinstance(found, dict):
-        raise Refused(
-            f"{unreadable} json: cannot unmarshal {kind_of(found)} into Go value of type utils.NetConf"
-        )
-    for key, wanted in _TYPES.items():
-        value = found.get(key)
-        is_int = isinstance(value, int) and not isinstance(value, bool)
-        fits = is_int if wanted == "int" else isinstance(value, _PYTHON[wanted])
-        if value is not None and not fits:
-            field = f"Go struct field NetConf.{key} of type {wanted}"
-            raise Refused(f"{unreadable} json: cannot unmarshal {kind_of(value)} into {field}")
-    for item in objects(found, "vlanTrunk"):
-        for key in ("minID", "maxID", "id"):
-            value = item.get(key)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                field = f"Go struct field VlanTrunk.vlanTrunk.{key} of type int"
-                raise Refused(f"{unreadable} json: cannot unmarshal {kind_of(value)} into {field}")
-    return found
+        return f"json: cannot unmarshal {kind_of(found)} into Go value of type {struct}"
+    return find_mistyped(_STRUCTS.__getitem__, struct, found)
 
 
 # --- the configuration ------------------------------------------------------------------------------------------------
@@ -180,10 +286,9 @@ def _same_mtu(one: int, other: int) -> bool:
 def _check_route(written: str) -> None:
     if not written:
         return
-    try:
-        route = loads(written)
-    except NotJson as error:
-        raise Refused(f"unmarshal {written} faield, error: {syntax_error(written)}") from error
+    route, fault = _read_route(written)
+    if fault:
+        raise Refused(f"unmarshal {written} faield, error: {fault}")
     mode = text(route, "mode")
     if mode not in ("", "auto", "manual"):
         raise Refused(f"unknown mode {mode}")
@@ -204,6 +309,13 @@ def _is_cidr(written: str) -> bool:
     except ValueError:
         return False
     return "/" in written and written.rpartition("/")[2].isdigit() and network.prefixlen > 0
+
+
+def _known(config: Raw) -> Raw:
+    """What Go's struct keeps of a configuration."""
+    kept = loads(dumps(config))
+    keep_known(_STRUCTS.__getitem__, "utils.NetConf", kept)
+    return {key: value for key, value in kept.items() if value}
 
 
 # --- changes and removal -----------------------------------------------------------------------------------------------

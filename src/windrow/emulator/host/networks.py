@@ -66,21 +66,27 @@ def vlan_of(nad: Mapping[str, Any]) -> Vlan:
 
 
 def type_of(config: Mapping[str, Any]) -> str:
-    if config.get("vlanTrunk"):
-        return TRUNK
-    return VLAN if config.get("vlan") else UNTAGGED
+    if config.get("vlan"):
+        return VLAN
+    return TRUNK if config.get("vlanTrunk") else UNTAGGED
 
 
-def label_network(nad: Raw) -> None:
-    """The labels that Harvester's mutator and network controller set. May be repeated."""
+def label_network(nad: Raw, is_ready: bool = True) -> None:
+    """The labels that the network controller sets, and at a change its mutator too. Raises BadNetwork. May be repeated."""
     config = read_config(nad)
     cluster_network, vlan = vlan_of(nad)
-    labels = nad["metadata"].setdefault("labels", {})
-    labels[names.CLUSTER_NETWORK] = cluster_network
-    labels[names.NETWORK_TYPE] = type_of(config)
-    labels.setdefault(names.NETWORK_READY, "true")
-    if vlan:
-        labels[names.VLAN_ID] = str(vlan)
+    labels = labels_of(nad)
+    wanted = {key: value for key, value in labels.items() if key != names.VLAN_ID} | {
+        names.CLUSTER_NETWORK: cluster_network,
+        names.NETWORK_TYPE: type_of(config),
+        names.NETWORK_READY: "true" if is_ready else "false",
+    }
+    nad["metadata"]["labels"] = wanted | ({names.VLAN_ID: str(vlan)} if vlan else {})
+
+
+def is_network_ready(cluster_network: Mapping[str, Any]) -> bool:
+    conditions = nested(cluster_network, "status", "conditions", default=[])
+    return any(one.get("type") == "ready" and one.get("status") == "True" for one in conditions)
 
 
 def render_network(namespace: str, name: str, vlan: int, lan: Lan, cluster_network: str = "mgmt") -> Raw:

@@ -19,15 +19,18 @@ from windrow.core.formats.json import loads
 def _read() -> tuple[Mapping[str, str], Mapping[str, Mapping[str, Field]]]:
     """The struct of each kind, and the fields of each struct."""
     raw = loads(files("windrow.emulator.kit").joinpath("go_types.json").read_bytes())
-    structs = {
+    return raw["kinds"], read_structs(raw["types"])
+
+
+def read_structs(written: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Field]]:
+    """The fields of each struct, of `kind` or `kind=Go's type` by their names; after ` @` the embedded structs."""
+    return {
         struct: {name: _read_field(text) for name, text in fields.items()}
-        for struct, fields in raw["types"].items()
+        for struct, fields in written.items()
     }
-    return raw["kinds"], structs
 
 
 def _read_field(text: str) -> Field:
-    """`kind`, or `kind=Go's type`, and after ` @` the embedded structs."""
     typed, _, way = text.partition(" @")
     kind, _, go_type = typed.partition("=")
     return Field(kind, go_type or usual_type(kind), way)

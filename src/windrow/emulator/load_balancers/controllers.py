@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from windrow.apiserver.admission import AdmissionHook
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.host.networks import Vlans
@@ -29,7 +28,7 @@ from windrow.kubernetes.resources import SERVICE
 
 
 class LoadBalancerControllers:
-    """Created before the cluster runs; `run` runs the controllers. The webhook works from the start."""
+    """Created before the cluster runs; `run` runs the controllers. `webhooks` work from the start."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class LoadBalancerControllers:
     ) -> None:
         release = Release.of(version)
         self._client = client
-        self.admit: AdmissionHook = LoadBalancerWebhooks(client, listers, release).admit
+        self.webhooks = LoadBalancerWebhooks(client, listers, release)
         self.deletes_with_guest_cluster = release.deletes_with_guest_cluster
         self._informers = {
             "balancers": Informer(client, kinds.LOAD_BALANCER, WATCH_TIMEOUT_S),

@@ -19,12 +19,19 @@ def is_for_cluster(balancer: Mapping[str, Any]) -> bool:
     return bool(nested(balancer, "spec", "workloadType") == "cluster")
 
 
+def needs_project(balancer: Mapping[str, Any], release: Release) -> bool:
+    """Whether project and network are annotated; before 1.9 also without a workload type, with an empty network."""
+    if release.respects_network_annotation:
+        return is_for_cluster(balancer)
+    return bool(nested(balancer, "spec", "workloadType") != "vm")
+
+
 def mutate_balancer(balancer: Raw, namespace: Raw, instances: Iterable[Raw], release: Release) -> None:
     """Set the annotations for pool selection and the health check's defaults. May be repeated."""
     annotations = balancer["metadata"].get("annotations") or {}
     balancer["metadata"]["annotations"] = annotations
     annotations[names.NAMESPACE] = namespace_of(balancer)
-    if is_for_cluster(balancer):
+    if needs_project(balancer, release):
         project = annotations_of(namespace).get(names.PROJECT_OF_NAMESPACE, "")
         annotations[names.PROJECT] = project.replace(":", "/", 1)
         annotations[names.NETWORK] = _network(balancer, list(instances), release)
@@ -42,7 +49,7 @@ def _network(balancer: Raw, instances: list[Raw], release: Release) -> str:
     named = [one for one in made if name_of(one).startswith(cluster)]
     if not release.respects_network_annotation:
         # Matched by prefix only: clusters `a` and `ab` are confused, as shipped.
-        return _first_network(named)
+        return _first_network(named) if cluster and is_for_cluster(balancer) else ""
     requested = annotations.get(names.NETWORK) or annotations.get(names.MANAGEMENT_NETWORK)
     if requested:
         return requested
@@ -136,10 +143,6 @@ def _check_health(balancer: Raw) -> str:
         return f"healthcheck port {port} is not in listener backend port list"
     if "TCP" not in protocols:
         return f"healthcheck port {port} can only be a TCP backend port"
-    # The mutator replaces zeros; only negative numbers are left.
-    for key in HEALTH_DEFAULTS:
-        if int(check.get(key) or 0) <= 0:
-            return f"healthcheck {key[0].upper()}{key[1:]} should > 0"
     return ""
 
 

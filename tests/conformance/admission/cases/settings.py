@@ -112,8 +112,18 @@ def _new_networks() -> dict[str, Raw]:
         "route not JSON": edited(base, {ROUTE: "{"}),
         "unknown namespace": edited(base, {"metadata.namespace": "nowhere"}),
         "name with capitals": edited(base, {"metadata.name": "Net"}),
-        "name of another": edited(base, {"metadata.name": "vlan50"}),
+        **{f"config: {key} is {value!r}": with_config(**{key: value}) for key, value in MISTYPED.items()},
+        "config null": edited(base, {"spec.config": "null"}),
+        "route a list": edited(base, {ROUTE: "[]"}),
+        "route of a mistyped mode": edited(base, {ROUTE: '{"mode":1}'}),
     }  # fmt: skip
+
+
+# Of the configuration, parts of which are CNI's type.
+MISTYPED = {
+    "name": 7, "cniVersion": [], "capabilities": {"a": "b"}, "ipam": "dhcp", "dns": {"nameservers": "1.1.1.1"},
+    "prevResult": 1, "bridge": 1, "mtu": "1500", "promiscMode": "true", "vlanTrunk": "10-20", "provider": {},
+}  # fmt: skip
 
 
 def _network_changes(old: Raw) -> dict[str, Raw]:
@@ -128,7 +138,25 @@ def _network_changes(old: Raw) -> dict[str, Raw]:
         "cluster network label": edited(old, {"L/network.harvesterhci.io/clusternetwork": "other"}),
         "labels removed": edited(old, {"metadata.labels": REMOVE}),
         "route": edited(old, {ROUTE: '{"mode":"auto"}'}),
-    }
+        "route manual": edited(old, {ROUTE: '{"mode":"manual","cidr":"10.0.0.0/24","gateway":"10.0.0.1"}'}),
+        "route manual, connected": edited(
+            old,
+            {ROUTE: '{"mode":"manual","cidr":"10.0.0.0/24","gateway":"10.0.0.1","connectivity":"true","outdated":true,"a":1}'},
+        ),
+        "route removed": edited(old, {ROUTE: REMOVE}),
+        "route not JSON": edited(old, {ROUTE: "{"}),
+        "route mistyped": edited(old, {ROUTE: '{"cidr":"a","outdated":"b"}'}),
+        "vlan and route": edited(old, {"spec.config": _config(old, vlan=91), ROUTE: '{"mode":"auto"}'}),
+        "vlan and route not JSON": edited(old, {"spec.config": _config(old, vlan=91), ROUTE: "{"}),
+        "vlan 0": edited(old, {"spec.config": _config(old, vlan=0)}),
+        "vlan negative": edited(old, {"spec.config": _config(old, vlan=-1)}),
+        "trunk": edited(old, {"spec.config": _config(old, "vlan", vlanTrunk=[{"minID": 10, "maxID": 20}])}),
+        "type": edited(old, {"spec.config": _config(old, type="macvlan")}),
+        "type kube-ovn": edited(old, {"spec.config": _config(old, type="kube-ovn")}),
+        "field of others": edited(old, {"spec.config": _config(old, others=1)}),
+        "mtu 0": edited(old, {"spec.config": _config(old, mtu=0)}),
+        "config not JSON": edited(old, {"spec.config": "{"}),
+    }  # fmt: skip
 
 
 NEW_QUOTAS: Mapping[str, Edits] = {
@@ -197,6 +225,11 @@ NEW_TEMPLATE_VERSIONS: Mapping[str, Edits] = {
     "claims not JSON": {"spec.vm.metadata.annotations": {"harvesterhci.io/volumeClaimTemplates": "["}},
     "no VM": {"spec.vm": REMOVE},
     "VM without template": {"spec.vm.spec.template": REMOVE},
+    "unknown field": {"spec.nonsense": 1},
+    "unknown field of the VM": {"spec.vm.nonsense": 1},
+    "unknown field of the VM's spec": {"spec.vm.spec.nonsense": 1},
+    "unknown field of a device": {"spec.vm.spec.template.spec.domain.devices.nonsense": {"a": 1}},
+    "unknown metadata of the VM": {"spec.vm.metadata.nonsense": 1},
     "no spec": {"spec": REMOVE},
 }  # fmt: skip
 TEMPLATE_VERSION_CHANGES: Mapping[str, Edits] = {
@@ -300,7 +333,7 @@ def questions(world: ClusterDump) -> Iterator[Question]:
 def network_questions(world: ClusterDump) -> Iterator[Question]:
     for case, raw in _new_networks().items():
         yield Question(f"create: {case}", "network", kinds.NAD, raw)
-    for name in ("vlan50", "idle", "untagged"):
+    for name in ("vlan50", "idle", "untagged", "routed"):
         old = world.get(kinds.NAD, name)
         for case, raw in _network_changes(old).items():
             yield Question(f"update {name}: {case}", "network", kinds.NAD, raw, old)

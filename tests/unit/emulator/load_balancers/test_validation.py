@@ -92,8 +92,6 @@ def test_the_load_balancer_of_a_cluster_needs_no_listener():
     [
         ({"port": 9}, "healthcheck port 9 is not in listener backend port list"),
         ({"port": 53}, "healthcheck port 53 can only be a TCP backend port"),
-        ({"port": 8080}, "healthcheck SuccessThreshold should > 0"),
-        ({"port": 8080, "successThreshold": 1}, "healthcheck FailureThreshold should > 0"),
     ],
 )
 def test_a_health_check_is_checked(check: Raw, message: str):
@@ -169,6 +167,17 @@ def test_since_1_9_the_annotation_counts_then_the_management_network_then_the_me
 def test_before_1_9_the_first_machine_whose_name_begins_like_the_cluster_decides():
     assert network(of_cluster(annotations=ANNOTATED), *MACHINES, release=V18) == "ns/b"
     assert network(of_cluster(annotations=ANNOTATED), release=V18) == ""
+    assert network(of_cluster(""), *MACHINES, release=V18) == ""
+
+
+def test_before_1_9_one_without_a_workload_type_is_annotated_as_of_a_cluster_without_a_network():
+    balancer = of_cluster()
+    del balancer["spec"]["workloadType"]
+    assert network(balancer, *MACHINES, release=V18) == ""
+
+    del balancer["metadata"]["annotations"]
+    mutate_balancer(balancer, HERE, [], NEW)
+    assert annotations_of(balancer) == {f"{GROUP}/namespace": "ns"}
 
 
 def test_load_balancers_of_machines_get_the_namespace_annotation_alone():

@@ -45,15 +45,6 @@ def split_network(pool: Mapping[str, Any]) -> tuple[str, str] | None:
     return namespace, name
 
 
-def negative_priority(pool: Raw) -> str:
-    """What the webhook's decoder says of a priority below zero, which the schema takes; "" for any other."""
-    priority = nested(pool, "spec", "selector", "priority")
-    if not isinstance(priority, int) or priority >= 0:
-        return ""
-    field = "Selector.spec.selector.priority of type uint32"
-    return f"json: cannot unmarshal number {priority} into Go struct field {field}"
-
-
 def label_pool(pool: Raw, network: Raw | None) -> None:
     """Set the labels `vid` and `global-ip-pool`. Raises BadPool. May be repeated."""
     labels = pool["metadata"].get("labels") or {}
