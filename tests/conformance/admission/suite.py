@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from tests.conformance.admission.asking import Answer, Question, Reference, ask_emulator
-from tests.conformance.admission.cases import actions, balancers, settings, storage, vms
+from tests.conformance.admission.cases import actions, balancers, settings, storage, vms, writers
 from tests.conformance.admission.comparing import Difference, find_difference
 from tests.conformance.admission.mutations import mutated
 from tests.conformance.admission.others import LOAD_BALANCER, NETWORK, is_given
@@ -41,13 +41,13 @@ TABLES: tuple[Callable[[ClusterDump], Iterator[Question]], ...] = (
     storage.questions,
     settings.questions,
     settings.setting_questions,
+    settings.network_questions,
     actions.questions,
+    balancers.questions,
+    writers.questions,
 )
 # Put to programs that are in no module that can be had, where a variable names one.
-OTHER_TABLES: dict[str, Callable[[ClusterDump], Iterator[Question]]] = {
-    LOAD_BALANCER: balancers.questions,
-    NETWORK: settings.network_questions,
-}
+OTHER_GROUPS = {"load balancer": LOAD_BALANCER, "pool": LOAD_BALANCER, "network": NETWORK}
 
 # NetworkAttachmentDefinitions are defined by their own project, not by Harvester's chart.
 NETWORK_DEFINITION: Raw = {
@@ -89,8 +89,8 @@ class Result:
 
 
 def all_questions(world: ClusterDump) -> list[Question]:
-    given = [table for variable, table in OTHER_TABLES.items() if is_given(variable)]
-    return [question for table in (*TABLES, *given) for question in table(world)]
+    made = (question for table in TABLES for question in table(world))
+    return [one for one in made if one.group not in OTHER_GROUPS or is_given(OTHER_GROUPS[one.group])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 from tests.conformance.admission.accepted import read_accepted, read_lines
+from tests.conformance.admission.cases.writers import WRITERS, is_written_by
 from tests.conformance.admission.known import closing_line, find_stale, find_unexpected, read_known
 from tests.conformance.admission.suite import GROUPS, RELEASES, Judged, Question, Report, Result, run
 from tests.support.clock import DrivenLoop
@@ -54,6 +55,13 @@ def test_at_least_800_requests_of_every_kind_are_compared(report: Report) -> Non
     assert len(keys) >= 800
     assert keys.most_common(1)[0][1] == 1
     assert {result.question.group for result in report.cases} == set(GROUPS)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_others_write_is_accepted_by_the_real_webhooks(writer: str, report: Report) -> None:
+    written = [one for one in report.cases if is_written_by(writer, one.question)]
+    assert len(written) >= 30
+    assert [one.question.key for one in written if not one.real.is_allowed] == []
 
 
 @pytest.mark.parametrize("group", GROUPS)
