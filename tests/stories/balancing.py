@@ -71,7 +71,8 @@ class Balancing:
             version,
             self.log.append,
         )
-        self.api.admission.append(self.balancers.admit)
+        self.api.admission.append(self.balancers.webhooks.mutate)
+        self.api.validation.append(self.balancers.webhooks.validate)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -11,9 +11,9 @@ from tests.support.clock import run_driven
 from windrow.emulator import kinds
 from windrow.kubernetes.errors import Forbidden, KubeError
 from windrow.kubernetes.objects import Raw, labels_of, nested, new_object
-from windrow.kubernetes.resources import PVC
+from windrow.kubernetes.resources import PVC, SECRET
 
-from .harvester_rig import a_harvester, eventually
+from .harvester_rig import a_harvester, a_vm, eventually
 
 QUOTA = kinds.QUOTA.ref("limit", "default")
 FAST = "harvester-longhorn.storageclass.storage.k8s.io/persistentvolumeclaims"
@@ -94,6 +94,36 @@ def test_a_claim_that_goes_gives_its_share_back():
 
             await eventually(harvester, QUOTA, lambda raw: raw["status"]["used"]["requests.storage"] == "0")
             await client.create(PVC, a_claim("b"))
+
+    run_driven(story())
+
+
+def test_a_quota_counts_other_objects_too():
+    """A project's limit of Secrets refuses the cloud-init of a machine."""
+
+    async def story():
+        async with a_harvester() as harvester:
+            client = harvester.api.local()
+            hard = {"secrets": "1", "count/keypairs.harvesterhci.io": "1", "pods": "9", "services": "2"}
+            raw = new_object(kinds.QUOTA, "limit", "default", spec={"hard": hard})
+            await client.create(kinds.QUOTA, raw)
+            await eventually(harvester, QUOTA, lambda raw: bool(nested(raw, "status", "used")))
+
+            await client.create(SECRET, new_object(SECRET, "a", "default"))
+            with pytest.raises(Forbidden) as refused:
+                await client.create(SECRET, new_object(SECRET, "b", "default"))
+            assert refused.value.message == (
+                'secrets "b" is forbidden: exceeded quota: limit, requested: secrets=1, used: secrets=1, limited: secrets=1'
+            )
+            await client.create(kinds.VM, a_vm())
+            quota = await eventually(harvester, QUOTA, lambda raw: raw["status"]["used"]["pods"] == "1")
+            assert quota["status"]["used"] == {
+                "secrets": "1", "count/keypairs.harvesterhci.io": "0", "pods": "1", "services": "0",
+            }  # fmt: skip
+
+            await client.delete(SECRET.ref("a", "default"))
+            await eventually(harvester, QUOTA, lambda raw: raw["status"]["used"]["secrets"] == "0")
+            await client.create(SECRET, new_object(SECRET, "b", "default"))
 
     run_driven(story())
 

@@ -136,7 +136,11 @@ class Harvester:
         webhooks = Webhooks(self.listers, rng, self._may_read, Release.of(version))
         self.api.admission.extend((webhooks.mutate, self.load_balancers.webhooks.mutate))
         self.api.validation.extend(
-            (webhooks.validate, self.load_balancers.webhooks.validate, QuotaPlugin(self._client).admit)
+            (
+                webhooks.validate,
+                self.load_balancers.webhooks.validate,
+                QuotaPlugin(self._client, self.listers).admit,
+            )
         )
         self.api.subresource_handlers.update(VmSubresources(self._client, self.hypervisor).handlers())
         self.api.subresource_versions[kinds.VM_SUBRESOURCES.group] = ("v1", "v1alpha3")
@@ -289,7 +293,7 @@ class Harvester:
             "key_pairs": KeyPairController(client, clock.base).reconcile,
             "migrations": MigrationController(client, clock, delays, recorder, instances).reconcile,
             "networks": NetworkController(client, self.listers).reconcile,
-            "quotas": QuotaController(client, self.listers).reconcile,
+            "quotas": QuotaController(client, self.listers, clock).reconcile,
         }
         made = {
             name: Controller(name, reconcile, clock.base, self.log.append)
@@ -353,7 +357,7 @@ class Harvester:
                     made["quotas"].add(key)
 
         self._informers["quotas"].add_event_handler(quota_changed)
-        for name in ("claims", "instances"):
+        for name in ("claims", "instances", "secrets", "vms"):
             self._informers[name].add_event_handler(usage_changed)
         self._informers["vms"].add_event_handler(lambda vm: instances.add(key_of(vm)))
         self._informers["instances"].add_event_handler(instance_changed)

@@ -41,6 +41,7 @@ TABLES: tuple[Callable[[ClusterDump], Iterator[Question]], ...] = (
     storage.questions,
     settings.questions,
     settings.setting_questions,
+    settings.counted_questions,
     settings.network_questions,
     actions.questions,
     balancers.questions,

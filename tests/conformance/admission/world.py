@@ -255,6 +255,11 @@ def _contents() -> Iterable[tuple[ApiResource, Raw]]:
         "persistentvolumeclaims": "2",
     }
     yield kinds.QUOTA, {**an_object(kinds.QUOTA, "default-quota", {"hard": hard}, "tenant")}
+    counts = {
+        "secrets": "0", "count/secrets": "5", "count/keypairs.harvesterhci.io": "0", "pods": "3", "services": "1",
+        "count/virtualmachines.kubevirt.io": "0", "persistentvolumeclaims": "0",
+    }  # fmt: skip
+    yield kinds.QUOTA, an_object(kinds.QUOTA, "counts", {"hard": counts}, "limited")
     yield kinds.IP_POOL, a_pool("office", "10.1.0.0/24", "default")
     yield kinds.LOAD_BALANCER, a_balancer("web")
     yield kinds.NAD, a_network("idle", 70)
@@ -293,7 +298,7 @@ async def a_harvester(release: str) -> AsyncIterator[Harvester]:
             images=[Image("default/jammy"), Image("harvester-public/noble")],
             networks=[VmNetwork("default/vlan50", vlan=50), VmNetwork("tenant/vlan60", vlan=60)],
             key_pairs=[KeyPair("default/key")],
-            namespaces=["tenant"],
+            namespaces=["tenant", "limited"],
             storage_classes=["fast"],
         )
         client = harvester.api.local()

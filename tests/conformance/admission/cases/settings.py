@@ -7,7 +7,16 @@ from typing import Any
 
 from tests.conformance.admission.asking import Question
 from tests.conformance.admission.cases.edits import REMOVE, Edits, edited
-from tests.conformance.admission.world import ClusterDump, a_network, an_object, template_vm
+from tests.conformance.admission.world import (
+    ClusterDump,
+    a_network,
+    a_secret,
+    a_vm,
+    a_volume,
+    an_image,
+    an_object,
+    template_vm,
+)
 
 from windrow.core.formats.json import dumps, loads
 from windrow.emulator import kinds
@@ -328,6 +337,21 @@ def questions(world: ClusterDump) -> Iterator[Question]:
         for case, edits in changes.items():
             yield Question(f"update {name}: {case}", group, kind, edited(old, edits), old)
         yield Question(f"delete {name}", group, kind, None, old)
+
+
+def counted_questions(world: ClusterDump) -> Iterator[Question]:
+    """In a namespace whose quota counts objects."""
+    place = {"metadata.namespace": "limited"}
+    pair = an_object(kinds.KEY_PAIR, "new", {"publicKey": f"{ED25519} me"})
+    for case, kind, raw in (
+        ("a Secret", resources.SECRET, a_secret("new")),
+        ("a Secret without a name", resources.SECRET, edited(a_secret("new"), {"metadata.name": REMOVE, "metadata.generateName": "a-"})),
+        ("a key pair", kinds.KEY_PAIR, pair),
+        ("a machine", kinds.VM, a_vm("new")),
+        ("a claim", resources.PVC, a_volume("new")),
+        ("an image", kinds.IMAGE, an_image("new")),
+    ):  # fmt: skip
+        yield Question(f"create: {case} where they are counted", "quota", kind, edited(raw, place))
 
 
 def network_questions(world: ClusterDump) -> Iterator[Question]:
