@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 
 from windrow.emulator import kinds
-from windrow.emulator.admission.object_validator import check_setting
+from windrow.emulator.admission import settings
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import new_object
 
+from .objects import listers_of
+
 TTL = "kubeconfig-default-token-ttl-minutes"
 OVERHEAD = "additional-guest-memory-overhead-ratio"
+
+
+def check_setting(setting, *objects):
+    settings.check_setting(setting, listers_of(*objects))
 
 
 def a_setting(name: str, value: str, default: str = ""):
@@ -53,6 +59,14 @@ def test_a_value_that_harvester_takes_is_taken(name: str, value: str) -> None:
         ("default-vm-termination-grace-period-seconds", "+5", "no allowed symbol in input: +5", 422),
         ("support-bundle-timeout", "x", 'strconv.Atoi: parsing "x": invalid syntax', 422),
         (TTL, "52560001", f"{TTL} exceeds 100 years", 422),
+        ("vm-force-reset-policy", '{"period":"1"}', "unmarshal failed, error: json: cannot unmarshal string into Go struct field "
+         'VMForceResetPolicy.period of type int64, value: {"period":"1"}', 422),
+        ("support-bundle-file-name", "a.b", "invalid file name: must not contain dots", 422),
+        ("auto-rotate-rke2-certs", "{}", "expiringInHours can't be negative or zero", 422),
+        ("ssl-parameters", '{"protocols":"TLSv9"}', "unsupported SSL protocol: TLSv9", 422),
+        ("ntp-servers", '{"ntpServers":["a","a"]}', "duplicate NTP server: [a]", 422),
+        ("ntp-servers", '{"ntpServers":["a..b"]}', "invalid NTP server: a..b", 422),
+        ("kubevirt-migration", '{"network":"a/b"}', "network field is configured by vm-migration-network setting", 422),
         ("vm-force-reset-policy", "{", "unmarshal failed, error: unexpected end of JSON input, value: {", 422),
         ("vm-force-reset-policy", "{}", "period value should be greater than 0, value: 0", 422),
     ],
@@ -80,3 +94,21 @@ def test_the_default_is_judged_before_the_value() -> None:
         check_setting(a_setting("support-bundle-timeout", "x", default="-1"))
 
     assert refused.value.details["causes"][0]["field"] == "default"
+
+
+def test_how_machines_migrate_is_not_changed_while_one_does():
+    migration = new_object(kinds.MIGRATION, "m", "ns", status={"migrationState": {"completed": False}})
+    value = '{"parallelMigrationsPerCluster":3}'
+    with pytest.raises(KubeError, match="There is a VM Migration in progress") as refused:
+        check_setting(a_setting("kubevirt-migration", value), migration)
+    assert refused.value.status == 400
+
+    migration["status"]["migrationState"]["completed"] = True
+    check_setting(a_setting("kubevirt-migration", value), migration)
+
+
+def test_the_security_standard_of_namespaces_is_not_deleted():
+    with pytest.raises(KubeError, match="Disallow delete setting name") as refused:
+        settings.check_setting_removal(a_setting("cluster-pod-security-standard", ""))
+    assert refused.value.status == 405
+    settings.check_setting_removal(a_setting("ntp-servers", ""))

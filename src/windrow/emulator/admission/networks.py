@@ -8,14 +8,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping
 
-from windrow.apiserver.types.go_syntax import kind_of, syntax_error
-from windrow.apiserver.types.go_types import find_mistyped, keep_known
-from windrow.core.formats.json import NotJson, dumps, loads
+from windrow.apiserver.types.go_types import keep_known
+from windrow.core.formats.json import dumps, loads
 from windrow.emulator import names
 from windrow.emulator.admission.denials import bad_request, internal_error
 from windrow.emulator.admission.kubevirt.causes import objects, text
 from windrow.emulator.host.networks import is_network_ready, label_network
-from windrow.emulator.kit.go_types import read_structs
+from windrow.emulator.kit.go_types import decode_text, read_structs
 from windrow.emulator.kit.listers import Key, Listers, key_of
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, namespace_of, nested
 
@@ -147,15 +146,7 @@ def _outdate_route(nad: Raw, old: Raw, configs: tuple[Raw, Raw]) -> None:
 
 
 def _read_route(written: str) -> tuple[Raw, str]:
-    """The route, and what Go's decoder says against it."""
-    try:
-        found = loads(written)
-    except NotJson:
-        return {}, syntax_error(written)
-    if found is None:
-        return {}, ""
-    fault = _decoding_fault("utils.Layer3NetworkConf", found)
-    return found if isinstance(found, dict) else {}, fault
+    return decode_text(_STRUCTS, "utils.Layer3NetworkConf", written)
 
 
 def _printed(route: Raw) -> str:
@@ -197,22 +188,10 @@ def _decode(nad: Raw) -> Raw:
     written = text(nad, "spec", "config")
     if not written:
         return {}
-    unreadable = f"failed to unmarshal nad {'/'.join(key_of(nad))} config {written}"
-    try:
-        found = loads(written)
-    except NotJson as error:
-        raise Refused(f"{unreadable} {syntax_error(written)}") from error
-    if found is None:
-        return {}
-    if fault := _decoding_fault("utils.NetConf", found):
-        raise Refused(f"{unreadable} {fault}")
-    return dict(found)
-
-
-def _decoding_fault(struct: str, found: object) -> str:
-    if not isinstance(found, dict):
-        return f"json: cannot unmarshal {kind_of(found)} into Go value of type {struct}"
-    return find_mistyped(_STRUCTS.__getitem__, struct, found)
+    found, fault = decode_text(_STRUCTS, "utils.NetConf", written)
+    if fault:
+        raise Refused(f"failed to unmarshal nad {'/'.join(key_of(nad))} config {written} {fault}")
+    return found
 
 
 # --- the configuration ------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from windrow.emulator.admission import (
     namespaces,
     networks,
     object_validator,
+    settings,
     storage_classes,
 )
 from windrow.emulator.admission.denials import check_decodes, invalid
@@ -92,7 +93,7 @@ class Webhooks:
         elif operation.kind == kinds.IMAGE:
             images.check_image(new, old, listers)
         elif operation.kind == kinds.SETTING:
-            object_validator.check_setting(new)
+            settings.check_setting(new, listers)
         elif operation.kind == kinds.KEY_PAIR:
             object_validator.check_key_pair(new)
         elif operation.kind == kinds.NAD:
@@ -122,6 +123,8 @@ class Webhooks:
             storage_classes.check_class_removal(old, listers)
         elif operation.kind == kinds.IMAGE:
             images.check_image_removal(old, listers)
+        elif operation.kind == kinds.SETTING:
+            settings.check_setting_removal(old)
         elif operation.kind == kinds.NAD:
             networks.check_network_removal(old, listers)
         elif operation.kind == kinds.TEMPLATE_VERSION and not by_collector:

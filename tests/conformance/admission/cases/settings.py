@@ -272,7 +272,29 @@ SETTING_VALUES: Mapping[str, tuple[str, ...]] = {
     "default-vm-termination-grace-period-seconds": ("", "0", "60", "-1", "-0", "007", "+5", "x", "1.5", "9223372036854775808"),
     "support-bundle-timeout": ("", "0", "20", "-1", "010", "x"),
     _TTL: ("", "0", "60", "-1", "52560000", "52560001", "x"),
+    "support-bundle-expiration": ("", "0", "20", "-1", "x"),
+    "support-bundle-node-collection-timeout": ("", "0", "20", "-1", "x"),
+    "support-bundle-file-name": ("", "bundle", "Bundle", "a.b", "-a", "a" * 64, "A" * 64, " "),
+    "auto-rotate-rke2-certs": (
+        "", '{"enable":true,"expiringInHours":240}', '{"enable":true}', "{}", '{"expiringInHours":-1}', '{"expiringInHours":8759}',
+        '{"expiringInHours":8760}', '{"expiringInHours":"1"}', '{"enable":"true","expiringInHours":1}', "[]", "{", "null",
+    ),
+    "ssl-parameters": (
+        "", "{}", '{"protocols":"TLSv1.2 TLSv1.3","ciphers":"A"}', '{"protocols":"TLSv1.2  SSLv2 "}', '{"protocols":"TLSv9"}',
+        '{"protocols":1}', '{"ciphers":"A"}', '{"protocols":" "}', "[]", "{",
+    ),
+    "ntp-servers": (
+        "", "{}", '{"ntpServers":[]}', '{"ntpServers":null}', '{"ntpServers":["0.pool.ntp.org","10.0.0.1","::1"]}', '{"ntpServers":[""]}',
+        '{"ntpServers":["http://a"]}', '{"ntpServers":["a b"]}', '{"ntpServers":["a","b","a"]}', '{"ntpServers":["a."]}',
+        '{"ntpServers":["a..b"]}', '{"ntpServers":["*.a"]}', '{"ntpServers":["fe80::1%eth0"]}', '{"ntpServers":[1]}', '{"ntpServers":"a"}', "{",
+    ),
+    "kubevirt-migration": (
+        "", "{}", '{"parallelMigrationsPerCluster":3}', '{"parallelMigrationsPerCluster":-3}', '{"parallelMigrationsPerCluster":"3"}',
+        '{"bandwidthPerMigration":"64Mi"}', '{"bandwidthPerMigration":"much"}', '{"network":"default/vlan50"}', '{"network":""}',
+        '{"nodeDrainTaintKey":"a"}', '{"allowPostCopy":"yes"}', '{"progressTimeout":1.5}', '{"nonsense":1}', "[]", "{", "null",
+    ),
     "vm-force-reset-policy": (
+        '{"enable":1,"period":1}', '{"period":"1"}', "null", "[]",
         "", '{"enable":true,"period":15}', '{"enable":true,"period":0}', '{"enable":true}', '{"period":1,"vmMigrationTimeout":-1}', "{", "x",
     ),
 }  # fmt: skip
@@ -284,6 +306,8 @@ def setting_questions(world: ClusterDump) -> Iterator[Question]:
         for value in values:
             changed = edited(old, {"value": value})
             yield Question(f"update {name}: {value or 'empty'}", "setting", kinds.SETTING, changed, old)
+    for name in ("cluster-pod-security-standard", "max-hotplug-ratio"):
+        yield Question(f"delete {name}", "setting", kinds.SETTING, None, world.get(kinds.SETTING, name))
 
 
 def questions(world: ClusterDump) -> Iterator[Question]:
