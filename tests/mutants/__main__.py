@@ -4,7 +4,7 @@
 --core               mutants of the whole deciding core instead (tests/mutants/targets.py), or of the files that are named
 --count N            how many are drawn (default: 40; with --core 300)
 --seed N             which are drawn (default: 1)
---seconds N          begin no mutant after that (default: 150; with --core 3600)
+--seconds N          judge no mutant after that (default: 240; with --core 3600)
 --processes N        how many run at the same time (default: one per core)
 
 Each survivor is printed: place, change, and how many tests ran. It needs a test, or a line with a reason in
@@ -14,8 +14,8 @@ tests/mutants/accepted.toml. Exit code 1 when fewer than 90 % are killed, or whe
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
-import random
 import sys
 import time
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ from pathlib import Path
 
 from tests.mutants.accepted import read_accepted
 from tests.mutants.changes import NoBase, changed_lines
+from tests.mutants.loading import SOURCES
 from tests.mutants.operators import Mutant, list_mutants
 from tests.mutants.runner import BrokenTests, run
 from tests.mutants.score import report
-from tests.mutants.session import SOURCES
 from tests.mutants.targets import is_asked, is_core
 
 
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         flush=True,
     )
     try:
-        outcomes = run(drawn, wanted.seconds or (3600 if whole else 150), wanted.processes)
+        outcomes = run(drawn, wanted.seconds or (3600 if whole else 240), wanted.processes)
     except BrokenTests as error:
         print(f"mutants: the tests cannot be run without any mutant: {error}")
         return 2
@@ -98,9 +98,12 @@ def _text(path: str) -> str:
 
 
 def draw(mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
-    """The same ones for the same seed."""
-    rng = random.Random(seed)
-    return rng.sample(list(mutants), min(count, len(mutants)))
+    """The same ones for the same seed; most of them also after another change, so that a mended hole is seen to be closed."""
+    return sorted(mutants, key=lambda one: _rank(seed, one))[:count]
+
+
+def _rank(seed: int, mutant: Mutant) -> tuple[bytes, int]:
+    return hashlib.sha256(repr((seed, mutant.key)).encode()).digest(), mutant.start
 
 
 if __name__ == "__main__":

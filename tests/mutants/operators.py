@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 _COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
@@ -79,17 +79,32 @@ def list_mutants(path: str, text: str) -> list[Mutant]:
     walk = _Walk(path, text, _called_at_import(tree))
     walk.visit_body(tree.body, "")
     found = {(one.start, one.end, one.new): one for one in walk.found}
+    units = _list_units(tree, walk.starts)
     # Parentheses that an annotation of offsets cannot see are the usual reason why one does not compile.
     return [
         one
         for one in sorted(found.values(), key=lambda one: (one.start, one.end, one.new))
-        if _compiles(one, text)
+        if _compiles(one, text.encode(), units)
     ]
 
 
-def _compiles(mutant: Mutant, text: str) -> bool:
+def _list_units(tree: ast.Module, starts: Sequence[int]) -> list[tuple[int, int]]:
+    """The bytes of what can be compiled by itself: the lines of each statement of the file and of its classes, in order."""
+    found: list[tuple[int, int]] = []
+    waiting: list[ast.stmt] = list(tree.body)
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, ast.ClassDef):
+            waiting += one.body
+        found.append((starts[one.lineno - 1], starts[one.end_lineno or one.lineno]))
+    return sorted(found, key=lambda span: span[1] - span[0])
+
+
+def _compiles(mutant: Mutant, raw: bytes, units: Iterable[tuple[int, int]]) -> bool:
+    start, end = next(span for span in units if span[0] <= mutant.start and mutant.end <= span[1])
+    unit = (raw[start : mutant.start] + mutant.new.encode() + raw[mutant.end : end]).decode()
     try:
-        compile(mutant.apply(text), mutant.path, "exec")
+        compile(f"if True:\n{unit}" if unit[0].isspace() else unit, mutant.path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
         return False
     return True
@@ -100,9 +115,10 @@ class _Walk:
         self.found: list[Mutant] = []
         self._called_at_import = called_at_import
         self._path, self._raw = path, text.encode()
-        self._starts = [0]
+        # The offset at which each line begins, and that of the end.
+        self.starts = [0]
         for line in self._raw.splitlines(keepends=True):
-            self._starts.append(self._starts[-1] + len(line))
+            self.starts.append(self.starts[-1] + len(line))
         self._function, self._lines, self._statement = "", (1, 1), ""
         # The last statements of functions that return what is as empty as None: where that matters, mypy notices.
         self._ends: set[ast.stmt] = set()
@@ -152,7 +168,7 @@ class _Walk:
         if not is_compound:
             return _squeeze(self._text(statement))
         ends = [self._offset(one.end_lineno or 0, one.end_col_offset or 0) for one in expressions]
-        end = max(ends, default=self._starts[statement.lineno])
+        end = max(ends, default=self.starts[statement.lineno])
         return _squeeze(self._raw[start:end].decode())
 
     # -- expressions
@@ -238,7 +254,7 @@ class _Walk:
     # -- spans
 
     def _offset(self, line: int, column: int) -> int:
-        return self._starts[line - 1] + column
+        return self.starts[line - 1] + column
 
     def _text(self, node: ast.expr | ast.stmt) -> str:
         start = self._offset(node.lineno, node.col_offset)

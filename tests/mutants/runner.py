@@ -1,4 +1,4 @@
-"""Runs drawn mutants through the tests of their packages, in two stages: the unit tests, then the stories for what is left."""
+"""Runs drawn mutants in one process of pytest (`session`) and reads the outcomes of its stages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.mutants.loading import ROOT, SOURCES
 from tests.mutants.operators import Mutant
-from tests.mutants.session import ORDER, ROOT, SOURCES
+from tests.mutants.session import ORDER
 from tests.mutants.targets import TESTS, group_of
 
 
@@ -37,25 +38,45 @@ class BrokenTests(Exception):
 
 
 def run(mutants: Sequence[Mutant], seconds: float, processes: int) -> list[Outcome]:
-    """The outcome of each; `seconds` after the beginning no further one is begun."""
+    """The outcome of each; after `seconds` what is not judged is left."""
     deadline = time.monotonic() + seconds
-    packages: dict[str, list[Mutant]] = {}
-    for mutant in mutants:
-        packages.setdefault(group_of(mutant.path), []).append(mutant)
-    outcomes: dict[Mutant, Outcome] = {}
-    for stage, part in enumerate(STAGES):
-        for number, (package, group) in enumerate(packages.items()):
-            left = [one for one in group if stage == 0 or outcomes[one].outcome in _ALIVE]
-            # Each package gets its share of the time that is left to the stage.
-            share = (deadline - time.monotonic()) * part / max(1, len(packages) - number)
-            for outcome in run_stage(left, TESTS[package][stage], share, processes) if left else ():
-                outcomes[outcome.mutant] = join(outcomes.get(outcome.mutant), outcome)
-    return [outcomes[mutant] for mutant in mutants]
+    if not mutants:
+        return []
+    groups: dict[str, list[int]] = {}
+    for number, mutant in enumerate(mutants):
+        groups.setdefault(group_of(mutant.path), []).append(number)
+    with tempfile.TemporaryDirectory(prefix="windrow-mutants-") as folder:
+        results = Path(folder, "results")
+        order = {
+            "mutants": [_order(mutant) for mutant in mutants],
+            "groups": [{"mutants": numbers, "tests": TESTS[name]} for name, numbers in groups.items()],
+            "results": str(results),
+            "deadline": deadline,
+            "processes": processes,
+        }
+        Path(folder, "order").write_text(json.dumps(order))
+        tests = sorted({path for name in groups for stage in TESTS[name] for path in stage})
+        command = [sys.executable, "-m", "pytest", "-p", "tests.mutants.session", "-n", "0", "-q"]
+        command += ["-m", "not long", "-p", "no:cacheprovider", "--no-header", *_outermost(tests)]
+        env = {**os.environ, ORDER: str(Path(folder, "order")), "CI": "true"}
+        done = subprocess.run(
+            command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        if not results.exists():
+            raise BrokenTests(f"{' '.join(tests)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        found = json.loads(results.read_text())
+    if found["broken"]:
+        print(f"mutants: not asked, for they fail without any: {', '.join(found['broken'])}")
+    outcomes: dict[int, Outcome] = {}
+    for one in found["results"]:
+        outcome = Outcome(mutants[one["id"]], one["outcome"], one["tests"], one["of"])
+        outcomes[one["id"]] = join(outcomes.get(one["id"]), outcome)
+    return [outcomes[number] for number in range(len(mutants))]
 
 
-_ALIVE = ("survived", "undecided")
-# Of the time that is left: the stories have to judge what the unit tests let live.
-STAGES = (0.6, 1.0)
+def _outermost(paths: Sequence[str]) -> list[str]:
+    """Without those that are in a folder of another."""
+    return [one for one in paths if not any(one.startswith(f"{other}/") for other in paths if other != one)]
 
 
 def join(before: Outcome | None, after: Outcome) -> Outcome:
@@ -68,51 +89,12 @@ def join(before: Outcome | None, after: Outcome) -> Outcome:
     return replace(after, tests=before.tests + after.tests, of=before.of + after.of)
 
 
-def run_stage(
-    mutants: Sequence[Mutant], tests: Sequence[str], seconds: float, processes: int
-) -> list[Outcome]:
-    if seconds <= 0:
-        return [Outcome(mutant) for mutant in mutants]
-    with tempfile.TemporaryDirectory(prefix="windrow-mutants-") as folder:
-        results = Path(folder, "results")
-        order = {
-            "mutants": [_order(number, mutant) for number, mutant in enumerate(mutants)],
-            "results": str(results),
-            "seconds": seconds,
-            "processes": processes,
-        }
-        Path(folder, "order").write_text(json.dumps(order))
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "tests.mutants.session",
-            "-n",
-            "0",
-            "-q",
-            "-m",
-            "not long",
-        ]
-        command += ["-p", "no:cacheprovider", "--no-header", *tests]
-        env = {**os.environ, ORDER: str(Path(folder, "order")), "CI": "true"}
-        done = subprocess.run(
-            command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True
-        )
-        if not results.exists():
-            raise BrokenTests(f"{' '.join(tests)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-        found = json.loads(results.read_text())
-    if found["broken"]:
-        print(f"mutants: not asked, for they fail without any: {', '.join(found['broken'])}")
-    return [Outcome(mutants[one["id"]], one["outcome"], one["tests"], one["of"]) for one in found["mutants"]]
-
-
-def _order(number: int, mutant: Mutant) -> dict[str, Any]:
+def _order(mutant: Mutant) -> dict[str, Any]:
     text = (SOURCES / mutant.path).read_text()
     return {
-        "id": number,
         "path": mutant.path,
-        "lines": list(mutant.lines),
         "function": mutant.function,
+        "start": mutant.start,
+        "end": mutant.end,
         "text": mutant.apply(text),
     }

@@ -1,38 +1,42 @@
-"""A pytest plugin that runs mutants instead of tests: `python -m pytest -p tests.mutants.session …`, started by `run_stage`.
+"""A pytest plugin that runs mutants instead of tests: `python -m pytest -p tests.mutants.session …`, started by `run`.
 
-The tests are collected once, with all of Windrow imported. A forked child runs them all under coverage, which tells which
-tests reach which line, and how long each takes. Then each mutant gets a fork of its own, in which the code of the mutated function is
-put in place of the original; the tests that reach it run there, the quickest first, until one fails. What runs at import
-is not reached that way: such a mutant gets a new process, into which its module is loaded from the mutated text.
+The tests are collected once, with all of Windrow imported; everything then runs in forks of that process. First each file of
+tests, with probes in the functions that have mutants: they tell which tests reach which mutant, and each test's time is taken.
+Then each mutant, its code put in the place of the original: the tests that reach it run, the quickest first, until one fails.
+What the unit tests of a package let live is then asked of its stories, in the same way. What runs at import is not reached by
+an exchange of code: such a mutant gets a new process, into which its module is loaded from the mutated text.
 """
 
 from __future__ import annotations
 
-import functools
-import gc
-import importlib
-import importlib.abc
-import importlib.machinery
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import time
-import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import coverage
 import pytest
+from tests.mutants.forks import Forks
+from tests.mutants.loading import (
+    ROOT,
+    Finder,
+    Site,
+    Swap,
+    list_functions,
+    note_in,
+    plan_probes,
+    plan_swap,
+    swap,
+)
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ROOT / "src" / "windrow"
 # In the environment of a process: the file that says what it does.
 ORDER = "WINDROW_MUTANTS"
-# Tests that take longer together are not run for one mutant: in seconds of the original.
+# Tests that take longer together are not run for one mutant at one stage: in seconds of the original.
 MOST_SECONDS = 30.0
 KILLED, SURVIVED = 1, 0
 
@@ -42,106 +46,50 @@ def read_order() -> dict[str, Any]:
     return json.loads(Path(path).read_text()) if path else {}
 
 
-def module_of(path: str) -> str:
-    return ".".join(("windrow", *Path(path).with_suffix("").parts)).removesuffix(".__init__")
-
-
-class _Loader(importlib.abc.SourceLoader):
-    """Loads one module from the mutated text, and writes no bytecode."""
-
-    def __init__(self, path: str, text: str) -> None:
-        self._path, self._text = path, text
-
-    def get_filename(self, fullname: str) -> str:
-        return self._path
-
-    def get_data(self, path: str) -> bytes:
-        if path != self._path:
-            raise OSError(path)
-        return self._text.encode()
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, module: str, path: str, text: str) -> None:
-        self._module, self._loader, self._path = module, _Loader(path, text), path
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
-        if fullname != self._module:
-            return None
-        is_package = self._path.endswith("__init__.py")
-        spec = importlib.machinery.ModuleSpec(
-            fullname, self._loader, origin=self._path, is_package=is_package
-        )
-        if is_package:
-            spec.submodule_search_locations = [os.path.dirname(self._path)]
-        spec.has_location = True
-        return spec
-
-
 _order = read_order()
 if "import" in _order:  # before anything of Windrow is imported
-    _wanted = _order["import"]
-    sys.meta_path.insert(
-        0, _Finder(module_of(_wanted["path"]), str(SOURCES / _wanted["path"]), _wanted["text"])
-    )
+    sys.meta_path.insert(0, Finder(_order["import"]["path"], _order["import"]["text"]))
 
 
-def list_functions(paths: Iterable[str]) -> dict[str, list[types.FunctionType]]:
-    """All functions of these files, which are imported for it."""
-    found: dict[str, list[types.FunctionType]] = {}
-    for path in paths:
-        importlib.import_module(module_of(path))
-        found[str(SOURCES / path)] = []
-    gc.unfreeze()  # what is frozen is not listed
-    for one in gc.get_objects():
-        if isinstance(one, types.FunctionType) and one.__code__.co_filename in found:
-            found[one.__code__.co_filename].append(one)
-    gc.freeze()
-    return found
+@dataclass
+class TestFile:
+    """A file of tests, by their indices, and what a run with probes found. `is_known`: it ran to its end."""
+
+    __test__ = False
+
+    indices: list[int]
+    is_begun: bool = False
+    is_ended: bool = False
+    is_known: bool = False
+    seconds: dict[int, float] = field(default_factory=dict)
+    # The tests that reach a mutant, by the mutant's number.
+    reach: dict[int, list[int]] = field(default_factory=dict)
+    broken: list[int] = field(default_factory=list)
 
 
-def swap(path: str, function: str, text: str, functions: Sequence[types.FunctionType]) -> bool:
-    """Put the code of `function` as it is in `text` in the place of the original; whether that could be done."""
-    file = str(SOURCES / path)
-    before = _codes(compile((SOURCES / path).read_text(), file, "exec", dont_inherit=True), function)
-    after = _codes(compile(text, file, "exec", dont_inherit=True), function)
-    done = False
-    for old, new in zip(before, after, strict=True):
-        if old == new:
-            continue
-        name = old.co_qualname, old.co_firstlineno
-        found = [one for one in functions if (one.__code__.co_qualname, one.__code__.co_firstlineno) == name]
-        if not found or any(len(one.__closure__ or ()) != len(new.co_freevars) for one in found):
-            return False
-        for one in found:
-            one.__code__ = new
-        done = True
-    return done
+@dataclass
+class Group:
+    """The mutants of one package. At each stage its files are run with probes, and then the mutants that are waiting."""
 
+    stages: list[list[TestFile]]
+    waiting: list[int]
+    stage: int = 0
+    running: list[int] = field(default_factory=list)
+    # What this stage let live.
+    alive: list[int] = field(default_factory=list)
 
-@functools.cache
-def find_spans(path: str, function: str) -> list[tuple[int, int]]:
-    """The first and last lines of the functions of that qualified name."""
-    text = (SOURCES / path).read_text()
-    codes = _codes(compile(text, path, "exec", dont_inherit=True), function) if function else []
-    return [(code.co_firstlineno, _last_line(code)) for code in codes]
+    @property
+    def files(self) -> list[TestFile]:
+        return self.stages[self.stage]
 
+    def advance(self) -> None:
+        """To the next stage, where all mutants of this one are judged."""
+        if not self.waiting and not self.running:
+            self.stage, self.waiting, self.alive = self.stage + 1, self.alive, []
 
-def _last_line(code: types.CodeType) -> int:
-    inner = [_last_line(one) for one in code.co_consts if isinstance(one, types.CodeType)]
-    return max([code.co_firstlineno, *inner, *(line for _, _, line in code.co_lines() if line)])
-
-
-def _codes(code: types.CodeType, function: str) -> list[types.CodeType]:
-    """The code of all functions of that qualified name: a property may have several."""
-    found = []
-    for one in code.co_consts:
-        if isinstance(one, types.CodeType):
-            if one.co_qualname == function:
-                found.append(one)
-            elif function.startswith(f"{one.co_qualname}."):
-                found += _codes(one, function)
-    return found
+    @property
+    def is_done(self) -> bool:
+        return self.stage == len(self.stages) or not (self.waiting or self.running or self.alive)
 
 
 class MutantSession:
@@ -149,230 +97,228 @@ class MutantSession:
 
     def __init__(self, order: dict[str, Any]) -> None:
         self._order = order
-        self._failed = False
+        self._mutants: list[dict[str, Any]] = order["mutants"]
+        self._results: list[dict[str, Any]] = []
         self._items: list[pytest.Item] = []
-        self._functions: dict[str, list[types.FunctionType]] = {}
-        self._broken: frozenset[int] = frozenset()
-        self._knows_reach = True
-        self._deadline = time.monotonic() + order["seconds"]
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._failed = self._failed or report.failed
+        self._probes: list[Swap] = []
+        # Mutants in functions that cannot be exchanged: any test may reach them.
+        self._unprobed: set[int] = set()
+        self._forks = Forks()
+        # Of the test that runs, in a fork.
+        self._failed = False
+        self._reached: set[int] = set()
+        self._reached_in_fixtures: set[int] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             raise session.Interrupted("the tests cannot be collected")
         self._items = session.items
-        self._functions = list_functions({mutant["path"] for mutant in self._order["mutants"]})
-        reach, seconds, broken = self._measure()
-        self._broken = frozenset(broken)
-        results = self._run_all(reach, seconds)
-        named = [self._items[index].nodeid for index in broken]
-        Path(self._order["results"]).write_text(json.dumps({"mutants": results, "broken": named}))
+        sites = [
+            Site(number, one["path"], one["function"], one["start"], one["end"])
+            for number, one in enumerate(self._mutants)
+        ]
+        self._functions = list_functions({site.path for site in sites})
+        self._probes, self._unprobed = plan_probes(sites, self._functions)
+        groups = self._list_groups()
+        self._run_all(groups)
+        files = {id(one): one for group in groups for stage in group.stages for one in stage}
+        broken = sorted(self._items[index].nodeid for one in files.values() for index in one.broken)
+        Path(self._order["results"]).write_text(json.dumps({"results": self._results, "broken": broken}))
         return True
 
-    # -- which test reaches which line
-
-    def _measure(self) -> tuple[dict[str, dict[int, list[int]]], list[float], list[int]]:
-        """Per file and line the tests that reach it, each test's seconds, and those that fail without any mutant, twice."""
-        count = self._order["processes"]
-        files: dict[Path, list[int]] = {}
+    def _list_groups(self) -> list[Group]:
+        files: dict[str, TestFile] = {}
         for index, item in enumerate(self._items):
-            files.setdefault(item.path, []).append(index)
-        parts: list[list[int]] = [[] for _ in range(count)]
-        for indices in sorted(files.values(), key=len, reverse=True):
-            min(parts, key=len).extend(indices)
-        outputs = [Path(f"{self._order['results']}.{number}") for number in range(count)]
-        children = [
-            self._fork(lambda part=part, output=output: self._measure_part(part, output))
-            for part, output in zip(parts, outputs, strict=True)
-        ]
-        for child in children:
-            os.waitpid(child, 0)
-        reach: dict[str, dict[int, list[int]]] = {}
-        seconds = [MOST_SECONDS] * len(self._items)
-        broken: list[int] = []
-        for number, output in enumerate(outputs):
-            if not output.exists():
-                broken += parts[
-                    number
-                ]  # one of them ended the process, so it is not known what any of them reaches
-                self._knows_reach = False
-                continue
-            found = json.loads(output.read_text())
-            broken += found["broken"]
-            for index, took in found["seconds"].items():
-                seconds[int(index)] = took
-            for path, lines in found["reach"].items():
-                for line, indices in lines.items():
-                    reach.setdefault(path, {}).setdefault(int(line), []).extend(indices)
-        return reach, seconds, broken
+            path = item.path.relative_to(ROOT).as_posix()
+            files.setdefault(path, TestFile([])).indices.append(index)
+        groups = []
+        for stages in self._order["groups"]:
+            listed: list[list[TestFile]] = []
+            for paths in stages["tests"]:
+                found = [one for path, one in files.items() if _is_below(path, paths)]
+                listed.append([one for one in found if not any(one in before for before in listed)])
+                listed[-1].sort(key=lambda one: -len(one.indices))
+            groups.append(Group(listed, list(stages["mutants"])))
+        # The larger first: at the end, where time is short, few are left.
+        return sorted(groups, key=lambda group: -len(group.waiting))
 
-    def _measure_part(self, part: Sequence[int], output: Path) -> int:
-        paths = sorted({mutant["path"] for mutant in self._order["mutants"]})
-        cov = coverage.Coverage(
-            data_file=None, include=[str(SOURCES / path) for path in paths], config_file=False
-        )
-        cov.start()
+    # -- what runs when
+
+    def _run_all(self, groups: list[Group]) -> None:
+        while not all(group.is_done for group in groups):
+            if time.monotonic() > self._order["deadline"]:
+                self._forks.kill_all()
+                break
+            if len(self._forks) >= self._order["processes"] or not self._begin(groups):
+                self._forks.wait(self._order["deadline"])
+        for group in groups:
+            if not group.is_done:
+                # What is alive has yet to be asked at the next stage.
+                left = group.alive if group.stage + 1 < len(group.stages) else []
+                for number in (*group.waiting, *group.running, *left):
+                    self._record(number, "not run", 0, 0)
+
+    def _begin(self, groups: Iterable[Group]) -> bool:
+        """Begin what comes next; whether there was anything."""
+        for group in sorted((one for one in groups if not one.is_done), key=lambda one: one.stage):
+            for file in group.files:
+                if not file.is_begun:
+                    self._measure(file)
+                    return True
+            if group.waiting and all(file.is_ended for file in group.files):
+                self._check(group, group.waiting.pop(0))
+                return True
+        return False
+
+    # -- which test reaches which mutant
+
+    def _measure(self, file: TestFile) -> None:
+        file.is_begun = True
+        output = Path(f"{self._order['results']}.file-{file.indices[0]}")
+
+        def on_end(code: int) -> None:
+            file.is_ended = True
+            if not output.exists():  # a test ended the process, so it is not known what any of them reaches
+                file.broken = file.indices
+                return
+            found = json.loads(output.read_text())
+            file.is_known, file.broken = True, found["broken"]
+            file.seconds = {int(index): seconds for index, seconds in found["seconds"].items()}
+            file.reach = {int(number): indices for number, indices in found["reach"].items()}
+
+        self._forks.begin(lambda: self._run_measured(file, output), on_end)
+
+    def _run_measured(self, file: TestFile, output: Path) -> int:
+        swap(self._probes)
         seconds, broken = {}, []
-        for place, index in enumerate(part):
-            cov.switch_context(str(index))
-            began = time.process_time()
+        reach: dict[int, set[int]] = {}
+        shared: set[int] = set()
+        for place, index in enumerate(file.indices):
+            self._reached_in_fixtures = set()
+            self._reached = set()
+            note_in(self._reached)
+            began = _cpu()
             self._failed = False
-            self._run(index, part[place + 1] if place + 1 < len(part) else None)
-            seconds[index] = time.process_time() - began
+            self._run(index, file.indices[place + 1] if place + 1 < len(file.indices) else None)
+            seconds[index] = _cpu() - began
             if self._failed:  # by chance, on a busy machine, or always
                 self._failed = False
                 self._run(index, None)
             if self._failed:
                 broken.append(index)
-            if time.monotonic() > self._deadline:
+            for number in self._reached:
+                reach.setdefault(number, set()).add(index)
+            shared |= self._reached_in_fixtures
+        # A test that asserts on what a shared fixture did may be another than the one for which it was set up.
+        for number in shared:
+            reach.setdefault(number, set()).update(file.indices)
+        found = {number: sorted(indices) for number, indices in reach.items()}
+        output.write_text(json.dumps({"reach": found, "seconds": seconds, "broken": broken}))
+        return SURVIVED
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        before = set(self._reached)
+        try:
+            return (yield)
+        finally:
+            if fixturedef.scope != "function":
+                self._reached_in_fixtures |= self._reached - before
+
+    # -- the mutants
+
+    def _check(self, group: Group, number: int) -> None:
+        files = group.files
+        reaching = {index for file in files for index in file.reach.get(number, ())}
+        if number in self._unprobed:
+            reaching = {index for file in files for index in file.indices}
+        seconds = {index: took for file in files for index, took in file.seconds.items()}
+        broken = {index for file in files for index in file.broken}
+        chosen: list[int] = []
+        total = 0.0
+        for index in sorted(reaching - broken, key=lambda index: (seconds[index], index)):
+            total += seconds[index]
+            if total > MOST_SECONDS and chosen:
                 break
-        cov.stop()
-        data, reach = cov.get_data(), {}
-        for path in paths:
-            lines = data.contexts_by_lineno(str(SOURCES / path))
-            reach[path] = {
-                line: [int(index) for index in contexts if index] for line, contexts in lines.items()
-            }
-        output.write_text(json.dumps({"reach": reach, "seconds": seconds, "broken": broken}))
-        return 0
+            chosen.append(index)
+        # What one of the tests that were not asked might have noticed is not said to have survived.
+        is_whole = reaching <= set(chosen) and all(file.is_known for file in files)
+        alive = "survived" if is_whole else "undecided"
+
+        def on_end(code: int) -> None:
+            if number in group.running:
+                group.running.remove(number)
+            if code == SURVIVED:
+                group.alive.append(number)
+            self._record(number, alive if code == SURVIVED else "killed", len(chosen), len(reaching))
+            group.advance()
+
+        if not chosen:
+            on_end(SURVIVED)
+            return
+        group.running.append(number)
+        self._forks.begin(lambda: self._run_mutant(number, chosen, seconds), on_end)
+
+    def _record(self, number: int, outcome: str, tests: int, of: int) -> None:
+        self._results.append({"id": number, "outcome": outcome, "tests": tests, "of": of})
+
+    def _run_mutant(self, number: int, chosen: list[int], seconds: dict[int, float]) -> int:
+        note_in(set())
+        mutant = self._mutants[number]
+        swaps = None
+        if mutant["function"]:
+            functions = self._functions[mutant["path"]]
+            swaps = plan_swap(mutant["path"], mutant["function"], mutant["text"], functions)
+        if swaps is None:
+            return self._run_imported(mutant, number, chosen, sum(seconds[index] for index in chosen))
+        swap(swaps)
+        self._failed = False
+        for index, following in zip(chosen, [*chosen[1:], None], strict=True):
+            limit_cpu(3 + 10 * seconds[index])
+            self._run(index, following)
+            if self._failed:
+                return KILLED
+        return SURVIVED
+
+    def _run_imported(self, mutant: dict[str, Any], number: int, chosen: list[int], seconds: float) -> int:
+        order = Path(f"{self._order['results']}.import-{number}")
+        order.write_text(json.dumps({"import": {"path": mutant["path"], "text": mutant["text"]}}))
+        names = Path(f"{order}.tests")
+        names.write_text("\n".join(self._items[index].nodeid for index in chosen))
+        command = [sys.executable, "-m", "pytest", "-p", "tests.mutants.session", "-n", "0", "-x", "-q"]
+        command += ["-p", "no:cacheprovider", "--no-header", "-m", "long or not long", f"@{names}"]
+        limit_cpu(23 + 10 * seconds)
+        done = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, ORDER: str(order)}, stdin=subprocess.DEVNULL
+        )
+        return SURVIVED if done.returncode == 0 else KILLED
+
+    # -- one test
 
     def _run(self, index: int, following: int | None) -> None:
         item = self._items[index]
         after = self._items[following] if following is not None else None
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
 
-    # -- the mutants
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._failed = self._failed or report.failed
 
-    def _run_all(self, reach: dict[str, dict[int, list[int]]], seconds: list[float]) -> list[dict[str, Any]]:
-        waiting = list(self._order["mutants"])
-        results: list[dict[str, Any]] = []
-        running: dict[int, tuple[dict[str, Any], float, dict[str, Any]]] = {}
-        while waiting or running:
-            while waiting and len(running) < self._order["processes"]:
-                mutant = waiting.pop(0)
-                result = {"id": mutant["id"], "outcome": "not run", "tests": 0, "of": 0}
-                results.append(result)
-                if time.monotonic() > self._deadline:
-                    continue
-                started = self._start(mutant, reach, seconds, result)
-                if started is not None:
-                    child, limit = started
-                    running[child] = (result, time.monotonic() + limit, mutant)
-            if running:
-                self._collect(running)
-        return results
 
-    def _collect(self, running: dict[int, tuple[dict[str, Any], float, dict[str, Any]]]) -> None:
-        """Wait until one has ended; kill what takes too long. A mutant that never ends is killed: a test would notice."""
-        while True:
-            child, status = os.waitpid(-1, os.WNOHANG)
-            if child in running:
-                result, _, _ = running.pop(child)
-                code = os.waitstatus_to_exitcode(status)
-                result["outcome"] = result["outcome"] if code == SURVIVED else "killed"
-                return
-            for one, (_, until, _) in running.items():
-                if time.monotonic() > until:
-                    os.kill(one, signal.SIGKILL)
-            time.sleep(0.01)
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
-    def _start(
-        self,
-        mutant: dict[str, Any],
-        reach: dict[str, dict[int, list[int]]],
-        seconds: list[float],
-        result: dict[str, Any],
-    ) -> tuple[int, float] | None:
-        lines = reach.get(mutant["path"], {})
-        first, last = mutant["lines"]
-        reaching = {index for line in range(first, last + 1) for index in lines.get(line, ())}
-        is_import = not mutant["function"]
-        if is_import:
-            reaching = {index for indices in lines.values() for index in indices}
-        # After an exception that was thrown into a generator or a coroutine, Python 3.11 tells a tracer the lines of another
-        # frame. So the tests that reach the function are asked, too, after those that are known to reach the line.
-        spans = find_spans(mutant["path"], mutant["function"])
-        around = {
-            index for start, end in spans for line in range(start, end + 1) for index in lines.get(line, ())
-        }
-        ordered = sorted(
-            (reaching | around) - self._broken,
-            key=lambda index: (index not in reaching, seconds[index], index),
-        )
-        chosen: list[int] = []
-        total = 0.0
-        for index in ordered:
-            total += seconds[index]
-            if total > MOST_SECONDS and chosen:
-                break
-            chosen.append(index)
-        # What one of the tests that were not asked might have noticed is not said to have survived.
-        is_whole = reaching <= set(chosen) and self._knows_reach
-        result |= {
-            "outcome": "survived" if is_whole else "undecided",
-            "tests": len(chosen),
-            "of": len(reaching | around),
-        }
-        if not chosen:
-            return None
-        limit = 3 + 10 * min(total, MOST_SECONDS)  # of CPU
-        if is_import:
-            return self._fork(lambda: self._run_imported(mutant, chosen, limit)), 6 * limit + 120
-        return self._fork(lambda: self._run_swapped(mutant, chosen, limit)), 6 * limit + 60
 
-    def _run_swapped(self, mutant: dict[str, Any], chosen: list[int], limit: float) -> int:
-        functions = self._functions[str(SOURCES / mutant["path"])]
-        if not swap(mutant["path"], mutant["function"], mutant["text"], functions):
-            return self._run_imported(mutant, chosen, limit)
-        limit_cpu(limit)
-        self._failed = False
-        # Tests of one file follow each other, for the fixtures that they share.
-        for index, following in zip(chosen, [*chosen[1:], None], strict=True):
-            self._run(index, following)
-            if self._failed:
-                return KILLED
-        return SURVIVED
-
-    def _run_imported(self, mutant: dict[str, Any], chosen: list[int], limit: float) -> int:
-        order = Path(f"{self._order['results']}.import-{mutant['id']}")
-        order.write_text(json.dumps({"import": {"path": mutant["path"], "text": mutant["text"]}}))
-        names = Path(f"{order}.tests")
-        names.write_text("\n".join(self._items[index].nodeid for index in chosen))
-        command = [sys.executable, "-m", "pytest", "-p", "tests.mutants.session", "-n", "0", "-x", "-q"]
-        command += ["-p", "no:cacheprovider", "--no-header", "-m", "long or not long", f"@{names}"]
-        limit_cpu(limit + 20)
-        done = subprocess.run(
-            command, cwd=ROOT, env={**os.environ, ORDER: str(order)}, stdin=subprocess.DEVNULL
-        )
-        return SURVIVED if done.returncode == 0 else KILLED
-
-    def _fork(self, work: Any) -> int:
-        """The id of a child that does `work` and ends with the code that it returns, and prints nothing."""
-        sys.stdout.flush()
-        child = os.fork()
-        if child:
-            return child
-        code = KILLED
-        try:
-            if not os.environ.get("WINDROW_MUTANTS_VERBOSE"):
-                nowhere = os.open(os.devnull, os.O_RDWR)
-                for stream in (1, 2):
-                    os.dup2(nowhere, stream)
-            code = work()
-        except BaseException:
-            if os.environ.get("WINDROW_MUTANTS_VERBOSE"):
-                import traceback
-
-                traceback.print_exc()
-        finally:
-            os._exit(code)
+def _cpu() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def limit_cpu(seconds: float) -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds + time.process_time()), resource.RLIM_INFINITY))
+    """End this process by a signal when it has used that much more. A mutant that never ends is one that a test would notice."""
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds + time.process_time()) + 1, resource.RLIM_INFINITY))
 
 
 @pytest.hookimpl(trylast=True)

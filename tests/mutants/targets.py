@@ -57,6 +57,15 @@ _SERVICE_STORIES = (
     "tests/stories/test_service_issues.py",
     "tests/stories/test_services.py",
 )
+# Those of the emulator that lean most on the types and the validation of the API server.
+_ADMISSION_TESTS = (
+    "tests/unit/emulator/test_claim_quotas.py",
+    "tests/unit/emulator/test_definitions.py",
+    "tests/unit/emulator/test_kubevirt_types.py",
+    "tests/unit/emulator/test_object_validator.py",
+    "tests/unit/emulator/test_settings.py",
+    "tests/unit/emulator/test_vm_validator.py",
+)
 _VM_STORIES = (
     "tests/contract/test_machines.py",
     "tests/stories/test_harvester_machines.py",
@@ -68,7 +77,10 @@ _VM_STORIES = (
 
 # Package, or a folder of it -> the tests that are asked first, and those that are asked about what these let live.
 TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "apiserver": (("tests/unit/apiserver", "tests/contract/test_store.py"), ("tests/unit/app",)),
+    "apiserver": (
+        ("tests/unit/apiserver", "tests/contract/test_store.py"),
+        ("tests/unit/app", *_ADMISSION_TESTS),
+    ),
     "bootstrap": (("tests/unit/bootstrap",), ("tests/unit/clusters", *_CLUSTER_STORIES)),
     "client": (("tests/unit/client",), ("tests/contract/test_transport.py", *_CLUSTER_STORIES)),
     "cloudprovider": (("tests/unit/cloudprovider",), _SERVICE_STORIES),
