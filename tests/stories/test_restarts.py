@@ -19,11 +19,14 @@ from windrow.demo.waiting import wait_for
 from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.kit.inventory import Item, inventory
 from windrow.harvester.resources import VM, VM_ACTIONS
-from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, uid_of
 from windrow.kubernetes.requests import put_subresource
+from windrow.kubernetes.resources import SERVICE_ACCOUNT
 
 from .cluster_invariants import Founded, find_faults
 from .cluster_phases import PATIENCE, REST_S, WORKERS, manifest
+from .cluster_rig import gone
 from .crashes import Lives, Write, describe_writes
 
 
@@ -120,6 +123,51 @@ def test_a_manager_that_cannot_reach_harvester_after_a_restart_says_so() -> None
             assert {name_of(raw) for raw in await it.settled()} == before
             assert await it.find_faults() == []
             assert all("connection refused" in words for words in said), said
+
+    run_driven(story())
+
+
+def test_ready_of_before_a_start_is_withdrawn_once_harvester_says_that_a_vm_is_gone() -> None:
+    async def story() -> None:
+        async with household(1, 1) as it:
+            await it.send_away()
+            await lose(server)(it)
+            await it.sim.advance(minutes=2)
+            it.call()
+            # The VM was looked for again after five seconds; nothing concludes yet from the silence of the guest API.
+            await it.sim.advance(seconds=7)
+            cluster = await it.stage.manager.get(CLUSTER.ref(it.stage.name, it.stage.namespace))
+            machines = await it.stage.list_machines()
+
+            assert not is_true(cluster["status"]["conditions"], "Ready")
+            assert cluster["status"]["ready"] is False
+            said = cluster["status"]["waiting"]["for"]
+            assert (
+                f"Machine {name_of(server(machines))} to recover (replacement skipped: last etcd member"
+                in said
+            )
+            assert not is_true(server(machines)["status"]["conditions"], "Ready")
+            # Its Node was not read yet, and nothing says that it is down.
+            assert is_true(worker(machines)["status"]["conditions"], "Ready")
+
+    run_driven(story())
+
+
+def test_a_service_account_made_again_after_a_restart_is_not_waited_for() -> None:
+    async def story() -> None:
+        async with household(1, 1) as it:
+            await it.send_away()
+            it.call()
+            await it.sim.advance(seconds=20)
+            account = SERVICE_ACCOUNT.ref(it.stage.name, "default")
+            made = uid_of(await it.stage.harvester.get(account))
+            await it.stage.harvester.delete(account)
+            await it.sim.advance(seconds=15)
+            assert uid_of(await it.stage.harvester.get(account)) != made
+
+            ref = CLUSTER.ref(it.stage.name, it.stage.namespace)
+            await it.stage.manager.delete(ref)
+            await gone(it.sim, ref, within=timedelta(seconds=45))
 
     run_driven(story())
 

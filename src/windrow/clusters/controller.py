@@ -39,6 +39,7 @@ from windrow.clusters.status import (
     all_ready,
     derive_cluster,
     derive_machine,
+    derive_withdrawal,
     find_wait,
     is_boot_step,
     is_learned,
@@ -346,6 +347,7 @@ class ClusterController:
                 )  # the reconcile that has nothing to do writes the rest
             deadline = self._find_startup_deadline(state)
             if deadline is not None and not failures:
+                await self._withdraw_ready(state, plan)
                 return Waiting(
                     "Harvester and the guest API server", state.now, "the status is written", deadline
                 )
@@ -383,6 +385,16 @@ class ClusterController:
             machine.record.was_created and machine.presence == "unknown" for machine in state.machines
         )
         return state.now + left if unknown else None
+
+    async def _withdraw_ready(self, state: ClusterState, plan: Plan) -> None:
+        """Write what Harvester has already shown to be otherwise, and nothing that only another source could say."""
+        change = derive_withdrawal(state, plan)
+        if not change:
+            return
+        for machine in state.machines:
+            if machine.is_down:
+                await self._patch_machine_status(machine, state, plan, {})
+        await self._context.patch_cluster_status(state, _status_patch(state.recorded.raw, change))
 
     def _connect_guest(self, key: ObjectRef, state: ClusterState) -> GuestConnection | None:
         """Keep the connection to the guest cluster open, and pointing to its servers."""

@@ -131,14 +131,14 @@ def find_machine_wait(machine: MachineState, plan: Plan, failures: Failures) -> 
 
 def _held_wait(held: HeldDisruption) -> str:
     if held.because == LAST_ETCD_MEMBER:
-        return f"Machine {held.disruption.machine} to recover, if need be by hand ({LAST_ETCD_MEMBER})"
+        return f"Machine {held.disruption.machine} to recover ({held})"
     if held.because.startswith(HOLDS_ALL_DATA):
         return f"another etcd member to join before Machine {held.disruption.machine} is deleted ({held.because})"
     return f"Machine {held.disruption.machine} to be allowed to go ({held.because})"
 
 
 def held_sentence(held: HeldDisruption) -> str:
-    """What conditions and events say of a disruption that may not happen now."""
+    """What events say of a disruption that may not happen now; conditions add what a person can do."""
     return f"{held.disruption.machine}: {held.because}"
 
 
@@ -197,6 +197,23 @@ def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[s
         "waiting": _render_wait(wait, before, state),
         "creating": [{"pool": one.pool, "name": one.name} for one in list_reserved(state)] or None,
         "conditions": conditions,
+    }
+
+
+def derive_withdrawal(state: ClusterState, plan: Plan) -> dict[str, Any]:
+    """What an earlier process wrote and is certainly not so any more, before every source has answered this one: Ready,
+    where Harvester shows that the VM of a machine does not run; {} where there is nothing to withdraw."""
+    before = state.recorded.raw
+    down = [machine for machine in _by_importance(state) if machine.is_down and not machine.is_deleting]
+    if not down or before.get("ready") is not True:
+        return {}
+    wait = find_machine_wait(down[0], plan, {})
+    ready = Condition("Ready", "False", "Degraded", f"waiting for {wait.what}" if wait else "")
+    return {
+        "ready": False,
+        "phase": "Degraded",
+        "waiting": _render_wait(wait, before, state),
+        "conditions": set_condition(before.get("conditions"), ready, state.now),
     }
 
 
@@ -418,7 +435,7 @@ def _remediation_condition(state: ClusterState, plan: Plan) -> Condition:
     if not held:
         return Condition("RemediationAllowed", "True", "Allowed")
     reason = "LastEtcdMember" if held[0].because == LAST_ETCD_MEMBER else "Restricted"
-    sentences = "; ".join(held_sentence(one) for one in held)
+    sentences = "; ".join(f"{one.disruption.machine}: {one}" for one in held)
     return Condition("RemediationAllowed", "False", reason, sentences)
 
 

@@ -299,7 +299,11 @@ ONE = a_pool("servers", 1, SERVER)
 @pytest.mark.parametrize(
     ("pools", "cure"),
     [
-        ((WORKERS, ONE), "raise the quantity of machine pool servers, or delete the Cluster"),
+        (
+            (WORKERS, ONE),
+            "raise the quantity of machine pool servers (windrow scale fleet-default/prod servers=2), or delete the Cluster "
+            "(windrow delete fleet-default/prod)",
+        ),
         ((WORKERS, replace(ONE, quantity=2)), "another one is created first"),
         (
             (WORKERS, replace(ONE, paused=True)),

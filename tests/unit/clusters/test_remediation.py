@@ -37,7 +37,7 @@ from windrow.clusters.plan.actions import DeleteMachine, StartVM
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import INITIALIZING, GuestState
-from windrow.clusters.status import derive_cluster, derive_machine
+from windrow.clusters.status import derive_cluster, derive_machine, find_wait
 from windrow.kubernetes.conditions import Condition, set_condition
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -427,6 +427,69 @@ def test_a_lone_etcd_member_is_never_replaced():
 
     assert not of_kind(plan, DeleteMachine)
     assert held(plan) == {"s1": LAST_ETCD_MEMBER}
+
+
+@pytest.mark.parametrize(
+    ("broken", "guest", "hint"),
+    [
+        (
+            missing,
+            silent(),
+            "restore VirtualMachine default/s1 on Harvester, or go on without its data: windrow delete fleet-default/prod, "
+            "then apply the manifest again",
+        ),
+        (
+            lambda machine: unready(machine, NOON - minutes(20)),
+            silent(),
+            "see its console with windrow machine console fleet-default/s1, or go on without its data: windrow delete "
+            "fleet-default/prod, then apply the manifest again",
+        ),
+        (lambda machine: unready(machine, NOON - minutes(4)), silent(), ""),
+        (stopped, silent(), ""),
+        (
+            lambda machine: unready(machine, NOON - minutes(20)),
+            None,
+            "raise the quantity of machine pool pool1 (windrow scale fleet-default/prod pool1=2), or delete the Cluster "
+            "(windrow delete fleet-default/prod)",
+        ),
+    ],
+)
+def test_the_wait_for_a_lone_etcd_member_names_the_command_that_ends_it(broken, guest, hint):
+    pool = a_pool("pool1", 1, ALL_ROLES)
+    machine = record_of(broken(a_machine("s1", pool)), replace_now=True)
+    state = look(a_cluster(pool), [machine], **({"guest": guest} if guest else {}))
+    plan = plan_cluster(state)
+
+    waiting = derive_machine(machine, state, plan, {})["waiting"]
+    conditions = derive_cluster(state, plan, None)["conditions"]
+    why = f"replacement skipped: last etcd member{'; ' * bool(hint)}{hint}"
+    if not machine.is_down or hint:
+        assert waiting["for"] == f"Machine s1 to recover ({why})"
+    assert next(one["message"] for one in conditions if one["type"] == "RemediationAllowed") == f"s1: {why}"
+    soon = [one.until for one in plan.held]
+    assert soon == [
+        NOON + minutes(1) if machine.presence == "present" and not (hint or machine.is_down) else None
+    ]
+
+
+@pytest.mark.parametrize(("gone", "is_lost"), [(1, False), (2, True), (3, True)])
+def test_the_wait_for_members_of_which_a_majority_is_gone_names_the_command_that_ends_it(gone, is_lost):
+    members = some("s", 3, SERVERS)
+    broken = [missing(one) for one in members[:gone]] + [unready(one) for one in members[gone:]]
+    state = look(a_cluster(SERVERS), broken, guest=silent())
+    plan = plan_cluster(state)
+
+    waiting = [derive_machine(one, state, plan, {})["waiting"]["for"] for one in broken]
+    lost = (
+        f"etcd to have a quorum again (the VirtualMachines of {gone} of 3 members are not found; restore VirtualMachine "
+        "default/s1 on Harvester, or go on without its data: windrow delete fleet-default/prod, then apply the manifest again)"
+    )
+    assert (waiting[0] == lost) is is_lost
+    assert "guest API server" in waiting[0] or is_lost
+    wait = find_wait(state, plan, {})
+    assert wait is not None
+    assert (wait.what == f"{lost} (and 2 more)") is is_lost
+    assert not plan.actions
 
 
 def test_a_stopped_lone_member_is_started_and_the_skipped_replacement_is_said():

@@ -63,7 +63,8 @@ def test_the_only_server_that_is_deleted_says_at_once_what_is_needed():
 
     assert waiting["for"] == (
         "another etcd member to join before Machine s1 is deleted (it is the last etcd member, with all data of the "
-        "cluster; raise the quantity of machine pool servers, or delete the Cluster)"
+        "cluster; raise the quantity of machine pool servers (windrow scale fleet-default/prod servers=2), or delete the Cluster "
+        "(windrow delete fleet-default/prod))"
     )
     assert waiting["next"] == "the machine is deleted"
     assert status_of(a_cluster(ONE), [FIRST])["waiting"]["for"] == waiting["for"]

@@ -166,6 +166,8 @@ class ClusterActions:
         await self._context.patch_cluster_status(
             state, {"guestServiceAccount": {"earlierToken": list(action.machines)}}
         )
+        # The account was ready, so what an earlier process requested was answered: only our requests may wait.
+        self._context.process_state.unanswered.on_first(cluster.uid)
         ref = SECRET.ref(names.secrets_name(cluster.name), cluster.namespace)
         self._context.secrets.mutated(await self._context.api.patch(ref, {"data": {GUEST_KUBECONFIG: None}}))
 

@@ -393,11 +393,15 @@ class Disruption:
 
 @dataclass(frozen=True, slots=True)
 class HeldDisruption:
-    """A disruption that was not admitted, and why."""
+    """A disruption that was not admitted, and why. `hint`: the commands that end the wait, where only a person can."""
 
     disruption: Disruption
     because: str
     until: datetime | None = None
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.because}; {self.hint}" if self.hint else self.because
 
 
 @dataclass(slots=True)

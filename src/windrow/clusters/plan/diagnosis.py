@@ -222,7 +222,22 @@ def _missing(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosi
     because = f"{machine.vm_ref} not found"
     if state.guest.is_reachable or not state.recorded.initialized:
         return _unhealthy("Missing", because)
+    members = state.etcd_members
+    lost = sum(1 for member in members if member.presence == "missing")
+    if machine.is_etcd and lost > (len(members) - 1) // 2:
+        gone = f"the VirtualMachines of {lost} of {len(members)} members are not found"
+        what = f"etcd to have a quorum again ({gone}; {loss_hint(machine, state)})"
+        return _waiting("Missing", what, "the machine is replaced")
     return _waiting("Missing", f"{_guest_api(state)}; {because}", "the machine is replaced")
+
+
+def loss_hint(machine: MachineState, state: ClusterState) -> str:
+    """What a person can do about an etcd member that is down and without which etcd has no quorum."""
+    give_up = f"windrow delete {state.cluster.namespace}/{state.cluster.name}, then apply the manifest again"
+    first = f"see its console with windrow machine console {machine.record.namespace}/{machine.name}"
+    if machine.presence == "missing":
+        first = f"restore {machine.vm_ref} on Harvester"
+    return f"{first}, or go on without its data: {give_up}"
 
 
 def _stopped(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:

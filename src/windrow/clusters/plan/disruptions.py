@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from windrow.clusters.api.cluster import STARTUP_TIMEOUT, Pool
+from windrow.clusters.api.cluster import STARTUP_TIMEOUT, UNHEALTHY_TIMEOUT, Pool
 from windrow.clusters.api.names import REPLACE_NOW
 from windrow.clusters.plan.actions import Disruption, HeldDisruption
-from windrow.clusters.plan.diagnosis import joinable_since
+from windrow.clusters.plan.diagnosis import joinable_since, loss_hint
 from windrow.clusters.plan.unrecorded import may_have_unrecorded_etcd_member
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
@@ -43,7 +43,9 @@ def admit(
         reasons = (gate(disruption, machine, state, admitted) for gate in gates)
         reason: Reason = next((reason for reason in reasons if reason), "")
         if reason:
-            held.append(HeldDisruption(disruption, *((reason,) if isinstance(reason, str) else reason)))
+            because, until = (reason, None) if isinstance(reason, str) else reason
+            hint, due = _recovery_hint(machine, state) if reason == LAST_ETCD_MEMBER else ("", None)
+            held.append(HeldDisruption(disruption, because, until or due, hint))
         else:
             admitted.append(disruption)
     return admitted, held
@@ -69,7 +71,9 @@ def _last_etcd_member(
 
 def _next_etcd_member(machine: MachineState, state: ClusterState) -> str:
     """Where the member comes from that lets the last one go: one that joins, one to be created, or the user's decision."""
-    if joining := sorted(other.name for other in state.active if other.is_etcd):
+    if joining := sorted(
+        other.name for other in state.active if other.is_etcd and other.name != machine.name
+    ):
         return f"Machine {joining[0]} is joining"
     pools = [pool for pool in state.cluster.pools if pool.is_etcd]
     if paused := [pool.name for pool in pools if pool.paused]:
@@ -77,7 +81,28 @@ def _next_etcd_member(machine: MachineState, state: ClusterState) -> str:
     if sum(pool.quantity for pool in pools) > 1:
         return "another one is created first"
     name = next((pool.name for pool in pools), machine.pool)
-    return f"raise the quantity of machine pool {name}, or delete the Cluster"
+    wanted = sum(pool.quantity for pool in pools if pool.name == name) + 1
+    cluster = f"{state.cluster.namespace}/{state.cluster.name}"
+    return (
+        f"raise the quantity of machine pool {name} (windrow scale {cluster} {name}={max(wanted, 2)}), or delete the "
+        f"Cluster (windrow delete {cluster})"
+    )
+
+
+def _recovery_hint(machine: MachineState, state: ClusterState) -> tuple[str, datetime | None]:
+    """What a person can do about the last member, without which no other server can join; "" while it may recover by itself,
+    with an instant at which to ask again."""
+    if state.guest.is_reachable:
+        return _next_etcd_member(machine, state), None
+    if machine.presence == "missing":
+        return loss_hint(machine, state), None
+    if machine.is_down:
+        return "", None  # it is started again
+    ready, pool = machine.record.find_condition("Ready"), state.cluster.find_pool(machine.pool)
+    since = ready.since if ready and ready.status != "True" and ready.since else state.now
+    since = max(since, machine.record.last_restart or since)
+    until = since + (pool.unhealthy_timeout if pool else UNHEALTHY_TIMEOUT)
+    return ("", until) if state.now < until else (loss_hint(machine, state), None)
 
 
 def _etcd_state_unknown(
