@@ -24,7 +24,15 @@ from windrow.harvester.names import CLAIM_TEMPLATES, MACHINE_UID, VM_NAME
 from windrow.harvester.resources import VM
 from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, new_object
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    new_object,
+    uid_of,
+)
 from windrow.kubernetes.requests import Request, WatchEvent
 from windrow.kubernetes.resources import EVENT, PVC, SECRET, SERVICE_ACCOUNT, ApiResource, ObjectRef
 
@@ -212,6 +220,35 @@ def test_a_cluster_stays_while_a_disk_of_it_terminates_and_names_what_holds_it()
             await sim.harvester_client.patch(claim, {"metadata": {"finalizers": []}})
             await gone(sim, ref, within=timedelta(minutes=2))
             assert await inventory(sim.harvester.api) == before
+
+    run_driven(story())
+
+
+def test_disks_of_others_that_terminate_and_bear_the_uids_do_not_hold_the_deletion() -> None:
+    async def story() -> None:
+        documents = a_cluster(a_pool("servers", 1, ALL))
+        async with simulation(seed=3) as sim:
+            await stock(sim, documents)
+            ref = await post(sim, documents)
+            await sim.cluster(ref.name, ref.namespace).wait_for_settled()
+            (machine,) = await machines_of(sim, ref)
+            cluster_uid = uid_of(await sim.management_client.get(ref))
+            copies = {"copy-of-a-machines-disk": uid_of(machine), "copy-of-an-older-disk": "another"}
+            for name, machine_uid in copies.items():
+                uids = {CLUSTER_UID: cluster_uid, MACHINE_UID: machine_uid}
+                copy = new_object(PVC, name, "default", annotations=uids)
+                copy["metadata"]["finalizers"] = ["example.com/hold"]
+                copy["spec"] = {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "1Gi"}},
+                }
+                await sim.harvester_client.create(PVC, copy)
+                await sim.harvester_client.delete(PVC.ref(name, "default"))
+
+            await sim.management_client.delete(ref)
+            await gone(sim, ref, within=timedelta(minutes=1))
+
+            assert {name_of(raw) for raw in await sim.harvester_client.list(PVC, "default")} == set(copies)
 
     run_driven(story())
 

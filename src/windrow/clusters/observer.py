@@ -42,6 +42,7 @@ from windrow.clusters.orphans import (
     OrphanVm,
     belongs_to_same_name_cluster,
     guest_account_of,
+    is_claim_of,
     load_balancer_selector,
     location_of,
     prove_claim,
@@ -306,7 +307,7 @@ class Observer:
         return replace(state, machines=tuple(machines))
 
     async def _find_claims(self, machine: MachineState) -> tuple[MachineClaim, ...] | None:
-        """The claims that were made for it; None where that cannot be found out.
+        """The claims that were made for it, by uid and name; None where that cannot be found out.
 
         The watch is enough for those that terminate. It may be a moment behind that of the VMs: what does not terminate
         according to it is read again.
@@ -314,7 +315,7 @@ class Observer:
         record = machine.record
         place = Place(record.credential, record.vm_namespace, record.namespace)
         claims = self._objects.list_claims(record.cluster_uid, (place,))
-        own = None if claims is None else [one for one in claims if one.machine_uid == record.uid]
+        own = None if claims is None else [one for one in claims if is_claim_of(one, record.name, record.uid)]
         if own is not None and all(one.is_deleting for one in own):
             return tuple(own)
         planned = (record.driver_config or {}).get("WindrowClaims") or ()
@@ -327,7 +328,7 @@ class Observer:
         except (CredentialError, KubeError):
             return None
         read = filter(None, (read_machine_claim(raw) for raw in found if raw is not None))
-        return tuple(claim for claim in read if claim.machine_uid == record.uid)
+        return tuple(claim for claim in read if is_claim_of(claim, record.name, record.uid))
 
     # -- what the guest had made -----------------------------------------------------------------------------------
 

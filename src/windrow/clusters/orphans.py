@@ -246,6 +246,11 @@ def prove_claim(claim: MachineClaim, cluster: Cluster) -> MachineClaim:
     return replace(claim, unproven=f"Cluster {cluster.name} gives no disk such a name, so it may be a copy")
 
 
+def is_claim_of(claim: MachineClaim, machine: str, uid: str) -> bool:
+    """Whether the claim was made for this machine. A copy has its uid too, and another name."""
+    return claim.machine_uid == uid and _is_disk_of(machine, uid, claim.name)
+
+
 def _is_disk_of(vm: str, machine_uid: str, claim: str) -> bool:
     """Whether a disk of that VM of that machine has this name."""
     disk = claim.removeprefix(f"{vm}-").rpartition("-")[0]

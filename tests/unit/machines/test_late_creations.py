@@ -24,6 +24,7 @@ from windrow.kubernetes.objects import nested, uid_of
 from windrow.kubernetes.resources import SECRET
 from windrow.machines.plugin.machines import PluginMachines
 from windrow.machines.plugin.ownership import SEEN_UID_KEY
+from windrow.machines.plugin.poller import PollIntervals
 from windrow.machines.plugin.process.client import DriverError, Plugin
 from windrow.machines.port import DriverConfig, InfrastructureUnknown, MachineRefused, MachineSpec
 from windrow.protocols import dockermachine as wire
@@ -47,6 +48,7 @@ class Gateway:
         self.late_s: float | None = None
         self.answers_after_s = 0.0
         self.repeats = False
+        self.made_again: dict[str, Any] = {}
         self.posts: list[asyncio.Task[Any]] = []
 
     async def create_vm(self, raw: dict[str, Any]) -> dict[str, Any]:
@@ -139,6 +141,11 @@ class GoDriver:
         if await self._api.find(ref) is not None:
             await self._api.delete(ref)
             await eventually(self._gateway.harvester, ref, is_gone)
+            if raw := self._gateway.made_again.pop("raw", None):
+                await self._api.create(kinds.VM, raw)
+            await eventually(
+                self._gateway.harvester, ref, is_gone
+            )  # it waits for the name, as it knows no uid
 
 
 class Site:
@@ -162,6 +169,7 @@ class Site:
             Rng(5),
             env={},
             connect=self.rig.dial,
+            intervals=PollIntervals(create_accept_s=5, other_accept_s=3),
         )
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(machines.run())
@@ -305,6 +313,58 @@ def test_a_driver_that_repeats_its_request_finds_its_own_vm(play: Any) -> None:
     play(story)
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_vm_that_is_made_again_while_its_driver_removes_it_holds_nothing_up(
+    play: Any, deleted: bool
+) -> None:
+    async def story(site: Site) -> None:
+        async with site.host() as machines:
+            planned = await begin_late(site, machines)
+            await site.arrived()
+            site.gateway.made_again["raw"] = a_vm(NAME, labels={GUEST_CLUSTER: "c1"})
+            site.gateway.late_s = None
+            async with asyncio.timeout(120):
+                if deleted:
+                    with pytest.raises(
+                        InfrastructureUnknown, match="was made again while its driver removed it"
+                    ):
+                        await machines.remove(planned, frozenset())
+                    await site.remove(machines, planned)
+                    assert await site.vm() is None
+                else:
+                    config = await site.create(machines, planned)
+                    made = await site.vm()
+                    assert made is not None
+                    assert config[SEEN_UID_KEY] == uid_of(made)
+
+    play(story)
+
+
+def test_a_deletion_does_not_wait_for_what_precedes_a_creation(play: Any) -> None:
+    """The driver is not called for a new VM before it has removed the late one."""
+
+    async def story(site: Site) -> None:
+        async with site.host() as machines:
+            planned = await begin_late(site, machines)
+            await site.arrived()
+            ref = kinds.VM.ref(NAME, "default")
+            await site.api.patch(ref, {"metadata": {"finalizers": ["example.com/hold"]}})
+            site.gateway.late_s = None
+            creating = asyncio.create_task(machines.ensure(SPEC, planned))
+            await asyncio.sleep(2)
+            assert nested(await site.vm(), "metadata", "deletionTimestamp")
+
+            await machines.remove(planned, frozenset())
+            with pytest.raises(InfrastructureUnknown, match="was cancelled") as raised:
+                await creating
+            assert not raised.value.may_be_made
+            await site.api.patch(ref, {"metadata": {"finalizers": []}})
+            await site.remove(machines, planned)
+            assert await site.vm() is None
+
+    play(story)
+
+
 @pytest.mark.parametrize(
     ("metadata", "came_late"),
     [
@@ -338,14 +398,14 @@ def test_a_removal_says_that_the_creation_it_waited_for_was_not_answered(play: A
     """Its caller has stopped waiting for that creation, and learns only so that the VM may come after the removal."""
 
     async def story(site: Site) -> None:
-        site.gateway.answers_after_s = 90
+        site.gateway.answers_after_s = 20
         async with site.host() as machines:
             site.gateway.late_s = 10
             planned = await machines.plan(SPEC)
             with pytest.raises(InfrastructureUnknown, match="is not visible yet"):
                 await machines.ensure(SPEC, planned)
             await machines.remove(planned, frozenset())  # it goes on, and its end is not waited for
-            await asyncio.sleep(60)
+            await asyncio.sleep(20)
             assert machines.statuses().get("m-1") is None
 
             with pytest.raises(InfrastructureUnknown, match="which may be made yet") as raised:

@@ -29,6 +29,7 @@ from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCred
 from windrow.machines.plugin.error_text import is_inconclusive, says_already_exists
 from windrow.machines.plugin.flags import plan_flags
 from windrow.machines.plugin.launcher import is_windrow_plugin
+from windrow.machines.plugin.operations import call_remove
 from windrow.machines.plugin.ownership import SEEN_UID_KEY, exists, find_vm_uid, lacks_cloud_init
 from windrow.machines.plugin.poller import OnPoll, StatusPoller
 from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError
@@ -133,7 +134,7 @@ class CreateOperation:
             self.poller.put_result(machine, result)
             return True
         try:
-            await self.plugin.call("Remove")
+            await call_remove(self.poller, self.resolver, machine, self.plugin)
         except DriverError as error:
             is_absent = result is not None and result.status.presence == "missing"
             if not is_absent and (is_inconclusive(error.text) or "not found" not in error.text.lower()):

@@ -10,10 +10,10 @@ from typing import Any
 
 from windrow.core.formats.json import dumps
 from windrow.core.logs import with_values
-from windrow.machines.plugin.credentials import ResolvedCredential
+from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
 from windrow.machines.plugin.error_text import says_not_found
 from windrow.machines.plugin.launcher import PluginLauncher, is_windrow_plugin
-from windrow.machines.plugin.ownership import account_changed, exists
+from windrow.machines.plugin.ownership import account_changed, exists, find_vm_uid
 from windrow.machines.plugin.poller import StatusPoller
 from windrow.machines.plugin.process.client import DriverError, Plugin
 from windrow.machines.plugin.status import PollResult, poll
@@ -109,21 +109,42 @@ class PluginOperations:
                 config = _with_volumes(machine, volumes, is_windrow=is_windrow)
                 await plugin.set_config(dumps(machine.sanitizer(credential.fields).restore(config)))
                 if is_windrow or await exists(self.launcher.resolver, machine, credential, plugin):
-                    await self._remove(machine, plugin, operation)
+                    try:
+                        await call_remove(self.poller, self.launcher.resolver, machine, plugin, operation)
+                    except DriverError as error:
+                        if not says_not_found(error.text, machine.name, machine.driver):
+                            raise
                     because = f"driver {machine.driver} removed machine {machine.name}"
             operation.accept(machine.config)
             self.poller.put_removed(machine, because)
 
-    async def _remove(self, machine: TrackedMachine, plugin: Plugin, operation: PendingOperation) -> None:
-        async def on_poll(result: PollResult) -> None:
-            if result.status.state == "deleting":
-                operation.accept(machine.config)
 
-        try:
-            await self.poller.call_while_polling(machine, plugin, "Remove", on_poll)
-        except DriverError as error:
-            if not says_not_found(error.text, machine.name, machine.driver):
-                raise
+async def call_remove(
+    poller: StatusPoller,
+    resolver: CredentialResolver,
+    machine: TrackedMachine,
+    plugin: Plugin,
+    operation: PendingOperation | None = None,
+) -> None:
+    """Call Remove; `operation` is accepted once the infrastructure shows it. Raises DriverError, and InfrastructureUnknown
+    where a VM is made under the name meanwhile.
+
+    The Go driver waits until there is no VM of the name, ten minutes, and does not notice that it is another one, which a
+    creation without an answer may make.
+    """
+    is_windrow = await is_windrow_plugin(plugin)
+    before = None if is_windrow else await find_vm_uid(resolver, machine)
+
+    async def on_poll(result: PollResult) -> None:
+        if operation is not None and result.status.state == "deleting":
+            operation.accept(machine.config)
+        if before is not None and await find_vm_uid(resolver, machine) not in ("", before):
+            raise InfrastructureUnknown(
+                f"VM {machine.name} was made again while its driver removed it",
+                "nothing to do; it is removed too",
+            )
+
+    await poller.call_while_polling(machine, plugin, "Remove", on_poll)
 
 
 def no_answer(machine: TrackedMachine) -> InfrastructureUnknown:
@@ -158,10 +179,10 @@ def _with_volumes(machine: TrackedMachine, volumes: frozenset[str], *, is_windro
 
 
 async def _cancel(machine: TrackedMachine, operation: PendingOperation | None) -> None:
-    """Cancel the machine's operation. A running Create of a foreign driver is awaited instead: cancelled in the middle
-    it could leave something unrecorded."""
+    """Cancel the machine's operation. A Create that a foreign driver was called for is awaited instead: cancelled in the
+    middle it could leave something unrecorded."""
     if operation is None or operation.task is None or not operation.is_running:
         return
-    if operation.verb != "create" or machine.plugin is None or await is_windrow_plugin(machine.plugin):
+    if not operation.is_requested or await is_windrow_plugin(machine.plugin):
         operation.task.cancel()
     await asyncio.wait({operation.task})
