@@ -38,7 +38,6 @@ from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import LEASE, ApiResource, ObjectRef
 
-API_PORT = 6443
 _LEAF_DAYS = 365
 
 
@@ -107,6 +106,7 @@ class GuestCluster:
         self.clock = clock
         self.changed = Notifier()
         self.etcd = EtcdMembers(on_change=self.changed.notify)
+        self.etcd.is_embedded = settings.starts_etcd
         self.servers: dict[str, ServerInstance] = {}
         self.heartbeats: dict[str, Heartbeat] = {}
         self.pods: dict[str, ChartPod] = {}
@@ -223,10 +223,10 @@ class GuestCluster:
 
 def read_service_ranges(settings: Settings) -> ServiceRanges:
     """The address and port ranges of Services."""
-    networks = settings.text("service-cidr", "10.43.0.0/16").split(",")
+    networks = settings.list("service-cidr") or ("10.43.0.0/16",)
     first, _, last = settings.text("service-node-port-range", "30000-32767").partition("-")
     ports = (int(first), int(last)) if first.isdigit() and last.isdigit() else (30000, 32767)
-    return ServiceRanges(tuple(one.strip() for one in networks if one.strip()), ports)
+    return ServiceRanges(tuple(networks), ports)
 
 
 def _first_address(cidr: str) -> str:

@@ -16,6 +16,7 @@ from windrow.core.clock import format_time, sleep
 from windrow.core.formats.yaml import NotYaml, load_all
 from windrow.emulator.guest_cluster.charts import CLOUD_PROVIDER, deploy_bundled_charts, update_vip_settings
 from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heartbeat
+from windrow.emulator.guest_cluster.components.cloud_controller import run_cloud_controller
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.guest_cluster.kubelet import NOT_READY, UNREACHABLE, set_node_condition
@@ -62,9 +63,15 @@ class ControlPlane:
                 group.create_task(self._schedule_pods())
                 group.create_task(self._watch_chart_settings())
                 group.create_task(run_controller_manager(self.guest, self.cluster))
+                if self._runs_cloud_controller():
+                    group.create_task(run_cloud_controller(self.guest, self.cluster))
                 group.create_task(
                     deploy_bundled_charts(self.guest, self.cluster, self.settings, self.programs)
                 )
+
+    def _runs_cloud_controller(self) -> bool:
+        is_off = self.settings.is_true("disable-cloud-controller")
+        return self.distribution.runs_cloud_controller and not is_off
 
     # -- nodes
 

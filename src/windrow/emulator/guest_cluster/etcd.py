@@ -37,6 +37,7 @@ class EtcdMembers:
     """The member list. `on_change` is called after every change."""
 
     by_name: dict[str, EtcdMember] = field(default_factory=dict)
+    is_embedded: bool = True  # False: one server keeps the data in SQLite, and there are no members
     removed: set[str] = field(default_factory=set)
     on_change: Callable[[], None] = lambda: None
 
@@ -44,6 +45,8 @@ class EtcdMembers:
         return [member for member in self.by_name.values() if not member.learner]
 
     def has_quorum(self) -> bool:
+        if not self.is_embedded:
+            return True
         voters = self.voters()
         return bool(voters) and 2 * sum(member.up for member in voters) > len(voters)
 

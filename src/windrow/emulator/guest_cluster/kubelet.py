@@ -120,6 +120,11 @@ class Kubelet:
         self.address = settings.text("node-ip").split(",")[0] or guest.address
         self.labels = parse_labels(settings)
         self.taints = parse_taints(settings)
+        # K3s' own cloud controller counts as well, and the servers' settings say whether it runs.
+        self.waits_for_cloud_provider = settings.has_external_cloud_provider or (
+            settings.distribution.runs_cloud_controller
+            and cluster.critical["disable-cloud-controller"] == "false"
+        )
         self._ref = NODE.ref(self.name)
         self._pod_tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -168,7 +173,7 @@ class Kubelet:
 
     def _new_node(self) -> Raw:
         taints = [dict(taint) for taint in self.taints]
-        if self.settings.has_external_cloud_provider:
+        if self.waits_for_cloud_provider:
             taints.append({"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"})
         taints.append({"key": NOT_READY, "effect": "NoSchedule"})
         node = new_object(NODE, self.name, labels=self._all_labels(), annotations=self._annotations())
@@ -187,7 +192,7 @@ class Kubelet:
     def _refresh_status(self, raw: Raw) -> None:
         old = raw.get("status") or {}
         raw["status"] = {**old, **self._status()}
-        if self.settings.has_external_cloud_provider and old.get("addresses"):
+        if self.waits_for_cloud_provider and old.get("addresses"):
             raw["status"]["addresses"] = old["addresses"]
         self._set_conditions(raw, ready=False)
 
@@ -201,7 +206,7 @@ class Kubelet:
             **self.labels,
         }
         # Controllers of the distribution set the role labels, not the kubelet.
-        if self.settings.runs_etcd:
+        if self.settings.runs_etcd and self.cluster.etcd.is_embedded:
             labels["node-role.kubernetes.io/etcd"] = "true"
         if self.settings.runs_api:
             labels["node-role.kubernetes.io/control-plane"] = "true"
@@ -216,7 +221,9 @@ class Kubelet:
             self.settings.distribution.node_annotation("hostname"): self.name,
             self.settings.distribution.node_annotation("internal-ip"): self.address,
         }
-        if self.settings.has_external_cloud_provider:
+        if external := self.settings.list("node-external-ip"):
+            annotations[self.settings.distribution.node_annotation("external-ip")] = ",".join(external)
+        if self.waits_for_cloud_provider:
             annotations[PROVIDED_IP] = self.address
         return annotations
 
@@ -229,7 +236,7 @@ class Kubelet:
             "pods": "110",
         }
         addresses = [{"type": "Hostname", "address": self.name}]
-        if not self.settings.has_external_cloud_provider:
+        if not self.waits_for_cloud_provider:
             addresses.insert(0, {"type": "InternalIP", "address": self.address})
         return {
             "capacity": capacity,
@@ -326,7 +333,7 @@ class Kubelet:
         server, generation = self.cluster.find_api_server(self.name), pod.generation
         if server is None:
             return None
-        access = await pod_access(self.cluster, pod.name, server.address)
+        access = await pod_access(self.cluster, pod.name, server)
         program_context = ProgramContext(
             argv=tuple(await pod.command()),
             env=access.env,

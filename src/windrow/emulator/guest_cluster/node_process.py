@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from datetime import timedelta
 from typing import Any
 
 from windrow.core.formats.version import Version
-from windrow.emulator.guest_cluster.cluster import API_PORT, GuestCluster, ServerInstance
+from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
 from windrow.emulator.guest_cluster.control_plane import ControlPlane, deploy_manifests
+from windrow.emulator.guest_cluster.distribution.admin_files import write_admin_kubeconfig, write_tokens
 from windrow.emulator.guest_cluster.distribution.distribution import BadSettings, Distribution, Role, Settings
 from windrow.emulator.guest_cluster.distribution.join import (
     JoinFailed,
@@ -33,7 +35,12 @@ from windrow.emulator.guest_cluster.distribution.tokens import BadToken, Token, 
 from windrow.emulator.guest_cluster.etcd import EtcdMember, JoinRefused, NotMember
 from windrow.emulator.guest_cluster.kube_vip.process import KubeVip
 from windrow.emulator.guest_cluster.kubelet import BadKubelet, Kubelet, node_name, parse_labels, parse_taints
-from windrow.emulator.guest_cluster.supervisor import ApiHandler, SupervisorHandler, check_node_password
+from windrow.emulator.guest_cluster.supervisor import (
+    ApiHandler,
+    SharedPortHandler,
+    SupervisorHandler,
+    check_node_password,
+)
 from windrow.emulator.guest_os.hardware import GuestProgram
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.run import Invocation
@@ -72,6 +79,7 @@ class NodeProcess:
         self.distribution = distribution
         self.guest: GuestOS = call.guest
         self.arguments = tuple(call.argv[1:])
+        self.environment = dict(call.env)
         self.ready = ready
         self.clusters = clusters
         self.programs = programs
@@ -97,7 +105,9 @@ class NodeProcess:
         self.guest.log(f"{self.distribution.name}-{self.arguments[0]}", line)
 
     def _read_settings(self, role: Role) -> None:
-        self.settings = read_settings(self.guest, self.distribution, role, self.arguments[1:])
+        self.settings = read_settings(
+            self.guest, self.distribution, role, self.arguments[1:], self.environment
+        )
         parse_labels(self.settings)
         parse_taints(self.settings)
         for warning in self.settings.warnings:
@@ -113,20 +123,19 @@ class NodeProcess:
         identity = cluster.issue_server_identity(node, address, self.settings)
         server = ServerInstance(node, address, self.settings, self.version, identity)
         try:
-            port = self.distribution.supervisor_port
-            self._listen(address, port, SupervisorHandler(cluster, server))
+            port = self.settings.supervisor_port
+            self._listen(address, port, self._supervisor(cluster, server))
             cluster.servers[node] = server
             self.log(f"Supervisor is listening on https://{address}:{port}")
             cluster.changed.notify()
-            if self.settings.runs_etcd:
-                await self._start_etcd(cluster, server)
+            await self._start_datastore(cluster, server)
             await run_together(*self._server_tasks(cluster, server))
         finally:
             self._shut_down(cluster, server)
 
     def _server_tasks(self, cluster: GuestCluster, server: ServerInstance) -> list[Coroutine[Any, Any, None]]:
         tasks = [self._run_kubelet(cluster), KubeVip(self.guest, cluster, self.settings).run()]
-        if self.settings.runs_etcd:
+        if self.settings.runs_etcd and cluster.etcd.is_embedded:
             tasks.append(self._watch_membership(cluster))
         if self.settings.runs_api:
             tasks.append(self._serve_api(cluster, server))
@@ -140,12 +149,17 @@ class NodeProcess:
             cluster = self.clusters.get(uid)
             if cluster is None:
                 raise Fatal("the etcd data on this disk belongs to a cluster that no longer exists")
-            self.log("Managed etcd cluster bootstrap already complete and initialized")
-            return cluster
+            if cluster.etcd.is_embedded:
+                self.log("Managed etcd cluster bootstrap already complete and initialized")
+                return cluster
+            if not self.settings.text("server"):
+                return cluster
         if self.settings.text("server"):
+            self.log("Managed etcd cluster not yet initialized")
             joined = await self._join_as_server()
             return self.clusters[joined.cluster]
-        self.log("Managed etcd cluster initializing")
+        if self.settings.starts_etcd:
+            self.log("Managed etcd cluster initializing")
         return self._create_cluster()
 
     def _create_cluster(self) -> GuestCluster:
@@ -253,7 +267,18 @@ class NodeProcess:
                 f"configuration value mismatch between servers: {', '.join(differing)}"
             )
 
-    # -- etcd
+    # -- datastore
+
+    async def _start_datastore(self, cluster: GuestCluster, server: ServerInstance) -> None:
+        if cluster.etcd.is_embedded or self.settings.is_true("cluster-init"):
+            if not cluster.etcd.is_embedded:
+                self.log("Migrating content from sqlite to etcd")
+                cluster.etcd.is_embedded = True
+            if self.settings.runs_etcd:
+                await self._start_etcd(cluster, server)
+            return
+        self.disk_state.update(cluster=cluster.uid)
+        self.log("Kine available at unix://kine.sock")
 
     async def _start_etcd(self, cluster: GuestCluster, server: ServerInstance) -> None:
         """Join etcd as a voting member, or rejoin with the data on the disk."""
@@ -303,7 +328,7 @@ class NodeProcess:
     def _shut_down(self, cluster: GuestCluster, server: ServerInstance) -> None:
         """Close the listeners and mark the member down, at once and in any state."""
         network = self.guest.host.network
-        for port in (API_PORT, self.distribution.supervisor_port):
+        for port in {self.settings.api_port, self.settings.supervisor_port}:
             handler = network.find(server.address, port)
             if isinstance(handler, ApiHandler | SupervisorHandler) and handler.server is server:
                 network.close(server.address, port)
@@ -323,17 +348,31 @@ class NodeProcess:
         await cluster.changed.wait_for(cluster.etcd.has_quorum)
         await self.guest.sleep(self.guest.delays.api)
         await cluster.changed.wait_for(cluster.etcd.has_quorum)
-        timeout = self.guest.scaled(self.guest.delays.etcd_timeout)
-        self._listen(server.address, API_PORT, ApiHandler(cluster, server, timeout))
+        if not self.distribution.shares_port:
+            self._listen(
+                server.address, self.settings.api_port, ApiHandler(cluster, server, self._etcd_timeout())
+            )
         server.api_up = True
         cluster.changed.notify()
-        self.log(f"Kube API server is now running on https://{server.address}:{API_PORT}")
+        passwords = (cluster.server_password, cluster.agent_password)
+        write_tokens(self.guest, self.settings, cluster.authorities, *passwords)
+        path = write_admin_kubeconfig(self.guest, self.settings, cluster.authorities)
+        self.log(f"Wrote kubeconfig {path}")
+        self.log(f"Kube API server is now running on https://{server.address}:{self.settings.api_port}")
         self.ready()
         manifests = f"{self.settings.data_directory}/server/manifests"
         work = [deploy_manifests(self.guest, cluster, manifests)]
         if not self.settings.is_true("disable-controller-manager"):
             work.append(ControlPlane(self.guest, cluster, self.settings, self.programs).run())
         await run_together(*work)
+
+    def _supervisor(self, cluster: GuestCluster, server: ServerInstance) -> ApiHandler | SupervisorHandler:
+        if self.distribution.shares_port:
+            return SharedPortHandler(cluster, server, self._etcd_timeout())
+        return SupervisorHandler(cluster, server)
+
+    def _etcd_timeout(self) -> timedelta:
+        return self.guest.scaled(self.guest.delays.etcd_timeout)
 
     # -- node
 
@@ -379,8 +418,8 @@ class NodeProcess:
         urls = [self.settings.text("server")]
         known = self.clusters.get(self.disk_state.get("cluster", ""))
         if known is not None:
-            port = self.distribution.supervisor_port
-            urls += [f"https://{server.address}:{port}" for server in known.servers.values()]
+            servers = known.servers.values()
+            urls += [f"https://{one.address}:{one.settings.supervisor_port}" for one in servers]
         return list(dict.fromkeys(urls))
 
 

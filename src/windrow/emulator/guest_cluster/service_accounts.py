@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.emulator.guest_cluster.cluster import API_PORT, GuestCluster
+from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
 from windrow.emulator.guest_os.hardware import File
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.objects import new_object
@@ -37,7 +37,7 @@ async def ensure_service_account(
     await cluster.ensure(CLUSTER_ROLE_BINDING, binding)
 
 
-async def pod_access(cluster: GuestCluster, account: str, address: str) -> PodAccess:
+async def pod_access(cluster: GuestCluster, account: str, server: ServerInstance) -> PodAccess:
     """Access as a service account, to the API at a server's address.
 
     A real pod uses the Service address 10.43.0.1, which exists only inside its node; the hourly renewal of the token is
@@ -45,13 +45,13 @@ async def pod_access(cluster: GuestCluster, account: str, address: str) -> PodAc
     """
     raw = await cluster.client().get(SERVICE_ACCOUNT.ref(account, _NAMESPACE))
     token = await cluster.api.service_account_tokens.issue(raw)
-    ca = cluster.authorities.server_ca
+    ca, address, port = cluster.authorities.server_ca, server.address, server.settings.api_port
     return PodAccess(
-        {"KUBERNETES_SERVICE_HOST": address, "KUBERNETES_SERVICE_PORT": str(API_PORT)},
+        {"KUBERNETES_SERVICE_HOST": address, "KUBERNETES_SERVICE_PORT": str(port)},
         {
             f"{_FILES}/token": File(token.encode(), 0o600),
             f"{_FILES}/ca.crt": File(ca.encode()),
             f"{_FILES}/namespace": File(_NAMESPACE.encode()),
         },
-        render_kubeconfig(ClientConfig(f"https://{address}:{API_PORT}", ca=ca, token=token), "default"),
+        render_kubeconfig(ClientConfig(f"https://{address}:{port}", ca=ca, token=token), "default"),
     )

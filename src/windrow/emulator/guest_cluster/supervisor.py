@@ -13,7 +13,7 @@ from windrow.core.clock import parse_time, sleep
 from windrow.core.formats.json import dumps, loads
 from windrow.core.text import decode_base64, encode_base64
 from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
-from windrow.kubernetes.errors import NotFound, OutcomeUnknown
+from windrow.kubernetes.errors import KubeError, NotFound, OutcomeUnknown
 from windrow.kubernetes.handler import Peer, TlsIdentity
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
@@ -144,6 +144,8 @@ class SupervisorHandler:
     async def _server_bootstrap(self, request: Request, user: str) -> Reply:
         if user != "server":
             return Reply(403, b"Forbidden\n", _TEXT)
+        if not self.cluster.etcd.is_embedded:
+            return error_reply(status_error(400, "etcd disabled"))
         return Reply(200, dumps({"cluster": self.cluster.uid, "files": dict(self.cluster.authorities.files)}))
 
     async def _config(self, request: Request, user: str) -> Reply:
@@ -162,6 +164,32 @@ class SupervisorHandler:
         if not await check_node_password(self.cluster, node, password):
             return Reply(403, b"Forbidden\n", _TEXT)
         return Reply(200, b"", _TEXT)
+
+
+class SharedPortHandler(ApiHandler):
+    """K3s' one port: the supervisor's paths, and everything else for the API, which comes later."""
+
+    def __init__(self, cluster: GuestCluster, server: ServerInstance, etcd_timeout: timedelta) -> None:
+        super().__init__(cluster, server, etcd_timeout)
+        self._supervisor = SupervisorHandler(cluster, server)
+        self._prefix = cluster.distribution.supervisor_path("")
+
+    async def send(self, request: Request, peer: Peer) -> Reply:
+        if request.path in ("/cacerts", "/ping") or request.path.startswith(self._prefix):
+            return await self._supervisor.send(request, peer)
+        if not self.server.api_up:
+            return error_reply(self._not_ready())
+        return await super().send(request, peer)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        if not self.server.api_up:
+            raise self._not_ready()
+        async with super().stream(request, peer) as events:
+            yield events
+
+    def _not_ready(self) -> KubeError:
+        return status_error(503, f"apiserver {'not ready' if self.server.settings.runs_api else 'disabled'}")
 
 
 async def check_node_password(cluster: GuestCluster, node: str, password: str) -> bool:

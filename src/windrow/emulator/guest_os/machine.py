@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from windrow.emulator.guest_cluster.distribution.distribution import Distribution
+from windrow.emulator.guest_cluster.distribution.k3s import K3S
 from windrow.emulator.guest_cluster.distribution.rke2 import RKE2
 from windrow.emulator.guest_cluster.node_process import Clusters, NodeProcess
 from windrow.emulator.guest_os.cloudinit.stages import CloudInitRun
@@ -22,7 +24,7 @@ from windrow.emulator.guest_os.packages import (
 from windrow.emulator.guest_os.shell.commands import FILE_AND_TEXT_COMMANDS
 from windrow.emulator.guest_os.shell.run import Command, Invocation
 from windrow.emulator.guest_os.system import SYSTEM_COMMANDS, apply_sysctl_files
-from windrow.emulator.guest_os.systemd import NotifyReady, Systemd
+from windrow.emulator.guest_os.systemd import NotifyReady, ServiceProgram, Systemd
 
 _OS_INFO = {
     "id": "ubuntu",
@@ -109,7 +111,8 @@ class GuestMachine:
         )
         install_commands = installation_commands(self.delays.service_restart)
         commands: dict[str, Command] = {**FILE_AND_TEXT_COMMANDS, **SYSTEM_COMMANDS, **install_commands}
-        systemd = Systemd(guest, commands, {"rke2": self._rke2, "qemu-ga": self._guest_agent})
+        programs = {one.name: self._node_program(one) for one in (RKE2, K3S)}
+        systemd = Systemd(guest, commands, {**programs, "qemu-ga": self._guest_agent})
         for verb in ("poweroff", "reboot", "shutdown"):
             commands[verb] = _shutdown_command
         self._prepare_image(guest)
@@ -133,8 +136,11 @@ class GuestMachine:
         if self.hardware.image_has_agent and not guest.exists("/usr/sbin/qemu-ga"):
             add_package(guest, QEMU_GUEST_AGENT)
 
-    async def _rke2(self, call: Invocation, ready: NotifyReady) -> int:
-        return await NodeProcess(RKE2, call, ready, self.clusters, self.programs).run()
+    def _node_program(self, distribution: Distribution) -> ServiceProgram:
+        async def run(call: Invocation, ready: NotifyReady) -> int:
+            return await NodeProcess(distribution, call, ready, self.clusters, self.programs).run()
+
+        return run
 
     async def _guest_agent(self, call: Invocation, ready: NotifyReady) -> int:
         guest = call.guest

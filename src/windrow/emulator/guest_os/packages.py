@@ -1,16 +1,13 @@
-"""Downloads and packages of a simulated machine: RKE2's install script, packages, files from the simulated network.
-
-The install script is a stand-in with the real one's interface (reference/04 §7.8): it reads INSTALL_RKE2_* and leaves
-a binary and unit files, and starts nothing.
-"""
+"""Downloads and packages of a simulated machine: install scripts and releases, packages, files from the simulated
+network."""
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from windrow.core.formats.version import NotVersion, Version
+from windrow.emulator.guest_os.installers import k3s, rke2
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.commands import parse_options
 from windrow.emulator.guest_os.shell.run import Command, Invocation
@@ -18,81 +15,25 @@ from windrow.emulator.guest_os.systemd import render_binary
 from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.requests import Request
 
-_INSTALL_COMMAND = "install-rke2-simulated"
-INSTALL_SCRIPT = (
-    f"#!/bin/sh\n# Simulated: in place of the script at https://get.rke2.io\nset -e\n{_INSTALL_COMMAND}\n"
-)
-_STABLE_VERSION = "v1.34.3+rke2r1"  # the version of the stable channel, used where none is given
-_SCRIPT_HOSTS = ("get.rke2.io", "rancher-mirror.rancher.cn")
-
-_UNIT = """\
-[Unit]
-Description=Rancher Kubernetes Engine v2 ({role})
-Wants=network-online.target
-After=network-online.target
-
-[Install]
-WantedBy=multi-user.target
-
-[Service]
-Type=notify
-EnvironmentFile=-/etc/default/%N
-EnvironmentFile=-/etc/sysconfig/%N
-EnvironmentFile=-/usr/local/lib/systemd/system/%N.env
-KillMode=process
-Restart=always
-RestartSec={restart}s
-ExecStart=/usr/local/bin/rke2 {role}
-"""
-
 
 def installation_commands(restart_s: float) -> dict[str, Command]:
-    """curl, wget, the install step, package managers."""
+    """curl, wget, the install steps, package managers."""
 
-    async def install(call: Invocation) -> int:
-        return await _install(call, restart_s)
+    async def install_rke2(call: Invocation) -> int:
+        return await rke2.install(call, restart_s)
+
+    async def install_k3s(call: Invocation) -> int:
+        return await k3s.install(call, restart_s)
 
     return {
-        _INSTALL_COMMAND: install,
+        rke2.COMMAND: install_rke2,
+        k3s.COMMAND: install_k3s,
         "curl": _curl,
         "wget": _wget,
         **dict.fromkeys(("apt-get", "apt", "zypper", "dnf", "yum", "transactional-update"), _package_manager),
         "cloud-init-per": _run_per,
         "systemd-machine-id-setup": _machine_id,
     }
-
-
-async def _install(call: Invocation, restart_s: float) -> int:
-    guest, env = call.guest, call.env
-    text = env.get("INSTALL_RKE2_VERSION") or _STABLE_VERSION
-    try:
-        version = Version.parse(text)
-    except NotVersion:
-        version = Version(0, 0, 0)
-    if version.distribution != "rke2":
-        call.print_error(
-            f"[ERROR] download failed: no RKE2 release is called {text!r} (The requested URL returned error: 404)"
-        )
-        return 1
-    role = env.get("INSTALL_RKE2_TYPE") or "server"
-    if role not in ("server", "agent"):
-        call.print_error(f"[ERROR] INSTALL_RKE2_TYPE is {role!r}, not server or agent")
-        return 1
-    artifacts = env.get("INSTALL_RKE2_ARTIFACT_PATH", "")
-    if artifacts and not guest.is_directory(artifacts):
-        call.print_error(f"[ERROR] artifact path {artifacts} does not exist")
-        return 1
-    if not artifacts and not guest.address:
-        call.print_error("[ERROR] download failed: no network")
-        return 1
-    call.print(f"[INFO]  {'staging' if artifacts else 'downloading'} rke2 {version}")
-    await guest.sleep(guest.delays.install)
-    guest.write("/usr/local/bin/rke2", render_binary("rke2", str(version)), 0o755)
-    for one in ("server", "agent"):
-        unit = f"/usr/local/lib/systemd/system/rke2-{one}.service"
-        guest.write(unit, _UNIT.format(role=one, restart=restart_s).encode())
-    call.print(f"[INFO]  installed rke2 {version} as {role}")
-    return 0
 
 
 # -- downloads
@@ -125,8 +66,9 @@ async def _fetch(call: Invocation, url: str, target: str) -> int:
     if not guest.address:
         call.print_error(f"(6) Could not resolve host: {host} (the machine has no network)")
         return 6
-    if host in _SCRIPT_HOSTS:
-        content: bytes | None = INSTALL_SCRIPT.encode()
+    content: bytes | None
+    if released := _find_release_file(host, unquote(parts.path)):
+        content = released
     else:
         port = parts.port or (443 if parts.scheme == "https" else 80)
         content = await _fetch_from_network(call, host, port, parts.path)
@@ -137,6 +79,20 @@ async def _fetch(call: Invocation, url: str, target: str) -> int:
     elif not target:
         call.write(content)
     return 0
+
+
+def _find_release_file(host: str, path: str) -> bytes:
+    """The stand-in for a file that a distribution publishes, b"" for another one."""
+    match host:
+        case "get.rke2.io":
+            return rke2.SCRIPT.encode()
+        case "get.k3s.io":
+            return k3s.SCRIPT.encode()
+        case "rancher-mirror.rancher.cn":
+            return (k3s.SCRIPT if path.startswith("/k3s/") else rke2.SCRIPT).encode()
+        case "github.com":
+            return k3s.find_release_file(path)
+    return b""
 
 
 async def _fetch_from_network(call: Invocation, host: str, port: int, path: str) -> bytes | None:

@@ -11,6 +11,7 @@ from typing import Literal
 from windrow.emulator.guest_os.operating_system import GuestOS
 
 Role = Literal["server", "agent"]
+API_PORT = 6443
 
 
 class BadSettings(Exception):
@@ -23,7 +24,10 @@ class Distribution:
 
     name: str
     flags: Mapping[Role, frozenset[str]]
-    supervisor_port: int
+    environment: Mapping[str, str]  # flag -> variable without the program's prefix
+    supervisor_port: int  # the API's own for K3s, which serves both on one
+    has_sqlite: bool  # whether a first server without `cluster-init` keeps its data in SQLite
+    runs_cloud_controller: bool  # whether its own cloud controller initialises Nodes
     read_critical: Callable[[Settings], dict[str, str]]  # the values that all servers must share
     check: Callable[[GuestOS, Settings], None]  # raises BadSettings for what it alone refuses
     choose_network_plugin: Callable[[Settings], str]
@@ -41,8 +45,16 @@ class Distribution:
         return f"/var/lib/rancher/{self.name}"
 
     @property
-    def token_variable(self) -> str:
-        return f"{self.name.upper()}_TOKEN"
+    def kubeconfig(self) -> str:
+        return f"/etc/rancher/{self.name}/{self.name}.yaml"
+
+    @property
+    def shares_port(self) -> bool:
+        """Whether the supervisor and the API answer on one port."""
+        return self.supervisor_port == API_PORT
+
+    def variable(self, name: str) -> str:
+        return f"{self.name.upper()}_{name}"
 
     def etcd_annotation(self, name: str) -> str:
         return f"etcd.{self.name}.cattle.io/{name}"
@@ -97,8 +109,22 @@ class Settings:
         return self.role == "server" and not self.is_true("disable-etcd")
 
     @property
+    def starts_etcd(self) -> bool:
+        """Whether a first server with these settings has embedded etcd, not SQLite."""
+        return not self.distribution.has_sqlite or self.is_true("cluster-init")
+
+    @property
     def runs_api(self) -> bool:
         return self.role == "server" and not self.is_true("disable-apiserver")
+
+    @property
+    def api_port(self) -> int:
+        port = self.text("https-listen-port")
+        return int(port) if port.isdigit() else API_PORT
+
+    @property
+    def supervisor_port(self) -> int:
+        return self.api_port if self.distribution.shares_port else self.distribution.supervisor_port
 
     @property
     def cloud_provider(self) -> str:

@@ -164,9 +164,20 @@ async def _request(
 def _describe_reply(url: str, path: str, reply: Reply) -> str:
     parts = urlsplit(url)
     text = f"https://{parts.netloc}{path}: {reply.status} {HTTPStatus(reply.status).phrase}"
+    if reply.status == HTTPStatus.BAD_REQUEST:
+        return _read_message(reply.body) or text
     if reply.status == HTTPStatus.UNAUTHORIZED:
         text += " (the server does not accept this token's password)"
     return text
+
+
+def _read_message(body: bytes) -> str:
+    """The message of a Status."""
+    try:
+        found = loads(body)
+    except ValueError:
+        return ""
+    return str(found.get("message") or "") if isinstance(found, dict) else ""
 
 
 def _basic(user: str, token: Token) -> tuple[tuple[str, str], ...]:

@@ -46,6 +46,10 @@ class CertificateAuthorities:
         return self.files["server-ca.key"]
 
     @property
+    def client_key(self) -> str:
+        return self.files["client-ca.key"]
+
+    @property
     def client_ca(self) -> str:
         return self.files["client-ca.crt"]
 

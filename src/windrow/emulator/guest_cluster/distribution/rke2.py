@@ -63,6 +63,13 @@ _CRITICAL: Mapping[str, str] = {
     "egress-selector-mode": "agent",
 }
 
+_ENVIRONMENT = (
+    "config:CONFIG_FILE debug:DEBUG data-dir:DATA_DIR token:TOKEN token-file:TOKEN_FILE "
+    "agent-token:AGENT_TOKEN agent-token-file:AGENT_TOKEN_FILE server:URL cni:CNI node-name:NODE_NAME "
+    "write-kubeconfig:KUBECONFIG_OUTPUT write-kubeconfig-mode:KUBECONFIG_MODE "
+    "cloud-provider-name:CLOUD_PROVIDER_NAME cloud-provider-config:CLOUD_PROVIDER_CONFIG "
+    "system-default-registry:SYSTEM_DEFAULT_REGISTRY resolv-conf:RESOLV_CONF selinux:SELINUX"
+)
 _BUNDLED_CLOUDS = ("harvester", "rancher-vsphere")
 _NETWORK_PLUGINS = frozenset({"calico", "canal", "cilium", "flannel", "none"})
 
@@ -131,7 +138,10 @@ def _check_profile(guest: GuestOS, settings: Settings) -> None:
 RKE2 = Distribution(
     name="rke2",
     flags={"server": _SERVER_FLAGS, "agent": _AGENT_FLAGS},
+    environment=dict(pair.split(":") for pair in _ENVIRONMENT.split()),
     supervisor_port=9345,
+    has_sqlite=False,
+    runs_cloud_controller=False,  # not simulated: its Nodes are initialised when they register
     read_critical=_read_critical,
     check=_check,
     choose_network_plugin=_choose_network_plugin,

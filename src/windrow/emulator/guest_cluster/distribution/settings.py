@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import ipaddress
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from windrow.core.formats.yaml import NotYaml, load
@@ -28,11 +29,22 @@ from windrow.emulator.guest_os.operating_system import GuestOS
 
 
 def read_settings(
-    guest: GuestOS, distribution: Distribution, role: Role, arguments: tuple[str, ...] = ()
+    guest: GuestOS,
+    distribution: Distribution,
+    role: Role,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Settings:
-    """The settings on a machine's disk. Raises BadSettings with the text that the program logs."""
-    flags = _flags(arguments)
-    path = next((value for flag, value in flags if flag == "config" and value), distribution.config)
+    """The settings of arguments, environment and the machine's disk. Raises BadSettings with the text that the program
+    logs."""
+    flags = _flags(arguments, distribution.flags[role])
+    variables = {
+        flag: value
+        for flag, name in distribution.environment.items()
+        if flag in distribution.flags[role] and (value := environment.get(distribution.variable(name)))
+    }
+    path = next((value for flag, value in flags if flag == "config" and value), variables.get("config", ""))
+    path = path or distribution.config
     paths = [path] if guest.is_file(path) else []
     paths += [name for name in guest.list_under(path + ".d") if _is_drop_in(name, path + ".d")]
     values: dict[str, list[str]] = {}
@@ -44,6 +56,8 @@ def read_settings(
     for flag, value in flags:
         if flag != "config":
             values.setdefault(flag, []).append(value)
+    for flag, value in variables.items():
+        values.setdefault(flag, [value])
     settings = Settings(
         distribution, role, {flag: tuple(found) for flag, found in values.items()}, tuple(warnings)
     )
@@ -83,14 +97,47 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _flags(arguments: tuple[str, ...]) -> list[tuple[str, str]]:
+def _flags(arguments: Sequence[str], known: frozenset[str]) -> list[tuple[str, str]]:
+    """The flags of a command line, as urfave/cli reads them. Raises BadSettings."""
     found: list[tuple[str, str]] = []
     words = iter(arguments)
     for word in words:
-        if word.startswith("--") or word == "-c":
-            flag, sign, value = word.removeprefix("--").partition("=")
-            found.append(("config" if flag == "-c" else flag, value if sign else next(words, "")))
+        name, sign, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or not name:
+            return found  # flags end at the first operand
+        flag = _SHORT.get(name, name)
+        if flag not in known:
+            raise BadSettings(f"flag provided but not defined: -{name}")
+        if flag in _SWITCHES:
+            found.append((flag, value if sign else "true"))
+            continue
+        given = value if sign else next(words, None)
+        if given is None:
+            raise BadSettings(f"flag needs an argument: -{name}")
+        found.append((flag, given))
     return found
+
+
+_SHORT = {
+    "c": "config",
+    "d": "data-dir",
+    "t": "token",
+    "s": "server",
+    "o": "write-kubeconfig",
+    "i": "node-ip",
+    "l": "log",
+}
+_SWITCH_NAMES = (
+    "debug alsologtostderr tls-san-security disable-agent flannel-ipv6-masq flannel-external-ip "
+    "cluster-init cluster-reset etcd-expose-metrics etcd-disable-snapshots etcd-snapshot-compress "
+    "etcd-s3 etcd-s3-skip-ssl-verify etcd-s3-insecure disable-scheduler disable-cloud-controller "
+    "disable-kube-proxy disable-network-policy disable-helm-controller disable-apiserver "
+    "disable-controller-manager disable-etcd embedded-registry supervisor-metrics with-node-id docker "
+    "disable-default-registry-endpoint nonroot-devices disable-apiserver-lb rootless "
+    "prefer-bundled-bin selinux protect-kernel-defaults enable-pprof secrets-encryption kine-tls "
+    "enable-servicelb node-name-from-cloud-provider-metadata"
+)
+_SWITCHES = frozenset(_SWITCH_NAMES.split())
 
 
 def _check_names(values: dict[str, list[str]], distribution: Distribution, role: Role) -> list[str]:
@@ -111,7 +158,7 @@ def _check(guest: GuestOS, settings: Settings) -> None:
             if not settings.text(flag) and not settings.text(f"{flag}-file"):
                 raise BadSettings(f"--{flag} is required")
     if settings.text("server") and not settings.text("token") and not settings.text("token-file"):
-        raise BadSettings(f"{settings.distribution.token_variable} is required to join a cluster")
+        raise BadSettings(f"{settings.distribution.variable('TOKEN')} is required to join a cluster")
     if (
         settings.is_true("disable-etcd")
         and not settings.text("server")

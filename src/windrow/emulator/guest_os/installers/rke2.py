@@ -1,0 +1,66 @@
+"""Stand-in for RKE2's install script (reference/04 §7.8): reads INSTALL_RKE2_*, leaves a binary and unit files, and
+starts nothing.
+"""
+
+from __future__ import annotations
+
+from windrow.core.formats.version import NotVersion, Version
+from windrow.emulator.guest_os.shell.run import Invocation
+from windrow.emulator.guest_os.systemd import render_binary
+
+COMMAND = "install-rke2-simulated"
+SCRIPT = f"#!/bin/sh\n# Simulated: in place of the script at https://get.rke2.io\nset -e\n{COMMAND}\n"
+_STABLE_VERSION = "v1.34.3+rke2r1"  # the version of the stable channel, used where none is given
+
+_UNIT = """\
+[Unit]
+Description=Rancher Kubernetes Engine v2 ({role})
+Wants=network-online.target
+After=network-online.target
+
+[Install]
+WantedBy=multi-user.target
+
+[Service]
+Type=notify
+EnvironmentFile=-/etc/default/%N
+EnvironmentFile=-/etc/sysconfig/%N
+EnvironmentFile=-/usr/local/lib/systemd/system/%N.env
+KillMode=process
+Restart=always
+RestartSec={restart}s
+ExecStart=/usr/local/bin/rke2 {role}
+"""
+
+
+async def install(call: Invocation, restart_s: float) -> int:
+    guest, env = call.guest, call.env
+    text = env.get("INSTALL_RKE2_VERSION") or _STABLE_VERSION
+    try:
+        version = Version.parse(text)
+    except NotVersion:
+        version = Version(0, 0, 0)
+    if version.distribution != "rke2":
+        call.print_error(
+            f"[ERROR] download failed: no RKE2 release is called {text!r} (The requested URL returned error: 404)"
+        )
+        return 1
+    role = env.get("INSTALL_RKE2_TYPE") or "server"
+    if role not in ("server", "agent"):
+        call.print_error(f"[ERROR] INSTALL_RKE2_TYPE is {role!r}, not server or agent")
+        return 1
+    artifacts = env.get("INSTALL_RKE2_ARTIFACT_PATH", "")
+    if artifacts and not guest.is_directory(artifacts):
+        call.print_error(f"[ERROR] artifact path {artifacts} does not exist")
+        return 1
+    if not artifacts and not guest.address:
+        call.print_error("[ERROR] download failed: no network")
+        return 1
+    call.print(f"[INFO]  {'staging' if artifacts else 'downloading'} rke2 {version}")
+    await guest.sleep(guest.delays.install)
+    guest.write("/usr/local/bin/rke2", render_binary("rke2", str(version)), 0o755)
+    for one in ("server", "agent"):
+        unit = f"/usr/local/lib/systemd/system/rke2-{one}.service"
+        guest.write(unit, _UNIT.format(role=one, restart=restart_s).encode())
+    call.print(f"[INFO]  installed rke2 {version} as {role}")
+    return 0
