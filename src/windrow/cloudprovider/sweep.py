@@ -121,7 +121,7 @@ def is_managed(balancer: LoadBalancer, options: Options) -> bool:
         and not balancer.is_deleting
         and is_load_balancer_name(balancer.name, owner.cluster, owner.namespace, owner.service)
         and balancer.annotations.get(names.LB_CLUSTER, owner.cluster) == owner.cluster
-        and nested(balancer.raw, "spec", "workloadType", default="") == "cluster"
+        and nested(balancer.raw, "spec", "workloadType") == "cluster"
     )
 
 
@@ -243,14 +243,13 @@ class Sweep:
         ]
         if asked[0] is None:
             return f"service {GUEST_SERVICE.namespace}/{GUEST_SERVICE.name} of the guest is not found"
-        now = {(one.namespace, one.name): one for one in self._services.values()}
-        now.pop((owner.namespace, owner.service), None)
-        now |= {(one.namespace, one.name): one for one in map(read_service, filter(None, asked))}
+        # What was read live comes last, and holds over what is cached.
+        now = [*self._services.values(), *(read_service(one) for one in asked if one is not None)]
         raw = await self._host.find(balancer.ref)
         if raw is None:
             raise NotFound(f"{balancer.name} is gone already")
         fresh = load_balancer_reader(self._options.cluster_name)(raw)
-        match plan_sweep(now.values(), [fresh], self._options):
+        match plan_sweep(now, [fresh], self._options):
             case [Orphan(kept_because="") as found] if found.balancer.uid == balancer.uid:
                 return ""
             case [Orphan(kept_because=why)] if why:

@@ -23,7 +23,7 @@ from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.requests import Reply
-from windrow.kubernetes.resources import SERVICE
+from windrow.kubernetes.resources import NAMESPACE, SERVICE
 
 CLUSTER = "demo"
 GUEST_UID = "guest-uid"
@@ -117,11 +117,22 @@ def test_a_load_balancer_whose_service_is_gone_or_another_is_an_orphan(services,
         ("the cluster has no name", [KUBERNETES], a_balancer(mark=""), Options()),
         ("the cluster's name is empty", [KUBERNETES], a_balancer(mark=""), Options(cluster_name="")),
         ("another cluster's", [KUBERNETES], a_balancer(mark=""), Options(cluster_name="other")),
-        ("no service in its labels", [KUBERNETES], a_balancer(labels={f"{GROUP}/serviceName": ""}), DEMO),
+        (
+            "no service in its labels",
+            [KUBERNETES],
+            a_balancer(
+                name=load_balancer_name(CLUSTER, "default", "", "old-uid"),
+                labels={f"{GROUP}/serviceName": ""},
+            ),
+            DEMO,
+        ),
         (
             "no namespace in its labels",
             [KUBERNETES],
-            a_balancer(labels={f"{GROUP}/serviceNamespace": ""}),
+            a_balancer(
+                name=load_balancer_name(CLUSTER, "", "web", "old-uid"),
+                labels={f"{GROUP}/serviceNamespace": ""},
+            ),
             DEMO,
         ),
         ("a name of its own", [KUBERNETES], a_balancer(name="my-balancer"), DEMO),
@@ -388,6 +399,27 @@ def test_the_guest_has_the_last_word_on_its_service():
     lines, left = run_story(story)
 
     assert ("orphan not deleted: it is no orphan any more" in lines[0], left) == (True, 1)
+
+
+@pytest.mark.parametrize(("namespace", "name"), [("default", "dns"), ("other", "web")])
+def test_a_service_that_gets_its_address_while_it_is_looked_at_keeps_it(namespace, name):
+    async def story(stage):
+        async def happens(request):
+            if request.path.endswith("/services/kubernetes"):
+                addresses = {"kube-vip.io/loadbalancerIPs": "10.0.0.50"}
+                secondary = new_object(
+                    SERVICE, name, namespace, spec={"ports": [{"port": 53}]}, annotations=addresses
+                )
+                await stage.at_guest.create(SERVICE, secondary)
+                await asyncio.sleep(1)
+
+        await stage.at_guest.create(NAMESPACE, new_object(NAMESPACE, "other"))
+        return await ripe(stage, happens), len(await stage.balancers())
+
+    lines, left = run_story(story)
+
+    assert f"orphan not deleted: service {namespace}/{name} uses its address 10.0.0.50" in lines[0]
+    assert left == 1
 
 
 def test_another_guest_behind_the_credential_deletes_nothing():
