@@ -310,21 +310,28 @@ class Round:
     @property
     def _unfinished(self) -> int:
         """How many machines that boot may have to be replaced, at most. One that is stopped in its first boot may never
-        join. And what was told to join through a first server that is lost can join nothing."""
+        join. And what was told to join through a server that is lost before it could can join nothing."""
         strikes = [fault for fault in self.faults if isinstance(fault, LoseVms | StopVms)]
         if isinstance(self.operation, Create):
             every = self.operation.servers + self.operation.workers
             return sum(every if one.pool == SERVERS else one.number for one in strikes)
-        return sum(one.number for one in strikes if isinstance(one, StopVms)) if self._makes_machines else 0
+        return sum(self._unfinished_by(one) for one in strikes)
+
+    def _unfinished_by(self, strike: LoseVms | StopVms) -> int:
+        made = self._made + sum(
+            one.number for one in self.faults if isinstance(one, LoseVms) and one is not strike
+        )
+        if isinstance(strike, LoseVms):
+            return made if strike.pool == SERVERS else 0
+        return strike.number if made else 0
 
     @property
-    def _makes_machines(self) -> bool:
+    def _made(self) -> int:
+        """How many machines the operation itself makes."""
+        if isinstance(self.operation, DeleteMachine):
+            return 1
         before, after = self.before.pools, self.before.after(self.operation).pools
-        return (
-            isinstance(self.operation, DeleteMachine)
-            or any(after.get(pool, 0) > before.get(pool, 0) for pool in after)
-            or any(isinstance(fault, LoseVms) for fault in self.faults)
-        )
+        return sum(max(0, quantity - before.get(pool, 0)) for pool, quantity in after.items())
 
     @property
     def rolls_back(self) -> bool:

@@ -113,6 +113,24 @@ def test_what_is_struck_in_its_first_boot_may_be_replaced(
     assert Round(1, before, operation, (fault,)).deletions == deletions
 
 
+@pytest.mark.parametrize(
+    ("operation", "others", "deletions"),
+    [
+        (DeleteMachine(0), (), 1 + 1),  # the one in its place was told to join through the lost server
+        (Scale("workers", 4), (), 2),
+        (Scale("workers", 1), (), 1),
+        (Rest(), (), 0),
+        (Rest(), (LoseVms(0, "workers", 2, 0),), 2),
+    ],
+)
+def test_what_was_told_to_join_through_a_lost_server_may_be_replaced(
+    operation: Operation, others: tuple[LoseVms, ...], deletions: int
+) -> None:
+    faults = (LoseVms(2, "servers", 1, 0), *others)
+
+    assert Round(1, Model(3, 2), operation, faults).deletions == deletions
+
+
 def test_the_rounds_of_ci_are_varied_and_short() -> None:
     script = (Path(__file__).parents[2] / ".ci" / "run").read_text()
     found = re.search(r"make chaos ARGS=\"--seed (\d+) --rounds (\d+) ", script)
