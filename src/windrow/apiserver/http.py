@@ -90,7 +90,10 @@ class _Server(web.Server):
 
 
 class Listener:
-    """Serves `handler` while entered; with port 0 the system chooses, and `port` is the chosen one."""
+    """Serves `handler` while entered; with port 0 the system chooses, and `port` is the chosen one.
+
+    `identity` gives the TLS identity for each new connection, where that is not the handler's own.
+    """
 
     def __init__(
         self,
@@ -98,6 +101,7 @@ class Listener:
         host: str = "127.0.0.1",
         port: int = 0,
         *,
+        identity: Callable[[], TlsIdentity | None] | None = None,
         limits: ConnectionLimits | None = None,
         handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
         head_timeout_s: float = HEAD_TIMEOUT_S,
@@ -106,6 +110,7 @@ class Listener:
         max_held_bytes: int = MAX_HELD_BYTES,
     ) -> None:
         self._handler, self._host, self.port = handler, host, port
+        self._read_identity = handler.identity if identity is None else identity
         self._limits = ConnectionLimits() if limits is None else limits
         self._handshake_timeout_s = handshake_timeout_s
         self._head_timeout_s, self._body_timeout_s = head_timeout_s, body_timeout_s
@@ -145,8 +150,8 @@ class Listener:
         await self._server.shutdown(CLOSE_WITHIN_S)
 
     def _tls(self) -> ssl.SSLContext | None:
-        """The context of the handler's TLS identity; None for plain HTTP."""
-        identity = self._handler.identity()
+        """The context of the TLS identity; None for plain HTTP."""
+        identity = self._read_identity()
         if identity is None:
             return None
         if identity != self._identity or self._context is None:

@@ -31,7 +31,7 @@ from windrow.app.network import Connect, CountingTransport
 from windrow.app.state.backup import serve_backups
 from windrow.app.state.directory import CA_FILE, MANAGER_FILE, STORE_FILE, lock_state_dir
 from windrow.app.state.identity import load_or_create_store_uid
-from windrow.app.state.pki import load_or_create_ca
+from windrow.app.state.pki import RenewingIdentity, load_or_create_ca
 from windrow.bootstrap.pki import USER
 from windrow.client.client import Client
 from windrow.client.middleware.rate_limit import RateLimitedTransport
@@ -221,14 +221,20 @@ async def embedded_manager(
     ):
         api = management_api(store, clock, rng)
         ca = load_or_create_ca(state_dir / CA_FILE, "windrow", clock)
-        api.tls = ca.server_identity(clock, *_serving_names(bind))
         api.root_ca = ca.certificate
         if isinstance(store, SqliteStore):
             serve_backups(api, store, state_dir)
         request_counts: Counter[str] = Counter()
         path = state_dir / MANAGER_FILE
         port = port or (find_last_port(path) if persistent else 0)
-        async with running(api.run), Listener(api, bind, port) as listener:
+
+        def write_kubeconfig() -> ClientConfig:
+            access = ca.admin_config(clock, _url(bind, listener.port))
+            write_private(path, render_kubeconfig(access, "windrow"))
+            return access
+
+        served = RenewingIdentity(ca, state_dir / CA_FILE, clock, _serving_names(bind), write_kubeconfig)
+        async with running(api.run), Listener(api, bind, port, identity=served.current) as listener:
             await install_crds(Client(api.local()))
             await install_cluster_roles(Client(api.local()))
             store_uid = load_or_create_store_uid(state_dir, rng) if persistent else ""
@@ -237,9 +243,7 @@ async def embedded_manager(
                 api.local(), connect, clock, rng, request_counts, proxy, plugins, identity
             )
             async with backend.running(), running(manager.run):
-                access = ca.admin_config(clock, _url(bind, listener.port))
-                write_private(path, render_kubeconfig(access, "windrow"))
-                yield EmbeddedManager(access, path, request_counts)
+                yield EmbeddedManager(write_kubeconfig(), path, request_counts)
 
 
 def find_last_port(path: Path) -> int:

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import asyncio
+import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from tests.support.clock import LoopClock
@@ -11,8 +15,10 @@ from windrow.app.embedded import embedded_manager, management_api
 from windrow.app.network import HttpConnector
 from windrow.client.client import Client
 from windrow.clusters.api.kinds import CLUSTER
+from windrow.core.pki import verify_client, verify_server
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.kubeconfig import parse_kubeconfig
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import (
     CONFIG_MAP,
@@ -45,6 +51,29 @@ async def test_the_management_api_takes_no_workloads(kind: ApiResource):
 )
 async def test_the_management_api_has_its_own_kinds_and_what_its_clients_need(kind: ApiResource):
     assert isinstance(await client().list(kind), list)
+
+
+async def test_a_manager_whose_clock_is_set_forward_by_more_than_a_year_shows_a_new_certificate(
+    tmp_path: Path,
+):
+    ahead = timedelta()
+    clock = SystemClock(wall=lambda: datetime.now(UTC) + ahead)
+    async with (
+        HttpConnector(SystemClock()) as sockets,
+        embedded_manager(tmp_path, clock, Rng(1), sockets.connect) as managed,
+    ):
+        ahead = timedelta(days=400)
+        url = urlsplit(managed.access.server)
+        unverified = ssl.create_default_context()
+        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+        _, writer = await asyncio.open_connection(url.hostname, url.port, ssl=unverified)
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.transport.abort()
+
+        access = parse_kubeconfig(managed.kubeconfig_path.read_text())
+        chain = ssl.DER_cert_to_PEM_cert(shown)
+        assert verify_server(chain, access.ca, "127.0.0.1", clock.now()) is None
+        assert verify_client(access.certificate, access.ca, clock.now()) is None
 
 
 async def test_a_manager_serves_where_its_kubeconfig_says_after_a_restart_too(tmp_path: Path):

@@ -1,9 +1,14 @@
-"""The certificates of an API server of ours: its CA, its serving certificate, and its administrator's."""
+"""The certificates of an API server of ours: its CA, its serving certificate, and its administrator's.
+
+The CA lasts for ten years, what it signs for one. What it signs is renewed by the running server.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from windrow.core import pki
@@ -16,6 +21,11 @@ from windrow.kubernetes.kubeconfig import ClientConfig
 
 CA_LIFETIME_DAYS = 3650
 CERTIFICATE_LIFETIME = timedelta(days=365)
+RENEWAL = timedelta(days=30)
+# How long before the end of a CA that is logged.
+_NOTICES = (CERTIFICATE_LIFETIME, RENEWAL, timedelta())
+
+_log = logging.getLogger(__name__)
 
 
 class BadCa(UserError):
@@ -60,6 +70,71 @@ class ApiServerCa:
         return ClientConfig(
             server, ca=self.certificate, certificate=certificate, key=key, proxy_url=proxy_url, user=self.name
         )
+
+
+class RenewingIdentity:
+    """The serving identity of a CA for these names, another one a month before it ends.
+
+    The dates are compared at each call, and the server calls at each connection: no timer has to notice a clock that is
+    set. `on_renewal` follows each renewal, again at the next call where it raised OSError. The end of the CA, which `path`
+    names, is logged a year and a month before it, and after it.
+    """
+
+    def __init__(
+        self,
+        ca: ApiServerCa,
+        path: Path,
+        clock: Clock,
+        names: tuple[tuple[str, ...], tuple[str, ...]],
+        on_renewal: Callable[[], object],
+    ) -> None:
+        self._ca, self._path, self._clock, self._names = ca, path, clock, names
+        self._on_renewal = on_renewal
+        self._ca_end = pki.read_certificate(ca.certificate).not_after
+        self._notices = 0
+        self._is_renewed = False
+        self._problem = ""
+        self._identity, self._end = self._issue()
+
+    def current(self) -> TlsIdentity:
+        """The identity to serve now."""
+        now = self._clock.now()
+        # One that ends with its CA is the last.
+        if now > self._end - RENEWAL and self._end < self._ca_end:
+            self._identity, self._end = self._issue()
+            self._is_renewed = True
+        self._notice_end(now)
+        if self._is_renewed:
+            self._call_on_renewal()
+        return self._identity
+
+    def _issue(self) -> tuple[TlsIdentity, datetime]:
+        identity = self._ca.server_identity(self._clock, *self._names)
+        return identity, pki.read_certificate(identity.chain).not_after
+
+    def _call_on_renewal(self) -> None:
+        try:
+            self._on_renewal()
+        except OSError as error:
+            if str(error) != self._problem:
+                _log.warning(
+                    "the certificates are renewed, but not the kubeconfig: %s; it is tried again", error
+                )
+            self._problem = str(error)
+            return
+        self._is_renewed, self._problem = False, ""
+
+    def _notice_end(self, now: datetime) -> None:
+        reached = sum(now >= self._ca_end - before for before in _NOTICES)
+        if reached > self._notices:
+            _log.warning(
+                "the CA in %s %s at %s, and with it each kubeconfig and ServiceAccount token of this API; to have another one, "
+                "stop, remove the file and start, which writes a new kubeconfig",
+                self._path,
+                "has ended" if now >= self._ca_end else "ends",
+                format_time(self._ca_end),
+            )
+        self._notices = reached
 
 
 def new_ca(name: str, clock: Clock) -> ApiServerCa:
