@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from windrow.harvester.names import REGION, ZONE
@@ -12,6 +13,9 @@ from windrow.harvester.resources import VMI
 from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.objects import annotations_of, is_deleting, nested, uid_of
 from windrow.kubernetes.resources import ObjectRef, ref_of
+
+# Of one VM, with repetitions. A node that announces the addresses of all services of its cluster has some hundreds.
+MAX_ADDRESSES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +65,16 @@ def usable_addresses(raw: Mapping[str, Any]) -> tuple[str, ...]:
     """The addresses of the VM's own network cards: in the order of its cards, IPv4 before IPv6.
 
     The agent also reports the guest's bridges and tunnels; those have no `name` and do not count. Link-local
-    addresses are not routed. A card without an address counts as none, not as an error.
+    addresses are not routed. A card without an address counts as none, not as an error. What is beyond MAX_ADDRESSES is
+    not looked at: who is root in a VM, or has a Harvester of his own, reports as many as he likes.
     """
     names = [nic.get("name") for nic in nested(raw, "spec", "domain", "devices", "interfaces", default=[])]
+    places = {name: place for place, name in reversed(list(enumerate(names)))}
     reported = [nic for nic in nested(raw, "status", "interfaces", default=[]) if nic.get("name")]
-    if names:
-        reported.sort(key=lambda nic: names.index(nic["name"]) if nic["name"] in names else len(names))
-    found: list[tuple[int, str]] = []
-    for nic in reported:
-        for text in (nic.get("ipAddress"), *(nic.get("ipAddresses") or ())):
-            usable = _usable(text)
-            if usable is not None and usable not in found:
-                found.append(usable)
+    if places:
+        reported.sort(key=lambda nic: places.get(nic["name"], len(names)))
+    texts = (text for nic in reported for text in (nic.get("ipAddress"), *(nic.get("ipAddresses") or ())))
+    found = dict.fromkeys(filter(None, map(_usable, islice(texts, MAX_ADDRESSES))))
     return tuple(text for _, text in sorted(found, key=lambda pair: pair[0]))
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.unit.harvester.objects import a_raw_vmi
 
-from windrow.harvester.vmis import read_vmi
+from windrow.harvester.vmis import MAX_ADDRESSES, read_vmi
 
 
 def test_an_instance_without_interfaces_has_no_address_yet() -> None:
@@ -30,6 +30,15 @@ def test_interfaces_of_the_guest_alone_do_not_count() -> None:
 def test_a_virtual_address_comes_after_the_cards_own() -> None:
     nic = {"name": "nic-0", "ipAddress": "10.0.0.5", "ipAddresses": ["10.0.0.5", "10.0.0.200"]}
     assert read_vmi(a_raw_vmi(nic)).addresses == ("10.0.0.5", "10.0.0.200")
+
+
+def test_of_a_report_without_end_only_the_beginning_is_read() -> None:
+    every = [
+        f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}" for number in range(MAX_ADDRESSES + 1000)
+    ]
+    nic = {"name": "nic-0", "ipAddress": every[0], "ipAddresses": every}
+
+    assert read_vmi(a_raw_vmi(nic)).addresses == tuple(every[: MAX_ADDRESSES - 1])
 
 
 def test_host_and_topology_are_read() -> None:
