@@ -42,8 +42,6 @@ BODY_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 90.0  # as kube-apiserver's; client-go closes its own as late
 WRITE_TIMEOUT_S = 60.0
 PIECE_BYTES = 256 * 1024
-MAX_HELD_BYTES = 256 * 2**20
-RETRY_AFTER_S = 10
 
 
 def encode_event(event: WatchEvent) -> tuple[bytes, ...]:
@@ -107,7 +105,6 @@ class Listener:
         head_timeout_s: float = HEAD_TIMEOUT_S,
         body_timeout_s: float = BODY_TIMEOUT_S,
         write_timeout_s: float = WRITE_TIMEOUT_S,
-        max_held_bytes: int = MAX_HELD_BYTES,
     ) -> None:
         self._handler, self._host, self.port = handler, host, port
         self._read_identity = handler.identity if identity is None else identity
@@ -115,7 +112,6 @@ class Listener:
         self._handshake_timeout_s = handshake_timeout_s
         self._head_timeout_s, self._body_timeout_s = head_timeout_s, body_timeout_s
         self._write_timeout_s = write_timeout_s
-        self._held_bytes, self._max_held_bytes = 0, max_held_bytes  # of large answers that are being read
         self._server: _Server | None = None
         self._acceptor: Acceptor | None = None
         self._identity: TlsIdentity | None = None
@@ -194,7 +190,7 @@ class Listener:
             if isinstance(reply, PartsReply):
                 return await self._send_parts(http, reply, reply.parts)
             if len(reply.body) > PIECE_BYTES:
-                return await self._send_large(http, reply)
+                return await self._send_parts(http, reply, (reply.body,))
             return _response(reply)
         except (OutcomeUnknown, Unreachable):
             return _abort_connection(http)
@@ -244,21 +240,6 @@ class Listener:
         for piece in _pieces(parts):
             async with asyncio.timeout(self._write_timeout_s):
                 await response.write(piece)
-
-    async def _send_large(self, http: web.BaseRequest, reply: Reply) -> web.StreamResponse:
-        """A reply that nothing shares: a list as a table or as YAML."""
-        size = len(reply.body)
-        if self._held_bytes and self._held_bytes + size > self._max_held_bytes:
-            message = (
-                "too many large answers are being read; ask for fewer objects at once, with limit, or later"
-            )
-            refusal = status_error(429, message, details={"retryAfterSeconds": RETRY_AFTER_S})
-            return _response(error_reply(refusal))
-        self._held_bytes += size
-        try:
-            return await self._send_parts(http, reply, (reply.body,))
-        finally:
-            self._held_bytes -= size
 
     async def _send_parts(
         self, http: web.BaseRequest, reply: Reply, parts: Sequence[bytes | memoryview]

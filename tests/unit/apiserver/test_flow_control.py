@@ -110,6 +110,49 @@ async def test_lists_that_wait_hold_no_more_than_the_user_s_share_of_connections
     assert await sent(users, "a") == 200
 
 
+def user_named(name: str, *groups: str) -> UserInfo:
+    return UserInfo(name, groups)
+
+
+async def answer(flows: FlowControl, user: UserInfo, mib: int) -> Reply:
+    """A reply that nothing shares."""
+
+    async def table() -> Reply:
+        return Reply(200, b"x" * (mib * 2**20))
+
+    return await flows.reply(user, table, is_list=False)
+
+
+async def test_large_answers_that_a_user_does_not_read_shut_out_that_user_alone() -> None:
+    flows = FlowControl()
+    alice, bob, root = user_named("alice"), user_named("bob"), user_named("root", "system:masters")
+    unread = [await answer(flows, alice, 40)]
+
+    with pytest.raises(TooManyRequests, match="alice reads 40 MiB of large answers already") as refused:
+        await answer(flows, alice, 40)
+    assert refused.value.retry_after_s == 10
+    unread.append(await answer(flows, alice, 20))
+    for other in (bob, root):
+        assert (await answer(flows, other, 40)).status == 200
+
+    unread.clear()
+    assert (await answer(flows, alice, 40)).status == 200
+
+
+async def test_large_answers_are_bounded_together_but_for_one_of_each_user() -> None:
+    flows, root = FlowControl(), user_named("root", "system:masters")
+    unread = [await answer(flows, root, 200)]
+    assert (await answer(flows, root, 20)).status == 200
+
+    with pytest.raises(TooManyRequests, match="root reads 200 MiB"):
+        await answer(flows, root, 60)
+    unread.append(await answer(flows, user_named("bob"), 60))
+    with pytest.raises(TooManyRequests, match="bob reads 60 MiB"):
+        await answer(flows, user_named("bob"), 1)
+    unread.clear()
+    assert (await answer(flows, root, 60)).status == 200
+
+
 async def test_what_was_answered_counts_no_more(users: ApiServer) -> None:
     """Also where all have the same answer: a monitor asks for it for ever."""
     for path in ("/livez", "/readyz", "/version", PATH):

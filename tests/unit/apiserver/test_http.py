@@ -469,31 +469,3 @@ async def test_large_lists_that_are_not_read_hold_no_copies_of_the_objects(open_
         assert held < 5_000_000
         for one in clients:
             one.close()
-
-
-async def test_large_answers_that_nothing_shares_are_bounded_together() -> None:
-    class Large:
-        def identity(self) -> None:
-            return None
-
-        async def send(self, request: Request, peer: Peer) -> Reply:
-            return Reply(200, b"x" * 16_000_000)
-
-    async with Listener(Large(), max_held_bytes=20_000_000) as listener:  # type: ignore[arg-type]
-        with socket.socket() as unread:
-            unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            unread.connect(("127.0.0.1", listener.port))
-            unread.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
-            async with aiohttp.ClientSession() as session:
-                url = f"http://127.0.0.1:{listener.port}/version"
-                while True:
-                    async with session.get(url) as response:
-                        if response.status == 429:
-                            break
-                        await response.read()
-                assert response.headers["Retry-After"] == "10"
-                unread.close()
-                while response.status != 200:
-                    await asyncio.sleep(0.01)
-                    async with session.get(url) as response:
-                        assert response.status in (200, 429)

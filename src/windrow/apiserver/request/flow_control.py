@@ -23,6 +23,12 @@ MAX_WATCHES = 200
 MAX_REQUESTS = 100
 # Lists, and the initial events of watches: each may be as large as all that the user may read.
 MAX_LISTS = 4
+# Answers that hold memory of their own until they are read (tables, YAML), from this size on: so many bytes of one user, and
+# of all together. Who holds none may have one, of whatever size, so that what others do not read refuses no other user.
+LARGE_BYTES = 256 * 1024
+MAX_USER_BYTES = 64 * 2**20
+MAX_BYTES = 256 * 2**20
+LARGE_RETRY_S = 10
 
 _SERVICE_ACCOUNTS = "system:serviceaccounts:"
 
@@ -33,6 +39,7 @@ class FlowControl:
     def __init__(self) -> None:
         self._watches: Counter[str] = Counter()
         self._requests: Counter[str] = Counter()
+        self._held_bytes: Counter[str] = Counter()  # of large answers; also of who is exempt
         self._lists: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
     @contextmanager
@@ -59,20 +66,43 @@ class FlowControl:
 
         Raises TooManyRequests for the first that is too many.
         """
-        if not (flow := _flow_of(user)):
-            return await answer()
+        flow = _flow_of(user)
         with ExitStack() as stack:
-            _count(self._requests, flow, MAX_REQUESTS, "requests under way")
-            stack.callback(_discount, self._requests, flow)
-            if is_list:
+            if flow:
+                _count(self._requests, flow, MAX_REQUESTS, "requests under way")
+                stack.callback(_discount, self._requests, flow)
+            if flow and is_list:
                 semaphore = self._semaphore(flow)
                 await semaphore.acquire()
                 stack.callback(semaphore.release)
             reply = await answer()
-            if type(reply) is Reply:
+            is_plain = type(reply) is Reply
+            if is_plain and len(reply.body) > LARGE_BYTES:
+                stack.enter_context(self._holding(user, flow, len(reply.body)))
+            elif not flow:
+                return reply
+            if is_plain:
                 reply = replace(reply)  # a constant one never ends
             weakref.finalize(reply, stack.pop_all().close).atexit = False
         return reply
+
+    @contextmanager
+    def _holding(self, user: UserInfo, flow: str, size: int) -> Iterator[None]:
+        """A large answer of the user is read. Raises TooManyRequests where there are too many."""
+        name = flow or user.username
+        held, of_all = self._held_bytes[name], self._held_bytes.total()
+        if held and (of_all + size > MAX_BYTES or (flow and held + size > MAX_USER_BYTES)):
+            raise status_error(
+                429,
+                f"{name} reads {held // 2**20} MiB of large answers already; read them, ask for fewer objects at once with limit, "
+                "or try again later",
+                details={"retryAfterSeconds": LARGE_RETRY_S},
+            )
+        self._held_bytes[name] += size
+        try:
+            yield
+        finally:
+            _discount(self._held_bytes, name, size)
 
     def _semaphore(self, flow: str) -> asyncio.Semaphore:
         found = self._lists.get(flow)
@@ -91,8 +121,8 @@ def _count(counts: Counter[str], flow: str, most: int, what: str) -> None:
     counts[flow] += 1
 
 
-def _discount(counts: Counter[str], flow: str) -> None:
-    counts[flow] -= 1
+def _discount(counts: Counter[str], flow: str, by: int = 1) -> None:
+    counts[flow] -= by
     if not counts[flow]:
         del counts[flow]
 
