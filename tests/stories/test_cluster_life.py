@@ -26,15 +26,17 @@ from tests.support.simulation import VIP, Simulation, simulation
 
 from windrow.client.client import Client
 from windrow.clusters.api.kinds import MACHINE
+from windrow.clusters.api.names import AUTHORIZED_CLUSTERS
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
+from windrow.core.formats.yaml import load
 from windrow.demo.cluster import DemoCluster
 from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.resources import VM, VM_ACTIONS
 from windrow.kubernetes.conditions import is_true
-from windrow.kubernetes.objects import Raw, labels_of, name_of, nested
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, new_object, secret_texts
 from windrow.kubernetes.requests import put_subresource
-from windrow.kubernetes.resources import NODE, SECRET, SERVICE_ACCOUNT, ObjectRef
+from windrow.kubernetes.resources import CONFIG_MAP, NODE, SECRET, SERVICE_ACCOUNT, ObjectRef
 
 
 @dataclass
@@ -374,6 +376,72 @@ def test_machine_vm_and_node_have_one_name_within_the_limit_of_the_pool() -> Non
             assert sorted(map(len, machines)) == [15, 20, 20]
 
     run_driven(story())
+
+
+def test_what_a_manifest_gives_its_machines_is_on_them() -> None:
+    """Variables, files of a Secret and a ConfigMap for some machines, a template of pod security, a name of the endpoint."""
+    allowed = {AUTHORIZED_CLUSTERS: "other, orchard"}
+    secret = new_object(SECRET, "site", "fleet-default", annotations=allowed, stringData={"ca": "PEM\n"})
+    config_map = new_object(
+        CONFIG_MAP, "motd", "fleet-default", annotations=allowed, data={"text": "hello\n"}
+    )
+    proxy = {"HTTPS_PROXY": 'http://me:p"ss@proxy.example:3128', "NO_PROXY": "192.168.50.0/24"}
+    workers_only = {"matchLabels": {"rke.cattle.io/worker-role": "true"}}
+
+    async def story() -> None:
+        spec = {
+            "agentEnvVars": [{"name": name, "value": value} for name, value in proxy.items()],
+            "defaultPodSecurityAdmissionConfigurationTemplateName": "rancher-restricted",
+            "localClusterAuthEndpoint": {"enabled": True, "fqdn": "orchard.example:8443"},
+        }
+        documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1), **spec)
+        documents[-1]["spec"]["rkeConfig"]["machineSelectorFiles"] = [
+            {"fileSources": [_from("secret", "site", "ca", "/etc/ssl/site/ca.pem", permissions="644")]},
+            {
+                "machineLabelSelector": workers_only,
+                "fileSources": [_from("configMap", "motd", "text", "/etc/motd")],
+            },
+        ]
+        async with simulation(seed=3, with_manager=False) as sim:
+            await stock(sim, documents)
+            await sim.management_client.create(SECRET, secret)
+            await sim.management_client.create(CONFIG_MAP, config_map)
+            sim.start_manager(Transcript(sim.api.local()))
+            ref = await post(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
+            server, worker = (disk_of(sim, pool) for pool in ("servers", "workers"))
+            for disk, service in ((server, "rke2-server"), (worker, "rke2-agent")):
+                for path in ("/etc/windrow/agent.env", f"/etc/default/{service}"):
+                    assert b'NO_PROXY="192.168.50.0/24"\n' in disk[path].content
+                    assert b'HTTPS_PROXY="http://me:p\\"ss@proxy' in disk[path].content
+                    assert disk[path].mode == 0o600
+                assert (disk["/etc/ssl/site/ca.pem"].content, disk["/etc/ssl/site/ca.pem"].mode) == (
+                    b"PEM\n",
+                    0o644,
+                )
+            assert worker["/etc/motd"].content == b"hello\n"
+            assert "/etc/motd" not in server
+            assert b"enforce: restricted" in server["/etc/rancher/rke2/config/rancher-psact.yaml"].content
+            assert b"orchard.example" in server["/etc/rancher/rke2/config.yaml.d/50-rancher.yaml"].content
+            published = await sim.management_client.get(SECRET.ref("orchard-kubeconfig", "fleet-default"))
+            contexts = load(secret_texts(published)["value"])["clusters"]
+            assert ("orchard-fqdn", "https://orchard.example:8443") in [
+                (one["name"], one["cluster"]["server"]) for one in contexts
+            ]
+
+    run_driven(story())
+
+
+def _from(kind: str, name: str, key: str, path: str, **rest: str) -> Raw:
+    return {kind: {"name": name, "items": [{"key": key, "path": path, **rest}]}}
+
+
+def disk_of(sim: Simulation, pool: str) -> Any:
+    """The files on the disk of the only machine of the pool."""
+    sessions: Any = sim.harvester.hypervisor._sessions.values()
+    (machine,) = (one.machine for one in sessions if f"-{pool}-" in one.machine.hardware.name)
+    return machine.hardware.root.files
 
 
 def test_every_label_of_a_pool_reaches_its_node_also_those_that_kubelet_may_not_set() -> None:

@@ -223,11 +223,12 @@ async def check(
 async def _check_named_secrets(
     cluster: Cluster, documents: Sequence[Raw], find_secret: FindSecret | None
 ) -> list[Problem]:
-    """Problems of the Secrets for registries and S3, as far as this account may read them."""
-    given = {_credential_of(one): one for one in documents if one.get("kind") == SECRET.kind}
+    """Problems of the Secrets for registries and S3, and of the objects that files come from, as far as this account may read
+    them."""
+    given = {(one.get("kind"), _credential_of(one)): one for one in documents}
 
     async def find(ref: ObjectRef) -> Raw | None:
-        document = given.get(f"{ref.namespace}:{ref.name}")
+        document = given.get((ref.kind.kind, f"{ref.namespace}:{ref.name}"))
         if document is None:
             return await find_secret(ref) if find_secret is not None else None
         plain = {key: encode_base64(str(text)) for key, text in (document.get("stringData") or {}).items()}

@@ -18,11 +18,18 @@ JINJA = "## template: jinja\n"
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that cloud-init writes, owned by root. `mode` is octal text, as cloud-init wants it: `"0600"`."""
+    """A file that cloud-init writes, owned by root. `mode` is octal text, as cloud-init wants it: `"0600"`; `encoding` what
+    it decodes the content from: `"b64"`."""
 
     path: str
     content: str = field(repr=False)
     mode: str = "0600"
+    encoding: str = ""
+
+    def render(self) -> dict[str, str]:
+        """The entry of `write_files`."""
+        entry = {"path": self.path, "owner": "root:root", "permissions": self.mode, "content": self.content}
+        return {**entry, "encoding": self.encoding} if self.encoding else entry
 
 
 # Per boot or per machine identity; the rest of a document is applied once. Secrets travel in `write_files`
@@ -82,10 +89,7 @@ def render_document(
     document: dict[str, Any] = {"hostname": hostname}
     if bootcmd:
         document["bootcmd"] = [list(command) for command in bootcmd]
-    document["write_files"] = [
-        {"path": file.path, "owner": "root:root", "permissions": file.mode, "content": file.content}
-        for file in files
-    ]
+    document["write_files"] = [file.render() for file in files]
     document["runcmd"] = [list(command) for command in runcmd]
     return HEADER + yaml.dump(document)
 

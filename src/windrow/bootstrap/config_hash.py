@@ -38,6 +38,13 @@ def _config_hash(spec: BootstrapSpec, encode: _SharedJson) -> str:
         "chartValues": [encode(spec.chart_values)],
         "additionalManifest": [encode(spec.additional_manifest)],
     }
+    # Only where they are set: the digest of a Cluster without them is that of earlier releases.
+    later = {
+        "agentEnvVars": spec.environment,
+        "machineSelectorFiles": spec.selector_files,
+        "podSecurity": spec.pod_security,
+    }
+    fields |= {key: [encode(value)] for key, value in later.items() if value}
     digest = hashlib.sha256()
     for piece in _join_object(fields):
         digest.update(piece)

@@ -3,7 +3,8 @@
 The environment file (`/etc/windrow/rke2.env`) names version and role; `UNIT` runs the script at every boot and whenever
 it is restarted, and tries again until it succeeds. So an upgrade is: write another version into the file, restart the
 unit. A site adds its own settings (a proxy, `INSTALL_RKE2_ARTIFACT_PATH` for a place without internet, `RKE2_SHA256` of
-the binary that must come out) in `SITE_ENVIRONMENT`, which we never write. The script keeps to few constructs of POSIX
+the binary that must come out) in `SITE_ENVIRONMENT`, which we never write. What the Cluster sets for all its machines
+(`agentEnvVars`) is in `AGENT_ENVIRONMENT` for the unit, and where the service reads its own for that. The script keeps to few constructs of POSIX
 sh, one command a line.
 """
 
@@ -17,6 +18,7 @@ from windrow.bootstrap.layout import Layout
 
 DIRECTORY = "/etc/windrow"
 SITE_ENVIRONMENT = f"{DIRECTORY}/site.env"
+AGENT_ENVIRONMENT = f"{DIRECTORY}/agent.env"
 SERVICE = "windrow-install.service"
 UNIT = f"/etc/systemd/system/{SERVICE}"
 # What was installed last; only the script writes it.
@@ -42,7 +44,9 @@ class Installer:
 
 
 # Type=simple, not oneshot: systemd before 244 refuses to restart a oneshot, and a boot need not wait for downloads.
-def _render_unit(installer: Installer) -> str:
+def _render_unit(installer: Installer, has_agent_environment: bool) -> str:
+    # First, so that it changes nothing of what we and the site set.
+    given = f"EnvironmentFile={AGENT_ENVIRONMENT}\n" if has_agent_environment else ""
     return f"""\
 [Unit]
 Description=Install and start {installer.layout.title} as {installer.environment_file} says
@@ -51,7 +55,7 @@ After=network-online.target
 
 [Service]
 Type=simple
-EnvironmentFile={installer.environment_file}
+{given}EnvironmentFile={installer.environment_file}
 EnvironmentFile=-{SITE_ENVIRONMENT}
 ExecStart=/bin/sh {installer.script}
 Restart=on-failure
@@ -117,11 +121,24 @@ RUN_COMMANDS = (
 )
 
 
-def list_install_files(installer: Installer, environment: Mapping[str, str]) -> list[File]:
-    """The environment file, the unit and the script."""
+def list_install_files(
+    installer: Installer, environment: Mapping[str, str], agent_environment: Mapping[str, str] | None = None
+) -> list[File]:
+    """The environment file, the unit and the script; with `agent_environment` that of the unit and of the service."""
     lines = "".join(f"{name}={value}\n" for name, value in environment.items())
-    return [
+    files = [
         File(installer.environment_file, lines, "0644"),
         File(installer.script, _render_script(installer), "0755"),
-        File(UNIT, _render_unit(installer), "0644"),
+        File(UNIT, _render_unit(installer, bool(agent_environment)), "0644"),
     ]
+    if agent_environment:
+        # A proxy's URL may have a password.
+        given = "".join(f"{name}={_quoted(value)}\n" for name, value in agent_environment.items())
+        service = environment[installer.service].removesuffix(".service")
+        files += [File(AGENT_ENVIRONMENT, given), File(f"/etc/default/{service}", given)]
+    return files
+
+
+def _quoted(value: str) -> str:
+    """A value as systemd reads it back, in double quotes; without line breaks."""
+    return '"' + "".join(f"\\{letter}" if letter in '"\\$`' else letter for letter in value) + '"'

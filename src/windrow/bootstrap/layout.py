@@ -34,6 +34,11 @@ class Layout:
     def s3_ca_file(self) -> str:
         return f"{self.config_directory}/etcd-s3-endpoint-ca.pem"
 
+    @property
+    def pod_security_file(self) -> str:
+        """Rancher's name for the AdmissionConfiguration."""
+        return f"{self.config_directory}/config/rancher-psact.yaml"
+
     def data_directory(self, spec: BootstrapSpec) -> str:
         return spec.data_directory or f"/var/lib/rancher/{self.name}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from windrow.bootstrap.layout import Layout
@@ -52,6 +52,26 @@ def server_keys(spec: BootstrapSpec, config: Mapping[str, Any], layout: Layout) 
     if not spec.is_control_plane:
         server |= dict.fromkeys(_NO_CONTROL_PLANE, True)
     return server
+
+
+# By which a user names an AdmissionConfiguration of his own: the key of RKE2, and the API server's argument.
+POD_SECURITY_KEY = "pod-security-admission-config-file"
+ADMISSION_ARGUMENT = "admission-control-config-file"
+
+
+def list_pod_security_contradictions(
+    spec: BootstrapSpec, user: Mapping[str, Any]
+) -> Iterator[InvalidBootstrapSpec]:
+    """A template of pod security beside a file of the user's own; the API server reads one."""
+    arguments = [str(one).lstrip("-").partition("=")[0] for one in list_of(user.get("kube-apiserver-arg"))]
+    given = [key for key in (POD_SECURITY_KEY,) if user.get(key)]
+    given += [f"kube-apiserver-arg {ADMISSION_ARGUMENT}" for one in arguments if one == ADMISSION_ARGUMENT]
+    if spec.pod_security and given:
+        yield InvalidBootstrapSpec(
+            f"defaultPodSecurityAdmissionConfigurationTemplateName is {spec.pod_security}, and {given[0]} names another "
+            "file; the API server reads one",
+            "remove one of the two",
+        )
 
 
 def _etcd_keys(etcd: Mapping[str, Any], layout: Layout) -> dict[str, Any]:

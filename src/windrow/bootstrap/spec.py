@@ -82,7 +82,8 @@ class BootstrapSpec(HasRoles):
     """One machine's part in its cluster.
 
     `init_server` is true for the one server that starts the cluster; it has no `join_server`. `machine_labels` are what
-    `machineSelectorConfig` selects on. `labels`/`taints` come from the pool.
+    `machineSelectorConfig` and `machineSelectorFiles` select on. `labels`/`taints` come from the pool. `file_contents` is
+    by source (`secret`, `configMap`), its name and its key.
     """
 
     cluster: str
@@ -105,6 +106,10 @@ class BootstrapSpec(HasRoles):
     registries: Mapping[str, Any] = field(default_factory=dict)
     etcd: Mapping[str, Any] = field(default_factory=dict)
     data_directory: str = ""  # empty: /var/lib/rancher/<distribution>
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # agentEnvVars
+    selector_files: Sequence[Mapping[str, Any]] = ()
+    file_contents: Mapping[tuple[str, str, str], bytes] = field(default_factory=dict, repr=False)
+    pod_security: str = ""  # the name of a template of `pod_security`
     guest_credential: GuestCredential | None = None
     on_harvester: bool = False  # whether machines of the cluster are VMs of Harvester
 

@@ -101,6 +101,11 @@ def sample_bootstrap_spec(cluster: Cluster, pool: Pool, version: str) -> Bootstr
         registries=cluster.registries,
         etcd=cluster.etcd,
         data_directory=cluster.data_directory,
+        tls_san=(cluster.endpoint_host,) if cluster.endpoint_host else (),
+        environment=cluster.environment,
+        selector_files=cluster.selector_files,
+        file_contents=cluster.file_contents,
+        pod_security=cluster.pod_security,
         on_harvester=cluster.uses_harvester_driver,
     )
 
@@ -145,19 +150,26 @@ def find_config_hashes(cluster: Cluster, version: str) -> dict[str, str]:
 
 
 # What makes the configuration of a pool another than that of other pools: its roles, and which entries of
-# `machineSelectorConfig` fit its machines.
+# `machineSelectorConfig` and `machineSelectorFiles` fit its machines.
 _Configuration = tuple[frozenset[Role], tuple[bool, ...]]
 
 
 def _configurations(cluster: Cluster, version: str) -> Iterator[tuple[Pool, _Configuration, BootstrapSpec]]:
     """Every pool with its configuration, and a machine of it, in whose spec the entries that fit are left alone."""
-    entries = cluster.selector_config
+    entries = [*cluster.selector_config, *cluster.selector_files]
     selectors = [read_label_selector(entry.get("machineLabelSelector")) for entry in entries]
+    configs = len(cluster.selector_config)
     for pool in cluster.pools:
         labels = machine_labels(cluster.name, pool)
         fits = tuple(selector.matches(labels) for selector in selectors)
-        fitting = [{"config": entry.get("config")} for entry, fit in zip(entries, fits, strict=True) if fit]
-        sample = replace(sample_bootstrap_spec(cluster, pool, version), selector_config=fitting)
+        fitting = [entry for entry, fit in zip(entries, fits, strict=True) if fit]
+        sample = replace(
+            sample_bootstrap_spec(cluster, pool, version),
+            selector_config=[{"config": one.get("config")} for one in fitting[: sum(fits[:configs])]],
+            selector_files=[
+                {"fileSources": one.get("fileSources")} for one in fitting[sum(fits[:configs]) :]
+            ],
+        )
         yield pool, (pool.roles, fits), sample
 
 

@@ -1,19 +1,24 @@
-"""Secrets that the configuration of machines names, and that the manager reads for them: those of private registries, and
-the cloud credential for etcd snapshots in S3."""
+"""Secrets that the configuration of machines names, and that the manager reads for them: those of private registries,
+the cloud credential for etcd snapshots in S3, and what `machineSelectorFiles` takes files from, ConfigMaps too."""
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.names import AUTHORIZED_CLUSTERS
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.secrets import CredentialError
 from windrow.core.errors import UserError
+from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.json import NotJson, loads
-from windrow.kubernetes.objects import Raw, is_dns_subdomain, nested, secret_texts
-from windrow.kubernetes.resources import SECRET, ObjectRef
+from windrow.kubernetes.kubectl import render_kubectl
+from windrow.kubernetes.objects import Raw, annotations_of, is_dns_subdomain, nested, secret_texts
+from windrow.kubernetes.resources import CONFIG_MAP, SECRET, ApiResource, ObjectRef
 from windrow.machines.port import Problem
 
 _AUTH_KEYS = ("username", "password", "auth", "identityToken")
@@ -51,7 +56,10 @@ async def resolve_secrets(find: FindSecret, cluster: Cluster, require_consent: R
     """
     registries = await resolve_registries(find, cluster.namespace, cluster.registries)
     etcd = await resolve_s3(find, cluster.namespace, cluster.etcd, require_consent)
-    return replace(cluster, registries=registries, etcd=etcd)
+    contents, problems = await read_files(find, cluster)
+    if problems:
+        raise BootstrapSecretError(problems[0].message, problems[0].hint, problems[0].message)
+    return replace(cluster, registries=registries, etcd=etcd, file_contents=contents)
 
 
 async def check_secrets(find: FindSecret, cluster: Cluster, require_consent: RequireConsent) -> list[Problem]:
@@ -65,7 +73,7 @@ async def check_secrets(find: FindSecret, cluster: Cluster, require_consent: Req
         await resolve_s3(find, cluster.namespace, cluster.etcd, require_consent)
     except (BootstrapSecretError, CredentialError) as error:
         problems.append(Problem(error.message, error.hint, _S3))
-    return problems
+    return problems + (await read_files(find, cluster))[1]
 
 
 async def _find_secret(find: FindSecret, ref: ObjectRef, what: str, hint: str) -> dict[str, str]:
@@ -174,3 +182,92 @@ async def resolve_s3(
     given_fields = {key: value for key, value in s3.items() if value not in (None, "")}
     keys = {"accessKey": found["accessKey"], "secretKey": found["secretKey"]}
     return {**etcd, "s3": {**defaults, **given_fields, **keys}}
+
+
+# -- files -------------------------------------------------------------------------------------------------------
+
+FILES = "spec.rkeConfig.machineSelectorFiles"
+# User data is in a Secret, which may have 1 MiB, and is written in base64.
+MAX_FILE_BYTES = 500_000
+_KINDS = {"secret": SECRET, "configMap": CONFIG_MAP}
+
+FileContents = dict[tuple[str, str, str], bytes]
+
+
+async def read_files(find: FindSecret, cluster: Cluster) -> tuple[FileContents, list[Problem]]:
+    """The contents of `machineSelectorFiles`, by source, name and key, and all that is wrong with them.
+
+    An object must name the Cluster in its annotation, as in Rancher: the right to write a Cluster is not that to read the
+    Secrets beside it.
+    """
+    contents: FileContents = {}
+    problems: list[Problem] = []
+    known: dict[ObjectRef, Raw | None] = {}
+    for place, entry in enumerate(cluster.selector_files):
+        for number, source in enumerate(entry.get("fileSources") or ()):
+            where = f"{FILES}[{place}].fileSources[{number}]"
+            for kind, resource in _KINDS.items():
+                given = source.get(kind) or {}
+                if not given.get("name"):
+                    continue
+                ref = resource.ref(given["name"], cluster.namespace)
+                if ref not in known:
+                    known[ref] = await find(ref)
+                if refusal := _find_fault(known[ref], ref, cluster):
+                    field = f"{where}.{kind}.name"
+                    problems.append(Problem(f"{field}: {refusal[0]}", refusal[1], field))
+                else:
+                    _read_items(known[ref] or {}, given, f"{where}.{kind}", ref, contents, problems)
+    if (size := sum(map(len, contents.values()))) > MAX_FILE_BYTES:
+        fault = f"{FILES}: the files have {size} bytes together"
+        problems.append(Problem(fault, f"bring {MAX_FILE_BYTES} at most, the rest with the image", FILES))
+    return contents, problems
+
+
+def _find_fault(raw: Raw | None, ref: ObjectRef, cluster: Cluster) -> tuple[str, str] | None:
+    """What keeps the Cluster from using the object, and the cure."""
+    name = f"{ref.kind.kind} {ref.namespace}/{ref.name}"
+    command = f"annotate --overwrite {ref.kind.kind.lower()} {ref.name} {AUTHORIZED_CLUSTERS}={cluster.name}"
+    cure = f"{render_kubectl(command, ref.namespace)} (a list with commas; keep the clusters that it has)"
+    if raw is None:
+        return f"{name} does not exist", f"create it, with annotation {AUTHORIZED_CLUSTERS}: {cluster.name}"
+    allowed = str(annotations_of(raw).get(AUTHORIZED_CLUSTERS) or "").split(",")
+    if cluster.name not in (one.strip() for one in allowed):
+        return f"{name} does not allow its use by Cluster {cluster.name}", cure
+    return None
+
+
+def _read_items(
+    raw: Raw,
+    given: Mapping[str, Any],
+    where: str,
+    ref: ObjectRef,
+    contents: FileContents,
+    problems: list[Problem],
+) -> None:
+    kind = "secret" if ref.kind == SECRET else "configMap"
+    for place, item in enumerate(given.get("items") or ()):
+        content = _content_of(raw, ref.kind, str(item["key"]))
+        if content is None:
+            path = f"{where}.items[{place}].key"
+            fault = f"{path}: {ref.kind.kind} {ref.namespace}/{ref.name} has no key {item['key']!r}"
+            problems.append(Problem(fault, "add it, or correct the key", path))
+            continue
+        digest = b64encode(sha256(content).digest()).decode()
+        if item.get("hash") and item["hash"] != digest:
+            path = f"{where}.items[{place}].hash"
+            fault = f"{path} is {abbreviate(item['hash'])}, and key {item['key']!r} has {digest}"
+            problems.append(Problem(fault, "correct the content, or the hash", path))
+            continue
+        contents[kind, ref.name, str(item["key"])] = content
+
+
+def _content_of(raw: Raw, kind: ApiResource, key: str) -> bytes | None:
+    """The value of a key; of a ConfigMap `data` is text. None where there is none."""
+    if kind == CONFIG_MAP and key in (plain := raw.get("data") or {}):
+        return str(plain[key]).encode()
+    encoded = raw.get("binaryData" if kind == CONFIG_MAP else "data")
+    try:
+        return b64decode(str((encoded or {})[key]), validate=True)
+    except (KeyError, ValueError):
+        return None

@@ -509,7 +509,11 @@ class Observer:
         """Everything that is wrong, all at once, before anything is made."""
         cluster = state.cluster
         problems = check_bootstrap(cluster, state.problems)
-        problems += await check_secrets(self._context.api.find, cluster, self._context.require_consent)
+        try:
+            problems += await check_secrets(self._context.api.find, cluster, self._context.require_consent)
+        except Forbidden as error:
+            hint = "let the manager get Secrets and ConfigMaps of the Cluster's namespace"
+            problems.append(Problem(str(error), hint, "spec.rkeConfig"))
         if state.guest_credential.state == "refused":
             message, _, hint = state.guest_credential.because.partition("; ")
             problems.append(Problem(message, hint, "spec.rkeConfig.machineGlobalConfig"))

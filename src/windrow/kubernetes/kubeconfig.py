@@ -111,15 +111,13 @@ def parse_kubeconfig(text: str, context: str = "", read_file: ReadFile | None = 
     return config
 
 
-def render_kubeconfig(config: ClientConfig, name: str) -> str:
-    """A kubeconfig with one cluster, user and context, all called `name`. `parse_kubeconfig` reads it back."""
-    cluster = {
-        "server": config.server,
-        "certificate-authority-data": encode_base64(config.ca),
-        "insecure-skip-tls-verify": config.insecure,
-        "tls-server-name": config.tls_server_name,
-        "proxy-url": config.proxy_url,
-    }
+def render_kubeconfig(
+    config: ClientConfig, name: str, *, also: Mapping[str, ClientConfig] | None = None
+) -> str:
+    """A kubeconfig with one cluster, user and context, all called `name`. `parse_kubeconfig` reads it back.
+
+    `also` are further clusters, each with a context of its name, for the same user; of these nothing but the cluster counts.
+    """
     user = {
         "client-certificate-data": encode_base64(config.certificate),
         "client-key-data": encode_base64(config.key),
@@ -127,17 +125,31 @@ def render_kubeconfig(config: ClientConfig, name: str) -> str:
         "tokenFile": config.token_file,
         "exec": _render_exec(config.exec) if config.exec else None,
     }
-    context = {"cluster": name, "user": name, "namespace": config.namespace}
+    clusters = {name: config, **(also or {})}
+    contexts = {
+        one: {"cluster": one, "user": name, "namespace": of.namespace} for one, of in clusters.items()
+    }
     return dump(
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": name, "cluster": _without_empty(cluster)}],
+            "clusters": [{"name": one, "cluster": _render_cluster(of)} for one, of in clusters.items()],
             "users": [{"name": name, "user": _without_empty(user)}],
-            "contexts": [{"name": name, "context": _without_empty(context)}],
+            "contexts": [{"name": one, "context": _without_empty(of)} for one, of in contexts.items()],
             "current-context": name,
         }
     )
+
+
+def _render_cluster(config: ClientConfig) -> dict[str, Any]:
+    cluster = {
+        "server": config.server,
+        "certificate-authority-data": encode_base64(config.ca),
+        "insecure-skip-tls-verify": config.insecure,
+        "tls-server-name": config.tls_server_name,
+        "proxy-url": config.proxy_url,
+    }
+    return _without_empty(cluster)
 
 
 def _render_exec(config: ExecConfig) -> dict[str, Any]:

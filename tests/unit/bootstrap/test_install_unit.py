@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from windrow.bootstrap import k3s, rke2
-from windrow.bootstrap.install_unit import RENEW_IDENTITY, Installer, list_install_files
+from windrow.bootstrap.install_unit import RENEW_IDENTITY, UNIT, Installer, list_install_files
 
 SHELLS = [shell for shell in ("sh", "dash", "bash") if shutil.which(shell)]
 INSTALLERS = {"rke2": rke2.INSTALLER, "k3s": k3s.INSTALLER}
@@ -63,6 +63,19 @@ class Machine:
     @property
     def called(self) -> list[str]:
         return self.calls.read_text().splitlines()
+
+
+def test_variables_of_the_cluster_are_read_by_the_unit_before_our_own_and_by_the_service() -> None:
+    ours = {"RKE2_SERVICE": "rke2-server.service"}
+    plain = {file.path: file for file in list_install_files(rke2.INSTALLER, ours)}
+    given = {file.path: file for file in list_install_files(rke2.INSTALLER, ours, {"NO_PROXY": 'a "b" $c'})}
+
+    assert sorted(set(given) - set(plain)) == ["/etc/default/rke2-server", "/etc/windrow/agent.env"]
+    for path in set(given) - set(plain):
+        assert (given[path].content, given[path].mode) == ('NO_PROXY="a \\"b\\" \\$c"\n', "0600")
+    lines = [line for line in given[UNIT].content.splitlines() if line.startswith("EnvironmentFile")]
+    assert lines[0] == "EnvironmentFile=/etc/windrow/agent.env"
+    assert "agent.env" not in plain[UNIT].content
 
 
 @pytest.fixture(params=sorted(INSTALLERS))

@@ -10,17 +10,20 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.client.client import Client
 from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.names import AUTHORIZED_CLUSTERS
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.bootstrap_secrets import (
     BootstrapSecretError,
     check_secrets,
+    read_files,
     resolve_registries,
     resolve_s3,
 )
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
-from windrow.kubernetes.objects import new_object
-from windrow.kubernetes.resources import SECRET
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.resources import CONFIG_MAP, SECRET
+from windrow.machines.port import Problem
 
 ACCESS = {"s3credentialConfig-accessKey": "AK", "s3credentialConfig-secretKey": "SK"}
 
@@ -131,3 +134,86 @@ def test_what_s3_leaves_out_comes_from_the_defaults_of_its_credential():
 def test_a_credential_for_s3_that_cannot_be_used_is_named(secret, name, words):
     with pytest.raises((BootstrapSecretError, CredentialError), match=words):
         s3_with(secret, name)
+
+
+# -- files -------------------------------------------------------------------------------------------------------
+
+ALLOWED = {AUTHORIZED_CLUSTERS: "other,prod"}
+
+
+def files_from(*objects: Raw, **items: Any) -> tuple[dict[tuple[str, str, str], bytes], list[Problem]]:
+    """What is read of key `ca` of Secret `site` and key `text` of ConfigMap `motd`."""
+    secret = {"name": "site", "items": [{"key": "ca", "path": "/ca", **items}]}
+    config_map = {"name": "motd", "items": [{"key": "text", "path": "/motd"}]}
+
+    async def story() -> tuple[dict[tuple[str, str, str], bytes], list[Problem]]:
+        client = Client(ApiServer(MemoryStore(), LoopClock(), Rng(1)).local())
+        for raw in objects:
+            await client.create(SECRET if raw["kind"] == "Secret" else CONFIG_MAP, raw)
+        entries = ({"fileSources": [{"secret": secret}, {"configMap": config_map}]},)
+        cluster = Cluster("default", "prod", selector_files=entries)
+        contents, problems = await read_files(client.find, cluster)
+        assert await check_secrets(client.find, cluster, consent) == problems
+        return contents, problems
+
+    return run_driven(story())
+
+
+def a_secret(annotations: dict[str, str] = ALLOWED, **data: bytes) -> Raw:
+    encoded = {key: base64.b64encode(content).decode() for key, content in data.items()}
+    return new_object(SECRET, "site", "default", annotations=annotations, data=encoded)
+
+
+def a_config_map(**rest: Any) -> Raw:
+    return new_object(
+        CONFIG_MAP, "motd", "default", annotations=ALLOWED, **(rest or {"data": {"text": "hi"}})
+    )
+
+
+def test_files_come_byte_for_byte_from_the_objects_that_allow_it():
+    digest = "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0="  # of abc
+    contents, problems = files_from(a_secret(ca=b"abc"), a_config_map(), hash=digest)
+
+    assert problems == []
+    assert contents == {("secret", "site", "ca"): b"abc", ("configMap", "motd", "text"): b"hi"}
+    binary = a_config_map(binaryData={"text": "AP8="})
+    assert files_from(a_secret(ca=b"\x00"), binary)[0]["configMap", "motd", "text"] == b"\x00\xff"
+
+
+@pytest.mark.parametrize("annotations", [{}, {AUTHORIZED_CLUSTERS: "production,pro"}])
+def test_an_object_that_does_not_name_the_cluster_is_not_used(annotations):
+    contents, problems = files_from(a_secret(annotations, ca=b"abc"), a_config_map())
+
+    (problem,) = problems
+    assert ("secret", "site", "ca") not in contents
+    assert problem.field == "spec.rkeConfig.machineSelectorFiles[0].fileSources[0].secret.name"
+    assert "Secret default/site does not allow its use by Cluster prod" in problem.message
+    assert "rke.cattle.io/object-authorized-for-clusters=prod" in problem.hint
+
+
+def test_what_is_absent_is_named_all_at_once():
+    _, problems = files_from(a_secret(other=b""))
+
+    assert [
+        (one.field.rpartition("fileSources")[2], one.message.rpartition(": ")[2]) for one in problems
+    ] == [
+        ("[0].secret.items[0].key", "Secret default/site has no key 'ca'"),
+        ("[1].configMap.name", "ConfigMap default/motd does not exist"),
+    ]
+
+
+def test_a_file_whose_content_has_another_hash_is_refused():
+    _, problems = files_from(a_secret(ca=b"abc"), a_config_map(), hash="b3RoZXI=")
+
+    (problem,) = problems
+    assert (
+        "hash is 'b3RoZXI=', and key 'ca' has ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=" in problem.message
+    )
+
+
+def test_files_that_no_machine_could_be_given_are_refused():
+    _, problems = files_from(a_secret(ca=b"x" * 499_999), a_config_map())
+
+    assert [one.message for one in problems] == [
+        "spec.rkeConfig.machineSelectorFiles: the files have 500001 bytes together"
+    ]

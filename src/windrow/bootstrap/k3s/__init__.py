@@ -30,7 +30,12 @@ from windrow.bootstrap.k3s.charts import HARVESTER_CHARTS, helm_chart, list_give
 from windrow.bootstrap.k3s.flags import KEYS, check_config, dropped_keys
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests
-from windrow.bootstrap.server_config import agent_keys, server_keys
+from windrow.bootstrap.server_config import (
+    ADMISSION_ARGUMENT,
+    agent_keys,
+    list_pod_security_contradictions,
+    server_keys,
+)
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, Role, require_joinable
 from windrow.core.formats import yaml
 from windrow.core.formats.version import Version
@@ -95,6 +100,9 @@ def render_config(spec: BootstrapSpec) -> dict[str, Any]:
     if not spec.is_server:
         return config | agent_keys(spec)
     config |= server_keys(spec, config, LAYOUT) | provider.server_keys(chosen, config)
+    if spec.pod_security and spec.is_control_plane:
+        ours = f"{ADMISSION_ARGUMENT}={LAYOUT.pod_security_file}"
+        config["kube-apiserver-arg"] = keys.union(keys.list_of(config.get("kube-apiserver-arg")), [ours])
     return config | ({"cluster-init": True} if spec.init_server else {})
 
 
@@ -107,7 +115,8 @@ def list_contradictions(spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
     """What in the user's keys cannot be together, each with a hint."""
     user = keys.merge_config(spec)
     chosen = find_cloud_provider(user, spec.on_harvester)
-    return list(provider.list_contradictions(chosen, user, _list_own_charts(spec, chosen)))
+    of_provider = provider.list_contradictions(chosen, user, _list_own_charts(spec, chosen))
+    return [*of_provider, *list_pod_security_contradictions(spec, user)]
 
 
 def check(spec: BootstrapSpec) -> list[str]:
@@ -164,7 +173,7 @@ def _list_files(spec: BootstrapSpec) -> Iterator[File]:
     credential = keys.credential_text(spec, user, harvester=harvester)
     manifests = _list_manifests(spec, user)
     yield from list_machine_files(spec, LAYOUT, render_config(spec), credential, manifests)
-    yield from list_install_files(INSTALLER, _environment(spec))
+    yield from list_install_files(INSTALLER, _environment(spec), spec.environment)
 
 
 def _list_manifests(spec: BootstrapSpec, user: Mapping[str, Any]) -> Iterator[File]:

@@ -18,7 +18,12 @@ from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests
 from windrow.bootstrap.rke2.bundled_charts import find_charts
 from windrow.bootstrap.rke2.flags import KEYS, check_config
-from windrow.bootstrap.server_config import agent_keys, server_keys
+from windrow.bootstrap.server_config import (
+    POD_SECURITY_KEY,
+    agent_keys,
+    list_pod_security_contradictions,
+    server_keys,
+)
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, require_joinable
 from windrow.core.formats.version import Version
 
@@ -71,6 +76,8 @@ def render_config(spec: BootstrapSpec) -> dict[str, Any]:
     if not server:
         return config | agent_keys(spec)
     config.setdefault("cni", DEFAULT_CNI)
+    if spec.pod_security and spec.is_control_plane:
+        config[POD_SECURITY_KEY] = LAYOUT.pod_security_file
     return config | server_keys(spec, config, LAYOUT)
 
 
@@ -80,8 +87,8 @@ def find_cloud_provider(config: Mapping[str, Any], on_harvester: bool) -> str:
 
 
 def list_contradictions(spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
-    """None is known."""
-    return []
+    """What in the user's keys cannot be together, each with a hint."""
+    return list(list_pod_security_contradictions(spec, keys.merge_config(spec)))
 
 
 def check(spec: BootstrapSpec) -> list[str]:
@@ -104,7 +111,7 @@ def _credential(spec: BootstrapSpec, user: Mapping[str, Any]) -> str:
 def _list_files(spec: BootstrapSpec) -> Iterator[File]:
     credential = _credential(spec, keys.merge_config(spec))
     yield from list_machine_files(spec, LAYOUT, render_config(spec), credential, _list_manifests(spec))
-    yield from list_install_files(INSTALLER, _environment(spec))
+    yield from list_install_files(INSTALLER, _environment(spec), spec.environment)
 
 
 def _list_manifests(spec: BootstrapSpec) -> Iterator[File]:

@@ -7,6 +7,7 @@ Cluster holds up those of all others.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -14,10 +15,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.bootstrap import DISTRIBUTIONS
+from windrow.bootstrap.machine_files import POD_SECURITY
 from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
+from windrow.clusters.api.machine_inputs import read_environment, read_selector_files
 from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
@@ -39,7 +42,6 @@ from windrow.kubernetes.objects import (
     time_of,
     uid_of,
 )
-from windrow.kubernetes.selectors import BadLabelSelector, read_label_selector
 from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
 
 DEFAULT_VM_NAMESPACE = "default"
@@ -138,6 +140,15 @@ class Cluster:
     registries: Mapping[str, Any] = field(default_factory=dict)
     etcd: Mapping[str, Any] = field(default_factory=dict)
     data_directory: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    selector_files: tuple[Mapping[str, Any], ...] = ()
+    pod_security: str = ""
+    endpoint_name: str = (
+        ""  # by which people reach the API server beside its addresses, with a port where it is not 443
+    )
+    endpoint_ca: str = ""
+    # Of `selector_files`, read by the one who renders them: by source, name and key.
+    file_contents: Mapping[tuple[str, str, str], bytes] = field(default_factory=dict, repr=False)
     cloud_provider: str = ""
     cloud_config_secret: str = ""  # "namespace:name" of a secret:// reference
     recorded: RecordedStatus = field(default_factory=RecordedStatus)
@@ -153,6 +164,11 @@ class Cluster:
 
     def find_pool(self, name: str) -> Pool | None:
         return next((pool for pool in self.pools if pool.name == name), None)
+
+    @property
+    def endpoint_host(self) -> str:
+        """`endpoint_name` without its port."""
+        return self.endpoint_name.partition(":")[0]
 
     @property
     def vm_namespace(self) -> str:
@@ -251,6 +267,7 @@ def _read_cluster(
         pools = []
     global_config, selectors = _read_config(rke)
     merged = _merge_cluster_wide(global_config, selectors)
+    endpoint_name, endpoint_ca = _read_endpoint(spec.child("localClusterAuthEndpoint"))
     version = spec.short_text("kubernetesVersion")
     cluster = Cluster(
         namespace=namespace_of(raw),
@@ -270,7 +287,12 @@ def _read_cluster(
         additional_manifest=rke.text("additionalManifest"),
         registries=rke.mapping("registries"),
         etcd=rke.mapping("etcd"),
-        data_directory=rke.child("dataDirectories").text("k8sDistro"),
+        data_directory=_read_directory(rke.child("dataDirectories"), "k8sDistro"),
+        environment=read_environment(spec),
+        selector_files=read_selector_files(rke),
+        pod_security=_read_pod_security(spec),
+        endpoint_name=endpoint_name,
+        endpoint_ca=endpoint_ca,
         cloud_provider=_find_cloud_provider(version, merged, pools),
         cloud_config_secret=_secret_reference(merged.get("cloud-provider-config"), problems),
         recorded=read_recorded_status(raw.get("status") or {}),
@@ -293,13 +315,53 @@ def _read_cluster(
     return cluster
 
 
+def _read_directory(fields: Fields, key: str) -> str:
+    path = fields.text(key)
+    if path and not (path.startswith("/") and path == posixpath.normpath(path) != "/" and path.isprintable()):
+        fields.refuse(
+            key, f"is {abbreviate(path)}", "write the whole path of a directory, without / at its end"
+        )
+        return ""
+    return path
+
+
+def _read_pod_security(spec: Fields) -> str:
+    key = "defaultPodSecurityAdmissionConfigurationTemplateName"
+    name = spec.text(key)
+    if name and name not in POD_SECURITY:
+        spec.refuse(
+            key,
+            f"is {abbreviate(name)}, and there are {' and '.join(POD_SECURITY)}",
+            "name one of them; or bring an AdmissionConfiguration with machineSelectorFiles, and name its path in "
+            "pod-security-admission-config-file of machineGlobalConfig",
+        )
+        return ""
+    return name
+
+
+_ENDPOINT = re.compile(r"([^:\s/]+)(?::(\d{1,5}))?")
+
+
+def _read_endpoint(fields: Fields) -> tuple[str, str]:
+    """Name and authority of `localClusterAuthEndpoint`; "" where it is not enabled."""
+    name, authority = fields.text("fqdn"), fields.text("caCerts")
+    found = _ENDPOINT.fullmatch(name)
+    if name and not (found and is_dns_subdomain(found[1]) and 0 < int(found[2] or 443) < 65536):
+        fields.refuse("fqdn", f"is {abbreviate(name)}", "write a DNS name, with :port where that is not 443")
+        return "", ""
+    if authority and not authority.lstrip().startswith("-----BEGIN CERTIFICATE-----"):
+        fields.refuse("caCerts", "holds no certificate", "write certificates in PEM")
+        return "", ""
+    return (name, authority) if fields.flag("enabled") else ("", "")
+
+
 def _read_config(rke: Fields) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]]:
     """`machineGlobalConfig` and `machineSelectorConfig`; none of either where they have too many keys together."""
     global_config = rke.mapping("machineGlobalConfig")
     selectors = tuple(
         entry.raw
         for entry in rke.items("machineSelectorConfig", MAX_SELECTORS)
-        if (entry.mapping("config") or not entry.raw.get("config")) and _has_selector(entry)
+        if (entry.mapping("config") or not entry.raw.get("config")) and entry.selector("machineLabelSelector")
     )
     keys = len(global_config) + sum(len(entry.get("config") or {}) for entry in selectors)
     if keys > MAX_CONFIG_KEYS:
@@ -310,17 +372,6 @@ def _read_config(rke: Fields) -> tuple[dict[str, Any], tuple[Mapping[str, Any], 
         )
         return {}, ()
     return global_config, selectors
-
-
-def _has_selector(entry: Fields) -> bool:
-    """Whether the entry says to which machines it applies. One that does not, in a way that can be read, applies to none."""
-    try:
-        read_label_selector(entry.raw.get("machineLabelSelector"))
-    except BadLabelSelector as bad:
-        path = ".".join(filter(None, ("machineLabelSelector", bad.field)))
-        entry.refuse(path, bad.fault, bad.hint)
-        return False
-    return True
 
 
 def _is_remediation_disabled(annotations: Mapping[str, str]) -> bool:

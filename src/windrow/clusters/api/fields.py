@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from windrow.core.formats.bounds import MAX_LENGTH, abbreviate, is_too_long
 from windrow.core.formats.duration import NotDuration, parse_duration
+from windrow.kubernetes.selectors import BadLabelSelector, read_label_selector
 from windrow.machines.port import Problem
 
 
@@ -123,6 +124,15 @@ class Fields:
     def strings(self, key: str) -> dict[str, str]:
         """A mapping from text to text, as labels are."""
         return {str(name): "" if value is None else str(value) for name, value in self.mapping(key).items()}
+
+    def selector(self, key: str) -> bool:
+        """Whether the label selector says what it selects; one that cannot be read is a fault."""
+        try:
+            read_label_selector(self.raw.get(key))
+        except BadLabelSelector as bad:
+            self.refuse(".".join(filter(None, (key, bad.field))), bad.fault, bad.hint)
+            return False
+        return True
 
     def warn(self, key: str, fault: str, hint: str) -> None:
         """`fault` follows the path to the field."""

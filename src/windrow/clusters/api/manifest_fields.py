@@ -97,12 +97,21 @@ _ETCD = "spec.rkeConfig.etcd"
 _S3_TEST = _SECRETS + "test_what_s3_leaves_out_comes_from_the_defaults_of_its_credential"
 _SNAPSHOTS = _RKE2 + "test_snapshots_are_made_as_asked_and_only_where_etcd_is"
 _REGISTRY_FILE = "unit/bootstrap/test_registries.py::"
+_FILES = "spec.rkeConfig.machineSelectorFiles[].fileSources[]"
+_GIVEN = "stories/test_cluster_life.py::test_what_a_manifest_gives_its_machines_is_on_them"
+_MODES = "unit/bootstrap/test_machine_files.py::test_a_file_has_its_own_mode_or_that_of_its_source_or_is_roots_alone"
+_HASHES = _SECRETS + "test_a_file_whose_content_has_another_hash_is_refused"
 _REGISTRY = "spec.rkeConfig.registries.configs.*"
 
 CLUSTER_FIELDS = FieldTable(
     works={
+        "spec.agentEnvVars": _GIVEN,
         "spec.cloudCredentialSecretName": _LIFE,
+        "spec.defaultPodSecurityAdmissionConfigurationTemplateName": "unit/bootstrap/test_machine_files.py::"
+        "test_a_template_of_pod_security_is_a_file_that_the_api_server_is_told_of",
         "spec.kubernetesVersion": _LIFE,
+        "spec.localClusterAuthEndpoint": "unit/clusters/test_machine_inputs.py::"
+        "test_the_name_of_the_endpoint_is_in_certificates_and_a_context_of_the_kubeconfig",
         "spec.rkeConfig.additionalManifest": _RKE2 + "test_manifests_are_for_servers_with_an_api",
         "spec.rkeConfig.chartValues": _RKE2 + "test_chart_values_of_the_user_win",
         "spec.rkeConfig.dataDirectories.k8sDistro": _RKE2
@@ -118,6 +127,13 @@ CLUSTER_FIELDS = FieldTable(
         "spec.rkeConfig.machineSelectorConfig": _SELECTED,
         "spec.rkeConfig.machineSelectorConfig[].config": "unit/bootstrap/test_node_config.py::"
         "test_entries_that_select_the_machine_are_merged_over_the_global_ones_in_order",
+        "spec.rkeConfig.machineSelectorFiles": _GIVEN,
+        f"{_FILES}.configMap.defaultPermissions": _MODES,
+        f"{_FILES}.configMap.items[].hash": _HASHES,
+        f"{_FILES}.configMap.items[].permissions": _MODES,
+        f"{_FILES}.secret.defaultPermissions": _MODES,
+        f"{_FILES}.secret.items[].hash": _HASHES,
+        f"{_FILES}.secret.items[].permissions": _MODES,
         "spec.rkeConfig.machinePoolDefaults.hostnameLengthLimit": _READING
         + "test_a_pool_has_its_own_limit_of_host_names_or_that_of_all",
         "spec.rkeConfig.registries.mirrors": _REGISTRY_FILE + "test_mirrors_are_taken_as_they_are",
@@ -158,14 +174,11 @@ CLUSTER_FIELDS = FieldTable(
         "test_machines_are_replaced_while_as_many_are_unhealthy_as_the_range_says",
     },
     no_effect={
-        "spec.agentEnvVars": _NOT_YET,
         "spec.clusterAPIConfig": "there is no Cluster API here",
         "spec.clusterAgentDeploymentCustomization": _AGENTS,
         "spec.defaultClusterRoleForProjectMembers": "projects are Rancher's",
-        "spec.defaultPodSecurityAdmissionConfigurationTemplateName": _NOT_YET,
         "spec.enableNetworkPolicy": "projects are Rancher's",
         "spec.fleetAgentDeploymentCustomization": _AGENTS,
-        "spec.localClusterAuthEndpoint": "it is about Rancher's authentication",
         "spec.redeploySystemAgentGeneration": _AGENTS,
         "spec.rkeConfig.dataDirectories.provisioning": _AGENTS,
         "spec.rkeConfig.dataDirectories.systemAgent": _AGENTS,
@@ -184,7 +197,8 @@ CLUSTER_FIELDS = FieldTable(
         f"{_POOL}.rollingUpdate": _ROLLOUTS,
         f"{_POOL}.taints[].timeAdded": _BOOKKEEPING,
         f"{_POOL}.userdata": "it is for foreign infrastructure; HarvesterConfig has userData",
-        "spec.rkeConfig.machineSelectorFiles": _NOT_YET,
+        f"{_FILES}.configMap.items[].dynamic": _ROLLOUTS,
+        f"{_FILES}.secret.items[].dynamic": _ROLLOUTS,
         "spec.rkeConfig.networking.stackPreference": "machines report IPv4 addresses only, see machineGlobalConfig for "
         "the networks of pods and services",
         "spec.rkeConfig.provisionGeneration": _NOT_YET,

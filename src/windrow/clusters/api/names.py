@@ -24,6 +24,9 @@ APPLIED_REVISION = "windrow.io/applied-revision"
 # allowed.
 ALLOWED_NAMESPACES = "windrow.io/allowed-namespaces"
 
+# Rancher's, on Secrets and ConfigMaps: the Clusters beside them that may use them in `machineSelectorFiles`, with commas.
+AUTHORIZED_CLUSTERS = "rke.cattle.io/object-authorized-for-clusters"
+
 # Cluster API's and Rancher's, kept so that their users' habits work (reference/04 §1.4, §1.9).
 DELETE_FIRST = "cluster.x-k8s.io/delete-machine"
 REPLACE_NOW = "cluster.x-k8s.io/remediate-machine"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import timedelta
 
 from windrow.bootstrap.guest_account import GuestAccount, find_kubeconfig
@@ -282,7 +283,12 @@ class ClusterActions:
         access = issue_client_config(
             state.secrets, action.server, now, KUBECONFIG_LIFETIME, proxy, "windrow-admin"
         )
-        text = render_kubeconfig(access, state.cluster.name)
+        cluster, also = state.cluster, {}
+        if cluster.endpoint_name:
+            # A proxy that ends TLS under this name has a certificate of its own.
+            address, ca = f"https://{cluster.endpoint_name}", cluster.endpoint_ca or access.ca
+            also[f"{cluster.name}-fqdn"] = replace(access, server=address, ca=ca)
+        text = render_kubeconfig(access, cluster.name, also=also)
         raw = render_kubeconfig_secret(state.cluster, text, action.server, now + KUBECONFIG_RENEWAL)
         await self._ensure_secret(raw, state, update=True)
 

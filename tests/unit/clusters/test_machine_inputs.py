@@ -1,0 +1,153 @@
+"""Variables and files that a Cluster gives its machines, and the name of its endpoint, as they are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.clusters.test_cluster import a_raw_cluster, errors, read, warnings
+
+from windrow.clusters.bootstrap_data import sample_bootstrap_spec
+
+
+def with_variables(*given: Any) -> dict[str, Any]:
+    return a_raw_cluster(agentEnvVars=list(given))
+
+
+def with_file(source: Any = None, **item: Any) -> dict[str, Any]:
+    items = [{"key": "ca", "path": "/etc/ssl/ca.pem", **item}]
+    sources = [{"secret": {"name": "site", "items": items}} if source is None else source]
+    return a_raw_cluster(rke={"machineSelectorFiles": [{"fileSources": sources}]})
+
+
+def faults(raw: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(one.field, one.message.removeprefix(one.field).strip()) for one in errors(read(raw))]
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "words"),
+    [
+        ({"name": "A B", "value": "x"}, "[0].name", "which no variable may be called"),
+        ({"value": "x"}, "[0].name", "which no variable may be called"),
+        ({"name": "RKE2_TOKEN", "value": "x"}, "[0].name", "which sets a configuration key"),
+        ({"name": "K3S_URL", "value": "x"}, "[0].name", "which sets a configuration key"),
+        ({"name": "INSTALL_RKE2_VERSION", "value": "x"}, "[0].name", "which Windrow sets"),
+        ({"name": "WINDROW_REVISION", "value": "x"}, "[0].name", "which Windrow sets"),
+        ({"name": "A", "value": "two\nlines"}, "[0].value", "cannot be a line"),
+        ({"name": "A", "value": "x" * 5000}, "[0].value", "cannot be a line"),
+        ({"name": "A", "value": 5}, "[0].value", "is 5, which is not text"),
+        ("A=b", "[0]", "which is not a mapping"),
+    ],
+)
+def test_a_variable_that_no_machine_can_have_is_refused(given: Any, field: str, words: str) -> None:
+    ((found, message),) = faults(with_variables(given))
+
+    assert found == f"spec.agentEnvVars{field}"
+    assert words in message
+
+
+def test_each_variable_is_given_once_and_their_number_is_bounded() -> None:
+    assert faults(with_variables({"name": "A"}, {"name": "A"}))[0][0] == "spec.agentEnvVars[1].name"
+    many = [{"name": f"A{number}"} for number in range(101)]
+    assert faults(with_variables(*many)) == [("spec.agentEnvVars", "has 101 entries")]
+
+
+def test_a_proxy_without_exceptions_is_warned_of() -> None:
+    proxy = {"name": "https_proxy", "value": "http://proxy.example"}
+
+    assert "has a proxy and no NO_PROXY" in warnings(read(with_variables(proxy)))
+    exceptions = {"name": "NO_PROXY", "value": "10.0.0.0/8"}
+    assert "NO_PROXY" not in warnings(read(with_variables(proxy, exceptions)))
+    assert (
+        read(with_variables(proxy, exceptions)).cluster.environment["https_proxy"] == "http://proxy.example"
+    )
+
+
+FIRST = "spec.rkeConfig.machineSelectorFiles[0].fileSources[0]"
+
+
+@pytest.mark.parametrize(
+    ("raw", "field", "words"),
+    [
+        (with_file(path="etc/ca.pem"), ".secret.items[0].path", "is 'etc/ca.pem'"),
+        (with_file(path="/etc/../root/x"), ".secret.items[0].path", "is '/etc/../root/x'"),
+        (with_file(path="/etc/"), ".secret.items[0].path", "is '/etc/'"),
+        (with_file(path="/etc/a\nb"), ".secret.items[0].path", "is '/etc/a"),
+        (with_file(path=None), ".secret.items[0].path", "is ''"),
+        (with_file(path="/etc/windrow/rke2.env"), ".secret.items[0].path", "a file that Windrow writes itself"),
+        (with_file(path="/etc/rancher/rke2/config.yaml.d/50-rancher.yaml"), ".secret.items[0].path", "Windrow writes itself"),
+        (with_file(key=None), ".secret.items[0].key", "is ''"),
+        (with_file(key="a/b"), ".secret.items[0].key", "is 'a/b'"),
+        (with_file(permissions="rw-r--r--"), ".secret.items[0].permissions", "no mode of a file"),
+        (with_file(permissions=420), ".secret.items[0].permissions", "is 420, which is not text"),
+        (with_file({"secret": {"name": "A", "items": []}}), ".secret.name", "which no object may be called"),
+        (with_file({"secret": {"name": "a"}, "configMap": {"name": "b"}}), "", "names both a secret and a configMap"),
+        (with_file({}), "", "names neither a secret nor a configMap"),
+        (with_file({"secret": {"name": "a", "defaultPermissions": "9"}}), ".secret.defaultPermissions", "is '9'"),
+    ],
+)  # fmt: skip
+def test_a_file_that_no_machine_can_have_is_refused_with_its_path(raw: Any, field: str, words: str) -> None:
+    ((found, message),) = faults(raw)
+
+    assert found == f"{FIRST}{field}"
+    assert words in message
+    assert read(raw).cluster.selector_files == ()
+
+
+def test_the_number_of_files_is_bounded() -> None:
+    items = [{"key": "ca", "path": f"/etc/{number}"} for number in range(100)]
+    source = {"secret": {"name": "site", "items": items}}
+    raw = a_raw_cluster(rke={"machineSelectorFiles": [{"fileSources": [source, source]}]})
+
+    assert faults(raw) == [("spec.rkeConfig.machineSelectorFiles", "has 200 files")]
+
+
+def test_a_selector_of_files_that_cannot_be_read_is_refused() -> None:
+    raw = with_file()
+    raw["spec"]["rkeConfig"]["machineSelectorFiles"][0]["machineLabelSelector"] = {
+        "matchExpressions": [{"key": "a", "operator": "Near"}]
+    }
+
+    assert [field for field, _ in faults(raw)] == [
+        "spec.rkeConfig.machineSelectorFiles[0].machineLabelSelector.matchExpressions[0].operator"
+    ]
+
+
+def test_another_template_of_pod_security_is_refused_with_the_way_to_bring_ones_own() -> None:
+    (told,) = errors(read(a_raw_cluster(defaultPodSecurityAdmissionConfigurationTemplateName="ours")))
+
+    assert "there are rancher-privileged and rancher-restricted" in told.message
+    assert "machineSelectorFiles" in told.hint
+
+
+@pytest.mark.parametrize(
+    "given", ["https://prod.example", "prod.example:0", "prod.example:70000", "a b", "prod_1.example", "prod.example/x"]
+)  # fmt: skip
+def test_an_endpoint_that_is_no_name_is_refused(given: str) -> None:
+    raw = a_raw_cluster(localClusterAuthEndpoint={"enabled": True, "fqdn": given})
+
+    assert [field for field, _ in faults(raw)] == ["spec.localClusterAuthEndpoint.fqdn"]
+
+
+def test_the_name_of_the_endpoint_is_in_certificates_and_a_context_of_the_kubeconfig() -> None:
+    """The context: test_what_a_manifest_gives_its_machines_is_on_them."""
+    authority = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"
+    given = {"enabled": True, "fqdn": "prod.example:8443", "caCerts": authority}
+    cluster = read(a_raw_cluster(localClusterAuthEndpoint=given)).cluster
+
+    spec = sample_bootstrap_spec(cluster, cluster.pools[0], cluster.version)
+
+    assert (cluster.endpoint_name, cluster.endpoint_ca, spec.tls_san) == (
+        "prod.example:8443",
+        authority,
+        ("prod.example",),
+    )
+    off = read(a_raw_cluster(localClusterAuthEndpoint={**given, "enabled": False})).cluster
+    assert (off.endpoint_name, off.endpoint_ca) == ("", "")
+
+
+@pytest.mark.parametrize("given", ["var/lib/rke2", "/", "/data/", "/data/../x", "/da\nta"])
+def test_a_data_directory_that_is_none_is_refused(given: str) -> None:
+    raw = a_raw_cluster(rke={"dataDirectories": {"k8sDistro": given}})
+
+    assert [field for field, _ in faults(raw)] == ["spec.rkeConfig.dataDirectories.k8sDistro"]
