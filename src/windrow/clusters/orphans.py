@@ -34,6 +34,7 @@ from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.harvester.vms import claim_volumes_of
 from windrow.harvester.volumes import claim_name, vms_using
 from windrow.kubernetes.objects import (
+    MAX_SUBDOMAIN_LENGTH,
     annotations_of,
     finalizers_of,
     is_deleting,
@@ -238,7 +239,7 @@ def prove_claim(claim: MachineClaim, cluster: Cluster) -> MachineClaim:
 
     A copy has another name in the same namespace.
     """
-    parts = claim.name.split("-")
+    parts = claim.name.split("-") if len(claim.name) <= MAX_SUBDOMAIN_LENGTH else []
     for place in range(len(parts)):
         vm = "-".join(parts[:place])
         if _is_disk_of(vm, claim.machine_uid, claim.name) and is_machine_name(cluster, vm):

@@ -191,6 +191,9 @@ def test_a_claim_with_both_uids_is_read_with_what_holds_it() -> None:
         (replace(CLAIM, name=f"{DISK}-copy"), False),
         (replace(CLAIM, name=claim_name("precious", "disk-0", "machine-1")), False),
         (replace(CLAIM, name=claim_name(NAME, "data", "machine-1")), True),
+        # No server of Kubernetes has such a name; one of a tenant's own may say so, and is not searched through.
+        (replace(CLAIM, name=claim_name(NAME, "d" * 230, "machine-1")), False),
+        (replace(CLAIM, name="-" * 1_000_000), False),
     ],
 )
 def test_a_claim_is_proven_by_its_name(claim: MachineClaim, is_proven: bool) -> None:
