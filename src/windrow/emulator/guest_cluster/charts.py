@@ -1,4 +1,5 @@
-"""The charts that RKE2 bundles for Harvester (reference/02 §7, 04 §4.3-4.4): cloud provider and CSI driver.
+"""Harvester's charts (reference/02 §7, 04 §4.3-4.4), cloud provider and CSI driver: RKE2 bundles them, and a HelmChart
+may name them.
 
 Installing a chart is reported as done; its one simulated program is started by name with the arguments that the
 chart renders, on a node that its pod tolerates.
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windrow.core.formats.yaml import NotYaml, load
-from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, MountFailed
+from windrow.emulator.guest_cluster.cluster import ChartPod, ChartRelease, GuestCluster, MountFailed
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART, HELM_CHART_CONFIG
 from windrow.emulator.guest_cluster.kube_vip.settings import DEFAULTS as VIP_DEFAULTS
@@ -26,6 +27,7 @@ Raw = dict[str, Any]
 NAMESPACE = "kube-system"
 CLOUD_PROVIDER = "harvester-cloud-provider"
 CSI_DRIVER = "harvester-csi-driver"
+BUNDLED_URL = "helm.cattle.io/chart-url"  # the annotation of a chart that comes with the distribution
 # Mount paths of the credential in the pods.
 CLOUD_CONFIG = "/etc/kubernetes/cloud-config"
 CSI_CONFIG = "/var/lib/harvester/cloud-provider-config"
@@ -120,29 +122,46 @@ async def deploy_bundled_charts(
             HELM_CHART,
             chart,
             NAMESPACE,
-            annotations={
-                "helm.cattle.io/chart-url": f"https://%{{KUBERNETES_API}}%/static/charts/{chart}.tgz"
-            },
+            annotations={BUNDLED_URL: f"https://%{{KUBERNETES_API}}%/static/charts/{chart}.tgz"},
             spec={"bootstrap": chart == CLOUD_PROVIDER, "targetNamespace": NAMESPACE, "set": {}},
         )
         await cluster.ensure(HELM_CHART, raw)
-        await ensure_service_account(cluster, chart, _ROLE_RULES[chart])
-        cluster.deployed_charts.add(chart)
-        if chart == CSI_DRIVER:
-            await _make_storage_class(cluster)
-        if chart in programs:
-            cluster.pods.setdefault(chart, _pod(cluster, chart, settings.data_directory))
-        else:
-            guest.log("helm", f"chart {chart} is installed; its program is not simulated")
-    if CLOUD_PROVIDER in cluster.deployed_charts:
-        await update_vip_settings(cluster, settings.data_directory)
+        defaults = default_values(chart, settings.data_directory)
+        cluster.releases[chart] = ChartRelease(chart, NAMESPACE, NAMESPACE, defaults)
+        await install_chart(guest, cluster, chart, programs)
     cluster.changed.notify()
 
 
-async def update_vip_settings(cluster: GuestCluster, data_directory: str) -> None:
+async def install_chart(
+    guest: GuestOS, cluster: GuestCluster, chart: str, programs: Mapping[str, GuestProgram]
+) -> None:
+    """Make what the chart of a release holds, and have its program run. May be repeated."""
+    await ensure_service_account(cluster, chart, _ROLE_RULES[chart])
+    if chart == CSI_DRIVER:
+        await _make_storage_class(cluster)
+    if chart in programs:
+        cluster.pods.setdefault(chart, _pod(cluster, chart))
+    else:
+        guest.log("helm", f"chart {chart} is installed; its program is not simulated")
+    if chart == CLOUD_PROVIDER:
+        await update_vip_settings(cluster)
+
+
+def uninstall_chart(cluster: GuestCluster, chart: str) -> None:
+    """End the programs of a release. Its account, its role and its StorageClass stay."""
+    cluster.releases.pop(chart, None)
+    if (pod := cluster.pods.pop(chart, None)) is not None:
+        pod.node = ""
+    if chart == CLOUD_PROVIDER:
+        cluster.vip_settings = None
+        cluster.vip_changed.notify()
+    cluster.changed.notify()
+
+
+async def update_vip_settings(cluster: GuestCluster) -> None:
     """Apply the chart's values to kube-vip on every node. May be repeated."""
     try:
-        vip = read_kube_vip_settings(await read_values(cluster, CLOUD_PROVIDER, data_directory))
+        vip = read_kube_vip_settings(await read_values(cluster, CLOUD_PROVIDER))
     except NotYaml:
         vip = KubeVipSettings(enabled=False)
     if vip != cluster.vip_settings:
@@ -150,19 +169,40 @@ async def update_vip_settings(cluster: GuestCluster, data_directory: str) -> Non
         cluster.vip_changed.notify()
 
 
-async def read_values(cluster: GuestCluster, chart: str, data_directory: str) -> Raw:
-    """The values of a chart as its HelmChartConfig changes them. Raises NotYaml."""
-    values = default_values(chart, data_directory)
-    config = await cluster.client().find(HELM_CHART_CONFIG.ref(chart, NAMESPACE))
-    over = load(str(nested(config, "spec", "valuesContent", default=""))) if config else None
-    return merge_values(values, over) if isinstance(over, Mapping) else values
+async def read_values(cluster: GuestCluster, chart: str) -> Raw:
+    """The values of a chart as its HelmChart and its HelmChartConfig change them. Raises NotYaml."""
+    release = cluster.releases.get(chart)
+    if release is None:
+        return {}
+    values: Raw = dict(release.defaults)
+    wanted: Mapping[str, Any] = {}
+    for kind in (HELM_CHART, HELM_CHART_CONFIG):
+        raw = await cluster.client().find(kind.ref(release.name, release.namespace))
+        over = load(str(nested(raw, "spec", "valuesContent", default="") or "")) if raw else None
+        values = merge_values(values, over) if isinstance(over, Mapping) else values
+        wanted = nested(raw, "spec", "set", default={}) if raw and kind == HELM_CHART else wanted
+    values = apply_set(values, wanted)
+    return {key: value for key, value in values.items() if key not in release.ignored}
 
 
-def _pod(cluster: GuestCluster, chart: str, data_directory: str) -> ChartPod:
+def apply_set(values: Mapping[str, Any], wanted: Mapping[str, Any]) -> Raw:
+    """The values with those of `spec.set`, whose keys are paths, as `helm --set` writes them."""
+    merged: Raw = dict(values)
+    for path, value in wanted.items():
+        keys, place = str(path).split("."), merged
+        for key in keys[:-1]:
+            inner = place.get(key)
+            place[key] = place = dict(inner) if isinstance(inner, Mapping) else {}
+        typed = {"true": True, "false": False, "null": None}
+        place[keys[-1]] = typed.get(value, value) if isinstance(value, str) else value
+    return merged
+
+
+def _pod(cluster: GuestCluster, chart: str) -> ChartPod:
     async def values() -> Raw:
         await cluster.wait_usable()
         try:
-            return await read_values(cluster, chart, data_directory)
+            return await read_values(cluster, chart)
         except NotYaml as error:
             raise MountFailed(f"HelmChartConfig {chart}: valuesContent is not YAML: {error}") from error
 
@@ -180,16 +220,20 @@ def _pod(cluster: GuestCluster, chart: str, data_directory: str) -> ChartPod:
     async def mount(guest: GuestOS) -> Mapping[str, File]:
         found = await values()
         where = CLOUD_CONFIG if chart == CLOUD_PROVIDER else CSI_CONFIG
-        return {where: await _credential(guest, cluster, found)}
+        release = cluster.releases.get(chart)
+        namespace = release.target_namespace if release is not None else NAMESPACE
+        return {where: await _credential(guest, cluster, found, namespace)}
 
     return ChartPod(chart, command, mount, _TOLERATIONS)
 
 
-async def _credential(guest: GuestOS, cluster: GuestCluster, values: Mapping[str, Any]) -> File:
+async def _credential(
+    guest: GuestOS, cluster: GuestCluster, values: Mapping[str, Any], namespace: str
+) -> File:
     secret = str(nested(values, "cloudConfig", "secretName", default=""))
     if secret:
         key = str(nested(values, "cloudConfig", "secretKey", default="cloud-config"))
-        raw = await cluster.client().find(SECRET.ref(secret, NAMESPACE))
+        raw = await cluster.client().find(SECRET.ref(secret, namespace))
         if raw is None:
             raise MountFailed(
                 f'MountVolume.SetUp failed for volume "cloud-config": secret "{secret}" not found'

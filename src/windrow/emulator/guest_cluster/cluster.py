@@ -82,6 +82,17 @@ class ChartPod:
     generation: int = 0  # incremented when its chart is upgraded
 
 
+@dataclass(frozen=True, slots=True)
+class ChartRelease:
+    """An installed chart: its HelmChart, and the chart's own values. `ignored` are keys that its version does not know."""
+
+    name: str
+    namespace: str
+    target_namespace: str
+    defaults: Mapping[str, Any]
+    ignored: frozenset[str] = frozenset()
+
+
 class GuestCluster:
     """State that the machines of one cluster share."""
 
@@ -111,7 +122,8 @@ class GuestCluster:
         self.heartbeats: dict[str, Heartbeat] = {}
         self.pods: dict[str, ChartPod] = {}
         self.addons: dict[str, str] = {}  # checksum of each applied manifest file
-        self.deployed_charts: set[str] = set()  # that are deployed
+        self.releases: dict[str, ChartRelease] = {}  # by the chart whose program it runs
+        self.helm_specs: dict[Key, Raw] = {}  # the spec with which each HelmChart was installed
         self.leader_lock = asyncio.Lock()
         self.vip_settings: KubeVipSettings | None = None  # set once its chart is deployed
         self.vip_changed = Notifier()

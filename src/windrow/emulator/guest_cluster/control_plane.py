@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import chain
 
 from windrow.core.clock import format_time, sleep
-from windrow.core.formats.yaml import NotYaml, load_all
-from windrow.emulator.guest_cluster.charts import CLOUD_PROVIDER, deploy_bundled_charts, update_vip_settings
+from windrow.emulator.guest_cluster.charts import deploy_bundled_charts
 from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heartbeat
 from windrow.emulator.guest_cluster.components.cloud_controller import run_cloud_controller
+from windrow.emulator.guest_cluster.components.helm_controller import HelmController
+from windrow.emulator.guest_cluster.components.service_lb import ServiceLB
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
-from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.guest_cluster.kubelet import NOT_READY, UNREACHABLE, set_node_condition
 from windrow.emulator.guest_cluster.workloads.manager import run_controller_manager
 from windrow.emulator.guest_os.hardware import GuestProgram
@@ -27,9 +25,9 @@ from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.edits import annotate
 from windrow.emulator.kit.scheduling import find_untolerated
 from windrow.kubernetes.conditions import Condition, find_condition
-from windrow.kubernetes.errors import KubeError, NotFound
-from windrow.kubernetes.objects import Raw, annotations_of, flatten_list, name_of, nested
-from windrow.kubernetes.resources import NODE, SECRET, ApiResource
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested
+from windrow.kubernetes.resources import NODE, SECRET
 
 IS_LEARNER = Condition(
     "EtcdIsVoter",
@@ -61,7 +59,11 @@ class ControlPlane:
                 group.create_task(self._monitor_nodes())
                 group.create_task(self._remove_stalled_learners())
                 group.create_task(self._schedule_pods())
-                group.create_task(self._watch_chart_settings())
+                if not self.settings.is_true("disable-helm-controller"):
+                    controller = HelmController(self.guest, self.cluster, self.settings, self.programs)
+                    group.create_task(controller.run())
+                if self._runs_service_lb():
+                    group.create_task(ServiceLB(self.guest, self.cluster).run())
                 group.create_task(run_controller_manager(self.guest, self.cluster))
                 if self._runs_cloud_controller():
                     group.create_task(run_cloud_controller(self.guest, self.cluster))
@@ -71,6 +73,11 @@ class ControlPlane:
 
     def _runs_cloud_controller(self) -> bool:
         is_off = self.settings.is_true("disable-cloud-controller")
+        return self.distribution.runs_cloud_controller and not is_off
+
+    def _runs_service_lb(self) -> bool:
+        """Its controller is part of the cloud controller, and runs also where that initialises no Nodes."""
+        is_off = "servicelb" in self.settings.list("disable")
         return self.distribution.runs_cloud_controller and not is_off
 
     # -- nodes
@@ -206,27 +213,6 @@ class ControlPlane:
 
     # -- charts and pods
 
-    async def _watch_chart_settings(self) -> None:
-        """Replace a chart's pod when its HelmChartConfig changes."""
-        while True:
-            await self.cluster.wait_usable()
-            known = {
-                name_of(raw): nested(raw, "spec")
-                for raw in await self.cluster.client().list(HELM_CHART_CONFIG, "kube-system")
-            }
-            async with self.cluster.client().watch(HELM_CHART_CONFIG, "kube-system") as events:
-                async for event in events:
-                    if event.type not in ("ADDED", "MODIFIED"):
-                        continue
-                    name, spec = name_of(event.object), nested(event.object, "spec")
-                    if name in self.cluster.pods and known.get(name) != spec:
-                        self.cluster.pods[name].generation += 1
-                        self.cluster.changed.notify()
-                    if name in self.cluster.deployed_charts and name == CLOUD_PROVIDER:
-                        await update_vip_settings(self.cluster, self.settings.data_directory)
-                    known[name] = spec
-            await self.guest.sleep(1)
-
     async def _schedule_pods(self) -> None:
         """Schedule each chart pod; reschedule it when its Node is deleted, or Unknown for five minutes."""
         eviction = self.guest.scaled(self.guest.delays.eviction)
@@ -298,43 +284,3 @@ def taint_by_readiness(raw: Raw, now: datetime) -> bool:
     if not kept:
         del raw["spec"]["taints"]
     return True
-
-
-async def deploy_manifests(guest: GuestOS, cluster: GuestCluster, directory: str) -> None:
-    """Apply every YAML file below `directory` once for each content it has had; try again until all are applied."""
-    while True:
-        failed = False
-        for path in guest.list_under(directory):
-            if not path.endswith((".yaml", ".yml", ".json")):
-                continue
-            content = guest.read(path) or b""
-            name = path.rsplit("/", 1)[-1]
-            checksum = hashlib.sha256(content).hexdigest()
-            if cluster.addons.get(name) == checksum:
-                continue
-            try:
-                await _apply_file(cluster, content)
-                cluster.addons[name] = checksum
-                guest.log("deploy", f"Applied manifest {path}")
-            except (NotYaml, KubeError, KeyError, TypeError) as error:
-                failed = True
-                guest.log("deploy", f"Failed to process {path}: {error}")
-        cluster.changed.notify()
-        if not failed:
-            return
-        await guest.sleep(guest.delays.manifests_retry)
-
-
-async def _apply_file(cluster: GuestCluster, content: bytes) -> None:
-    documents = load_all(content.decode("utf-8", "replace"))
-    for document in chain.from_iterable(map(flatten_list, documents)):
-        kind = _find_kind(cluster, document)
-        namespace = (document["metadata"].get("namespace") or "default") if kind.namespaced else ""
-        await cluster.ensure(kind, document, namespace)
-
-
-def _find_kind(cluster: GuestCluster, document: Raw) -> ApiResource:
-    type = cluster.api.registry.find_by_gvk(str(document["apiVersion"]), str(document["kind"]))
-    if type is None:
-        raise NotFound(f'no matches for kind "{document["kind"]}" in version "{document["apiVersion"]}"')
-    return type.kind

@@ -14,7 +14,9 @@ from typing import Any
 
 from windrow.core.formats.version import Version
 from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
-from windrow.emulator.guest_cluster.control_plane import ControlPlane, deploy_manifests
+from windrow.emulator.guest_cluster.components.manifests import deploy_manifests, remove_addon
+from windrow.emulator.guest_cluster.components.packaged import list_disabled_objects, stage_manifests
+from windrow.emulator.guest_cluster.control_plane import ControlPlane
 from windrow.emulator.guest_cluster.distribution.admin_files import write_admin_kubeconfig, write_tokens
 from windrow.emulator.guest_cluster.distribution.distribution import BadSettings, Distribution, Role, Settings
 from windrow.emulator.guest_cluster.distribution.join import (
@@ -360,6 +362,10 @@ class NodeProcess:
         self.log(f"Wrote kubeconfig {path}")
         self.log(f"Kube API server is now running on https://{server.address}:{self.settings.api_port}")
         self.ready()
+        if self.distribution.has_packaged_components:
+            stage_manifests(self.guest, self.settings)
+            for name, objects in list_disabled_objects(self.settings).items():
+                await remove_addon(cluster, name, objects)
         manifests = f"{self.settings.data_directory}/server/manifests"
         work = [deploy_manifests(self.guest, cluster, manifests)]
         if not self.settings.is_true("disable-controller-manager"):

@@ -30,6 +30,7 @@ class GuestOS:
         self.spawn = spawn
         self.addresses: dict[str, tuple[str, ...]] = {}
         self.subnets: dict[str, str] = {}  # the network of an interface's first address
+        self.files_changed = Notifier()  # notified when a file is written or removed
         self.addresses_changed = Notifier()  # notified when an address is added or removed
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.kernel_parameters: dict[str, str] = {}  # parameters that were set since power-on
@@ -120,6 +121,7 @@ class GuestOS:
 
     def write(self, path: str, content: bytes, mode: int = 0o644, owner: str = "root:root") -> None:
         self.hardware.root.files[posixpath.normpath(path)] = File(content, mode, owner)
+        self.files_changed.notify()
 
     def append(self, path: str, content: bytes) -> None:
         old = self.find(path)
@@ -127,6 +129,7 @@ class GuestOS:
             self.write(path, content)
         else:
             old.content += content
+            self.files_changed.notify()
 
     def exists(self, path: str) -> bool:
         return self.is_file(path) or self.is_directory(path)
@@ -160,6 +163,7 @@ class GuestOS:
             del self.hardware.root.files[name]
         directories = {name for name in self._directories if name == path or name.startswith(path + "/")}
         self._directories.difference_update(directories)
+        self.files_changed.notify()
         return bool(paths or directories)
 
     @property

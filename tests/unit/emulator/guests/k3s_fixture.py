@@ -27,8 +27,9 @@ class K3sFixture(ClusterFixture):
         return render_k3s(hostname, {**config, **more}, files)
 
     def server(self, hostname: str, server: str = FIRST, **more: Any) -> str:
+        files = more.pop("files", {})
         config = {"token": self.server_token(), "agent-token": self.agent_password, "server": server}
-        return render_k3s(hostname, {**config, **more}, more.pop("files", {}))
+        return render_k3s(hostname, {**config, **more}, files)
 
     def worker(self, hostname: str, server: str = FIRST, **more: Any) -> str:
         config = {"token": self.agent_token(), "server": server}

@@ -124,7 +124,7 @@ def test_servers_and_a_worker_join_through_the_port_of_the_api():
             assert nested(four, "status", "nodeInfo", "kubeletVersion") == "v1.35.1+k3s1"
             secrets = {name_of(raw) for raw in await kubectl.list(SECRET, "kube-system")}
             assert {f"{name}.node-password.k3s" for name in ("one", "four")} <= secrets
-            assert {port for _, port in testbed.network.listeners()} == {6443}
+            assert {port for _, port in testbed.network.listeners()} == {6443, 80, 443}, "and Traefik"
 
             remove = {"metadata": {"annotations": {"etcd.k3s.cattle.io/remove": "true"}}}
             await kubectl.patch(NODE.ref("three"), remove)

@@ -107,6 +107,7 @@ K3S = Distribution(
     supervisor_port=6443,
     has_sqlite=True,
     runs_cloud_controller=True,
+    has_packaged_components=True,
     read_critical=_read_critical,
     check=_check,
     choose_network_plugin=_choose_network_plugin,

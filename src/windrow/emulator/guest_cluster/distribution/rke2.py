@@ -142,6 +142,7 @@ RKE2 = Distribution(
     supervisor_port=9345,
     has_sqlite=False,
     runs_cloud_controller=False,  # not simulated: its Nodes are initialised when they register
+    has_packaged_components=False,  # not simulated
     read_critical=_read_critical,
     check=_check,
     choose_network_plugin=_choose_network_plugin,
