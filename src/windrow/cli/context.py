@@ -14,6 +14,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
+from windrow.cli.output.lines import wrap_line
+
 WIDTH = 80
 PROGRAM = "windrow"
 # `windrow` where a command follows it: not a path, a module or an API group.
@@ -40,9 +42,10 @@ class CliContext:
         """One line of the answer, to standard output."""
         print(line, file=self.out, flush=True)
 
-    def print_note(self, line: str) -> None:
-        """One line beside the answer, to standard error, so that the answer can be piped."""
-        print(self.typed(line), file=self.err, flush=True)
+    def print_note(self, text: str) -> None:
+        """A sentence beside the answer, wrapped, to standard error, so that the answer can be piped."""
+        for line in wrap_line(text, self.width):
+            print(self.typed(line), file=self.err, flush=True)
 
     def typed(self, text: str) -> str:
         """`text` with each `windrow COMMAND` in it as the user can type it."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from windrow.cli import exit_codes
 from windrow.core.errors import UserError
 from windrow.core.text import collapse_whitespace
+from windrow.harvester.problems import split_problems
 
 if TYPE_CHECKING:
     from windrow.kubernetes.errors import KubeError
@@ -36,14 +37,12 @@ def combine(errors: Sequence[CliError]) -> CliError:
 
 
 def refused_error(name: str, problems: str) -> CliError:
-    """The manager refuses the Cluster `name`; `problems` are joined as its Ready condition joins them."""
-    parts = problems.split("; ")
-    if len(parts) % 2:
-        parts = [problems, "Correct the manifest and apply it again."]
+    """The manager refuses the Cluster `name`; `problems` are those of its Ready condition."""
+    hint_for_all = "Correct the manifest and apply it again."
     return combine(
         [
-            CliError(f"Cluster {name} is refused: {message}", hint, exit_codes.REFUSED)
-            for message, hint in zip(parts[::2], parts[1::2], strict=True)
+            CliError(f"Cluster {name} is refused: {message}", hint or hint_for_all, exit_codes.REFUSED)
+            for message, hint in split_problems(problems) or [("", "")]
         ]
     )
 

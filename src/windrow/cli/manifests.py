@@ -9,7 +9,6 @@ from typing import Any
 from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, combine, not_utf8, to_cli_error
-from windrow.cli.output.lines import wrap
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
 from windrow.core.text import collapse_whitespace
 from windrow.drivers.api import NODE_DRIVER
@@ -111,7 +110,6 @@ def _is_object(document: object) -> bool:
 
 
 def print_notes(notes: Sequence[str], context: CliContext) -> None:
-    """Notes on standard error, wrapped."""
+    """Notes on standard error."""
     for note in notes:
-        for part in wrap(note, context.width, rest="  "):
-            context.print_note(part)
+        context.print_note(note)

@@ -16,6 +16,7 @@ from windrow.clusters.api.cluster import DRAIN_TIMEOUT, Cluster, Pool
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
+from windrow.harvester.problems import join_hint
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import (
     annotations_of,
@@ -139,7 +140,7 @@ class CredentialProblem:
     is_allowed: bool = True
 
     def __str__(self) -> str:
-        return f"{self.message}; {self.hint}"
+        return join_hint(self.message, self.hint)
 
 
 @dataclass(frozen=True, slots=True)

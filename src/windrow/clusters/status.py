@@ -22,6 +22,7 @@ from windrow.clusters.plan.pools import list_pending_changes
 from windrow.clusters.plan.unrecorded import decide, describe_claims, describe_held
 from windrow.clusters.state import INITIALIZING, ActionFailure, ClusterState, MachineState, unreachable_reason
 from windrow.core.clock import format_time
+from windrow.harvester.problems import join_problems
 from windrow.kubernetes.conditions import Condition, ConditionStatus, find_condition, set_condition
 from windrow.kubernetes.kubectl import render_kubectl
 
@@ -301,9 +302,9 @@ def _by_importance(state: ClusterState) -> list[MachineState]:
 def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condition]:
     accepted = Condition("Accepted", "True", "Valid")
     if errors := [str(problem) for problem in state.problems if problem.severity == "error"]:
-        accepted = Condition("Accepted", "False", "Invalid", "; ".join(errors))
+        accepted = Condition("Accepted", "False", "Invalid", join_problems(errors))
     elif state.problems:
-        warnings = "; ".join(str(problem) for problem in state.problems)
+        warnings = join_problems(state.problems)
         accepted = Condition("Accepted", "True", "ValidWithWarnings", warnings)
     answered = "the guest API server has not answered yet"
     initialized = Condition("Initialized", "False", "WaitingForAPIServer", answered)
@@ -331,7 +332,7 @@ def _preflight_condition(state: ClusterState) -> Condition | None:
     if state.preflight is None:
         return None  # the condition stays
     if state.preflight:
-        sentences = "; ".join(str(problem) for problem in state.preflight)
+        sentences = join_problems(state.preflight)
         if any(problem.severity == "error" for problem in state.preflight):
             return Condition("PreflightPassed", "False", "Failed", sentences)
         return Condition("PreflightPassed", "True", "PassedWithWarnings", sentences)
@@ -344,7 +345,7 @@ def credential_condition(state: ClusterState) -> Condition | None:
         return None  # the condition stays
     if not state.credential_problems:
         return Condition("CredentialValid", "True", "Valid", "Harvester accepts the credential")
-    sentences = "; ".join(str(problem) for problem in state.credential_problems)
+    sentences = join_problems(state.credential_problems)
     if not all(problem.is_allowed for problem in state.credential_problems):
         return Condition("CredentialValid", "False", "NotAllowed", sentences)
     if state.is_on_another_harvester:
@@ -444,7 +445,7 @@ def _ready_condition(state: ClusterState, plan: Plan, wait: Wait | None) -> Cond
     if state.cluster.deletion_timestamp is not None:
         return Condition("Ready", "False", "Deleting", sentence)
     if plan.refused and not state.recorded.initialized:
-        return Condition("Ready", "False", "Refused", "; ".join(str(problem) for problem in plan.refused))
+        return Condition("Ready", "False", "Refused", join_problems(plan.refused))
     if state.recorded.initialized and not state.guest.is_reachable:
         if state.credential_problems:
             return Condition("Ready", "Unknown", "InfrastructureUnreachable", sentence)

@@ -24,7 +24,23 @@ class Problem:
     go: str = ""
 
     def __str__(self) -> str:
-        return f"{self.message}; {self.hint}"
+        return join_hint(self.message, self.hint)
+
+
+def join_hint(message: str, hint: str) -> str:
+    """`message; hint`, where the first semicolon is the one between the two."""
+    return f"{message.replace('; ', ', ')}; {hint}"
+
+
+def join_problems(problems: Iterable[object]) -> str:
+    """As the message of a condition: a line for each."""
+    return "\n".join(map(str, problems))
+
+
+def split_problems(text: str) -> list[tuple[str, str]]:
+    """Message and hint of each problem in the message of a condition; the hint is "" where there is none."""
+    parts = (line.partition("; ") for line in text.splitlines() if line.strip())
+    return [(message, hint) for message, _, hint in parts]
 
 
 def only_errors(problems: Iterable[Problem]) -> list[Problem]:

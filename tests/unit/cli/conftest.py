@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ KUBECONFIG = Path(".windrow") / "manager.yaml"
 class Answer:
     code: int
     out: str
-    err: str
+    err: str  # a line for each sentence
+    err_lines: tuple[str, ...]  # as they are printed
 
 
 Windrow = Callable[..., Answer]
@@ -44,7 +46,8 @@ def windrow(tmp_path: Path) -> Windrow:
     def run(*argv: str, stdin: str = "", env: dict[str, str] | None = None) -> Answer:
         out, err = io.StringIO(), io.StringIO()
         context = CliContext(env or {}, tmp_path, io.StringIO(stdin), out, err, lambda: datetime.now(UTC))
-        return Answer(main.run(argv, context), out.getvalue(), err.getvalue())
+        code, printed = main.run(argv, context), err.getvalue()
+        return Answer(code, out.getvalue(), re.sub(r"\n +", " ", printed), tuple(printed.splitlines()))
 
     return run
 

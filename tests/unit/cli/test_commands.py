@@ -132,17 +132,22 @@ def test_apply_does_not_wait_for_what_was_refused(windrow: Windrow, orchard: Man
 
 
 def test_a_refused_cluster_shows_each_message_with_its_hint(windrow: Windrow, orchard: Manager):
-    message = "the image is an ISO; name another; pool a has no role; give it one"
+    message = "the image is an ISO; name another; or convert it\npool a has no role; give it one"
     no = {"type": "Ready", "status": "False", "reason": "Refused", "message": message}
     orchard.do(report({"phase": "Refused", "waiting": {"for": "the image is an ISO"}, "conditions": [no]}))
 
     drawn = [line.lstrip("│ ") for line in windrow("status").out.splitlines()]
     told = windrow("apply", "-f", "cluster.yaml", "--wait").err.splitlines()
 
-    assert drawn[1:5] == ["the image is an ISO", "→ name another", "pool a has no role", "→ give it one"]
+    assert drawn[1:5] == [
+        "the image is an ISO",
+        "→ name another; or convert it",
+        "pool a has no role",
+        "→ give it one",
+    ]
     assert told[-4:] == [
         "Cluster fleet-default/orchard is refused: the image is an ISO",
-        "→ Name another",
+        "→ Name another; or convert it",
         "Cluster fleet-default/orchard is refused: pool a has no role",
         "→ Give it one",
     ]

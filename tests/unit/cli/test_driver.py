@@ -266,9 +266,11 @@ def test_an_interrupted_add_says_that_the_record_stays(windrow: Windrow, shop: S
     code = run(["driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE)], context)
 
     assert code == exit_codes.INTERRUPTED
-    assert err.getvalue().splitlines()[-3:] == [
+    assert err.getvalue().splitlines()[-5:] == [
         "The NodeDriver was created.",
-        "→ Change it: windrow driver add noop ... --replace; or remove it: windrow driver remove noop",
+        "→ Change it:",
+        "  windrow driver add noop ... --replace;",
+        "  or remove it: windrow driver remove noop",
         "Interrupted.",
     ]
     assert shop.get("noop")["spec"]["url"] == URL

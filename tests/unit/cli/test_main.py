@@ -50,6 +50,21 @@ def test_a_misspelt_command_is_answered_with_the_nearest(windrow: Windrow):
     assert "windrow apply" in answer.err
 
 
+def test_what_is_said_beside_the_answer_is_wrapped_and_a_command_is_not(windrow: Windrow):
+    sentences = windrow("status").err_lines
+
+    assert sentences == (
+        "No kubeconfig of a management API: .windrow/manager.yaml does not exist here,",
+        "  and neither --kubeconfig nor WINDROW_KUBECONFIG is set.",
+        "→ Start one: windrow serve; or name its kubeconfig with --kubeconfig.",
+    )
+    refused = windrow("delete", "a-cluster-with-a-long-name/that-is-in-a-namespace-with-a-long-name-too")
+    assert refused.err_lines[-2:] == (
+        "→ Confirm it:",
+        "  windrow delete a-cluster-with-a-long-name/that-is-in-a-namespace-with-a-long-name-too --yes",
+    )
+
+
 def test_a_wrong_option_is_told_in_two_lines(windrow: Windrow):
     answer = windrow("status", "--colour")
 

@@ -68,7 +68,16 @@ def test_a_long_sentence_hangs_under_its_indent_and_a_command_stays_whole():
     assert wrap_line("  created for it: some images", 20) == ["  created for it:", "    some images"]
     assert wrap_line("  kubectl --kubeconfig a get nodes", 20) == ["  kubectl --kubeconfig a get nodes"]
     assert wrap_line("  curl --proxy http://a http://b/", 20) == ["  curl --proxy http://a http://b/"]
-    assert wrap_line("Try: windrow apply --kubeconfig a b", 20) == ["Try: windrow apply --kubeconfig a b"]
+    assert wrap_line("Try: windrow apply --kubeconfig a b", 20) == [
+        "Try:",
+        "  windrow apply --kubeconfig a b",
+    ]
+    assert wrap_line("→ Start one: windrow serve --port 6443; or name another file", 20) == [
+        "→ Start one:",
+        "  windrow serve --port 6443;",
+        "  or name another",
+        "  file",
+    ]
 
 
 def test_a_command_stays_whole_behind_the_path_of_the_program():

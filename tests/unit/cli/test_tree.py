@@ -258,3 +258,24 @@ def test_what_the_preflight_warned_of_is_shown_until_the_cluster_is_ready(ready:
     raw = {"metadata": metadata, "spec": {}, "status": {"conditions": conditions}}
 
     assert read_cluster(raw, []).warnings == ((warned,) if shown else ())
+
+
+def test_a_reason_that_the_cluster_gives_is_not_repeated_for_remediation_and_for_the_machine():
+    why = "replacement skipped: last etcd member; restore VirtualMachine default/s1 on Harvester"
+    cluster = a_cluster(
+        pools=[SERVERS],
+        waiting={"for": f"Machine s1 to recover ({why}) (and 2 more)", "since": ago(5)},
+        conditions=[
+            *ready("False", "x"),
+            {"type": "RemediationAllowed", "status": "False", "message": f"s1: {why}"},
+        ],
+    )
+    machines = [
+        a_machine("s1", "servers", phase="Missing", waiting={"for": f"Machine s1 to recover ({why})"})
+    ]
+
+    text = drawn([cluster], machines)
+
+    assert text.count("last etcd member") == 1
+    assert "remediation is paused: s1\n" in text
+    assert text.endswith("waits for Machine s1 to recover")

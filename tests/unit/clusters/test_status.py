@@ -90,7 +90,10 @@ def test_a_silent_guest_makes_readiness_unknown_not_false():
 
 
 def test_a_refused_cluster_names_all_problems_in_its_condition_and_the_first_as_its_wait():
-    problems = (Problem("no etcd", "give the role"), Problem("no credential", "set it"))
+    problems = (
+        Problem("no etcd", "give the role"),
+        Problem("no credential; the Secret is gone", "set it; or create it"),
+    )
     seen = look(a_newborn(SERVERS), problems=problems)
 
     found = status(seen)
@@ -99,7 +102,7 @@ def test_a_refused_cluster_names_all_problems_in_its_condition_and_the_first_as_
     assert condition(found, "Accepted") == (
         "False",
         "Invalid",
-        "no etcd; give the role; no credential; set it",
+        "no etcd; give the role\nno credential, the Secret is gone; set it; or create it",
     )
     assert (
         found["waiting"]["for"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+from windrow.harvester.problems import split_problems
 
 Tone = Literal["", "good", "bad", "busy", "quiet", "strong"]
 
@@ -50,17 +53,32 @@ def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     return [*lines, current] if not empty or first else lines
 
 
-def wrap_problems(text: str, width: int) -> list[str]:
-    """Problems joined as conditions join them, `message; hint; message; hint`: a line for each message and hint.
+# A command at the start of a line, or after `Try: ` and its like, up to the end of its clause.
+_COMMAND = re.compile(r"(?:^|(?<=: )|(?<=→ ))(?:kubectl|windrow|curl|chmod) [^;]*;?")
 
-    A text that does not come in pairs is left whole.
-    """
-    parts = text.split("; ")
-    if len(parts) % 2:
-        return wrap(text, width)
+
+def wrap_line(text: str, width: int) -> list[str]:
+    """`text` wrapped under its own indent. A command has a line of its own where the text is wrapped, so that it can be
+    copied."""
+    stripped = text.lstrip(" ")
+    indent = " " * (len(text) - len(stripped))
+    if len(text) <= width:
+        return [text]
+    command = _COMMAND.search(stripped)
+    if command is None:
+        return wrap(stripped, width, first=indent, rest=f"{indent}  ")
+    before, after = stripped[: command.start()], stripped[command.end() :]
+    lines = wrap(before, width, first=indent, rest=f"{indent}  ") if before else []
+    lines.append(f"{indent}{'  ' * bool(lines)}{command[0].rstrip()}")
+    return [*lines, *wrap(after, width, first=f"{indent}  ", rest=f"{indent}  ")] if after.strip() else lines
+
+
+def wrap_problems(text: str, width: int) -> list[str]:
+    """Problems as conditions have them, a line `message; hint` each: a line for each message and hint."""
     lines = []
-    for message, hint in zip(parts[::2], parts[1::2], strict=True):
-        lines += [*wrap(message, width), *wrap(hint, width, first="→ ", rest="  ")]
+    for message, hint in split_problems(text):
+        lines += wrap(message, width)
+        lines += wrap(hint, width, first="→ ", rest="  ") if hint else []
     return lines
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from windrow.cli.context import CliContext
-from windrow.cli.output.lines import Span, StyledLine, Tone, line, wrap
+from windrow.cli.output.lines import Span, StyledLine, Tone, line, wrap, wrap_line
 from windrow.cli.output.terminal import LiveDisplay, live_display, print_lines
 from windrow.cli.output.tree import render_tree
 from windrow.cli.output.views import read_views
@@ -25,10 +24,8 @@ class PlainOutput:
         self._context = context
 
     def print_line(self, line: str = "") -> None:
-        typed = self._context.typed(line)
-        # `typed` may put a path before the command.
-        parts = [typed] if _is_command(line) else wrap_line(typed, self._context.width)
-        self._lines(StyledLine((Span(part),)) for part in parts)
+        parts = wrap_line(line, self._context.width)
+        self._lines(StyledLine((Span(self._context.typed(part)),)) for part in parts)
 
     def timeline_entry(self, entry: TimelineEntry) -> None:
         self._lines(render_entry(entry.at, entry.text, self._context.width))
@@ -65,23 +62,6 @@ class LiveOutput(PlainOutput):
         for one in lines:
             if self.display is not None:
                 self.display.print_above(one)
-
-
-# A command at the start of a line, or after `Try: ` and its like.
-_COMMAND = re.compile(r"(^|: )(kubectl|windrow|curl) ")
-
-
-def _is_command(text: str) -> bool:
-    return _COMMAND.search(text.lstrip(" ")) is not None
-
-
-def wrap_line(text: str, width: int) -> list[str]:
-    """`text` wrapped under its own indent. Commands stay on one line, so that they can be copied."""
-    stripped = text.lstrip(" ")
-    indent = " " * (len(text) - len(stripped))
-    if len(text) <= width or _is_command(text):
-        return [text]
-    return wrap(stripped, width, first=indent, rest=f"{indent}  ")
 
 
 @contextmanager

@@ -82,9 +82,12 @@ def _details(wait: Wait | None, problem: str, indent: str, now: datetime, width:
     return lines
 
 
+_AND_MORE = re.compile(r" \(and [0-9]+ more\)$")
+
+
 def _split_reason(text: str) -> tuple[str, str, str]:
     """What stands before the reason in parentheses, the reason, and what stands after; no reason is empty."""
-    head, _, rest = text.partition(" (")
+    head, _, rest = _AND_MORE.sub("", text).partition(" (")
     reason, closed, tail = rest.rpartition(")")
     return (head, reason, tail) if closed else (text, "", "")
 
@@ -158,11 +161,13 @@ def render_cluster(cluster: ClusterView, now: datetime, width: int = 80) -> list
         lines += [line((stem, "quiet"), (part, "" if part.startswith("→") else "bad")) for part in reasons]
     elif not cluster.ready or cluster.deleting or wait is not None:
         lines += _details(wait, cluster.problem, stem, now, width)
-    if cluster.remediation_blocked:
-        lines += _paragraph(f"remediation is paused: {cluster.remediation_blocked}", stem, width, "busy")
+    known = reasons_of(cluster.problem) | reasons_of(cluster.wait.what if cluster.wait else "")
+    if blocked := cluster.remediation_blocked:
+        machine, _, reason = blocked.partition(": ")
+        said = machine if wait is not None and reason in known else blocked
+        lines += _paragraph(f"remediation is paused: {said}", stem, width, "busy")
     for warning in cluster.warnings:
         lines += _paragraph(f"warning: {warning}", stem, width, "busy")
-    known = reasons_of(cluster.problem) | reasons_of(cluster.wait.what if cluster.wait else "")
     for place, pool in enumerate(cluster.pools):
         lines += _pool(pool, place == len(cluster.pools) - 1, known, now, width)
     return lines
