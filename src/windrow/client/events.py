@@ -23,7 +23,7 @@ from windrow.client.client import Client
 from windrow.core.clock import Clock, format_time
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
-from windrow.kubernetes.errors import KubeError, NotFound
+from windrow.kubernetes.errors import KubeError, NotFound, is_namespace_terminating, is_not_found
 from windrow.kubernetes.objects import new_object, uid_of
 from windrow.kubernetes.resources import EVENT, ApiResource, ObjectRef, ref_of
 
@@ -139,6 +139,9 @@ class EventRecorder:
         try:
             await self._create_or_count(key, message)
         except KubeError as error:
+            namespace = note.involved_object.namespace
+            if is_namespace_terminating(error) or (namespace and is_not_found(error, namespace)):
+                return  # what it is about goes with its namespace
             log.warning("Event %s not written: %s", note.reason, error, object=note.involved_object)
 
     def _aggregate(self, note: EventNote) -> tuple[EventNote, str]:

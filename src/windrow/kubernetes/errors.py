@@ -134,6 +134,17 @@ def is_not_found(error: object, name: str) -> bool:
     return isinstance(error, NotFound) and error.details.get("name") == name
 
 
+def is_namespace_terminating(error: KubeError) -> bool:
+    """Whether a creation was refused because its namespace is being deleted."""
+    causes = error.details.get("causes")
+    reasons = (
+        [cause.get("reason") for cause in causes if isinstance(cause, dict)]
+        if isinstance(causes, list)
+        else []
+    )
+    return "NamespaceTerminating" in reasons
+
+
 def error_from_status(status: dict[str, Any]) -> KubeError:
     """The error that a Status object stands for."""
     found = status.get("code")

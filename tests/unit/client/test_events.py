@@ -11,7 +11,7 @@ from windrow.client.client import Client
 from windrow.client.events import EventNote, EventRecorder
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import ServerError
-from windrow.kubernetes.resources import EVENT, NODE
+from windrow.kubernetes.resources import CONFIG_MAP, EVENT, NAMESPACE, NODE
 
 SYNCED = EventNote(NODE.ref("w1"), "uid-1", "Synced", "Node synced successfully")
 
@@ -169,6 +169,31 @@ def test_of_more_events_than_the_queue_holds_the_oldest_are_dropped(monkeypatch)
             writing.cancel()
 
     assert [one["reason"] for one in events_after(story)] == ["Step7", "Step8", "Step9"]
+
+
+def test_an_event_in_a_namespace_that_is_deleted_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async def whole() -> None:
+        clock = LoopClock()
+        server = ApiServer(MemoryStore(), clock, Rng(1))
+        local = server.local()
+        recorder = EventRecorder(Client(local), "controller", clock, Rng(1))
+        running = asyncio.create_task(server.run())
+        about = EventNote(CONFIG_MAP.ref("held", "team"), "uid-1", "Deleted", "the last machine is gone")
+        await local.create(NAMESPACE, {"metadata": {"name": "team"}})
+        held = {"metadata": {"name": "held", "finalizers": ["windrow.io/test"]}}
+        await local.create(CONFIG_MAP, held, "team")
+        await local.delete(NAMESPACE.ref("team"))
+        await recorder.write(about)
+        await local.patch(about.involved_object, {"metadata": {"finalizers": None}})
+        await asyncio.sleep(60)
+        assert await local.find(NAMESPACE.ref("team")) is None
+        await recorder.write(about)
+        running.cancel()
+
+    with caplog.at_level("WARNING", "windrow.client.events"):
+        run_driven(whole())
+
+    assert caplog.messages == []
 
 
 def test_nothing_is_remembered_of_objects_that_were_quiet_for_hours():
