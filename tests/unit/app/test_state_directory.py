@@ -135,6 +135,27 @@ def test_a_directory_that_all_users_share_is_refused(tmp_path: Path):
     assert tmp_path.stat().st_mode & 0o7777 == 0o1777
 
 
+@pytest.mark.parametrize("name", ["drivers", "machines", "manager.db", "harvester.lock"])
+def test_a_link_that_leads_nowhere_is_named_with_where_it_leads(tmp_path: Path, name: str):
+    (tmp_path / name).symlink_to("/nowhere/at-all")
+
+    with pytest.raises(DirectoryUnusable, match=f"{name} is a link to /nowhere/at-all, which does not exist"):
+        open_state_directory(tmp_path)
+
+
+def test_a_state_directory_that_is_a_link_to_nothing_is_no_full_disk(tmp_path: Path):
+    link = tmp_path / "state"
+    link.symlink_to(tmp_path / "gone")
+
+    with pytest.raises(DirectoryUnusable) as refused:
+        open_state_directory(link)
+
+    assert refused.value.message == f"the directory {link} is a link to {tmp_path}/gone, which does not exist"
+    assert refused.value.hint.startswith("Create the directory that it leads to")
+    (tmp_path / "gone").mkdir(mode=0o700)
+    assert open_state_directory(link) == []
+
+
 @pytest.mark.parametrize("name", ["manager.db", "manager-ca.json", "manager.lock"])
 def test_a_link_in_the_place_of_a_file_of_the_state_is_refused(tmp_path: Path, name: str):
     (tmp_path / name).symlink_to("/etc/passwd")

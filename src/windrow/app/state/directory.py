@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 
 from windrow.core.errors import UserError
@@ -54,6 +55,11 @@ def open_state_directory(path: Path, uid: int | None = None) -> list[str]:
     `uid` is the user that it must belong to (default: the one of this process). May be repeated.
     """
     uid = os.geteuid() if uid is None else uid
+    if path.is_symlink() and not path.exists():
+        raise DirectoryUnusable(
+            f"the directory {path} {_describe_special(path)}",
+            "Create the directory that it leads to, or name another one with --state-dir.",
+        )
     try:
         path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         _require_own(path, uid)
@@ -103,17 +109,26 @@ def _make_private(path: Path) -> list[str]:
 
 
 def _repair_files(path: Path, uid: int) -> Iterator[str]:
-    for file in sorted({file for pattern in _OURS for file in path.glob(pattern)}):
+    # Not `glob`, which does not list a link that leads nowhere.
+    for file in sorted(one for one in path.iterdir() if any(fnmatch(one.name, ours) for ours in _OURS)):
         found = file.lstat()
-        if found.st_uid != uid or not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        is_ours = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+        if found.st_uid != uid or not is_ours:
+            what = f"belongs to another user (uid {found.st_uid})" if is_ours else _describe_special(file)
             raise DirectoryUnusable(
-                f"{file} is a link, or belongs to another user (uid {found.st_uid})",
+                f"{file} {what}",
                 "Find out who put it there; remove it, or name another directory with --state-dir.",
             )
         if found.st_mode & _OTHERS:
             wanted = PRIVATE_DIRECTORY if stat.S_ISDIR(found.st_mode) else PRIVATE_FILE
             file.chmod(wanted)
             yield f"Repaired: {file} had mode {stat.S_IMODE(found.st_mode):04o}, now {wanted:04o}."
+
+
+def _describe_special(file: Path) -> str:
+    if not file.is_symlink():
+        return "is neither a file nor a directory"
+    return f"is a link to {os.readlink(file)}{'' if file.exists() else ', which does not exist'}"
 
 
 @contextmanager
