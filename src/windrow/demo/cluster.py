@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from windrow.app.network import Connect
 from windrow.client.client import Client
+from windrow.clusters.api.cluster import read_cluster
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.clusters.api.names import NODE_MACHINE
 from windrow.core.clock import Clock
@@ -25,6 +26,7 @@ from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nes
 from windrow.kubernetes.resources import NODE, SECRET, ApiResource, ObjectRef
 
 T = TypeVar("T")
+HARVESTER = "harvester"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,10 @@ class DemoCluster:
 
     async def get_cluster(self) -> Raw:
         return await self.manager.get(self.ref)
+
+    async def has_cloud_provider(self) -> bool:
+        """Whether the manifest asks for Harvester's cloud provider."""
+        return read_cluster(await self.get_cluster(), ()).cluster.cloud_provider == HARVESTER
 
     async def list_pools(self) -> list[PoolSpec]:
         return read_pools(await self.get_cluster())

@@ -89,7 +89,7 @@ async def run(options: DemoOptions, output: DemoOutput) -> int:
 
 
 def _documents(options: DemoOptions, output: DemoOutput) -> list[Raw]:
-    documents, notes = strip_server_fields(options.documents or shipped())
+    documents, notes = strip_server_fields(options.documents or shipped(options.distribution))
     for note in notes:
         _print_wrapped(output, note, indent=2)
     return documents
@@ -283,6 +283,10 @@ def print_summary(options: DemoOptions, report: Report, output: DemoOutput) -> N
     failed = [check.name for check in report.checks if check.failed]
     known = [check.name for check in report.checks if check.known_flaw]
     names = f": {', '.join(failed)}" if failed else "."
+    if report.skipped:
+        output.print_line()
+        for skipped in report.skipped:
+            _print_wrapped(output, f"not applicable: {skipped.name}: {skipped.why}", indent=2)
     output.print_line()
     output.print_line(f"{len(report.checks)} checks, {len(failed)} failed{names}")
     if known:
@@ -290,7 +294,8 @@ def print_summary(options: DemoOptions, report: Report, output: DemoOutput) -> N
     if not options.keep and not failed:
         output.print_line("Next, keep a cluster running and use it with kubectl:")
         output.print_line("  windrow demo --keep")
-        output.print_line("Or use a manifest of yours:")
+        output.print_line("Or with K3s, or a manifest of yours:")
+        output.print_line("  windrow demo --distro k3s")
         output.print_line("  windrow demo -f FILE")
 
 

@@ -15,10 +15,11 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """`documents` are the objects to apply; none means the shipped manifest. `state_dir` None is a temporary directory.
+    """`documents` are the objects to apply; none means the shipped manifest of `distribution`. `state_dir` None is a temporary directory.
     `driver` and `env` as for ServeOptions."""
 
     documents: tuple[dict[str, Any], ...] = ()
+    distribution: str = "rke2"
     time_scale: float = 1.0
     keep: bool = False
     report: Path | None = None

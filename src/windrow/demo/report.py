@@ -6,7 +6,7 @@ Of the events, small steps and those of the Cluster that repeat a Machine's are 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -41,6 +41,14 @@ class CheckRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SkippedCheck:
+    """A check of every cluster that says nothing about this one, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class TimelineEntry:
     """Something that happened, `at` seconds after the start. A detail is left out of the closing timeline."""
 
@@ -58,6 +66,7 @@ class Report:
     listener: Callable[[TimelineEntry | CheckRecord], None]
     entries: list[TimelineEntry] = field(default_factory=list)
     checks: list[CheckRecord] = field(default_factory=list)
+    skipped: list[SkippedCheck] = field(default_factory=list)
     calls: dict[str, int] = field(default_factory=dict)
     # Names of the VMs that were deleted on Harvester, without the manager and its driver.
     deleted_vms: set[str] = field(default_factory=set)
@@ -77,6 +86,10 @@ class Report:
         self.checks.append(check)
         self.listener(check)
 
+    def skip(self, names: Iterable[str], why: str) -> None:
+        """Checks that do not apply to what the manifest asks for."""
+        self.skipped += [SkippedCheck(name, why) for name in names]
+
     @property
     def passed(self) -> bool:
         """Whether there were checks and none failed."""
@@ -89,6 +102,7 @@ class Report:
                 | ({"knownFlaw": check.known_flaw} if check.known_flaw else {})
                 for check in self.checks
             ],
+            "notApplicable": [{"name": check.name, "why": check.why} for check in self.skipped],
             "timeline": [
                 {"at": moment.at, "time": format_time(moment.instant), "what": moment.text}
                 for moment in self.entries

@@ -12,6 +12,7 @@ from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.names import NODE_MACHINE
 from windrow.demo.cluster import DemoCluster, PoolSpec, is_ready, nodes_by_machine
 from windrow.demo.service_scenarios import (
+    WITHOUT_PROVIDER,
     check_service_survives,
     create_service,
     delete_service,
@@ -65,17 +66,21 @@ async def check_nodes(cluster: DemoCluster) -> None:
     ready = sum(map(is_ready, nodes))
     check("nodes-ready", ready == len(machines), f"{ready} of {len(machines)} Machines have a Ready Node")
 
+    provided = await cluster.has_cloud_provider()
+    if not provided:
+        cluster.report.skip(("provider-ids", "zones"), WITHOUT_PROVIDER)
     vms = {name_of(raw): uid_of(raw) for raw in await cluster.harvester.list(VM)}
     wrong = [
         name_of(machine)
         for machine, node in pairs
         if nested(node, "spec", "providerID") != f"harvester://{vms.get(name_of(machine))}"
     ]
-    check(
-        "provider-ids",
-        not wrong,
-        _except_for("the providerID of every Node is the uid of its VirtualMachine", wrong),
-    )
+    if provided:
+        check(
+            "provider-ids",
+            not wrong,
+            _except_for("the providerID of every Node is the uid of its VirtualMachine", wrong),
+        )
 
     instances = {name_of(raw): raw for raw in await cluster.harvester.list(VMI)}
     mismatched = [
@@ -91,11 +96,12 @@ async def check_nodes(cluster: DemoCluster) -> None:
 
     unplaced = [name_of(machine) for machine, node in pairs if ZONE not in (labels_of(node) if node else {})]
     zones = sorted({labels_of(node).get(ZONE, "") for node in nodes} - {""})
-    check(
-        "zones",
-        not unplaced,
-        _except_for(f"every Node has the zone of its host ({', '.join(zones)})", unplaced),
-    )
+    if provided:
+        check(
+            "zones",
+            not unplaced,
+            _except_for(f"every Node has the zone of its host ({', '.join(zones)})", unplaced),
+        )
 
 
 def _addresses_agree(node: Raw | None, instance: Raw | None) -> bool:

@@ -29,6 +29,9 @@ ADDRESSES = 4  # in the pool
 ROUTE = "network.harvesterhci.io/route"
 VIP_HOST = "kube-vip.io/vipHost"
 PROVIDER = "harvester-cloud-provider"
+# The checks of every cluster that has a Service.
+CHECKS = ("service-address", "service-answers", "service-after-stop", "service-gone")
+WITHOUT_PROVIDER = "the manifest asks for no cloud provider of Harvester"
 RETRY_INTERVAL = timedelta(seconds=0.2)
 
 
@@ -48,13 +51,18 @@ class PodReply:
 
 async def create_service(cluster: DemoCluster) -> None:
     """Create an IPPool on Harvester, a Deployment and a Service in the guest; then send a request."""
+    if not await cluster.has_cloud_provider():
+        cluster.report.skip(CHECKS, WITHOUT_PROVIDER)
+        return
     values = nested(await cluster.get_cluster(), "spec", "rkeConfig", "chartValues", PROVIDER, default={})
     if nested(values, "kube-vip", "enabled", default=True) is False:
-        cluster.report.add("no Service is created: the manifest disables kube-vip", detail=True)
+        cluster.report.skip(
+            CHECKS, "the manifest disables kube-vip, which announces the addresses of services"
+        )
         return
     network = await _find_network(cluster)
     if network is None:
-        cluster.report.add("no Service is created: the network of the machines states no subnet", detail=True)
+        cluster.report.skip(CHECKS, "the network of the machines states no subnet")
         return
     pool = await _create_pool(cluster, *network)
     guest = await cluster.guest_client()

@@ -25,10 +25,11 @@ def test_each_suggested_command_stands_alone_on_an_indented_line():
     print_summary(DemoOptions(), Report(SystemClock(), lambda one: None), output)
 
     lines = out.getvalue().splitlines()
-    assert lines[-4:] == [
+    assert lines[-5:] == [
         "Next, keep a cluster running and use it with kubectl:",
         "  /home/ann/src/windrow/.venv/bin/windrow demo --keep",
-        "Or use a manifest of yours:",
+        "Or with K3s, or a manifest of yours:",
+        "  /home/ann/src/windrow/.venv/bin/windrow demo --distro k3s",
         "  /home/ann/src/windrow/.venv/bin/windrow demo -f FILE",
     ]
     assert max(map(len, lines)) <= 80

@@ -8,6 +8,7 @@ Exit code 0 means that every check passed; docs/reference/demo.md lists them.
 
 Examples:
   windrow demo
+  windrow demo --distro k3s
   windrow demo -f cluster.yaml --report report.json
   windrow demo --keep
 """
@@ -24,10 +25,16 @@ from windrow.cli.paths import find_driver_program, require_writable_directory, r
 from windrow.kubernetes.objects import Raw
 
 TIME_SCALE = 20.0
+DISTRIBUTIONS = ("rke2", "k3s")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_filenames(parser, "a manifest of yours (default: 3 servers and 2 workers)", required=False)
+    parser.add_argument(
+        "--distro",
+        choices=DISTRIBUTIONS,
+        help=f"distribution of the manifest that comes with Windrow (default: {DISTRIBUTIONS[0]})",
+    )
     options.add_time_scale(parser, TIME_SCALE)
     options.add_machine_backend(parser)
     parser.add_argument(
@@ -52,6 +59,7 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     documents = _read_input(args, context)
     wanted = DemoOptions(
         documents=tuple(documents),
+        distribution=args.distro or DISTRIBUTIONS[0],
         time_scale=args.time_scale,
         keep=args.keep,
         report=context.cwd / args.report if args.report else None,
@@ -68,6 +76,12 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 
 def _read_input(args: argparse.Namespace, context: CliContext) -> list[Raw]:
     """The objects to apply. Raises CliError for what can be known before anything starts."""
+    if args.filename and args.distro:
+        raise CliError(
+            "--distro chooses among the manifests that come with Windrow, and -f names one of yours.",
+            "Leave one of them out; the distribution of yours is in its kubernetesVersion.",
+            exit_codes.USAGE,
+        )
     documents = read_documents(args.filename, context)
     if args.filename and not any(raw["kind"] == "Cluster" for raw in documents):
         raise CliError(

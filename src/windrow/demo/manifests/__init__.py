@@ -7,9 +7,10 @@ from importlib.resources import files
 from windrow.core.formats.yaml import load_all
 from windrow.kubernetes.objects import Raw
 
-THREE_AND_TWO = "three-and-two.yaml"
+# Three servers and two workers, by distribution.
+THREE_AND_TWO = {"rke2": "three-and-two.yaml", "k3s": "three-and-two-k3s.yaml"}
 
 
-def shipped(name: str = THREE_AND_TWO) -> list[Raw]:
-    """The objects of a manifest of ours."""
-    return list(load_all(files(__package__).joinpath(name).read_text()))
+def shipped(distribution: str = "rke2") -> list[Raw]:
+    """The objects of our manifest for a distribution."""
+    return list(load_all(files(__package__).joinpath(THREE_AND_TWO[distribution]).read_text()))
