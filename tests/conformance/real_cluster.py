@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from windrow.bootstrap import rke2
+from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.pki import issue_client_config, new_cluster_secrets
 from windrow.bootstrap.spec import BootstrapSpec, ClusterSecrets, Role
 from windrow.core import pki
 from windrow.core.formats import yaml
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 
-TLS = "/var/lib/rancher/rke2/server/tls"
+VERSIONS = {"rke2": "v1.34.4+rke2r1", "k3s": "v1.34.4+k3s1"}
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
 # The controller manager's patience with silent nodes, shortened from 40 s.
@@ -44,18 +44,19 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Disk:
-    """The files of a first server, under a directory of the test."""
+    """The files of a first server of a distribution, under a directory of the test."""
 
     root: Path
+    distribution: str
 
     def path(self, name: str) -> str:
-        return str(self.root / TLS.lstrip("/") / name)
+        return str(self.root / f"var/lib/rancher/{self.distribution}/server/tls" / name)
 
     def text(self, name: str) -> str:
         return Path(self.path(name)).read_text()
 
     def issue(self, ca: str, name: str) -> str:
-        """What RKE2 would do next: a certificate of one of the authorities, for this machine. Gives its path."""
+        """What the distribution would do next: a certificate of one of the authorities, for this machine. Gives its path."""
         certificate, key = pki.issue_certificate(
             self.text(f"{ca}.crt"),
             self.text(f"{ca}.key"),
@@ -72,14 +73,14 @@ class Disk:
         return self.path(name)
 
 
-def write_files(user_data: str, root: Path) -> Disk:
+def write_files(user_data: str, root: Path, distribution: str) -> Disk:
     """Do with `write_files` what cloud-init does, under `root`."""
     for file in yaml.load(user_data)["write_files"]:
         path = root / file["path"].lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file["content"])
         path.chmod(int(file["permissions"], 8))
-    return Disk(root)
+    return Disk(root, distribution)
 
 
 def free_port() -> int:
@@ -186,15 +187,17 @@ FindProgram = Callable[[str], str]
 
 
 @contextmanager
-def a_real_cluster(find_program: FindProgram, directory: Path, *, managed: bool = False) -> Iterator[Cluster]:
+def a_real_cluster(
+    find_program: FindProgram, directory: Path, *, managed: bool = False, distribution: str = "rke2"
+) -> Iterator[Cluster]:
     """A store and an API server, made of nothing but the first server's user data; `managed`, a controller manager too."""
     etcd, apiserver = find_program("etcd"), find_program("kube-apiserver")
     manager = find_program("kube-controller-manager") if managed else ""
     secrets = new_cluster_secrets(datetime.now(UTC))
     intent = BootstrapSpec(
-        "demo", "demo-a", "uid", "v1.34.4+rke2r1", frozenset(Role), secrets, init_server=True
+        "demo", "demo-a", "uid", VERSIONS[distribution], frozenset(Role), secrets, init_server=True
     )
-    disk = write_files(rke2.render(intent), directory)
+    disk = write_files(DISTRIBUTIONS[distribution].render(intent), directory, distribution)
     clients, peers, port = free_port(), free_port(), free_port()
     made = Cluster(secrets, f"https://127.0.0.1:{port}")
     log = directory / "kube-apiserver.log"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
-from tests.conformance.real_cluster import HOUR, Cluster
+from tests.conformance.real_cluster import HOUR, Cluster, FindProgram, a_real_cluster
 
 from windrow.app.clock import SystemClock
 from windrow.bootstrap.pki import issue_client_config, new_cluster_secrets
@@ -37,6 +38,18 @@ async def ask_who_i_am(access: ClientConfig) -> Raw:
 
 async def test_a_real_api_server_takes_the_manager_for_an_administrator(cluster: Cluster) -> None:
     user = await ask_who_i_am(cluster.access())
+
+    assert user["username"] == "windrow-manager"
+    assert "system:masters" in user["groups"]
+
+
+@pytest.mark.long
+async def test_it_does_so_with_the_files_of_a_k3s_server(
+    reference_program: FindProgram, tmp_path: Path
+) -> None:
+    """They are those of an RKE2 server, in another directory (tests/unit/bootstrap/test_k3s.py)."""
+    with a_real_cluster(reference_program, tmp_path, distribution="k3s") as made:
+        user = await ask_who_i_am(made.access())
 
     assert user["username"] == "windrow-manager"
     assert "system:masters" in user["groups"]

@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from windrow.bootstrap import DISTRIBUTIONS, k3s
+from windrow.bootstrap import DISTRIBUTIONS, k3s, rke2
 from windrow.bootstrap.charts import Charts
 from windrow.bootstrap.k3s.charts import pinned_charts
 from windrow.bootstrap.rke2.bundled_charts import BUNDLED
@@ -110,6 +110,23 @@ def test_the_charts_of_k3s_tolerate_the_taints_of_the_control_plane(
     joiner: Make, roles: set[Role], taints: list[str]
 ) -> None:
     assert config(joiner(*roles)).get("node-taint", []) == taints
+
+
+def test_the_authorities_are_those_of_an_rke2_server(a_spec: Make, server: Make) -> None:
+    """A real API server judges the latter in each run of tests/conformance."""
+
+    def authorities(document: str) -> dict[str, tuple[str, str]]:
+        found = yaml.load(document)["write_files"]
+        return {
+            file["path"].partition("/server/tls/")[2]: (file["content"], file["permissions"])
+            for file in found
+            if "/server/tls/" in file["path"]
+        }
+
+    found = authorities(k3s.render(server()))
+
+    assert len(found) == 11
+    assert found == authorities(rke2.render(a_spec()))
 
 
 def test_only_the_first_server_gets_the_authorities(server: Make, joiner: Make) -> None:

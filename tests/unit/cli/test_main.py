@@ -176,6 +176,7 @@ def test_a_fact_that_begins_with_a_name_keeps_its_spelling():
         (["demo", "-f", "nope.yaml"], exit_codes.REFUSED, "nope.yaml"),
         (["demo", "-f", "bad.yaml"], exit_codes.REFUSED, "bad.yaml"),
         (["demo", "-f", "config.yaml"], exit_codes.REFUSED, "No Cluster"),
+        (["demo", "-f", "config.yaml", "--distro", "k3s"], exit_codes.USAGE, "--distro chooses among"),
         (["demo", "--report", "nowhere/r.json"], exit_codes.USAGE, "nowhere/r.json"),
         (["demo", "--time-scale", "0"], exit_codes.USAGE, "'0'"),
         (["emulate", "--preload", "bad.yaml"], exit_codes.REFUSED, "bad.yaml"),

@@ -24,7 +24,10 @@ def test_nothing_is_wrong_with_a_manifest_of_ours(distribution: str):
 
 def test_the_manifests_differ_in_the_distribution_alone():
     pools = [
-        [pool["machineConfigRef"] | {"quantity": pool["quantity"]} for pool in spec["rkeConfig"]["machinePools"]]
+        [
+            pool["machineConfigRef"] | {"quantity": pool["quantity"]}
+            for pool in spec["rkeConfig"]["machinePools"]
+        ]
         for spec in (shipped(name)[0]["spec"] for name in THREE_AND_TWO)
     ]
 
