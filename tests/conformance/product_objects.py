@@ -16,6 +16,7 @@ from typing import Any
 
 from windrow.bootstrap.charts import HELM_CHART_CONFIG, chart_configs, credential_secret, harvester_values
 from windrow.bootstrap.guest_account import GuestAccount
+from windrow.bootstrap.k3s.charts import HARVESTER_CHARTS, HELM_CHART, helm_chart
 from windrow.bootstrap.rke2.bundled_charts import find_charts
 from windrow.bootstrap.spec import GuestCredential
 from windrow.client.client import Client
@@ -411,6 +412,8 @@ async def review_cluster(reviewer: Reviewer, rng: random.Random) -> None:
     )
     for one in chart_configs(values):
         await reviewer.create(HELM_CHART_CONFIG, one)
+    for name in HARVESTER_CHARTS:
+        await reviewer.create(HELM_CHART, helm_chart(name, values.get(name) or {}))
     await reviewer.create(
         SECRET, credential_secret(GuestCredential(rng.choice(("apiVersion: v1", "k" * 10_000))))
     )

@@ -16,6 +16,7 @@ from tests.conformance.real_cluster import Cluster
 
 from windrow.app.clock import SystemClock
 from windrow.bootstrap.charts import HELM_CHART_CONFIG
+from windrow.bootstrap.k3s.charts import HELM_CHART
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
 from windrow.harvester.resources import LOAD_BALANCER
@@ -31,6 +32,7 @@ async def _is_served(api: Client) -> bool:
     try:
         await api.list(LOAD_BALANCER, "host")
         await api.list(HELM_CHART_CONFIG, "kube-system")
+        await api.list(HELM_CHART, "kube-system")
     except KubeError:
         return False
     return True
@@ -48,7 +50,7 @@ async def test_what_the_products_write_is_accepted_by_a_real_api_server(
         for name in (*NAMESPACES, "host"):
             with suppress(AlreadyExists):
                 await api.create(NAMESPACE, new_object(NAMESPACE, name))
-        for kind in (LOAD_BALANCER, HELM_CHART_CONFIG):
+        for kind in (LOAD_BALANCER, HELM_CHART_CONFIG, HELM_CHART):
             with suppress(AlreadyExists):
                 await api.create(CRD, definition(kind))
         await eventually(lambda: _is_served(api), "the kinds are served")
