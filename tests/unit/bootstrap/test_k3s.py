@@ -267,6 +267,26 @@ def test_the_charts_find_harvester_by_a_secret_of_the_cluster(server: Make) -> N
     assert values["metadata"]["name"] == "traefik"
 
 
+def test_an_rke2_manifest_with_another_version_has_its_credential(server: Make) -> None:
+    """Rancher's form writes the path of RKE2, where K3s has no file."""
+    path = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
+    spec = server(chart_values={"harvester-cloud-provider": {"cloudConfigPath": path}})
+
+    values = yaml.load(charts(spec)["harvester-cloud-provider"]["valuesContent"])
+
+    assert values["cloudConfigPath"] == CREDENTIAL
+    assert values["cloudConfig"]["secretName"] == "harvester-cloud-provider-config"
+
+
+def test_a_credential_that_is_a_file_of_the_image_stays_one(server: Make) -> None:
+    spec = server(chart_values={"harvester-cloud-provider": {"cloudConfigPath": "/etc/mine"}})
+
+    values = yaml.load(charts(spec)["harvester-cloud-provider"]["valuesContent"])
+
+    assert values["cloudConfigPath"] == "/etc/mine"
+    assert "cloudConfig" not in values
+
+
 def test_images_of_the_charts_come_from_the_registry_of_the_site(server: Make) -> None:
     spec = server(global_config={"system-default-registry": "registry.example.org"})
 
@@ -467,3 +487,10 @@ def test_the_charts_fit_the_real_schema_of_the_helm_controller(server: Make) -> 
         assert raw["kind"] == crd["spec"]["names"]["kind"]
         jsonschema.validate(raw, schema)
         assert set(raw["spec"]) <= set(schema["properties"]["spec"]["properties"])
+
+
+def test_our_own_chart_takes_the_place_of_harvesters(server: Make) -> None:
+    """What `make chart` prints carries the archive and names no chart."""
+    packed = Path(__file__).parents[3] / "deploy/manifests/harvester-cloud-provider-k3s.yaml"
+
+    assert list(charts(server(additional_manifest=packed.read_text()))) == ["harvester-csi-driver"]

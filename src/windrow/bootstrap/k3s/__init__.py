@@ -14,6 +14,7 @@ from typing import Any
 
 from windrow.bootstrap import node_config as keys
 from windrow.bootstrap.charts import (
+    CLOUD_PROVIDER_CHART,
     CREDENTIAL_SECRET,
     CSI_DRIVER_CHART,
     NAMESPACE,
@@ -55,6 +56,8 @@ __all__ = [
 NAME = "k3s"
 LAYOUT = Layout(NAME, "K3s", supervisor_port=6443)
 LOCAL_STORAGE = "local-storage"
+# What Rancher's form fills in for RKE2. It stays where the version of such a manifest is changed to one of K3s.
+RKE2_CREDENTIAL_FILE = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
 
 # The script of get.k3s.io would start the service at once; ours does, after it has checked the binary. It keeps every
 # variable that begins with K3S_ in a file beside the unit, so ours have other names where they can. `install` replaces a
@@ -193,7 +196,9 @@ def _list_manifests(spec: BootstrapSpec, user: Mapping[str, Any]) -> Iterator[Fi
 
 
 def _chart_values(spec: BootstrapSpec, user: Mapping[str, Any]) -> dict[str, Any]:
-    given: dict[str, Any] = {name: spec.chart_values.get(name) or {} for name in HARVESTER_CHARTS}
+    given: dict[str, Any] = {name: dict(spec.chart_values.get(name) or {}) for name in HARVESTER_CHARTS}
+    if given[CLOUD_PROVIDER_CHART].get("cloudConfigPath") == RKE2_CREDENTIAL_FILE:
+        del given[CLOUD_PROVIDER_CHART]["cloudConfigPath"]
     if registry := user.get("system-default-registry"):
         # K3s tells it to the charts that it bundles; these two are to pull from there as well.
         images = {"global": {"cattle": {"systemDefaultRegistry": registry}}}
