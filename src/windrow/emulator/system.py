@@ -41,12 +41,6 @@ SETTINGS: dict[str, str] = {
     "cluster-registration-url": "",
     "max-hotplug-ratio": "4",
     "support-bundle-timeout": "10",
-    "support-bundle-expiration": "30",
-    "support-bundle-node-collection-timeout": "30",
-    "support-bundle-file-name": "",
-    "auto-rotate-rke2-certs": '{"enable":false,"expiringInHours":240}',
-    "ssl-parameters": "{}",
-    "ntp-servers": "",
     "kubeconfig-default-token-ttl-minutes": "0",
 }
 

@@ -218,6 +218,17 @@ _VOLUMES: dict[str, Any] = {
 }
 
 
+# That the emulator knows when they are there.
+_SETTINGS = {
+    "support-bundle-expiration": "30",
+    "support-bundle-node-collection-timeout": "30",
+    "support-bundle-file-name": "",
+    "auto-rotate-rke2-certs": '{"enable":false,"expiringInHours":240}',
+    "ssl-parameters": "{}",
+    "ntp-servers": "",
+}
+
+
 def _contents() -> Iterable[tuple[ApiResource, Raw]]:
     """Beyond what `preload` makes: machines and volumes in the states that rules ask about."""
     for name in ("fast-default", "expandable"):
@@ -243,6 +254,9 @@ def _contents() -> Iterable[tuple[ApiResource, Raw]]:
         kinds.IMAGE,
         an_image("exported", sourceType="export-from-volume", pvcName="source", pvcNamespace="default"),
     )
+    for name, default in _SETTINGS.items():
+        metadata = {"metadata": {"name": name}, "default": default}
+        yield kinds.SETTING, {"apiVersion": kinds.SETTING.api_version, "kind": "Setting", **metadata}
     yield kinds.TEMPLATE, an_object(kinds.TEMPLATE, "web", {"description": "web"})
     yield (
         kinds.TEMPLATE_VERSION,
