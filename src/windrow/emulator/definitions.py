@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from windrow.emulator import kinds
-from windrow.emulator.admission.kubevirt.typed import table
+from windrow.emulator.kit.go_types import table
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.resources import CRD, ApiResource
 

@@ -74,12 +74,12 @@ def find_difference(question: Question, real: Answer, emulated: Answer) -> Diffe
 
 
 def _in_order(denial: Denial, question: Question) -> Denial:
-    """The faults of a definition's schema come in the order of a Go map, which is none; the causes tell them all."""
+    """The faults of labels and of a definition's schema come in the order of a Go map, which is none; the causes tell them all."""
     head, invalid, faults = denial.text.partition(" is invalid: ")
     if (
         not denial.causes
         or not faults.startswith("[")
-        or not question.kind.group.endswith(("harvesterhci.io", "kubevirt.io"))
+        or not question.kind.group.endswith(("harvesterhci.io", "kubevirt.io", "k8s.cni.cncf.io"))
     ):
         return denial
     causes = sorted(json.loads(denial.causes), key=lambda cause: json.dumps(cause, sort_keys=True))

@@ -383,6 +383,22 @@ def test_a_bridge_of_no_cluster_network_is_no_change():
     assert code == 500
 
 
+def test_a_definition_is_decoded_before_its_configuration():
+    nad = new_object(kinds.NAD, "n", "ns", spec={"config": {}})
+    text, code = text_of(created, nad)
+    assert text.endswith(
+        "json: cannot unmarshal object into Go struct field NetworkAttachmentDefinitionSpec.spec.config of type string"
+    )
+    assert code == 500
+
+
+def test_names_of_a_configuration_are_read_in_any_capitals_and_kept_as_they_are_written():
+    config = loads(created(a_network(VLAN=7, mtu=9000))["spec"]["config"])
+    assert (config["VLAN"], config["mtu"]) == (7, 1500)
+    text, _ = text_of(created, a_network(VLAN=5000))
+    assert text.endswith("vlan 5000 is out of range [0 .. 4094]")
+
+
 def test_a_vlan_is_a_number():
     text, _ = text_of(created, a_network(vlan="5"))
 

@@ -36,6 +36,7 @@ def a_setting(name: str, value: str, default: str = ""):
         ("vm-force-reset-policy", '{"enable":true,"period":15}'),
         ("overcommit-config", ""),
         ("another", "anything"),
+        ("auto-rotate-rke2-certs", '{"ExpiringInHours":8759}'),
     ],
 )
 def test_a_value_that_harvester_takes_is_taken(name: str, value: str) -> None:

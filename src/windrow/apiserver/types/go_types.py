@@ -26,6 +26,9 @@ class Field:
     kind: str
     go_type: str
     by_way_of: str = ""  # the embedded structs that hold it, as newer Go tells them: "DiskDevice."
+    # How it is written, where the table says so: nil where a pointer has no value, not at all where it omits what is empty.
+    is_pointer: bool = False
+    omits_empty: bool = False
 
     def element(self) -> Field:
         """The items of a list, or the values of a map."""

@@ -13,6 +13,7 @@ from windrow.apiserver.context import (
 from windrow.apiserver.request.decoding import work_on
 from windrow.apiserver.request.info import ApiCall
 from windrow.apiserver.storage.port import Entry, Raw, RevisionMismatch
+from windrow.apiserver.types import schema
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs import metadata
 from windrow.apiserver.verbs.rest_storage import (
@@ -73,6 +74,7 @@ async def _attempt(context: ServerContext, type: ResourceType, call: ApiCall, te
         type.prepare_for_create(raw)
     asked = await run_admission(context, type, call, "create", raw, None)
     assert asked is not None
+    schema.apply_defaults(type.schema, asked)  # a hook may have made objects that have some
     await work_on(call.size, lambda: validate_object(type, asked, None))
     await run_validators(context, type, call, "create", asked, None)
     stored = to_storage_version(type, asked)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping
 
-from windrow.apiserver.types.go_types import keep_known
+from windrow.apiserver.types.go_types import find_mistyped, keep_known
 from windrow.core.formats.json import dumps, loads
 from windrow.emulator import names
 from windrow.emulator.admission.denials import bad_request, internal_error
@@ -34,6 +34,10 @@ SETTINGS = (
 # Go's types of the configuration, in part those of CNI.
 _STRUCTS = read_structs(
     {
+        "NetworkAttachmentDefinition": {
+            "spec": "NetworkAttachmentDefinitionSpec=v1.NetworkAttachmentDefinitionSpec"
+        },
+        "NetworkAttachmentDefinitionSpec": {"config": "string"},
         "utils.NetConf": {
             **dict.fromkeys(("cniVersion", "name", "type"), "string @NetConf."),
             "capabilities": "{}bool @NetConf.",
@@ -79,6 +83,8 @@ class Refused(Exception):
 
 def mutate_network(nad: Raw, old: Raw | None, listers: Listers) -> None:
     """The MTU of the cluster network at creation; at a change the labels, which a controller sets of a new definition."""
+    if fault := find_mistyped(_STRUCTS.__getitem__, "NetworkAttachmentDefinition", nad, is_sorted=True):
+        raise internal_error(fault, MUTATOR)
     if is_deleting(nad):
         return
     try:
@@ -101,7 +107,8 @@ def _set_mtu(nad: Raw, config: Raw, listers: Listers) -> None:
         return
     wanted = _mtu_of(_cluster_network(config, listers, is_mutator=True))
     if not _same_mtu(wanted, config.get("mtu") or 0):
-        nad["spec"]["config"] = dumps({**config, "mtu": wanted}).decode()
+        written = loads(text(nad, "spec", "config"))
+        nad["spec"]["config"] = dumps({**written, "mtu": wanted}).decode()
 
 
 def _overlay_labels(labels: Mapping[str, str]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from windrow.emulator.admission.kubevirt.affinity import PREFERRED_TERMS, REQUIR
 from windrow.emulator.admission.kubevirt.causes import flag, objects, quantity, section, text, whole
 from windrow.emulator.admission.kubevirt.defaults import DEFAULT_MACHINE
 from windrow.emulator.admission.kubevirt.openapi import find_schema_causes
-from windrow.emulator.admission.kubevirt.typed import write_as_go
+from windrow.emulator.admission.kubevirt.typed import AFFINITY, SPEC, write_as_go
 from windrow.emulator.kit.listers import Listers
 from windrow.emulator.quantities import MI, Quantity
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, namespace_of, nested
@@ -64,7 +64,7 @@ def _mutate_as_harvester(vm: Raw, old: Raw | None, listers: Listers, rng: Rng) -
 
 
 def _mutate_as_kubevirt(vm: Raw, old: Raw | None, rng: Rng) -> None:
-    vm["spec"] = write_as_go(vm["spec"], "v1.VirtualMachineSpec")
+    vm["spec"] = write_as_go(vm["spec"], SPEC)
     spec = vm["spec"]["template"]["spec"]
     domain = spec["domain"]
     if old is None:
@@ -243,7 +243,7 @@ def _node_affinity(vm: Raw, spec: Raw, listers: Listers) -> None:
     affinity.pop("nodeAffinity", None)
     if terms or node.get(PREFERRED_TERMS):
         affinity["nodeAffinity"] = node
-    spec["affinity"] = write_as_go(affinity, "core.v1.Affinity")
+    spec["affinity"] = write_as_go(affinity, AFFINITY)
 
 
 def _requirements(vm: Raw, spec: Raw, listers: Listers) -> list[Raw]:

@@ -10,7 +10,7 @@
 //
 //	{"denials": [{"code": 422, "message": …}]}: one of a mutating webhook or the schema, or those of all validating webhooks.
 //
-// With --types it only prints KubeVirt's types as the emulator has them.
+// With --types it only prints the types of Harvester and KubeVirt as the emulator has them.
 package main
 
 import (

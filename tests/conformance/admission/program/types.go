@@ -2,13 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 
+	harvester "github.com/harvester/harvester/pkg/apis/harvesterhci.io/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/kubevirt/pkg/util/openapi"
@@ -16,124 +19,182 @@ import (
 	"kubevirt.io/kubevirt/pkg/virt-operator/resource/generate/components"
 )
 
-// tables is what the emulator knows of KubeVirt's types: `virtual_machine.json` in its package.
+// tables is what the emulator knows of the types that webhooks decode, `go_types.json` in its package `kit`: printed by
+//
+//	admission --types
 type tables struct {
-	// Go's types by their names. Of a struct, by the name in JSON: the type, and "omitempty".
-	Types map[string]any `json:"types"`
-	// What KubeVirt's OpenAPI requires, where nothing stands in for it, and enumerates, by struct.
+	// The struct of each kind.
+	Kinds map[string]string `json:"kinds"`
+	// Of a struct, by the name in JSON: how a value is decoded, and written.
+	Types map[string]map[string]string `json:"types"`
+	// What KubeVirt's OpenAPI requires in a VirtualMachine, where nothing stands in for it, and enumerates, by struct.
 	Required map[string][]string            `json:"required"`
 	Enums    map[string]map[string][]string `json:"enums"`
-	// Of a spec in the CustomResourceDefinition, without descriptions.
+	// Of a VirtualMachine's spec in the CustomResourceDefinition, without descriptions.
 	Schema any `json:"schema"`
 }
 
-var (
-	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
-	machine     = reflect.TypeFor[kubevirtv1.VirtualMachine]()
-)
-
-// The UnmarshalJSON of these structs goes around the usual decoding; that of other types reads a text of its own.
-var wrapping = []string{"v1.VirtualMachineInstanceSpec", "v1.DHCPOptions", "v1.PodNetwork"}
-
-type reader struct {
-	made     tables
-	packages map[string]string
-	openapi  *spec.Swagger
+var roots = []any{
+	harvester.VirtualMachineImage{}, harvester.VirtualMachineTemplateVersion{}, harvester.KeyPair{}, harvester.ResourceQuota{},
+	harvester.Setting{}, kubevirtv1.VirtualMachine{}, kubevirtv1.VirtualMachineInstance{},
+	kubevirtv1.VirtualMachineInstanceMigration{}, corev1.PersistentVolumeClaim{}, storagev1.StorageClass{},
 }
 
-// nameOf is Go's text of a type, in which those of the core API are told from KubeVirt's by a prefix.
-func nameOf(one reflect.Type) string {
-	switch {
-	case one.Name() != "" && one.PkgPath() == "k8s.io/api/core/v1":
-		return "core." + one.String()
-	case one.Name() != "":
-		return one.String()
-	case one.Kind() == reflect.Pointer:
-		return "*" + nameOf(one.Elem())
-	case one.Kind() == reflect.Slice:
-		return "[]" + nameOf(one.Elem())
-	case one.Kind() == reflect.Map:
-		return "map[string]" + nameOf(one.Elem())
-	}
-	return one.String()
+// Types that decode themselves from one value.
+var special = map[string]string{
+	"Time": "time", "MicroTime": "microtime", "Quantity": "quantity", "IntOrString": "intorstring", "Duration": "duration",
+	"FieldsV1": "json", "RawExtension": "json",
 }
 
-func (r *reader) read(one reflect.Type) {
-	switch one.Kind() {
-	case reflect.Pointer, reflect.Slice, reflect.Map:
-		if one.Name() == "" {
-			r.read(one.Elem())
-			return
-		}
+func elementOf(t reflect.Type) reflect.Type {
+	if t.Kind() == reflect.Pointer {
+		return t.Elem()
 	}
-	if one.Name() == "" || one.PkgPath() == "" {
-		return
-	}
-	name := nameOf(one)
-	if before, known := r.packages[name]; known {
-		if before != one.PkgPath() {
-			panic(fmt.Sprintf("%s is both of %s and %s", name, before, one.PkgPath()))
-		}
-		return
-	}
-	r.packages[name] = one.PkgPath()
-	wraps := slices.Contains(wrapping, name)
+	return t
+}
+
+var packages = map[string]string{}
+
+// nameOf tells a struct from those of other packages.
+func nameOf(t reflect.Type) string {
+	parts := strings.Split(t.PkgPath(), "/")
+	name := parts[len(parts)-2] + "." + t.Name()
 	switch {
-	case reflect.PointerTo(one).Implements(unmarshaler) && !wraps:
-		r.made.Types[name] = "unmarshaler"
-	case one.Kind() == reflect.Struct:
-		fields := map[string]string{}
-		r.made.Types[name] = fields
-		r.readFields(one, fields)
-		r.readOpenAPI(one)
-	case one.Kind() == reflect.Map:
-		r.made.Types[name] = "map[string]" + nameOf(one.Elem())
-		r.read(one.Elem())
-	case one.Kind() == reflect.Slice:
-		r.made.Types[name] = "[]" + nameOf(one.Elem())
-		r.read(one.Elem())
+	case t.PkgPath() == "kubevirt.io/api/core/v1":
+		name = "kubevirt." + t.Name()
+	case strings.HasPrefix(t.PkgPath(), "kubevirt.io/"):
+		name = "cdi." + t.Name()
+	}
+	if before, known := packages[name]; known && before != t.PkgPath() {
+		panic(fmt.Sprintf("%s is both of %s and %s", name, before, t.PkgPath()))
+	}
+	packages[name] = t.PkgPath()
+	return name
+}
+
+func (made *tables) kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return made.kindOf(t.Elem())
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return "bytes"
+		}
+		return "[]" + made.kindOf(t.Elem())
+	case reflect.Map:
+		return "{}" + made.kindOf(t.Elem())
+	case reflect.Struct:
+		if known, ok := special[t.Name()]; ok {
+			return known
+		}
+		made.read(t)
+		return nameOf(t)
+	case reflect.Interface:
+		return "json"
 	default:
-		r.made.Types[name] = one.Kind().String()
+		return t.Kind().String()
 	}
 }
 
-func (r *reader) readFields(one reflect.Type, fields map[string]string) {
-	for index := range one.NumField() {
-		field := one.Field(index)
-		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if field.Anonymous && name == "" {
-			inner := field.Type
-			if inner.Kind() == reflect.Pointer {
-				inner = inner.Elem()
-			}
-			r.readFields(inner, fields)
+// described is how a field is decoded: "*" before it where it may be left nil, and after "=" how Go calls its type where that
+// does not follow.
+func (made *tables) described(field reflect.StructField) string {
+	kind, t, pointer := made.kindOf(field.Type), elementOf(field.Type), ""
+	if field.Type.Kind() == reflect.Pointer {
+		pointer = "*"
+	}
+	if _, ok := special[t.Name()]; ok || kind == "json" || t.String() == usual(kind) {
+		return pointer + kind
+	}
+	return pointer + kind + "=" + t.String()
+}
+
+// usual is what windrow.apiserver.types.go_types takes a kind for.
+func usual(kind string) string {
+	switch {
+	case strings.HasPrefix(kind, "[]"):
+		return "[]" + usual(kind[2:])
+	case strings.HasPrefix(kind, "{}"):
+		return "map[string]" + usual(kind[2:])
+	case kind == "int":
+		return "int64"
+	case kind == "bytes":
+		return "[]uint8"
+	}
+	if dot := strings.LastIndex(kind, "."); dot >= 0 {
+		return "v1." + kind[dot+1:]
+	}
+	return kind
+}
+
+func (made *tables) read(t reflect.Type) {
+	if _, ok := made.Types[nameOf(t)]; ok {
+		return
+	}
+	fields := map[string]string{}
+	made.Types[nameOf(t)] = fields
+	// One that decodes itself does so through a type of its own: what is told of its fields bears the name of the type around.
+	if decoder, ok := reflect.New(t).Interface().(json.Unmarshaler); ok {
+		var wrong *json.UnmarshalTypeError
+		if errors.As(decoder.UnmarshalJSON([]byte("1")), &wrong) {
+			fields["*"] = "json=" + wrong.Type.String()
+		}
+	}
+	made.readFields(fields, t, "")
+}
+
+// readFields reads those of embedded structs, too, by which way Go names them in what it tells.
+func (made *tables) readFields(fields map[string]string, t reflect.Type, way string) {
+	for i := range t.NumField() {
+		field := t.Field(i)
+		tag, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if tag == "-" || !field.IsExported() {
 			continue
 		}
-		if name == "" || name == "-" || one == machine && name == "status" { // the emulator writes the status itself
+		if inner := elementOf(field.Type); tag == "" && field.Anonymous && inner.Kind() == reflect.Struct {
+			made.readFields(fields, inner, way+field.Name+".")
 			continue
 		}
-		text := nameOf(field.Type)
+		if tag == "" {
+			tag = field.Name
+		}
+		fields[tag] = made.described(field)
 		if strings.Contains(options, "omitempty") {
-			text += " omitempty"
+			fields[tag] += " omitempty"
 		}
-		fields[name] = text
-		r.read(field.Type)
+		if way != "" {
+			fields[tag] += " @" + way
+		}
 	}
 }
 
-// readOpenAPI finds the definition of a struct: KubeVirt's by the last part of its package and its name, Kubernetes' by the whole.
-func (r *reader) readOpenAPI(one reflect.Type) {
-	whole := strings.ReplaceAll(one.PkgPath(), "/", ".") + "." + one.Name()
-	found, known := r.openapi.Definitions[whole]
+// readOpenAPI finds the definitions of a struct and of what is in it: KubeVirt's by the last part of its package and its name,
+// Kubernetes' by the whole.
+func (made *tables) readOpenAPI(t reflect.Type, described *spec.Swagger, done map[string]bool) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		made.readOpenAPI(t.Elem(), described, done)
+		return
+	}
+	if _, ok := special[t.Name()]; ok || t.Kind() != reflect.Struct || done[nameOf(t)] {
+		return
+	}
+	done[nameOf(t)] = true
+	for i := range t.NumField() {
+		if t != reflect.TypeFor[kubevirtv1.VirtualMachine]() || t.Field(i).Name != "Status" {
+			made.readOpenAPI(t.Field(i).Type, described, done)
+		}
+	}
+	found, known := described.Definitions[strings.ReplaceAll(t.PkgPath(), "/", ".")+"."+t.Name()]
 	if !known {
-		if found, known = r.openapi.Definitions[one.String()]; !known {
+		if found, known = described.Definitions[t.String()]; !known {
 			return
 		}
 	}
 	for _, name := range found.Required {
 		// Where a reference stands its default is lost, and any other default will do.
 		if property := found.Properties[name]; property.Default == nil || property.Ref.String() != "" {
-			r.made.Required[nameOf(one)] = append(r.made.Required[nameOf(one)], name)
+			made.Required[nameOf(t)] = append(made.Required[nameOf(t)], name)
 		}
 	}
 	enums := map[string][]string{}
@@ -143,7 +204,7 @@ func (r *reader) readOpenAPI(one reflect.Type) {
 		}
 	}
 	if len(enums) > 0 {
-		r.made.Enums[nameOf(one)] = enums
+		made.Enums[nameOf(t)] = enums
 	}
 }
 
@@ -166,18 +227,21 @@ func withoutDescriptions(value any, named bool) any {
 }
 
 func readTypes() (tables, error) {
-	r := reader{
-		tables{Types: map[string]any{}, Required: map[string][]string{}, Enums: map[string]map[string][]string{}},
-		map[string]string{}, openapi.LoadOpenAPISpec(definitions.ComposeAPIDefinitions()),
+	made := tables{map[string]string{}, map[string]map[string]string{}, map[string][]string{}, map[string]map[string][]string{}, nil}
+	for _, one := range roots {
+		t := reflect.TypeOf(one)
+		made.read(t)
+		made.Kinds[t.Name()] = nameOf(t)
 	}
-	r.read(machine)
+	described := openapi.LoadOpenAPISpec(definitions.ComposeAPIDefinitions())
+	made.readOpenAPI(reflect.TypeFor[kubevirtv1.VirtualMachine](), described, map[string]bool{})
 	definition, err := components.NewVirtualMachineCrd()
 	if err != nil {
-		return r.made, err
+		return made, err
 	}
 	text, err := json.Marshal(definition.Spec.Versions[0].Schema.OpenAPIV3Schema)
 	if err != nil {
-		return r.made, err
+		return made, err
 	}
 	var schema struct {
 		Properties struct {
@@ -185,18 +249,21 @@ func readTypes() (tables, error) {
 		} `json:"properties"`
 	}
 	if err := json.Unmarshal(text, &schema); err != nil {
-		return r.made, err
+		return made, err
 	}
-	r.made.Schema = withoutDescriptions(schema.Properties.Spec, false)
-	return r.made, nil
+	made.Schema = withoutDescriptions(schema.Properties.Spec, false)
+	return made, nil
 }
 
 func printTypes() {
 	made, err := readTypes()
-	if err == nil {
-		err = json.NewEncoder(os.Stdout).Encode(made)
-	}
 	if err != nil {
+		log.Fatal(err)
+	}
+	encoder := json.NewEncoder(os.Stdout)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", " ")
+	if err := encoder.Encode(made); err != nil {
 		log.Fatal(err)
 	}
 }
