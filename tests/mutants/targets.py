@@ -39,7 +39,10 @@ STRICT = (
 _CLUSTER_STORIES = (
     "tests/stories/test_cluster_life.py",
     "tests/stories/test_consent.py",
+    "tests/stories/test_copies.py",
     "tests/stories/test_credentials.py",
+    "tests/stories/test_late_creations.py",
+    "tests/stories/test_namespace_deletion.py",
     "tests/stories/test_node_care.py",
     "tests/stories/test_orphan_load_balancers.py",
     "tests/stories/test_outages.py",

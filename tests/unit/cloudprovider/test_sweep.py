@@ -150,6 +150,30 @@ def test_a_load_balancer_whose_service_is_gone_or_another_is_an_orphan(services,
         ),
         ("one for VMs", [KUBERNETES], a_balancer(workloadType="vm"), DEMO),
         ("on its way out", [KUBERNETES], replace(a_balancer(), is_deleting=True), DEMO),
+        (
+            "under a former cluster name, on its way out",
+            [KUBERNETES],
+            replace(a_balancer(), is_deleting=True),
+            Options(cluster_name="other"),
+        ),
+        (
+            "of no cluster",
+            [KUBERNETES],
+            a_balancer(
+                name=load_balancer_name("", "default", "web", "old-uid"), labels={f"{GROUP}/cluster": ""}
+            ),
+            DEMO,
+        ),
+        (
+            "of a cluster by the name that all have",
+            [KUBERNETES],
+            a_balancer(
+                name=load_balancer_name("kubernetes", "default", "web", "old-uid"),
+                labels={f"{GROUP}/cluster": "kubernetes"},
+                annotations={"loadbalancer.harvesterhci.io/cluster": "kubernetes"},
+            ),
+            Options(),
+        ),
     ],
 )
 def test_what_is_no_orphan_of_ours(case, services, balancer, options):
@@ -376,6 +400,34 @@ async def ripe(stage, happens):
     stage.to_guest.before = stage.to_host.before = happens
     await asyncio.sleep(700)
     return [line for line in stage.lines if f'loadbalancer="default/{name}"' in line][1:]
+
+
+def test_an_orphan_that_is_kept_is_not_looked_at_again():
+    async def story(stage):
+        await stage.make_service("kubernetes")
+        await stage.make_orphan(mark="another-guest")
+        await stage.start()
+        stage.calls.clear()
+        await asyncio.sleep(3 * HOUR)
+        return stage.calls, len(stage.lines)
+
+    assert run_story(story) == ([], 1)
+
+
+def test_an_orphan_that_is_gone_when_it_is_looked_at_is_no_news():
+    async def story(stage):
+        async def happens(request):
+            if "/loadbalancers/" in request.path and request.method == "GET":
+                name = request.path.rpartition("/")[2]
+                await stage.at_host.delete(LOAD_BALANCER.ref(name, "default"))
+                return not_there(name)
+            return None
+
+        return await ripe(stage, happens), stage.lines
+
+    lines, all_lines = run_story(story)
+
+    assert (lines, len(all_lines)) == ([], 1)
 
 
 def answers(raw):

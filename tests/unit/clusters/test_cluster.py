@@ -237,6 +237,7 @@ def test_a_pool_has_its_own_limit_of_host_names_or_that_of_all():
 
     assert [pool.hostname_limit for pool in pools] == [20, 15]
     assert read(a_raw_cluster()).cluster.pools[0].hostname_limit == 63
+    assert read(a_raw_cluster(a_raw_pool(hostnameLengthLimit=10))).cluster.pools[0].hostname_limit == 10
 
 
 def test_annotations_of_a_pool_are_those_of_its_machines_but_for_orders():

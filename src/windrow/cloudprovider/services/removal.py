@@ -167,7 +167,7 @@ def plan_removal(state: ServiceState) -> Plan:
         problem = awaits_creation(f"{state.settings.namespace}/{state.settings.name_for(service)}")
         return Plan(tuple(actions), problem, CREATION, end)
     if is_other_class:
-        return Plan((off,) if annotations or labels else ())
+        return Plan((off,))
     if not service.has_finalizer:
         return NO_ACTION
     if (stays or has_other_finalizer) and service.ingress:

@@ -1,0 +1,116 @@
+"""How an address is given back, as values: of a service that is deleted, of one that shared, of earlier ones of its name."""
+
+from dataclasses import replace
+
+import pytest
+from tests.support.clock import NOON
+from tests.unit.cloudprovider.services.test_planning import (
+    ENDS,
+    FRONT,
+    LB,
+    POLICY,
+    SECOND,
+    TOLD,
+    WEB,
+    kinds,
+    plan,
+)
+
+from windrow.cloudprovider import names
+from windrow.cloudprovider.services.actions import (
+    DELETED,
+    DELETING,
+    ClearStatus,
+    DeleteLoadBalancer,
+    EmitEvent,
+    PatchService,
+    RemoveFinalizer,
+)
+from windrow.cloudprovider.services.readings import Owner
+from windrow.cloudprovider.services.removal import deletable_orphans, plan_withdrawal, withdraw
+from windrow.cloudprovider.services.state import ServiceState, Unavailable
+
+OTHERS = (*TOLD.finalizers, "other")
+ORPHAN = replace(LB, name="demo-default-web-00000000", allocated=("10.1.0.11",))
+REFUSED = replace(LB, allocated=(), address="", refusal="the pool is full")
+LEAVES = {"service": replace(SECOND, primary=""), "holder": replace(FRONT, **ENDS), "load_balancer": REFUSED}
+
+
+def test_a_service_leaves_the_address_of_a_holder_that_waits_for_it():
+    clear, patch = plan_withdrawal(ServiceState(now=NOON, settings=POLICY, **LEAVES))
+
+    assert isinstance(clear, ClearStatus)
+    assert patch.annotations == {names.VIP_ADDRESSES: ""}
+    assert patch.labels == {names.PRIMARY_SERVICE: None}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"holder": FRONT},
+        {"service": SECOND},  # it asks for that address still
+        {"load_balancer": None},
+        {"load_balancer": replace(REFUSED, refusal="")},  # Harvester has not answered yet
+        {"load_balancer": replace(REFUSED, allocated=("10.1.0.12",))},
+    ],
+)
+def test_a_service_that_nobody_waits_for_keeps_the_address_that_it_shows(change):
+    assert plan_withdrawal(ServiceState(now=NOON, settings=POLICY, **LEAVES | change)) == ()
+
+
+def test_a_list_without_an_address_is_emptied():
+    (patch,) = withdraw(replace(WEB, addresses=" ,"), "it has none")
+
+    assert patch.annotations == {names.VIP_ADDRESSES: ""}
+    assert withdraw(replace(WEB, addresses=None), "it has none") == ()
+
+
+@pytest.mark.parametrize(
+    ("service", "state", "actions"),
+    [
+        # Nothing can be written to a service that is gone, whatever kept it.
+        (replace(TOLD, finalizers=OTHERS, **ENDS), {"load_balancer": LB, "is_gone": True}, [DeleteLoadBalancer, DELETING]),
+        # Who else has a finalizer matters to one that is being deleted alone.
+        (replace(TOLD, is_load_balancer=False, finalizers=OTHERS), {"load_balancer": LB}, [PatchService, DeleteLoadBalancer, DELETING]),
+        # kube-vip answers for an address that is free already.
+        (replace(TOLD, is_load_balancer=False, vip_keys=("kube-vip.io/vipHost",)), {}, [ClearStatus, RemoveFinalizer, DELETED]),
+        # The finalizer is another controller's then.
+        (replace(SECOND, load_balancer_class="acme"), {}, [PatchService]),
+        (replace(SECOND, load_balancer_class="acme", addresses=None), {}, [PatchService]),
+    ],
+)  # fmt: skip
+def test_what_a_service_keeps_depends_on_who_else_keeps_it(service, state, actions):
+    assert kinds(plan(service, **state)) == actions
+
+
+def test_a_secondary_that_ends_names_the_lease_of_its_primary_no_more():
+    ends = replace(SECOND, is_load_balancer=False, lease="kube-vip-default-front")
+    shared, own = plan(ends).actions[1], plan(replace(ends, primary_label=None)).actions[1]
+
+    assert shared.annotations == {names.VIP_ADDRESSES: None, names.VIP_LEASE: None}
+    assert own.annotations == {names.VIP_ADDRESSES: None}  # a user has written it
+
+
+def test_a_load_balancer_of_another_cluster_name_is_deleted_by_hand_on_harvester():
+    other = replace(LB, name="former-default-web-1", owner=Owner("former", "default", "web"))
+    ended = plan(replace(WEB, **ENDS), other_name=other).actions
+    (left,) = (one for one in ended if isinstance(one, EmitEvent) and one.reason == "LoadBalancerLeft")
+
+    assert (
+        "kubectl --kubeconfig HARVESTER.yaml -n host-ns delete loadbalancers.loadbalancer.harvesterhci.io "
+        "former-default-web-1"
+    ) in left.message
+
+
+def test_nothing_is_deleted_while_harvester_cannot_be_asked():
+    found = plan(replace(WEB, ipam="both"), orphans=(ORPHAN,), host=Unavailable("down"))
+
+    assert found.actions == ()
+
+
+def test_an_orphan_that_is_being_deleted_is_one_though_its_address_is_shown():
+    shows = replace(FRONT, addresses="10.1.0.11")
+    going = replace(ORPHAN, is_deleting=True)
+    state = ServiceState(WEB, NOON, POLICY, orphans=(ORPHAN, going), users=(shows,))
+
+    assert deletable_orphans(state) == (going,)
