@@ -378,7 +378,13 @@ def test_a_kubeconfig_is_printed_or_written_for_its_owner_only(
     orchard.do(lambda api: api.create(SECRET, secret))
 
     assert windrow("kubeconfig", "orchard").out == "kind: Config\n"
-    assert windrow("kubeconfig", "orchard", "--file", "k.yaml").code == exit_codes.OK
+    orchard.do(report({"endpoint": {"mode": "firstServer", "api": "https://10.0.0.1:6443"}}))
+    written = windrow("kubeconfig", "orchard", "--file", "k.yaml")
+    assert written.code == exit_codes.OK
+    assert (
+        "It names one server, https://10.0.0.1:6443. Write it again once that machine is replaced."
+        in written.err
+    )
     assert (tmp_path / "k.yaml").stat().st_mode & 0o077 == 0
 
 

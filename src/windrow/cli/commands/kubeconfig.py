@@ -1,5 +1,7 @@
 """Print the kubeconfig of a guest cluster, for kubectl and every other client.
 
+It names one of the cluster's servers. Once that machine is replaced, run the command again: it then names another one.
+
 Examples:
   windrow kubeconfig prod --file prod.yaml
   kubectl --kubeconfig prod.yaml get nodes
@@ -49,6 +51,10 @@ async def _print(args: argparse.Namespace, context: CliContext, manager: Connect
         else:
             write_private(path.resolve(), text)  # a link stays, and leads to the new file
         context.print_note(f"Written. Try: kubectl --kubeconfig {args.file} get nodes")
+        if server := nested(cluster, "status", "endpoint", "api", default=""):
+            context.print_note(
+                f"It names one server, {server}. Write it again once that machine is replaced."
+            )
     else:
         context.print(text.rstrip("\n"))
     return exit_codes.OK
