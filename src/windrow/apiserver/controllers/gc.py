@@ -123,12 +123,10 @@ class GarbageCollector(StoreController):
             if await self._is_absent(owner, entry):
                 absent.append(owner)
                 await self._record_foreign_owner(type, entry, owner)
-        if not absent:
-            return
         if len(absent) == len(owners):
             await self.delete(type, entry)
-            return
-        await self._set_owners(entry, [owner for owner in owners if owner not in absent])
+        elif absent:
+            await self._set_owners(entry, [owner for owner in owners if owner not in absent])
 
     async def _is_absent(self, owner: Raw, entry: Entry) -> bool:
         type = self._owner_type(owner)
@@ -152,7 +150,7 @@ class GarbageCollector(StoreController):
             return  # there is no such object at all
         head = entry.raw["metadata"]
         namespace, now = head.get("namespace", ""), self._context.timestamp()
-        mark = sha256(f"{head.get('uid')} {owner['uid']}".encode(errors="replace")).hexdigest()[:16]
+        mark = sha256(f"{head.get('uid')} {owner['uid']}".encode()).hexdigest()[:16]
         group, _, version = owner["apiVersion"].rpartition("/")
         place = "/".join(part for part in (group, version, owner["kind"]) if part)
         text = (
@@ -241,7 +239,7 @@ class GarbageCollector(StoreController):
 
 def owners_of(raw: Raw) -> list[Raw]:
     """The owner references; none where one is malformed, as an older server may have stored it."""
-    owners = raw["metadata"].get("ownerReferences") or []
+    owners = raw["metadata"].get("ownerReferences")
     return owners if isinstance(owners, list) and all(map(_is_owner, owners)) else []
 
 
