@@ -184,6 +184,13 @@ def test_kube_vip_passes_a_service_over_until_its_address_is_there(service, stat
     assert patch.annotations == annotations
 
 
+def test_what_kube_vip_is_to_look_at_is_written_with_what_else_is_to_be_written():
+    (patch,) = plan(replace(AWAITING, addresses="10.1.0.10", finalizers=("other",)), load_balancer=LB).actions
+
+    assert patch.add_finalizer
+    assert patch.annotations == ANNOUNCEABLE
+
+
 def test_nothing_is_written_twice_while_a_service_awaits_its_address():
     assert plan(AWAITING, load_balancer=replace(LB, allocated=(), address="")).actions == ()
 
