@@ -6,6 +6,7 @@ names: `auth` (username, password, auth, identityToken) and `tls` (cert, key), b
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.core.formats import yaml
 
 _AUTH = {"username": "username", "password": "password", "auth": "auth", "identityToken": "identity_token"}
+_PEM = "-----BEGIN "
 _TLS = {"caBundle": "ca_file", "cert": "cert_file", "key": "key_file"}
 
 
@@ -55,7 +57,18 @@ def _render_config(name: str, config: Mapping[str, Any], directory: str) -> tupl
     for field, key in _TLS.items():
         if pems.get(field):
             tls[key] = f"{directory}/tls/{name.replace(':', '_')}-{field}.pem"
-            files.append(File(tls[key], pems[field]))
+            files.append(File(tls[key], decode_pem(pems[field]) or pems[field]))
     if config.get("insecureSkipVerify"):
         tls["insecure_skip_verify"] = True
     return {key: value for key, value in (("auth", auth), ("tls", tls)) if value}, files
+
+
+def decode_pem(text: str) -> str | None:
+    """The PEM that `text` is, as such or in base64, as the API has `caBundle`; None for anything else."""
+    if text.lstrip().startswith(_PEM):
+        return text
+    try:
+        decoded = b64decode("".join(text.split()), validate=True).decode()
+    except ValueError:
+        return None
+    return decoded if decoded.lstrip().startswith(_PEM) else None

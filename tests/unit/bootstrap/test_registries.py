@@ -42,3 +42,14 @@ def test_credentials_and_authorities_are_written_where_the_runtime_looks_for_the
 def test_a_secret_that_was_not_read_is_refused_by_name(field: str) -> None:
     with pytest.raises(InvalidBootstrapSpec, match="'missing', which was not read"):
         render_registries({"configs": {"reg.example": {field: "missing"}}}, HERE)
+
+
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+IN_BASE64 = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUIKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
+
+
+@pytest.mark.parametrize("bundle", [PEM, IN_BASE64, f"{IN_BASE64[:20]}\n{IN_BASE64[20:]}\n"])
+def test_an_authority_in_base64_is_written_as_the_pem_that_the_runtime_reads(bundle: str) -> None:
+    _, authority = render_registries({"configs": {"reg.example": {"caBundle": bundle}}}, HERE)
+
+    assert authority.content == PEM

@@ -151,3 +151,65 @@ def test_a_data_directory_that_is_none_is_refused(given: str) -> None:
     raw = a_raw_cluster(rke={"dataDirectories": {"k8sDistro": given}})
 
     assert [field for field, _ in faults(raw)] == ["spec.rkeConfig.dataDirectories.k8sDistro"]
+
+
+CONFIG = "spec.rkeConfig.registries.configs"
+
+
+@pytest.mark.parametrize(
+    ("registries", "field", "words"),
+    [
+        ({"mirrors": {"docker.io": "https://m"}}, "mirrors.docker.io", "is 'https://m', which is not a mapping"),
+        ({"mirrors": {"docker.io": {"endpoint": "https://m"}}}, "mirrors.docker.io.endpoint", "which is not a list"),
+        ({"mirrors": {"docker.io": {"endpoint": [5]}}}, "mirrors.docker.io.endpoint[0]", "is 5, which is not text"),
+        ({"mirrors": {"docker.io": {"rewrite": {"^a": 5}}}}, "mirrors.docker.io.rewrite.^a", "is 5, which is not text"),
+        ({"mirrors": ["docker.io"]}, "mirrors", "which is not a mapping"),
+        ({"configs": {"https://reg": {}}}, "configs[https://reg]", "names no registry"),
+        ({"configs": {"reg": {"caBundle": "MIIB"}}}, "configs.reg.caBundle", "holds no certificate"),
+        ({"configs": {"reg": {"authConfigSecretName": "a/b"}}}, "configs.reg.authConfigSecretName", "no Secret may be called"),
+        ({"configs": {"reg": {"insecureSkipVerify": "yes"}}}, "configs.reg.insecureSkipVerify", "is 'yes'"),
+        ({"configs": {f"r{number}": {} for number in range(101)}}, "configs", "has 101 entries"),
+    ],
+)  # fmt: skip
+def test_a_registry_that_no_machine_can_have_is_refused_with_its_path(
+    registries: Any, field: str, words: str
+) -> None:
+    ((found, message),) = faults(a_raw_cluster(rke={"registries": registries}))
+
+    assert found == f"spec.rkeConfig.registries.{field}"
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    ("etcd", "field", "words"),
+    [
+        ({"disableSnapshots": "no"}, "disableSnapshots", "is 'no', which is not true or false"),
+        ({"snapshotRetention": -1}, "snapshotRetention", "is -1"),
+        ({"snapshotRetention": "5"}, "snapshotRetention", "is '5', which is not a whole number"),
+        ({"snapshotScheduleCron": "every 5 hours"}, "snapshotScheduleCron", "which is no schedule"),
+        ({"snapshotScheduleCron": "0 */5 * *"}, "snapshotScheduleCron", "which is no schedule"),
+        ({"snapshotScheduleCron": "* " * 10_000}, "snapshotScheduleCron", "which is no schedule"),
+        ({"s3": "bucket"}, "s3", "which is not a mapping"),
+        ({"s3": {"bucket": 5}}, "s3.bucket", "is 5, which is not text"),
+        ({"s3": {"skipSSLVerify": "yes"}}, "s3.skipSSLVerify", "is 'yes'"),
+    ],
+)
+def test_snapshots_that_etcd_cannot_make_are_refused_with_their_path(
+    etcd: Any, field: str, words: str
+) -> None:
+    ((found, message),) = faults(a_raw_cluster(rke={"etcd": etcd}))
+
+    assert found == f"spec.rkeConfig.etcd.{field}"
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    "schedule", ["0 */5 * * *", "@daily", "@every 5h", "CRON_TZ=UTC 0 3 * * MON-FRI", " 1,2 3 * * 7"]
+)
+def test_a_schedule_as_etcd_knows_it_is_taken(schedule: str) -> None:
+    etcd = {"snapshotScheduleCron": schedule, "snapshotRetention": 5}
+
+    reading = read(a_raw_cluster(rke={"etcd": etcd}))
+
+    assert errors(reading) == []
+    assert reading.cluster.etcd == etcd

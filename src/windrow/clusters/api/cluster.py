@@ -20,7 +20,12 @@ from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
-from windrow.clusters.api.machine_inputs import read_environment, read_selector_files
+from windrow.clusters.api.machine_inputs import (
+    read_environment,
+    read_etcd,
+    read_registries,
+    read_selector_files,
+)
 from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
@@ -285,8 +290,8 @@ def _read_cluster(
         selector_config=selectors,
         chart_values=rke.mapping("chartValues"),
         additional_manifest=rke.text("additionalManifest"),
-        registries=rke.mapping("registries"),
-        etcd=rke.mapping("etcd"),
+        registries=read_registries(rke),
+        etcd=read_etcd(rke),
         data_directory=_read_directory(rke.child("dataDirectories"), "k8sDistro"),
         environment=read_environment(spec),
         selector_files=read_selector_files(rke),

@@ -121,6 +121,16 @@ class Fields:
                 fault = f"is {abbreviate(value)}, which is not a mapping"
                 self.refuse(f"{key}[{place}]", fault, "write a mapping there")
 
+    def texts(self, key: str) -> list[str]:
+        """The texts of a list."""
+        values = self._read(key, list) or []
+        for place, value in enumerate(values):
+            if not isinstance(value, str):
+                self.refuse(
+                    f"{key}[{place}]", f"is {abbreviate(value)}, which is not text", "write text there"
+                )
+        return [value for value in values if isinstance(value, str)]
+
     def strings(self, key: str) -> dict[str, str]:
         """A mapping from text to text, as labels are."""
         return {str(name): "" if value is None else str(value) for name, value in self.mapping(key).items()}

@@ -1,5 +1,5 @@
-"""What a Cluster gives all its machines beside their configuration: environment variables, and files out of Secrets and
-ConfigMaps."""
+"""What a Cluster gives all its machines beside their configuration: environment variables, registries, the snapshots of
+etcd, and files out of Secrets and ConfigMaps."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from windrow.bootstrap.install_unit import DIRECTORY
 from windrow.bootstrap.machine_files import FILE_SOURCES
+from windrow.bootstrap.registries import decode_pem
 from windrow.clusters.api.fields import Fields
 from windrow.core.formats.bounds import abbreviate
 from windrow.kubernetes.objects import is_dns_subdomain
@@ -54,6 +55,70 @@ def read_environment(spec: Fields) -> dict[str, str]:
             "add NO_PROXY with the network of the machines",
         )
     return found
+
+
+# -- registries and etcd -----------------------------------------------------------------------------------------
+
+MAX_REGISTRIES = 100
+
+
+def read_registries(rke: Fields) -> dict[str, Any]:
+    """`registries` as it was written; {} where it has a fault, which is a problem."""
+    registries = rke.child("registries")
+    before = len(registries.problems.found)
+    for mirror in _named(registries, "mirrors"):
+        mirror.texts("endpoint")
+        rewrite = mirror.child("rewrite")
+        for pattern in rewrite.raw:
+            rewrite.text(pattern)
+    for config in _named(registries, "configs"):
+        for key in ("authConfigSecretName", "tlsSecretName"):
+            if (name := config.text(key)) and not is_dns_subdomain(name):
+                hint = "write the name of a Secret in the namespace of the Cluster"
+                config.refuse(key, f"is {abbreviate(name)}, which no Secret may be called", hint)
+        config.flag("insecureSkipVerify")
+        if (bundle := config.text("caBundle")) and decode_pem(bundle) is None:
+            hint = "write certificates in PEM, in base64 as Rancher does, or as they are"
+            config.refuse("caBundle", "holds no certificate", hint)
+    return {} if len(registries.problems.found) > before else dict(registries.raw)
+
+
+def _named(fields: Fields, key: str) -> Iterator[Fields]:
+    """The mappings in a mapping, by registry."""
+    registries = fields.child(key)
+    if len(registries.raw) > MAX_REGISTRIES:
+        fields.refuse(key, f"has {len(registries.raw)} entries", f"write {MAX_REGISTRIES} at most")
+        return
+    for name in registries.raw:
+        if not isinstance(name, str) or not name.isprintable() or "/" in name or not name:
+            hint = "write host or host:port, without a scheme; or * for all"
+            fields.refuse(f"{key}[{name}]", "names no registry", hint)
+            continue
+        yield registries.child(name)
+
+
+_CRON_FIELD = r"[-0-9A-Za-z*/,?]+"
+_CRON = re.compile(rf"((CRON_TZ|TZ)=\S+ +)?({_CRON_FIELD}( +{_CRON_FIELD}){{4}}|@[a-z]+|@every +[0-9a-z.]+)")
+MAX_SNAPSHOTS = 10_000
+_S3_TEXTS = ("bucket", "endpoint", "endpointCA", "region", "folder", "cloudCredentialName")
+
+
+def read_etcd(rke: Fields) -> dict[str, Any]:
+    """`etcd` as it was written; {} where it has a fault, which is a problem."""
+    etcd = rke.child("etcd")
+    before = len(etcd.problems.found)
+    etcd.flag("disableSnapshots")
+    etcd.count("snapshotRetention", 0, MAX_SNAPSHOTS)
+    schedule = etcd.text("snapshotScheduleCron")
+    if schedule and (len(schedule) > 200 or _CRON.fullmatch(schedule.strip()) is None):
+        hint = "write five fields, such as 0 */5 * * *, or @every 5h"
+        etcd.refuse("snapshotScheduleCron", f"is {abbreviate(schedule)}, which is no schedule", hint)
+    s3 = etcd.child("s3")
+    for key in _S3_TEXTS:
+        s3.text(key)
+    s3.flag("skipSSLVerify")
+    s3.count("retention", 0, MAX_SNAPSHOTS)
+    return {} if len(etcd.problems.found) > before else dict(etcd.raw)
 
 
 # -- machineSelectorFiles ----------------------------------------------------------------------------------------

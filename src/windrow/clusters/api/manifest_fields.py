@@ -139,6 +139,8 @@ CLUSTER_FIELDS = FieldTable(
         "spec.rkeConfig.registries.mirrors": _REGISTRY_FILE + "test_mirrors_are_taken_as_they_are",
         _REGISTRY: _REGISTRY_FILE
         + "test_credentials_and_authorities_are_written_where_the_runtime_looks_for_them",
+        f"{_REGISTRY}.caBundle": _REGISTRY_FILE
+        + "test_an_authority_in_base64_is_written_as_the_pem_that_the_runtime_reads",
         f"{_REGISTRY}.authConfigSecretName": _SECRETS + "test_user_and_password_come_from_the_named_secret",
         f"{_REGISTRY}.tlsSecretName": _SECRETS + "test_a_client_certificate_comes_from_the_named_secret",
         f"{_POOL}.cloudCredentialSecretName": _READING + "test_a_pool_may_have_its_own_credential",
