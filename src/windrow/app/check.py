@@ -14,7 +14,7 @@ from typing import Any
 from windrow.app.clock import SystemClock
 from windrow.app.machines import driver_for_kind as judge_by
 from windrow.app.network import HttpConnector
-from windrow.app.unknown_fields import find_unknown_fields
+from windrow.app.unknown_fields import find_mistyped_fields, find_unknown_fields
 from windrow.client.client import Client
 from windrow.clusters.api.cluster import (
     Cluster,
@@ -180,6 +180,8 @@ async def check(
             *reading.problems,
             *check_bootstrap(cluster, reading.problems),
         ]
+        told = {one.field for one in problems if one.severity == "error"}
+        problems += [one for one in find_mistyped_fields(raw) if one.field not in told]
         has_credential = single_credential or not any(
             one.field.endswith(CREDENTIAL_FIELD) for one in reading.problems if one.severity == "error"
         )

@@ -13,7 +13,7 @@ from typing import Any
 from windrow.clusters.api.cluster import read_options
 from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.api.references import list_grants, parse_secret_reference, render_allowed_namespaces
-from windrow.kubernetes.objects import Raw, nested, new_object
+from windrow.kubernetes.objects import Raw, mappings_at, nested, new_object
 from windrow.kubernetes.resources import NAMESPACE, SECRET, ApiResource, ObjectRef
 from windrow.nodedriver.config import read_fields
 from windrow.nodedriver.validate.references import all_references
@@ -44,7 +44,7 @@ def _references_of_config(config: Mapping[str, Any]) -> Iterator[ObjectRef]:
 
 
 def _credentials_of_cluster(cluster: Mapping[str, Any]) -> Iterator[ObjectRef]:
-    pools = nested(cluster, "spec", "rkeConfig", "machinePools", default=[])
+    pools = mappings_at(cluster, "spec", "rkeConfig", "machinePools")
     for place in (nested(cluster, "spec"), *pools):
         ref = parse_secret_reference(str(nested(place, "cloudCredentialSecretName", default="")))
         if ref is not None:  # the manager reports what is none

@@ -29,6 +29,7 @@ from windrow.kubernetes.objects import (
     finalizers_of,
     is_deleting,
     is_dns_subdomain,
+    mappings_at,
     namespace_of,
     nested,
     uid_of,
@@ -43,8 +44,9 @@ def list_needed(cluster: Raw) -> frozenset[ObjectRef]:
     namespace = namespace_of(cluster)
     account = nested(cluster, "status", "guestServiceAccount", "credential", default="")
     secrets = (_secret_of(one, namespace) for one in (account, *list_secret_references(cluster)))
-    pools = nested(cluster, "spec", "rkeConfig", "machinePools", default=())
-    named = [nested(pool, "machineConfigRef", default={}) for pool in pools]
+    pools = mappings_at(cluster, "spec", "rkeConfig", "machinePools")
+    references = (pool.get("machineConfigRef") for pool in pools)
+    named = [reference for reference in references if isinstance(reference, dict)]
     configs = (
         HARVESTER_CONFIG.ref(name_of_config, namespace)
         for config in named

@@ -17,6 +17,7 @@ from windrow.kubernetes.objects import (
     annotations_of,
     finalizers_of,
     is_deleting,
+    mappings_at,
     name_of,
     nested,
     new_object,
@@ -220,7 +221,7 @@ def read_field_annotations(annotations: Mapping[str, str]) -> FieldAnnotations:
 
 def read_machine_config_kinds(cluster: Mapping[str, Any]) -> frozenset[str]:
     """The machine config kinds that a Cluster's pools use."""
-    pools = nested(cluster, "spec", "rkeConfig", "machinePools", default=()) or ()
+    pools = mappings_at(cluster, "spec", "rkeConfig", "machinePools")
     named = (nested(pool, "machineConfigRef", "kind", default="") for pool in pools)
     return frozenset(str(kind or "HarvesterConfig") for kind in named)
 

@@ -92,6 +92,12 @@ def nested(raw: Any, *path: str | int, default: Any = None) -> Any:
     return default if here is None else here
 
 
+def mappings_at(raw: Any, *path: str | int) -> list[Mapping[str, Any]]:
+    """The mappings in the list at `path`; none where there is no list. For manifests whose types are not checked yet."""
+    found = nested(raw, *path)
+    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+
+
 def text_at(raw: Any, *path: str | int) -> str:
     """The text at `path`, "" where it is missing. Raises TypeError for what is no text, which is not the same as none."""
     value = nested(raw, *path, default="")

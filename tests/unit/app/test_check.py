@@ -143,6 +143,82 @@ async def test_an_unknown_field_of_a_cluster_is_refused_at_every_level(
     ]
 
 
+def a_rke(**fields: Any) -> dict[str, Any]:
+    return {"rkeConfig": {"machinePools": [a_pool()], **fields}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "hint"),
+    [
+        ({"networkConfig": {"plugin": "canal"}}, "spec.networkConfig", "the network plugin is the key cni in spec.rkeConfig.machineGlobalConfig"),
+        ({"chartValues": {}}, "spec.chartValues", "it belongs at spec.rkeConfig.chartValues"),
+        ({"machinePools": []}, "spec.machinePools", "it belongs at spec.rkeConfig.machinePools"),
+        ({"machine_global_config": {}}, "spec.machine_global_config", "it belongs at spec.rkeConfig.machineGlobalConfig"),
+        ({"quantity": 3}, "spec.quantity", "it belongs at spec.rkeConfig.machinePools[].quantity"),
+        ({"cpuCount": "2"}, "spec.cpuCount", "it is a field of HarvesterConfig: cpuCount"),
+        ({"cni": "canal"}, "spec.cni", "it is a configuration key of the distribution: write cni in spec.rkeConfig.machineGlobalConfig"),
+        (a_rke(kubernetesVersion="v1.35.1+rke2r1"), "spec.rkeConfig.kubernetesVersion", "it belongs at spec.kubernetesVersion"),
+        (a_rke(**{"tls-san": ["a"]}), "spec.rkeConfig.tls-san", "it is a configuration key of the distribution: write tls-san in spec.rkeConfig.machineGlobalConfig"),
+        (a_rke(**{"flannel-backend": "vxlan"}), "spec.rkeConfig.flannel-backend", "it is a configuration key of the distribution: write flannel-backend in spec.rkeConfig.machineGlobalConfig"),
+        (a_rke(s3={"bucket": "b"}), "spec.rkeConfig.s3", "it belongs at spec.rkeConfig.etcd.s3"),
+        (a_rke(machineSelectorConfig=[{"cni": "canal"}]), "spec.rkeConfig.machineSelectorConfig[0].cni", "it is a configuration key of the distribution: write cni in config of that entry of spec.rkeConfig.machineSelectorConfig"),
+        ({"rkeConfig": {"machinePools": [a_pool(machineConfigRef={"kind": "HarvesterConfig", "name": "nc-w", "labels": {}})]}}, "spec.rkeConfig.machinePools[0].machineConfigRef.labels", "it belongs at spec.rkeConfig.machinePools[].labels"),
+    ],
+)  # fmt: skip
+async def test_a_field_in_the_wrong_place_is_refused_with_the_place_where_it_belongs(
+    spec: dict[str, Any], path: str, hint: str
+):
+    errors = (await result_of(cluster(**spec), config())).errors
+
+    assert (f"{path} is not a field of Cluster", hint) in [(one.message, one.hint) for one in errors]
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "hint"),
+    [
+        ({"spec": {"cpuCount": "8", "memorySize": "16", "vmNamespace": "default", "diskSize": "40"}}, "spec", "write cpuCount, memorySize, vmNamespace at the top level, beside metadata"),
+        ({"namespace": "default"}, "namespace", "the namespace of the VMs is vmNamespace"),
+        ({"diskStorageClassName": "longhorn"}, "diskStorageClassName", "it is the storageClassName of a disk in diskInfo here"),
+        ({"networkConfig": {"address": "10.0.0.5"}}, "networkConfig", "addresses are networkData here, in cloud-init's format"),
+        ({"quantity": 3}, "quantity", "it is a field of Cluster: spec.rkeConfig.machinePools[].quantity"),
+        ({"cpu_count": "2"}, "cpu_count", "it belongs at cpuCount"),
+    ],
+)  # fmt: skip
+async def test_a_field_of_a_machine_config_in_the_wrong_place_is_refused_with_its_place(
+    fields: dict[str, Any], path: str, hint: str
+):
+    errors = (await result_of(cluster(), config(**fields))).errors
+
+    told = [(one.message.rpartition(": ")[2], one.hint) for one in errors]
+    assert (f"{path} is not a field of HarvesterConfig", hint) in told
+
+
+@pytest.mark.parametrize(
+    ("rke", "words", "hint"),
+    [
+        ({"chartValues": {"global": {"cattle": {"clusterName": "prod"}}}}, "'global' is a value of a chart, and no chart", "below the name of the chart"),
+        ({"chartValues": {"rke2-canal": {"valuesContent": "a: b"}}}, "chartValues[rke2-canal] has valuesContent in place of values", "there themselves"),
+        ({"chartValues": {"rke2-canal": {"spec": {"valuesContent": "a: b"}}}}, "chartValues[rke2-canal] has spec in place of values", "there themselves"),
+        ({"chartValues": {"cilium": {"operator": {}}}}, "v1.34.7+rke2r1 brings no chart cilium", "write rke2-cilium"),
+        ({"chartValues": {"harvester-cloud-provider": {"clusterName": "prod"}}}, "harvester-cloud-provider].clusterName is no value of the chart", "global.cattle.clusterName"),
+        ({"machineGlobalConfig": {"registries": {"mirrors": {}}}}, "machineGlobalConfig has registries, which is a field of its own", "write it as spec.rkeConfig.registries"),
+    ],
+)  # fmt: skip
+async def test_values_one_level_off_are_told_with_the_level_where_they_belong(
+    rke: dict[str, Any], words: str, hint: str
+):
+    result = await result_of(cluster(**a_rke(**rke)), config())
+
+    assert [one for one in result.problems if words in one.message and hint in one.hint]
+
+
+async def test_a_chart_that_the_users_own_manifest_installs_may_have_values():
+    manifest = "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: grafana}\n"
+    rke = a_rke(chartValues={"grafana": {"a": 1}}, additionalManifest=manifest)
+
+    assert (await result_of(cluster(**rke), config())).problems == ()
+
+
 @pytest.mark.parametrize(
     ("document", "path"),
     [

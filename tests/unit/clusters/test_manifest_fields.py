@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from windrow.app.check import check
+from windrow.app.preload import read_preload
 from windrow.clusters.api.fields import ProblemCollector
 from windrow.clusters.api.kinds import crds
 from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS, FieldTable
+from windrow.clusters.api.rancher_import import strip_server_fields
+from windrow.clusters.api.references import list_grants
+from windrow.clusters.protection import list_needed
 from windrow.core.formats.yaml import load
+from windrow.drivers.api import read_machine_config_kinds
 from windrow.nodedriver.schema import harvester_config_crd
 
 TESTS = Path(__file__).parents[2]
@@ -176,3 +182,62 @@ def test_of_a_huge_list_a_bounded_number_of_items_is_looked_into():
     FieldTable({}, {"a[].b": "why"}).check({"a": [{"b": 1}] * 100_000}, problems)
 
     assert len(problems.found) == 100
+
+
+def bad_values() -> list[tuple[str, Any]]:
+    """For each field of a Cluster a value of another type."""
+    found = []
+    for path, schema in fields_below(our_schemas()["Cluster"]):
+        match schema.get("type"):
+            case "string" | "boolean" | "array":
+                found.append((path, {"a": 1}))
+            case "integer" | "object" if path not in ("spec",):
+                found.append((path, "text"))
+    return found
+
+
+async def test_a_value_of_another_type_is_refused_with_its_path():
+    silent = []
+    for path, value in bad_values():
+        documents = a_manifest({})
+        set_at(documents[0], path, value)
+        result, *_ = await check(documents)
+        if path not in {re.sub(r"\[\d+\]", "[]", one.field) for one in result.errors}:
+            silent.append(path)
+
+    assert silent == []
+
+
+async def test_all_faults_of_a_manifest_are_told_at_once():
+    documents = a_manifest({})
+    for path, value in {
+        "spec.enableNetworkPolicy": "yes",
+        "spec.rkeConfig.machinePools[].quantity": "three",
+        "spec.rkeConfig.upgradeStrategy.workerConcurrency": 5,
+        "spec.rkeConfig.etcd.snapshotRetention": "5",
+        "spec.networkConfig": {},
+    }.items():
+        set_at(documents[0], path, value)
+
+    (result,) = await check(documents)
+
+    assert sorted(one.field for one in result.errors) == [
+        "spec.enableNetworkPolicy",
+        "spec.networkConfig",
+        "spec.rkeConfig.etcd.snapshotRetention",
+        "spec.rkeConfig.machinePools[0].quantity",
+        "spec.rkeConfig.upgradeStrategy.workerConcurrency",
+    ]
+
+
+@pytest.mark.parametrize("value", ["text", 5, [], [5], ["text"], {"a": [1]}])
+def test_what_reads_a_manifest_before_its_types_are_checked_takes_any_value(value: Any):
+    for path, _ in bad_values():
+        documents = a_manifest({})
+        set_at(documents[0], path, value)
+        documents[0]["metadata"]["finalizers"] = ["windrow.io/cluster"]
+        stripped, _ = strip_server_fields(deepcopy(documents))
+        list_grants(stripped)
+        list_needed(documents[0])
+        read_machine_config_kinds(documents[0])
+        read_preload(documents)

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.bootstrap import DISTRIBUTIONS
+from windrow.bootstrap.charts import CLOUD_PROVIDER_CHART, CSI_DRIVER_CHART
 from windrow.bootstrap.machine_files import POD_SECURITY
 from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
@@ -360,9 +361,20 @@ def _read_endpoint(fields: Fields) -> tuple[str, str]:
     return (name, authority) if fields.flag("enabled") else ("", "")
 
 
+# That machineGlobalConfig may have by mistake; `etcd` and the like are no keys of a distribution.
+_RKE_FIELDS = {path.split(".")[2].removesuffix("[]") for path in CLUSTER_FIELDS.list_below("spec.rkeConfig.")}
+
+
 def _read_config(rke: Fields) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]]:
     """`machineGlobalConfig` and `machineSelectorConfig`; none of either where they have too many keys together."""
     global_config = rke.mapping("machineGlobalConfig")
+    for key in global_config.keys() & _RKE_FIELDS:
+        place = f"spec.rkeConfig.{key}"
+        rke.warn(
+            "machineGlobalConfig",
+            f"has {key}, which is a field of its own",
+            f"write it as {place}, one level higher",
+        )
     selectors = tuple(
         entry.raw
         for entry in rke.items("machineSelectorConfig", MAX_SELECTORS)
@@ -669,6 +681,33 @@ def _distribution_of(version: str) -> str:
     return Version.parse(version).distribution
 
 
+# Values of charts that are taken for charts when they stand one level too high.
+_CHART_VALUES = frozenset(
+    {"global", "cloudConfig", "cloudConfigPath", "image", "resources", "tolerations", "nodeSelector"}
+)
+# Values of the Harvester charts that stand one level too high, and where they belong.
+_HARVESTER_VALUES = {
+    "cattle": "global.cattle",
+    "clusterName": "global.cattle.clusterName",
+    "secretName": "cloudConfig.secretName",
+    "secretKey": "cloudConfig.secretKey",
+    "hostPath": "cloudConfig.hostPath",
+}
+
+
+# How the names of the charts begin that a distribution brings.
+_CHARTS = {
+    "rke2": ("rke2-", "harvester-", "rancher-vsphere-"),
+    "k3s": ("traefik", "harvester-"),
+}
+
+
+def _is_chart(name: str, cluster: Cluster) -> bool:
+    """Whether the distribution may bring the chart, or the user's own manifest may install it."""
+    begins = _CHARTS.get(cluster.version.partition("+")[2].rstrip("0123456789").removesuffix("r"))
+    return begins is None or name.startswith(begins) or name in cluster.additional_manifest
+
+
 def _check_charts(cluster: Cluster, problems: ProblemCollector) -> None:
     """Each chart's values become a HelmChartConfig of its name."""
     for name, values in cluster.chart_values.items():
@@ -680,10 +719,37 @@ def _check_charts(cluster: Cluster, problems: ProblemCollector) -> None:
                 "write it as the distribution names the chart, such as rke2-calico or traefik: small letters, digits, inner "
                 "dashes and dots",
             )
+        elif name not in _CHART_VALUES and not _is_chart(name, cluster):
+            problems.add(
+                where,
+                f"{where}: {cluster.version} brings no chart {name}, so its values have no effect",
+                f"write rke2-{name} if RKE2's own is meant, or install a HelmChart of this name with additionalManifest",
+                "warning",
+            )
+        if name in _CHART_VALUES:
+            problems.add(
+                where,
+                f"{where}: {name!r} is a value of a chart, and no chart",
+                "write it one level deeper, below the name of the chart, such as harvester-cloud-provider",
+            )
         if not isinstance(values, Mapping | None):
             problems.add(
                 where, f"the values of {name} are no map", "write keys and values below the chart's name"
             )
+        elif values and set(values) <= {"valuesContent", "spec", "values"}:
+            problems.add(
+                where,
+                f"{where} has {', '.join(values)} in place of values",
+                "write the values of the chart there themselves; Windrow makes the HelmChartConfig",
+            )
+        elif values and name in (CLOUD_PROVIDER_CHART, CSI_DRIVER_CHART):
+            for key in values.keys() & _HARVESTER_VALUES.keys():
+                problems.add(
+                    f"{where}.{key}",
+                    f"{where}.{key} is no value of the chart",
+                    f"write it as {_HARVESTER_VALUES[key]}, where the chart reads it",
+                    "warning",
+                )
 
 
 def _check_roles(cluster: Cluster, problems: ProblemCollector) -> None:

@@ -43,6 +43,10 @@ class FieldTable:
             path = path.removesuffix("[]") if path.endswith("[]") else path.rpartition(".")[0]
         return None
 
+    def list_below(self, prefix: str) -> list[str]:
+        """The listed paths that begin with `prefix`."""
+        return [path for path in (*self.works, *self.no_effect, *self.refused) if path.startswith(prefix)]
+
     def check(self, raw: Mapping[str, Any], problems: ProblemCollector, label: str = "") -> None:
         """Add a warning for each field that is set and has no effect, an error for each that is refused. `label` begins
         their messages."""

@@ -14,7 +14,14 @@ from typing import Any
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.names import ALLOWED_NAMESPACES
 from windrow.kubernetes.kubectl import render_kubectl
-from windrow.kubernetes.objects import annotations_of, is_dns_label, is_dns_subdomain, namespace_of, nested
+from windrow.kubernetes.objects import (
+    annotations_of,
+    is_dns_label,
+    is_dns_subdomain,
+    mappings_at,
+    namespace_of,
+    nested,
+)
 from windrow.kubernetes.resources import SECRET, ObjectRef
 
 ALL_NAMESPACES = "*"
@@ -48,16 +55,11 @@ def allow_command(ref: ObjectRef, namespace: str) -> str:
 
 def list_secret_references(raw: Mapping[str, Any]) -> frozenset[str]:
     """The Secrets that the Cluster names as `namespace:name`: cloud credentials, that for S3 too, and `secret://` references."""
-    rke = nested(raw, "spec", "rkeConfig", default={})
-    selectors = rke.get("machineSelectorConfig")
-    configs = [rke.get("machineGlobalConfig")]
-    configs += [entry.get("config") for entry in selectors or () if isinstance(entry, dict)]
+    configs = [nested(raw, "spec", "rkeConfig", "machineGlobalConfig")]
+    configs += [one.get("config") for one in mappings_at(raw, "spec", "rkeConfig", "machineSelectorConfig")]
+    pools = mappings_at(raw, "spec", "rkeConfig", "machinePools")
     found = [nested(raw, "spec", "cloudCredentialSecretName")]
-    found += [
-        pool.get("cloudCredentialSecretName")
-        for pool in rke.get("machinePools") or ()
-        if isinstance(pool, dict)
-    ]
+    found += [pool.get("cloudCredentialSecretName") for pool in pools]
     for config in configs:
         value = config.get("cloud-provider-config") if isinstance(config, dict) else None
         if isinstance(value, str) and value.startswith("secret://"):
