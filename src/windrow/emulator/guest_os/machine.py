@@ -10,6 +10,7 @@ from typing import Any
 from windrow.emulator.guest_cluster.distribution.distribution import Distribution
 from windrow.emulator.guest_cluster.distribution.k3s import K3S
 from windrow.emulator.guest_cluster.distribution.rke2 import RKE2
+from windrow.emulator.guest_cluster.kubectl import kubectl_commands
 from windrow.emulator.guest_cluster.node_process import Clusters, NodeProcess
 from windrow.emulator.guest_os.cloudinit.stages import CloudInitRun
 from windrow.emulator.guest_os.delays import GuestDelays
@@ -110,7 +111,12 @@ class GuestMachine:
             f"Linux version 6.8.0-60-generic ({_OS_INFO['prettyName']}) booting on {self.hardware.name}"
         )
         install_commands = installation_commands(self.delays.service_restart)
-        commands: dict[str, Command] = {**FILE_AND_TEXT_COMMANDS, **SYSTEM_COMMANDS, **install_commands}
+        commands: dict[str, Command] = {
+            **FILE_AND_TEXT_COMMANDS,
+            **SYSTEM_COMMANDS,
+            **install_commands,
+            **kubectl_commands(),
+        }
         programs = {one.name: self._node_program(one) for one in (RKE2, K3S)}
         systemd = Systemd(guest, commands, {**programs, "qemu-ga": self._guest_agent})
         for verb in ("poweroff", "reboot", "shutdown"):

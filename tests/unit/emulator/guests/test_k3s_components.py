@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from scripts.chart import chart_files, pack
 from tests.support.clock import run_driven
 
 from windrow.core.formats.yaml import dump, dump_all
@@ -249,6 +250,15 @@ def test_an_archive_brings_its_own_values():
         (0, 2, 15),
         {"a": {"b": 1}},
     )
+
+
+def test_the_chart_that_this_repository_ships_is_one():
+    content = base64.b64encode(pack(chart_files())).decode()
+
+    chart = find_chart({"chartContent": content}, lambda path: None)
+
+    assert chart.name == "harvester-cloud-provider"
+    assert "cloudConfig" in chart.values
 
 
 def test_a_chart_on_the_servers_disk_is_found():

@@ -1,4 +1,4 @@
-"""Commands of simulated machines for files, text and tests. The table is extended by systemctl, curl and rke2."""
+"""Commands of simulated machines for files, text and tests. The table is extended by systemctl, curl and kubectl."""
 
 from __future__ import annotations
 

@@ -1,0 +1,321 @@
+"""`kubectl` and `k3s` on a simulated machine: what tutorials type after an installation.
+
+kubectl has get, apply, create -f, delete, wait and version, with `-n`, `-A`, `-l`, `-f` and `-o name|json|yaml|wide`;
+everything else is logged as not simulated. It reads a kubeconfig and sends requests through the simulated network, as
+any client of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from windrow.core.formats.json import dumps, loads
+from windrow.core.formats.yaml import NotYaml, dump, load_all
+from windrow.emulator.guest_cluster.distribution.k3s import K3S
+from windrow.emulator.guest_os.shell.commands import parse_options
+from windrow.emulator.guest_os.shell.run import Command, Invocation
+from windrow.emulator.guest_os.systemd import BINARY_PREFIX
+from windrow.kubernetes import requests
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.errors import KubeError, NotFound, error_for
+from windrow.kubernetes.handler import Peer
+from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
+from windrow.kubernetes.objects import Raw, flatten_list, labels_of, name_of, nested
+from windrow.kubernetes.requests import Request
+from windrow.kubernetes.resources import ApiResource, ref_of
+
+_VALUED = ("n", "namespace", "o", "output", "f", "filename", "l", "selector", "kubeconfig", "for", "timeout")
+_ROLE_LABEL = "node-role.kubernetes.io/"
+_COMMANDS = ("get", "apply", "create", "delete", "wait", "version")
+
+
+class _Failed(Exception):
+    """kubectl ends with this message and 1."""
+
+
+def kubectl_commands() -> dict[str, Command]:
+    return {"kubectl": _run_kubectl, "k3s": _run_k3s, "crictl": _run_crictl, "ctr": _run_crictl}
+
+
+async def _run_k3s(call: Invocation) -> int:
+    version = _find_version(call, "k3s")
+    if not version:
+        call.print_error("not found")
+        return 127
+    match call.argv[1:]:
+        case ["--version" | "-v", *_]:
+            call.print(f"k3s version {version}")
+            return 0
+        case ["kubectl", *rest]:
+            return await _run_kubectl(Invocation(["kubectl", *rest], call.shell, call.streams))
+        case ["crictl" | "ctr" | "check-config", *_]:
+            return 0
+    call.guest.console(f"not simulated: {' '.join(call.argv)}")
+    return 0
+
+
+async def _run_crictl(call: Invocation) -> int:
+    if not _find_version(call, call.argv[0]):
+        call.print_error("not found")
+        return 127
+    return 0
+
+
+def _find_version(call: Invocation, program: str) -> str:
+    """The version of the binary of that name in PATH, "" without it."""
+    directories = [*call.env.get("PATH", "").split(":"), "/var/lib/rancher/rke2/bin"]
+    for directory in directories:
+        content = call.guest.read(f"{directory}/{program.rsplit('/', 1)[-1]}") or b""
+        words = content.removeprefix(BINARY_PREFIX).split()
+        if content.startswith(BINARY_PREFIX) and len(words) > 1:
+            return words[1].decode()
+    return ""
+
+
+async def _run_kubectl(call: Invocation) -> int:
+    if not _find_version(call, "kubectl"):
+        call.print_error("not found")
+        return 127
+    options, words = parse_options(call.argv[1:], _VALUED)
+    if not words or words[0] not in _COMMANDS:
+        call.guest.console(f"not simulated: {' '.join(call.argv)}")
+        return 0
+    try:
+        return await _Kubectl(call, options).run(words[0], words[1:])
+    except (_Failed, BadKubeconfig, NotYaml) as error:
+        call.streams.err += f"error: {error}\n".encode()
+    except KubeError as error:
+        call.streams.err += f"Error from server ({error.reason}): {error.message}\n".encode()
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    resource: ApiResource
+    names: frozenset[str]  # by which it may be asked for
+
+
+class _Kubectl:
+    """One call of kubectl."""
+
+    def __init__(self, call: Invocation, options: Mapping[str, str]) -> None:
+        self.call = call
+        self.options = options
+        self.access = self._read_access()
+        self.namespace = options.get("n") or options.get("namespace") or self.access.namespace or "default"
+        self.is_everywhere = "A" in options or "all-namespaces" in options
+        self.output = options.get("o") or options.get("output") or ""
+        self._kinds: list[_Kind] = []
+
+    async def run(self, verb: str, words: list[str]) -> int:
+        match verb:
+            case "version":
+                reply = await self._send(Request("GET", "/version"))
+                self.call.print(f"Client Version: {_find_version(self.call, 'kubectl')}")
+                self.call.print(f"Server Version: {reply['gitVersion']}")
+            case "get":
+                await self._get(words)
+            case "delete":
+                await self._delete(words)
+            case "wait":
+                return await self._wait(words)
+            case _:
+                await self._write(verb)
+        return 0
+
+    # -- verbs
+
+    async def _get(self, words: list[str]) -> None:
+        kind, found = await self._find(words)
+        match self.output:
+            case "name":
+                for raw in found:
+                    self.call.print(f"{kind.plural.removesuffix('s')}/{name_of(raw)}")
+            case "json" | "yaml":
+                single = len(found) == 1 and (len(words) > 1 or "/" in words[0])
+                shown = found[0] if single else {"apiVersion": "v1", "kind": "List", "items": found}
+                self.call.print(dumps(shown).decode() if self.output == "json" else dump(shown))
+            case "" | "wide":
+                self._print_table(kind, found)
+            case _:
+                self.call.guest.console(f"not simulated: kubectl -o {self.output}")
+
+    def _print_table(self, kind: ApiResource, found: list[Raw]) -> None:
+        if not found:
+            place = "" if self.is_everywhere or not kind.namespaced else f" in {self.namespace} namespace"
+            self.call.streams.err += f"No resources found{place}.\n".encode()
+            return
+        is_node = kind.plural == "nodes"
+        header = "NAME STATUS ROLES VERSION" if is_node else "NAME"
+        shows_namespace = self.is_everywhere and kind.namespaced
+        lines = [("NAMESPACE " if shows_namespace else "") + header]
+        for raw in found:
+            prefix = f"{raw['metadata']['namespace']} " if shows_namespace else ""
+            lines.append(prefix + (_render_node(raw) if is_node else name_of(raw)))
+        for line in lines:
+            self.call.print(line.replace(" ", "   "))
+
+    async def _write(self, verb: str) -> None:
+        for raw in self._read_documents():
+            kind = await self._find_kind_of(raw)
+            if kind.namespaced:
+                raw["metadata"].setdefault("namespace", self.namespace)
+            done = "created"
+            if verb == "apply" and await self._exists(kind, raw):
+                await self._send(requests.merge_patch(ref_of(kind, raw), raw))
+                done = "configured"
+            else:
+                await self._send(requests.create(kind, raw, raw["metadata"].get("namespace", "")))
+            self.call.print(f"{kind.plural.removesuffix('s')}/{name_of(raw)} {done}")
+
+    async def _exists(self, kind: ApiResource, raw: Raw) -> bool:
+        try:
+            await self._send(requests.get(ref_of(kind, raw)))
+        except NotFound:
+            return False
+        return True
+
+    async def _delete(self, words: list[str]) -> None:
+        if self._file():
+            found = [(await self._find_kind_of(raw), raw) for raw in self._read_documents()]
+            for kind, raw in found:
+                if kind.namespaced:
+                    raw["metadata"].setdefault("namespace", self.namespace)
+        else:
+            kind, objects = await self._find(words)
+            found = [(kind, raw) for raw in objects]
+        for kind, raw in found:
+            await self._send(requests.delete(ref_of(kind, raw)))
+            self.call.print(f'{kind.plural.removesuffix("s")} "{name_of(raw)}" deleted')
+
+    async def _wait(self, words: list[str]) -> int:
+        wanted, _, status = self.options.get("for", "").removeprefix("condition=").partition("=")
+        text = self.options.get("timeout", "30s")
+        number, unit = text[:-1], text[-1:]
+        seconds = int(number) * {"m": 60, "h": 3600}.get(unit, 1) if number.isdigit() else 30
+        if not self.options.get("for", "").startswith("condition="):
+            self.call.guest.console(f"not simulated: {' '.join(self.call.argv)}")
+            return 0
+        for _second in range(seconds + 1):
+            kind, found = await self._find(words)
+            states = [find_condition(nested(raw, "status", "conditions"), wanted) for raw in found]
+            if found and all(one is not None and one.status == (status or "True") for one in states):
+                for raw in found:
+                    self.call.print(f"{kind.plural.removesuffix('s')}/{name_of(raw)} condition met")
+                return 0
+            await self.call.guest.sleep(1)
+        raise _Failed(f"timed out waiting for the condition on {' '.join(words)}")
+
+    # -- objects
+
+    async def _find(self, words: list[str]) -> tuple[ApiResource, list[Raw]]:
+        if not words:
+            raise _Failed("You must specify the type of resource to get.")
+        name, slash, _ = words[0].partition("/")
+        names = [one.partition("/")[2] for one in words if "/" in one] if slash else words[1:]
+        kind = await self._find_kind(name.partition(".")[0].lower())
+        namespace = self.namespace if kind.namespaced else ""
+        if names:
+            return kind, [await self._send(requests.get(kind.ref(one, namespace))) for one in names]
+        selector = self.options.get("l") or self.options.get("selector") or ""
+        place = "" if self.is_everywhere else namespace
+        listed = await self._send(requests.list_(kind, place, labels=selector))
+        typed = {"apiVersion": kind.api_version, "kind": kind.kind}
+        return kind, [{**typed, **one} for one in listed["items"]]
+
+    def _file(self) -> str:
+        return self.options.get("f") or self.options.get("filename") or ""
+
+    def _read_documents(self) -> list[Raw]:
+        path = self._file()
+        if not path:
+            raise _Failed("must specify one of -f and -k")
+        content = self.call.stdin if path == "-" else self.call.guest.read(path)
+        if content is None:
+            raise _Failed(f'the path "{path}" does not exist')
+        documents = load_all(content.decode("utf-8", "replace"))
+        found = [raw for one in documents if isinstance(one, dict) for raw in flatten_list(one)]
+        for raw in found:
+            if not (isinstance(raw.get("metadata"), dict) and raw["metadata"].get("name")):
+                raise _Failed(f'error parsing {path}: "metadata.name" is required')
+        return found
+
+    # -- kinds
+
+    async def _find_kind_of(self, raw: Raw) -> ApiResource:
+        version, kind = str(raw.get("apiVersion") or ""), str(raw.get("kind") or "")
+        for one in await self._discover(version):
+            if one.resource.kind == kind:
+                return one.resource
+        raise _Failed(
+            f'resource mapping not found for name: "{name_of(raw)}": no matches for kind "{kind}" in version "{version}"'
+        )
+
+    async def _find_kind(self, name: str) -> ApiResource:
+        groups = (await self._send(Request("GET", "/apis")))["groups"]
+        versions = ["v1", *(one["preferredVersion"]["groupVersion"] for one in groups)]
+        for version in versions:
+            for one in await self._discover(version):
+                if name in one.names:
+                    return one.resource
+        raise _Failed(f'the server doesn\'t have a resource type "{name}"')
+
+    async def _discover(self, version: str) -> list[_Kind]:
+        path = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        try:
+            listed = (await self._send(Request("GET", path)))["resources"]
+        except NotFound:
+            return []
+        group, _, number = version.rpartition("/")
+        return [
+            _Kind(
+                ApiResource(group, number, one["kind"], one["name"], namespaced=one["namespaced"]),
+                frozenset({one["name"], one["kind"].lower(), *one.get("shortNames", ())}),
+            )
+            for one in listed
+            if "/" not in one["name"]
+        ]
+
+    # -- requests
+
+    def _read_access(self) -> ClientConfig:
+        env, guest = self.call.env, self.call.guest
+        paths = [self.options.get("kubeconfig"), env.get("KUBECONFIG"), K3S.kubeconfig, "/root/.kube/config"]
+        path = next((one for one in paths if one and guest.is_file(one)), "")
+        if not path:
+            raise _Failed(
+                "The connection to the server localhost:8080 was refused - did you specify the right host or port?"
+            )
+        return parse_kubeconfig(guest.read_text(path), read_file=guest.read_text)
+
+    async def _send(self, request: Request) -> Any:
+        parts = urlsplit(self.access.server)
+        host, port = parts.hostname or "", parts.port or 443
+        guest = self.call.guest
+        local = guest.address if host in ("127.0.0.1", "localhost", "::1") else host
+        handler = guest.host.network.find(local, port)
+        if handler is None:
+            raise _Failed(
+                f"The connection to the server {host}:{port} was refused - did you specify the right host or port?"
+            )
+        token = self.access.token
+        headers = (("Authorization", f"Bearer {token}"),) if token else ()
+        reply = await handler.send(
+            replace(request, headers=headers), Peer(self.access.certificate, guest.address)
+        )
+        if error := error_for(reply):
+            raise error
+        return loads(reply.body)
+
+
+def _render_node(raw: Raw) -> str:
+    ready = find_condition(nested(raw, "status", "conditions"), "Ready")
+    status = "Ready" if ready is not None and ready.status == "True" else "NotReady"
+    if nested(raw, "spec", "unschedulable"):
+        status += ",SchedulingDisabled"
+    roles = sorted(one.removeprefix(_ROLE_LABEL) for one in labels_of(raw) if one.startswith(_ROLE_LABEL))
+    version = nested(raw, "status", "nodeInfo", "kubeletVersion", default="")
+    return f"{name_of(raw)} {status} {','.join(roles) or '<none>'} {version}"

@@ -1,0 +1,145 @@
+"""A K3s cluster made by hand on Harvester, as Harvester's documentation has it: machines whose user data holds the cloud
+provider's credential, K3s' install script with its arguments, and HelmCharts among the manifests."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tests.support.clock import run_driven
+
+from windrow.app.guest_programs import guest_programs
+from windrow.core.formats.yaml import dump, dump_all
+from windrow.emulator.guest_os.machine import machine_factory
+from windrow.emulator.harvester import Harvester
+from windrow.kubernetes.objects import Raw, nested, new_object
+from windrow.kubernetes.resources import DEPLOYMENT, SECRET, SERVICE, ApiResource
+
+from .harvester_rig import a_harvester, boot
+from .service_rig import an_account
+
+HELM_CHART = ApiResource("helm.cattle.io", "v1", "HelmChart", "helmcharts")
+CLOUD_CONFIG = "/etc/kubernetes/cloud-config"
+K3S = "/var/lib/rancher/k3s"
+INSTALL = "curl -sfL https://get.k3s.io | K3S_TOKEN=s3cret sh -s -"
+EXTERNAL = "--kubelet-arg=cloud-provider=external"
+SERVER = f"server --disable servicelb,traefik,local-storage --disable-cloud-controller {EXTERNAL}"
+
+
+def a_document(hostname: str, commands: list[str], files: dict[str, str]) -> str:
+    entries = [{"path": path, "content": text, "permissions": "0600"} for path, text in files.items()]
+    return "#cloud-config\n" + dump(
+        {
+            "hostname": hostname,
+            "packages": ["qemu-guest-agent"],
+            "write_files": entries,
+            "runcmd": ["systemctl enable --now qemu-guest-agent", *commands],
+        }
+    )
+
+
+def charts() -> str:
+    values = {"cloudConfigPath": CLOUD_CONFIG, "global": {"cattle": {"clusterName": "mine"}}}
+    found = [
+        new_object(
+            HELM_CHART,
+            name,
+            "kube-system",
+            spec={
+                "targetNamespace": "kube-system",
+                "bootstrap": name == "harvester-cloud-provider",
+                "repo": "https://charts.harvesterhci.io/",
+                "chart": name,
+                "version": version,
+                "helmVersion": "v3",
+                "valuesContent": dump(chart_values),
+            },
+        )
+        for name, version, chart_values in (
+            ("harvester-cloud-provider", "0.2.12", values),
+            ("harvester-csi-driver", "0.1.25", {"cloudConfig": {"hostPath": "/etc/kubernetes/"}}),
+        )
+    ]
+    return dump_all(found)
+
+
+def a_web_service() -> str:
+    labels = {"app": "web"}
+    pod: Raw = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "web", "image": "nginx"}]}}
+    return dump_all(
+        [
+            new_object(
+                DEPLOYMENT, "web", "default", spec={"selector": {"matchLabels": labels}, "template": pod}
+            ),
+            new_object(
+                SERVICE,
+                "web",
+                "default",
+                annotations={"cloudprovider.harvesterhci.io/ipam": "dhcp"},
+                spec={"type": "LoadBalancer", "selector": labels, "ports": [{"port": 80}]},
+            ),
+        ]
+    )
+
+
+def console(harvester: Harvester, name: str) -> str:
+    return "\n".join(harvester.console("default", name))
+
+
+async def start(harvester: Harvester, name: str, user_data: str) -> str:
+    """Boot a machine as Harvester's UI makes one, with its user data in a Secret; its address."""
+    secret = {"metadata": {"name": f"{name}-init"}, "stringData": {"userdata": user_data}}
+    await harvester.api.local().create(SECRET, secret, "default")
+    vmi = await boot(harvester, name=name, secret=f"{name}-init")
+    return str(nested(vmi, "status", "interfaces", 0, "ipAddress"))
+
+
+async def until(harvester: Harvester, name: str, words: str) -> None:
+    clock = harvester.clock.base
+    end = clock.now() + timedelta(minutes=10)
+    while words not in console(harvester, name):
+        assert clock.now() < end, f"{words!r} is not on the console:\n{console(harvester, name)}"
+        await clock.sleep_until(clock.now() + timedelta(seconds=1))
+
+
+def test_a_k3s_cluster_by_hand_gets_harvesters_cloud_provider_by_helm_charts():
+    async def story() -> None:
+        async with a_harvester(machine=machine_factory(guest_programs())) as harvester:
+            addon = {CLOUD_CONFIG: await an_account(harvester, "mine")}
+            manifests = {
+                f"{K3S}/server/manifests/harvester.yaml": charts(),
+                "/root/web.yaml": a_web_service(),
+            }
+            look = "sudo k3s kubectl get nodes -o"
+            one = a_document(
+                "one",
+                [
+                    f"{INSTALL} {SERVER} --cluster-init",
+                    "kubectl apply -f /root/web.yaml",
+                    "sleep 120",
+                    "kubectl wait --for=condition=Ready node/one node/two node/three --timeout=300s",
+                    f"{look} yaml | grep -E 'providerID|InternalIP'",
+                    f"{look} wide",
+                    "kubectl get storageclasses",
+                    "kubectl get svc web -o yaml | grep -E ' ip: '",
+                ],
+                addon | manifests,
+            )
+            join = f"https://{await start(harvester, 'one', one)}:6443"
+            two = a_document("two", [f"{INSTALL} {SERVER} --server {join}"], addon)
+            await start(harvester, "two", two)
+            agent = f"curl -sfL https://get.k3s.io | K3S_URL={join} K3S_TOKEN=s3cret sh -s - {EXTERNAL}"
+            await start(harvester, "three", a_document("three", [agent], addon))
+
+            await until(harvester, "one", "cloud-init: finished")
+
+            shown = console(harvester, "one")
+            assert shown.count("providerID: harvester://") == 3
+            assert "one   Ready   control-plane,etcd,master   v1.34.3+k3s1" in shown
+            assert "node/three condition met" in shown
+            assert "three   Ready   <none>   v1.34.3+k3s1" in shown
+            assert "cloud-init: harvester\n" in shown, "the StorageClass of the CSI driver"
+            assert "local-path" not in shown
+            assert "ip: 192.168.50." in shown, "the address of the load balancer"
+            assert "not simulated: kubectl" not in shown
+
+    run_driven(story())
