@@ -28,8 +28,8 @@ from windrow.app.cluster_roles import install_cluster_roles
 from windrow.app.loop import running
 from windrow.app.machines import MachineBackend, PluginSettings, direct_backend, full_backend
 from windrow.app.network import Connect, CountingTransport
-from windrow.app.state.backup import serve_backups
-from windrow.app.state.directory import CA_FILE, MANAGER_FILE, STORE_FILE, lock_state_dir
+from windrow.app.state.backup import open_store, serve_backups
+from windrow.app.state.directory import CA_FILE, MANAGER_FILE, lock_state_dir
 from windrow.app.state.identity import load_or_create_store_uid
 from windrow.app.state.pki import RenewingIdentity, load_or_create_ca
 from windrow.bootstrap.pki import USER
@@ -217,7 +217,7 @@ async def embedded_manager(
     """
     with (
         lock_state_dir(state_dir, "manager", "manager"),
-        closing(SqliteStore(state_dir / STORE_FILE)) if persistent else nullcontext(MemoryStore()) as store,
+        closing(open_store(state_dir)) if persistent else nullcontext(MemoryStore()) as store,
     ):
         api = management_api(store, clock, rng)
         ca = load_or_create_ca(state_dir / CA_FILE, "windrow", clock)

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,13 +24,14 @@ from windrow.app.state.backup import (
     BACKUP_PATH,
     SQLITE,
     NoOwnStore,
+    RestoreInterrupted,
     backup_running,
     backup_stopped,
     restore,
     serve_backups,
     write_backup,
 )
-from windrow.app.state.directory import DirectoryInUse
+from windrow.app.state.directory import DirectoryInUse, DirectoryUnusable
 from windrow.app.state.pki import load_or_create_ca
 from windrow.client.client import Client
 from windrow.client.http_transport import MAX_REPLY_BYTES, HttpTransport
@@ -152,6 +153,30 @@ async def test_a_restore_while_a_manager_runs_is_refused_and_changes_nothing(tmp
             backup_stopped(state)
         await create_secret(access_to(state), "still")
     assert not list(state.glob("before-restore-*"))
+
+
+async def test_a_restore_that_was_interrupted_is_repeated_and_nothing_starts_before(tmp_path: Path):
+    state, file = tmp_path / "state", tmp_path / "a.backup"
+    async with served(state):
+        await create_secret(access_to(state), "kept")
+        write_backup(file, await backup_running(access_to(state), SystemClock(), {}))
+    (state / "before-restore-20260701T120000Z").mkdir()  # so it ends where the former files are to be moved
+    with pytest.raises(DirectoryUnusable, match="exists already"):
+        restore(state, file, CLOCK)
+    before = {path.name for path in state.iterdir()}
+    with pytest.raises(RestoreInterrupted, match="was interrupted") as refused:
+        async with served(state):
+            pass
+    assert f"windrow restore --state-dir {state} FILE" in refused.value.hint
+    with pytest.raises(RestoreInterrupted):
+        backup_stopped(state)
+    assert {path.name for path in state.iterdir()} == before
+
+    later: Any = SimpleNamespace(now=lambda: CLOCK.now() + timedelta(minutes=1))
+    restore(state, file, later)
+
+    async with served(state):
+        assert await secrets(access_to(state)) == {"kept"}
 
 
 async def test_a_backup_may_be_larger_than_other_answers(tmp_path: Path):

@@ -47,10 +47,15 @@ RESERVE = 64 * MIB
 MAX_BACKUP_BYTES = 2048 * MIB
 BACKUP_TIMEOUT_S = 900.0
 _TEMPORARY = f"{STORE_FILE}.backup"
+_PREPARED = f"{STORE_FILE}.restored"  # from before the former files are moved until it takes their place
 
 
 class NoOwnStore(UserError):
     """There is nothing to back up."""
+
+
+class RestoreInterrupted(UserError):
+    """The state directory is between its former state and the one that was to be restored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,18 @@ class Restored:
     rev: int
     objects: int
     former: Path | None
+
+
+def open_store(state_dir: Path) -> SqliteStore:
+    """The manager's database. Raises StoreDamaged, and RestoreInterrupted before a file is touched."""
+    if (state_dir / _PREPARED).exists():
+        former = sorted(state_dir.glob("before-restore-*"))
+        aside = f" The files of before are in {former[-1]}." if former else ""
+        raise RestoreInterrupted(
+            f"a restore into {state_dir} was interrupted: {_PREPARED} is there and was not put in its place",
+            f"Repeat it: windrow restore --state-dir {state_dir} FILE.{aside}",
+        )
+    return SqliteStore(state_dir / STORE_FILE)
 
 
 def serve_backups(api: ApiServer, store: SqliteStore, state_dir: Path, reserve: int = RESERVE) -> None:
@@ -151,7 +168,7 @@ def backup_stopped(state_dir: Path) -> bytes:
             "Name the directory of windrow serve with --state-dir.",
         )
     open_state_directory(state_dir)
-    with lock_state_dir(state_dir, "manager", "manager"), closing(SqliteStore(path)) as store:
+    with lock_state_dir(state_dir, "manager", "manager"), closing(open_store(state_dir)) as store:
         try:
             with _open_backup(_snapshot(store, state_dir), state_dir) as file:
                 return file.read()
@@ -183,7 +200,7 @@ def restore(state_dir: Path, file: Path, clock: Clock) -> Restored:
         try:
             mark = HighWaterMark(mark_path(path))
             data, rev = render_store(backup, mark.read())
-            prepared = path.with_name(f"{STORE_FILE}.restored")
+            prepared = state_dir / _PREPARED
             write_private(prepared, data)
             # From here to the end the mark is above what a database here would have: the manager refuses it.
             mark.record(rev)
