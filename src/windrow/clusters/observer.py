@@ -188,15 +188,15 @@ class Observer:
         if record.driver != HARVESTER or not record.was_requested:
             return None
         unanswered = self._context.process_state.unanswered
-        return unanswered.find_end(record.uid, was_seen=record.was_created)
+        return unanswered.find_end(record.uid, was_observed=record.was_created)
 
     def _find_account_end(self, state: ClusterState) -> timedelta | None:
         """The token that is kept in the Secret of the Cluster is the last that is made. That Secret is the last to go,
         but for a namespace that is deleted: then the ServiceAccount counts as seen."""
         if state.recorded.service_account is None:
             return None
-        was_seen = state.guest_credential.state == "ready" or state.secrets is None
-        return self._context.process_state.unanswered.find_end(state.cluster.uid, was_seen=was_seen)
+        was_observed = state.guest_credential.state == "ready" or state.secrets is None
+        return self._context.process_state.unanswered.find_end(state.cluster.uid, was_observed=was_observed)
 
     # -- VMs that no Machine records -------------------------------------------------------------------------------
 

@@ -49,42 +49,42 @@ def led() -> UnansweredRequests:
 def test_what_an_earlier_process_requested_and_never_saw_may_be_made_for_a_while_after_this_one_began() -> (
     None
 ):
-    assert led().find_end("uid", was_seen=False) == START + LATEST
-    assert led().find_end("uid", was_seen=True) is None
+    assert led().find_end("uid", was_observed=False) == START + LATEST
+    assert led().find_end("uid", was_observed=True) is None
 
 
 def test_what_this_process_recorded_and_had_answered_is_over() -> None:
     requests = led()
-    requests.on_first("uid")
-    requests.on_again("uid")
+    requests.on_recorded("uid")
+    requests.on_request("uid")
 
-    assert requests.find_end("uid", was_seen=False) is None
+    assert requests.find_end("uid", was_observed=False) is None
 
 
 def test_what_is_requested_again_may_be_made_by_the_earlier_request_though_it_was_seen() -> None:
     requests = led()
-    requests.on_again("uid")
+    requests.on_request("uid")
 
-    assert requests.find_end("uid", was_seen=True) == START + LATEST
+    assert requests.find_end("uid", was_observed=True) == START + LATEST
 
 
 def test_a_request_that_ended_without_an_answer_counts_from_its_end() -> None:
     requests, end = led(), START + timedelta(hours=2)
-    requests.on_first("uid")
+    requests.on_recorded("uid")
     requests.on_unanswered("uid", end)
-    requests.on_again("uid")
+    requests.on_request("uid")
 
-    assert requests.find_end("uid", was_seen=True) == end + LATEST
+    assert requests.find_end("uid", was_observed=True) == end + LATEST
     requests.forget("uid")
-    assert requests.find_end("uid", was_seen=True) is None
+    assert requests.find_end("uid", was_observed=True) is None
 
 
 def test_who_leads_again_knows_nothing_of_what_was_requested_before() -> None:
     requests = led()
-    requests.on_first("uid")
+    requests.on_recorded("uid")
     requests.begin(START * 2)
 
-    assert requests.find_end("uid", was_seen=False) == START * 2 + LATEST
+    assert requests.find_end("uid", was_observed=False) == START * 2 + LATEST
 
 
 class Answering:

@@ -22,9 +22,9 @@ def test_a_thing_begins_with_its_first_user_and_ends_with_its_last() -> None:
 def test_nothing_is_kept_of_what_is_not_used_any_more() -> None:
     index: UserIndex[str] = UserIndex()
     index.update(ONE, {"a"})
-    assert (set(index.things()), index.things_of(ONE), index.things_of(OTHER)) == ({"a"}, {"a"}, frozenset())
+    assert (set(index.in_use()), index.used_by(ONE), index.used_by(OTHER)) == ({"a"}, {"a"}, frozenset())
 
     index.update(ONE, ())
 
-    assert (set(index.things()), index.things_of(ONE), index.users_of("a")) == (set(), frozenset(), set())
+    assert (set(index.in_use()), index.used_by(ONE), index.users_of("a")) == (set(), frozenset(), set())
     assert index.update(ONE, ()) == ([], [])

@@ -23,14 +23,14 @@ class UnansweredCreations(TransportMiddleware):
         try:
             reply = await self._inner.send(request)
         except KubeError as error:
-            self._note(request, error)
+            self._on_result(request, error)
             raise
         except asyncio.CancelledError:
-            self._note(request, OutcomeUnknown("cancelled"))
+            self._on_result(request, OutcomeUnknown("cancelled"))
             raise
-        self._note(request, reply)
+        self._on_result(request, reply)
         return reply
 
-    def _note(self, request: Request, result: KubeError | Reply) -> None:
+    def _on_result(self, request: Request, result: KubeError | Reply) -> None:
         if request.method == "POST" and request.path.endswith(f"/{self._plural}" if self._plural else ""):
             self.found |= may_still_be_carried_out(result)

@@ -158,7 +158,7 @@ class Executor:
                 case PatchService():
                     service = await self._patch(service, render_service_patch(service, action))
                     if action.add_finalizer:
-                        self._index.unanswered.on_first(service.uid)
+                        self._index.unanswered.on_recorded(service.uid)
                 case ClearStatus():
                     service = await self._patch(service, render_cleared_status(service), "status")
                 case ConfirmDeleted(name=name):
@@ -213,7 +213,7 @@ class Executor:
     async def _create_load_balancer(self, service: Service, action: CreateLoadBalancer) -> None:
         load_balancer = render_load_balancer(service, self._settings, self._index.guest_uid)
         unanswered, creations = self._index.unanswered, UnansweredCreations(self._host.transport)
-        unanswered.on_again(service.uid)
+        unanswered.on_request(service.uid)
         try:
             raw = await Client(creations).create(LOAD_BALANCER, load_balancer)
         except AlreadyExists as error:

@@ -282,7 +282,7 @@ class ServiceIndex:
 
     def _find_creation_end(self, record: ServiceRecord, service: Service) -> datetime | None:
         """Only a load balancer that this process observed was seen; one of before may be gone, and requested again."""
-        end = self.unanswered.find_end(service.uid, was_seen=record.seen == service.uid)
+        end = self.unanswered.find_end(service.uid, was_observed=record.seen == service.uid)
         return None if end is None else self._clock.now() - (self._clock.monotonic() - end)
 
     def _load_balancer_ref(self, service: Service) -> ObjectRef:

@@ -42,7 +42,12 @@ from windrow.cloudprovider.services.actions import (
 )
 from windrow.cloudprovider.services.own_address import announce_change, plan_announcement, plan_own_address
 from windrow.cloudprovider.services.readings import Service
-from windrow.cloudprovider.services.removal import clean_up, delete_orphans, plan_removal, plan_withdrawal
+from windrow.cloudprovider.services.removal import (
+    delete_orphans,
+    plan_annotation_removal,
+    plan_removal,
+    plan_withdrawal,
+)
 from windrow.cloudprovider.services.sharing import CannotShare, SharedAddress, find_port_conflict
 from windrow.cloudprovider.services.state import ServiceState, Unavailable
 
@@ -57,7 +62,7 @@ def plan_service(state: ServiceState) -> Plan:
     if service.is_deleting or state.is_gone:
         return NO_ACTION
     if not service.wants_load_balancer:
-        return clean_up(service) if service.awaits_address else NO_ACTION
+        return plan_annotation_removal(service) if service.awaits_address else NO_ACTION
     if not state.settings.cluster:
         return refused(
             "the cluster name is empty, so load balancers of clusters in one Harvester namespace would take each "

@@ -250,7 +250,7 @@ def address_changed(service: Service, addresses: tuple[str, ...]) -> str:
     )
 
 
-def awaits_creation(load_balancer: str) -> str:
+def creation_unanswered(load_balancer: str) -> str:
     """Why a deleted service stays though Harvester has no load balancer of it."""
     return (
         f"failed to delete load balancer: waiting for {describe_expiry(f'LoadBalancer {load_balancer}')}; nothing is to be "

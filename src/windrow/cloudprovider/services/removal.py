@@ -30,11 +30,12 @@ from windrow.cloudprovider.services.actions import (
     host_unavailable,
     waiting,
 )
-from windrow.cloudprovider.services.problems import awaits_creation, deletion_timeout, kept_by_kube_vip
+from windrow.cloudprovider.services.problems import creation_unanswered, deletion_timeout, kept_by_kube_vip
 from windrow.cloudprovider.services.readings import LoadBalancer, Service
 from windrow.cloudprovider.services.sharing import primary_of
 from windrow.cloudprovider.services.state import ServiceState
 from windrow.harvester.resources import LOAD_BALANCER
+from windrow.harvester.unanswered import plan_end
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 
 # What a plan waits for while a creation may be carried out though Harvester has no load balancer.
@@ -147,8 +148,9 @@ def plan_removal(state: ServiceState) -> Plan:
     is_other_class = stays and bool(service.load_balancer_class)  # the finalizer is another controller's then
     end = state.may_be_made_until if service.has_finalizer and not is_other_class else None
     # Where the name is another owner's, a creation is refused.
-    may_come = end is not None and state.now < end and (own is not None or state.load_balancer is None)
-    if to_delete or may_come:
+    is_name_ours = own is not None or state.load_balancer is None
+    awaits_creation = is_name_ours and plan_end(end, state.now) == "wait"
+    if to_delete or awaits_creation:
         # The announcement ends before the address goes back into the pool, whatever keeps us from the finalizer then.
         if annotations or labels:
             actions.append(off)
@@ -163,8 +165,8 @@ def plan_removal(state: ServiceState) -> Plan:
         if own is not None and not own.is_deleting:
             actions.append(DELETING)  # after the DELETE, so that one that fails emits it once
         return waiting(state, "removal", deletion_timeout(to_delete[0]), tuple(actions))
-    if may_come:
-        problem = awaits_creation(f"{state.settings.namespace}/{state.settings.name_for(service)}")
+    if awaits_creation:
+        problem = creation_unanswered(f"{state.settings.namespace}/{state.settings.name_for(service)}")
         return Plan(tuple(actions), problem, CREATION, end)
     if is_other_class:
         return Plan((off,))
@@ -180,7 +182,7 @@ def plan_removal(state: ServiceState) -> Plan:
     return Plan((*actions, RemoveFinalizer(because, annotations, labels, load_balancer=name), *left, DELETED))
 
 
-def clean_up(service: Service) -> Plan:
+def plan_annotation_removal(service: Service) -> Plan:
     """For a service that never had a load balancer: our annotations go, or kube-vip would pass it over for another controller."""
     return Plan((PatchService("it is no load balancer of ours any more", _own_annotations(service)),))
 

@@ -118,7 +118,7 @@ class ClusterActions:
         }
         change = {"guestServiceAccount": account} | ({"harvesterUID": identity} if identity else {})
         await self._context.patch_cluster_status(state, change)
-        self._context.process_state.unanswered.on_first(state.cluster.uid)
+        self._context.process_state.unanswered.on_recorded(state.cluster.uid)
 
     async def create_service_account(self, action: do.CreateServiceAccount, state: ClusterState) -> None:
         cluster = state.cluster
@@ -146,7 +146,7 @@ class ClusterActions:
 
     async def _create_account_objects(self, client: Client, account: GuestAccount) -> None:
         unanswered = self._context.process_state.unanswered
-        unanswered.on_again(account.cluster_uid)
+        unanswered.on_request(account.cluster_uid)
         creations = UnansweredCreations(client.transport)
         try:
             await _create_account_objects(Client(creations), account)
@@ -168,7 +168,7 @@ class ClusterActions:
             state, {"guestServiceAccount": {"earlierToken": list(action.machines)}}
         )
         # The account was ready, so what an earlier process requested was answered: only our requests may wait.
-        self._context.process_state.unanswered.on_first(cluster.uid)
+        self._context.process_state.unanswered.on_recorded(cluster.uid)
         ref = SECRET.ref(names.secrets_name(cluster.name), cluster.namespace)
         self._context.secrets.mutated(await self._context.api.patch(ref, {"data": {GUEST_KUBECONFIG: None}}))
 

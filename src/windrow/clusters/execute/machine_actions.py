@@ -65,8 +65,8 @@ class MachineActions:
                 await self._context.patch_cluster_status(state, {"harvesterUID": identity})
             # A VM is made by the manager whose view of the Machine is the present one.
             await self._context.patch_observed_machine(machine, {"driverConfig": dict(recorded)})
-            unanswered.on_first(machine.uid)
-        unanswered.on_again(machine.uid)
+            unanswered.on_recorded(machine.uid)
+        unanswered.on_request(machine.uid)
         try:
             driver_config = await self._infrastructure.ensure(spec, recorded)
         except InfrastructureUnknown as unknown:

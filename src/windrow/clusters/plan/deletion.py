@@ -35,7 +35,7 @@ from windrow.clusters.plan.guest_access import plan_deletion as plan_account_end
 from windrow.clusters.plan.load_balancers import plan_deletion as plan_balancers_end
 from windrow.clusters.plan.load_balancers import plan_kept
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
-from windrow.harvester.unanswered import describe_expiry
+from windrow.harvester.unanswered import describe_expiry, plan_end
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 from windrow.machines.port import HARVESTER, is_synthetic_uid
 
@@ -167,18 +167,17 @@ def _awaits_creation(machine: MachineState, state: ClusterState, partial: Partia
     """Whether the Machine has to stay since a request to create its VM was not answered and may be carried out yet, or
     Harvester was not asked for the VM since that is past."""
     end, asked = machine.may_be_made_until, machine.deletion_requested
-    if end is None or (asked is not None and asked >= end):
-        return False
-    if state.now < end:
-        partial.wait(
-            describe_expiry(f"{machine.vm_ref}"),
-            "Harvester is asked for it again and the finalizer of the Machine is removed",
-            machine.name,
-            end,
-        )
-    elif asked is not None:  # else it is just being asked
-        why = "a request to create its VM may have been carried out since Harvester was asked"
-        partial.actions.append(DeleteVM(why, machine.name))
+    match plan_end(end, state.now, asked):
+        case "release":
+            return False
+        case "wait":
+            then = "Harvester is asked for it again and the finalizer of the Machine is removed"
+            partial.wait(describe_expiry(machine.vm_ref), then, machine.name, end)
+        case "ask" if asked is not None:
+            why = "a request to create its VM may have been carried out since Harvester was asked"
+            partial.actions.append(DeleteVM(why, machine.name))
+        case "ask":
+            pass  # it is just being asked
     return True
 
 

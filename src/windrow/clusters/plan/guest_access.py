@@ -16,7 +16,7 @@ from windrow.clusters.plan.actions import (
     RecreateServiceAccount,
 )
 from windrow.clusters.state import ClusterState
-from windrow.harvester.unanswered import describe_expiry
+from windrow.harvester.unanswered import describe_expiry, plan_end
 
 # The token is issued a moment after the account is made; Harvester's own dialogue asks as often.
 RECHECK_SOON = timedelta(seconds=1)
@@ -65,7 +65,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     """Delete it once no request to create it may be carried out any more, since it is looked for only once."""
     partial, account = PartialPlan(), state.recorded.service_account
     end = state.account_may_be_made_until
-    if account is not None and end is not None and state.now < end:
+    if account is not None and plan_end(end, state.now) == "wait":
         partial.wait(
             describe_expiry(f"ServiceAccount {account}"),
             "the ServiceAccount on Harvester and the Secrets are deleted",

@@ -251,13 +251,13 @@ class ManagerLeases:
         if self._identity is None:
             return
         self._group = group
-        before = self._used.things_of(cluster)
+        before = self._used.used_by(cluster)
         self._used.update(cluster, places)
         self._assign(before | places)
 
     def close(self, cluster: ObjectRef) -> None:
         """The Cluster is gone. A Lease that only it needed is held on, if it is held."""
-        places = self._used.things_of(cluster)
+        places = self._used.used_by(cluster)
         _, ended = self._used.update(cluster, ())
         for place in ended:
             seat = self._seats.get(place)
@@ -274,7 +274,7 @@ class ManagerLeases:
 
     def restart(self, credential: str) -> None:
         """The credential has changed: hold the Lease where it leads now."""
-        changed = [place for place in self._used.things() | self._kept if place.credential == credential]
+        changed = [place for place in self._used.in_use() | self._kept if place.credential == credential]
         self._assign(changed)
         for place in changed:
             shared = self._shared.get(self._seats[place]) if place in self._seats else None
@@ -283,7 +283,7 @@ class ManagerLeases:
 
     def _assign(self, places: Iterable[Place]) -> None:
         """Let each place have its seat, or none."""
-        wanted = self._used.things()
+        wanted = self._used.in_use()
         for place in sorted(places, key=str):
             before = self._seats.get(place)
             found = self._find_seat(place) if place in wanted or place in self._kept else None

@@ -1,4 +1,4 @@
-"""Which things Clusters use: the index behind all that is shared by Clusters, begun for the first and ended with the last."""
+"""What Clusters use: the index behind all that is shared by Clusters, begun for the first and ended with the last."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ T = TypeVar("T")
 
 
 class UserIndex(Generic[T]):
-    """The things in use, by what uses them, and the other way round. Each update takes time by its own things only."""
+    """What is in use, by its users, and the other way round. Each update takes time by what its own user uses only."""
 
     def __init__(self) -> None:
-        self._things: dict[ObjectRef, frozenset[T]] = {}
+        self._used: dict[ObjectRef, frozenset[T]] = {}
         self._users: dict[T, set[ObjectRef]] = {}
 
-    def update(self, user: ObjectRef, things: Iterable[T]) -> tuple[list[T], list[T]]:
+    def update(self, user: ObjectRef, used: Iterable[T]) -> tuple[list[T], list[T]]:
         """`user` uses just these from now on. Which of them nothing used before, and which nothing uses now, in order."""
-        before, after = self._things.pop(user, frozenset()), frozenset(things)
+        before, after = self._used.pop(user, frozenset()), frozenset(used)
         if after:
-            self._things[user] = after
-        for thing in after - before:
-            self._users.setdefault(thing, set()).add(user)
-        for thing in before - after:
-            self._users[thing].discard(user)
-        begun = [thing for thing in after - before if len(self._users[thing]) == 1]
-        ended = [thing for thing in before - after if not self._users[thing]]
-        for thing in ended:
-            del self._users[thing]
+            self._used[user] = after
+        for one in after - before:
+            self._users.setdefault(one, set()).add(user)
+        for one in before - after:
+            self._users[one].discard(user)
+        begun = [one for one in after - before if len(self._users[one]) == 1]
+        ended = [one for one in before - after if not self._users[one]]
+        for one in ended:
+            del self._users[one]
         return sorted(begun, key=str), sorted(ended, key=str)
 
-    def things_of(self, user: ObjectRef) -> frozenset[T]:
-        return self._things.get(user, frozenset())
+    def used_by(self, user: ObjectRef) -> frozenset[T]:
+        return self._used.get(user, frozenset())
 
-    def users_of(self, thing: T) -> Set[ObjectRef]:
-        return self._users.get(thing, frozenset())
+    def users_of(self, used: T) -> Set[ObjectRef]:
+        return self._users.get(used, frozenset())
 
-    def things(self) -> KeysView[T]:
+    def in_use(self) -> KeysView[T]:
         """All that are in use."""
         return self._users.keys()
