@@ -348,7 +348,7 @@ class ApiServer:
         outcome = await self._perform(type, call)
         reply = self._encode(outcome, form, options)
         if form.media_type == YAML and not form.as_:
-            reply = await decoding.work_on(len(reply.body), partial(to_yaml, reply))
+            reply = await decoding.work_on(reply.size, partial(to_yaml, reply))
         if call.warnings:
             reply = replace(reply, headers={**reply.headers, "Warning": _warning_header(call.warnings)})
         return reply

@@ -21,6 +21,9 @@ QUOTA_HALT = "harvesterhci.io/insufficient-resource-quota"
 MAINTAIN_MODE = "harvesterhci.io/maintain-mode-strategy"
 TOUCHED = "harvesterhci.io/timestamp"
 
+# On claims; Kubernetes' own, older than `storageClassName`.
+BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+
 CREATOR = "harvesterhci.io/creator"
 NODE_DRIVER = "docker-machine-driver-harvester"
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, Self
 
+from windrow.core.formats.quantity import WRONG_FORM
+
 MI = 1 << 20
 
 _SUFFIXES: dict[str, Fraction] = {
@@ -28,9 +30,7 @@ def parse_quantity(text: object) -> Fraction:
     """The number of `text`. Raises BadQuantity with apimachinery's message."""
     found = _QUANTITY.match(str(text))
     if not found:
-        raise BadQuantity(
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        )
+        raise BadQuantity(WRONG_FORM)
     number, exponent, suffix = found.groups()
     if not any(sign.isdigit() for sign in number):
         return Fraction(0)  # a suffix alone, as Go reads it

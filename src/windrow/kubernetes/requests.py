@@ -57,6 +57,11 @@ class Reply:
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        """The bytes of the body."""
+        return len(self.body)
+
 
 @dataclass(frozen=True, slots=True)
 class FileReply(Reply):
@@ -87,6 +92,10 @@ class PartsReply(Reply):
     @property
     def body(self) -> bytes:
         return b"".join(self.parts)
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.parts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from windrow.apiserver.types.schema import drop_nulls
-from windrow.core.formats.quantity import NotQuantity, Quantity
+from windrow.core.formats.quantity import WRONG_FORM, NotQuantity, Quantity
 
 Raw = dict[str, Any]
 
@@ -217,7 +217,7 @@ def _check_int_or_string(field: Field, value: Any, place: _Place) -> None:
 def _check_quantity(field: Field, value: Any, place: _Place) -> None:
     # A quantity reads the text of any value.
     has_text = isinstance(value, (str, int, float)) and not isinstance(value, bool)
-    if why := _quantity_fault(str(value)) if has_text else _QUANTITY_FORM:
+    if why := _quantity_fault(str(value)) if has_text else WRONG_FORM:
         raise _Ended(why)
 
 
@@ -236,14 +236,13 @@ _FAULTS: dict[str, Callable[[Field, Any, _Place], None]] = {
 # Without digits it is nothing, of its suffix.
 _QUANTITY = re.compile(r"\s*(?=\S)[+-]?[0-9]*\.?[0-9]*(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?\s*")
 _QUANTITY_PARTS = re.compile(r"\s*[+-]?[0-9]*(?:\.[0-9]*)?[eEinumkKMGTP]*[-+]?[0-9]*\s*")
-_QUANTITY_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
 def _quantity_fault(text: str) -> str:
     if _QUANTITY.fullmatch(text):
         return ""
     has_form = text.strip() and _QUANTITY_PARTS.fullmatch(text)
-    return "unable to parse quantity's suffix" if has_form else _QUANTITY_FORM
+    return "unable to parse quantity's suffix" if has_form else WRONG_FORM
 
 
 def _found(value: Any, go_type: str) -> str:

@@ -17,6 +17,10 @@ NANO = 10**9
 LARGEST = (2**63 - 1) * NANO
 
 
+# What Go's parser says of a text that has not even the form, as API servers pass it on.
+WRONG_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
 class NotQuantity(ValueError):
     """The text is not a quantity; the message says what was found."""
 

@@ -20,7 +20,6 @@ from windrow.kubernetes.objects import (
 )
 
 INTERNAL_CLASS = "longhorn-static"
-BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 STATE_CLASS = "vmstate-persistence"
 
 
@@ -31,7 +30,7 @@ def set_default_class(claim: Raw, listers: Listers) -> None:
     if (
         default is not None
         and spec.get("storageClassName") is None
-        and BETA_CLASS not in annotations_of(claim)
+        and names.BETA_CLASS not in annotations_of(claim)
     ):
         spec["storageClassName"] = name_of(default)
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from windrow.apiserver import apierrors
 from windrow.apiserver.admission import AdmissionRequest
 from windrow.core.formats.quantity import Form, NotQuantity, Quantity
-from windrow.emulator import kinds
+from windrow.emulator import kinds, names
 from windrow.emulator.delays import ScaledClock
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key, Listers
@@ -22,7 +22,6 @@ from windrow.emulator.vms.quotas import used_limits
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, nested
 from windrow.kubernetes.resources import PVC, ApiResource
 
-BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 COUNTS, STORAGE = ("persistentvolumeclaims", "count/persistentvolumeclaims"), "requests.storage"
 BY_CLASS = ".storageclass.storage.k8s.io/"
 RESYNC_S = 300
@@ -33,7 +32,7 @@ def usage_of(claim: Raw) -> dict[str, Quantity]:
     """What a claim counts for, in all and in its class."""
     count = Quantity.parse("1")
     used = dict.fromkeys(COUNTS, count)
-    name = annotations_of(claim).get(BETA_CLASS) or str(nested(claim, "spec", "storageClassName") or "")
+    name = annotations_of(claim).get(names.BETA_CLASS) or str(nested(claim, "spec", "storageClassName") or "")
     if name:
         used[f"{name}{BY_CLASS}persistentvolumeclaims"] = count
     written = nested(claim, "spec", "resources", "requests", "storage")

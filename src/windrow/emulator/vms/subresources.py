@@ -168,26 +168,21 @@ class VmSubresources:
         return ACCEPTED
 
     async def add_volume(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
-        options = _options(request, "AddVolumeOptions")
-        volume_requests.check_added(options)
-        vm, _ = await self._read_vm_and_instance(ref)
-        if why := volume_requests.find_conflict_of_added(vm, options):
-            raise _conflict(ref.name, why)
-        return await self._change_volumes(ref, lambda raw: volume_requests.add_volume(raw, options), options)
+        return await self._change_volumes(request, ref, volume_requests.ADDING)
 
     async def remove_volume(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
-        options = _options(request, "RemoveVolumeOptions")
-        volume_requests.check_removed(options)
-        vm, _ = await self._read_vm_and_instance(ref)
-        if why := volume_requests.find_conflict_of_removed(vm, options):
-            raise _conflict(ref.name, why)
-        return await self._change_volumes(
-            ref, lambda raw: volume_requests.remove_volume(raw, options), options
-        )
+        return await self._change_volumes(request, ref, volume_requests.REMOVING)
 
-    async def _change_volumes(self, ref: ObjectRef, edit: Callable[[Raw], None], options: Raw) -> Reply:
+    async def _change_volumes(
+        self, request: Request, ref: ObjectRef, change: volume_requests.VolumeChange
+    ) -> Reply:
+        options = _options(request, change.options)
+        change.check(options)
+        vm, _ = await self._read_vm_and_instance(ref)
+        if why := change.find_conflict(vm, options):
+            raise _conflict(ref.name, why)
         try:
-            return await self._mutate(ref, edit, _is_dry(options))
+            return await self._mutate(ref, lambda raw: change.edit(raw, options), _is_dry(options))
         except KubeError as error:
             if error.reason == "Invalid":
                 raise

@@ -6,6 +6,9 @@ Pure functions of the options and the VM; they raise the denial.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from windrow.kubernetes.errors import BadRequest
 from windrow.kubernetes.objects import Raw, nested
 
@@ -81,3 +84,17 @@ def remove_volume(vm: Raw, options: Raw) -> None:
 
 def _volumes(vm: Raw) -> list[Raw]:
     return list(nested(vm, "spec", "template", "spec", "volumes") or ())
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeChange:
+    """One of the two subresources: the name of its options, and its three steps in order."""
+
+    options: str
+    check: Callable[[Raw], None]
+    find_conflict: Callable[[Raw, Raw], str]
+    edit: Callable[[Raw, Raw], None]
+
+
+ADDING = VolumeChange("AddVolumeOptions", check_added, find_conflict_of_added, add_volume)
+REMOVING = VolumeChange("RemoveVolumeOptions", check_removed, find_conflict_of_removed, remove_volume)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
+from windrow.core.formats.quantity import WRONG_FORM
 from windrow.emulator.admission.kubevirt.causes import (
     FORBIDDEN,
     NOT_SUPPORTED,
@@ -74,8 +75,7 @@ def _hugepages(spec: Raw, at: str) -> Iterator[Cause]:
     written = text(pages, "pageSize")
     size = Quantity.find(written)
     if size is None:
-        wrong = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        yield Cause(f"{size_field} '{written}': {wrong}", size_field)
+        yield Cause(f"{size_field} '{written}': {WRONG_FORM}", size_field)
         return
     requested = _resource(spec, "requests", "memory")
     memory = requested.whole or quantity(spec, "domain", "memory", "guest").whole
