@@ -54,7 +54,7 @@ def test_a_service_leaves_the_address_of_a_holder_that_waits_for_it():
         {"load_balancer": replace(REFUSED, allocated=("10.1.0.12",))},
     ],
 )
-def test_a_service_that_nobody_waits_for_keeps_the_address_that_it_shows(change):
+def test_a_service_that_is_not_waited_for_keeps_the_address_that_it_shows(change):
     assert plan_withdrawal(ServiceState(now=NOON, settings=POLICY, **LEAVES | change)) == ()
 
 
