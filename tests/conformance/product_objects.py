@@ -52,7 +52,7 @@ from windrow.clusters.api.cluster import read_cluster
 from windrow.core.formats.version import Version
 from windrow.core.rng import Rng
 from windrow.harvester.resources import LOAD_BALANCER
-from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.errors import KubeError, NotFound
 from windrow.kubernetes.objects import Raw, name_of, new_object, uid_of
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import NODE, SECRET, SERVICE, ApiResource, ObjectRef
@@ -269,7 +269,7 @@ class _Noon:
     def monotonic(self) -> timedelta:
         return timedelta(0)
 
-    async def sleep(self, delay: timedelta) -> None:
+    async def sleep_until(self, instant: datetime) -> None:
         raise AssertionError("nothing waits here")
 
 
@@ -331,6 +331,10 @@ async def review_provider(reviewer: Reviewer, rng: random.Random) -> None:
     elector = LeaderElector(
         reviewer.world, "kube-system", LEASE_NAME, rng.choice(IDENTITIES), _Noon(), Rng(1)
     )
+    with suppress(NotFound):
+        await reviewer.world.delete(
+            elector.ref
+        )  # of a provider that was killed: by this clock it never expires
     await elector.run(_nothing)  # a refusal would wait, and nothing does here
     reviewer.found.judged += 2
     await reviewer.world.delete(elector.ref)

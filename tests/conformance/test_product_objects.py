@@ -38,10 +38,11 @@ async def _is_served(api: Client) -> bool:
     return True
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("what", REVIEWS)
-@pytest.mark.parametrize(("first", "count"), [(SAMPLE, WHOLE)])
+@pytest.mark.parametrize(
+    ("first", "count"), [(0, SAMPLE), pytest.param(SAMPLE, WHOLE, marks=pytest.mark.long)]
+)
 async def test_what_the_products_write_is_accepted_by_a_real_api_server(
     what: str, first: int, count: int, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -18,11 +18,13 @@ class Stopped(Exception):
 
 
 async def run_until(work: Awaitable[T], stop: Awaitable[Any], error: Exception | None = None) -> T:
-    """The result of `work`. Raises `error` (Stopped) where `stop` is done first. Neither runs any more then."""
+    """The result of `work`. Raises `error` (Stopped) where `stop` is done first, and what `stop` raises. Neither runs any
+    more then."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop)
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
+            await stopping
             raise error or Stopped
         return working.result()
     finally:

@@ -20,6 +20,14 @@ async def test_the_result_of_the_work_is_returned_and_its_error_raised() -> None
         await run_until(fail(), asyncio.Event().wait())
 
 
+async def test_what_ends_the_work_by_an_error_of_its_own_is_not_taken_for_an_end() -> None:
+    async def fail() -> None:
+        raise ValueError("a defect")
+
+    with pytest.raises(ValueError, match="a defect"):
+        await run_until(asyncio.Event().wait(), fail())
+
+
 @pytest.mark.parametrize("ended_by", ["stop", "cancellation"])
 async def test_work_that_is_stopped_or_cancelled_has_ended_when_its_caller_goes_on(ended_by: str) -> None:
     cleaned_up: list[str] = []
