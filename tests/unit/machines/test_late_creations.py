@@ -313,6 +313,34 @@ def test_a_driver_that_repeats_its_request_finds_its_own_vm(play: Any) -> None:
     play(story)
 
 
+@pytest.mark.parametrize("during_the_removal", [False, True])
+def test_a_vm_that_is_made_late_beside_one_that_was_answered_goes_with_the_machine(
+    play: Any, during_the_removal: bool
+) -> None:
+    async def story(site: Site) -> None:
+        async with site.host() as machines:
+            planned = await begin_late(site, machines, late_s=3600)
+            site.gateway.late_s = None
+            config = await site.create(machines, planned)
+            made = await site.vm()
+            assert made is not None
+            assert config[SEEN_UID_KEY] == uid_of(made)
+
+            again = a_vm(NAME, labels={GUEST_CLUSTER: "c1"})
+            if during_the_removal:
+                site.gateway.made_again["raw"] = again
+                with pytest.raises(InfrastructureUnknown, match="was made again while its driver removed it"):
+                    await machines.remove(config, frozenset())
+            else:
+                await site.remove(machines, config)
+                await site.api.create(kinds.VM, again)
+        async with site.host() as machines:
+            await site.remove(machines, config)
+            assert await site.vm() is None
+
+    play(story)
+
+
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_vm_that_is_made_again_while_its_driver_removes_it_holds_nothing_up(
     play: Any, deleted: bool

@@ -9,10 +9,11 @@ import pytest
 
 from windrow.core.formats.json import dumps
 from windrow.harvester.identity import owner_annotations
+from windrow.harvester.names import GUEST_CLUSTER
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.requests import Reply, Request
 from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
-from windrow.machines.plugin.ownership import SEEN_UID_KEY, exists, find_vm_uid
+from windrow.machines.plugin.ownership import SEEN_UID_KEY, UNANSWERED_KEY, exists, find_vm_uid
 from windrow.machines.plugin.process.client import DriverError
 from windrow.machines.plugin.tracked_machine import ACCOUNT, TrackedMachine, load_tracked_machine
 from windrow.machines.port import InfrastructureUnknown
@@ -82,6 +83,15 @@ def a_ring(vm: dict[str, Any] | None) -> CredentialResolver:
         ({**MADE, SEEN_UID_KEY: "vm-0"}, a_vm(labels=LABELS), "absent"),
         ({**MADE, SEEN_UID_KEY: "vm-1"}, a_vm(annotations=owner_annotations("c-2", "uid-2")), "absent"),
         ({**MADE, SEEN_UID_KEY: "vm-0"}, a_vm(annotations=owner_annotations("c-1", "uid-1")), "exists"),
+        ({**MADE, SEEN_UID_KEY: "vm-0", UNANSWERED_KEY: True}, a_vm(labels=LABELS), "exists"),
+        ({**MADE, SEEN_UID_KEY: "vm-0", UNANSWERED_KEY: True}, a_vm(), "absent"),
+        (
+            {**MADE, "ClusterName": "c1", SEEN_UID_KEY: "vm-0", UNANSWERED_KEY: True},
+            a_vm(labels={**LABELS, GUEST_CLUSTER: "c2"}),
+            "absent",
+        ),
+        ({**PLANNED, "ClusterName": "c1"}, a_vm(labels={**LABELS, GUEST_CLUSTER: "c2"}), "absent"),
+        ({**PLANNED, "ClusterName": "c1"}, a_vm(labels={**LABELS, GUEST_CLUSTER: "c1"}), "exists"),
         # Created by our own client: its uid is recorded, and only its annotations prove it.
         (OWN, a_vm(annotations=owner_annotations("c-1", "uid-1")), "exists"),
         (OWN, a_vm("vm-2", labels=LABELS), "absent"),

@@ -30,7 +30,13 @@ from windrow.machines.plugin.error_text import is_inconclusive, says_already_exi
 from windrow.machines.plugin.flags import plan_flags
 from windrow.machines.plugin.launcher import is_windrow_plugin
 from windrow.machines.plugin.operations import call_remove
-from windrow.machines.plugin.ownership import SEEN_UID_KEY, exists, find_vm_uid, lacks_cloud_init
+from windrow.machines.plugin.ownership import (
+    SEEN_UID_KEY,
+    UNANSWERED_KEY,
+    exists,
+    find_vm_uid,
+    lacks_cloud_init,
+)
 from windrow.machines.plugin.poller import OnPoll, StatusPoller
 from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError
 from windrow.machines.plugin.sanitizer import SecretSanitizer
@@ -73,8 +79,10 @@ class CreateOperation:
         is_windrow, machine = await is_windrow_plugin(self.plugin), self.machine
         was_started = machine.create_started or machine.create_uncertain
         try:
-            if not is_windrow and was_started and await self._adopt_partial(operation):
-                return
+            if not is_windrow and was_started:
+                machine.config = {**machine.config, UNANSWERED_KEY: True}
+                if await self._adopt_partial(operation):
+                    return
             await self.check()
             await self._save(create_started=True)
             if is_windrow:
@@ -234,6 +242,7 @@ class CreateOperation:
             ACCOUNT: self.credential.account,
             SEEN_UID_KEY: machine.config.get(SEEN_UID_KEY)
             or (await self._observed_vm_uid() if vm_uid else ""),
+            UNANSWERED_KEY: machine.config.get(UNANSWERED_KEY),
             "WindrowVMUID": config.get("WindrowVMUID") or vm_uid or machine.config.get("WindrowVMUID"),
             "WindrowClaims": machine.config.get("WindrowClaims"),
         }

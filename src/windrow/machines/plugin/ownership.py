@@ -4,8 +4,8 @@ A foreign driver writes no owner annotations. It finds its machine by an id in i
 answers "not found" for any other. So:
 
 * On Harvester our own client reads the VM of the name: none; a VM with another machine's owner annotations, or another
-  uid than was read after creation; or one with the labels that the Go driver writes, that of the machine's cluster
-  among them. Only the last one is the machine's: its name has two random suffixes.
+  uid than was read after creation, unless an earlier Create had no answer; or one with the labels that the Go driver
+  writes, that of the machine's cluster among them. Only the last one is the machine's: its name has two random suffixes.
 * Elsewhere, for a machine whose Create was started according to this host's state file, the driver's answer counts: it
   has the id. Not where the credential leads to another account by now, whose "not found" proves nothing about the
   first.
@@ -36,6 +36,8 @@ from windrow.nodedriver.vm.ownership import owner_of, ownership_unknown
 
 # The key of the uid of the VM that the Go driver created.
 SEEN_UID_KEY = "WindrowSeenUID"
+# Set where a Create before that of this VM ended without a certain answer: another VM may be made by it.
+UNANSWERED_KEY = "WindrowUnanswered"
 _DEFINITE_STATES = frozenset({"starting", "running", "stopping", "stopped"})
 
 
@@ -66,13 +68,16 @@ def _find_owner(machine: TrackedMachine, configuration: Configuration, raw_vm: M
     if MACHINE_UID in annotations_of(raw_vm):
         return "another"
     seen = str(machine.config.get(SEEN_UID_KEY) or "")
-    if seen:
-        return "this machine" if seen == uid_of(raw_vm) else "another"
-    if not machine.was_created and _is_in_another_cluster(configuration, raw_vm):
+    if seen == uid_of(raw_vm):
+        return "this machine"
+    if seen and not machine.config.get(UNANSWERED_KEY):
+        return "another"
+    may_be_late = bool(seen) or not machine.was_created
+    if may_be_late and _is_in_another_cluster(configuration, raw_vm):
         return "another"
     owner = owner_of(_without_owner(configuration), raw_vm)
     # The Go driver creates no VM without its labels; they can be missing only on one that it created before.
-    return "another" if owner == "unknown" and not machine.was_created else owner
+    return "another" if owner == "unknown" and may_be_late else owner
 
 
 def _is_in_another_cluster(configuration: Configuration, raw_vm: Mapping[str, Any]) -> bool:
