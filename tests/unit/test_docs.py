@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.conformance.kube_vip_scenes import SCENES
 
 from windrow.cli import exit_codes
 from windrow.cli.main import COMMANDS
@@ -91,3 +92,10 @@ def test_every_exit_code_is_explained():
     codes = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}
 
     assert codes == set(exit_codes.MEANING)
+
+
+def test_what_the_real_kube_vip_leaves_undecided_is_told():
+    undecided = [name for name, scene in SCENES.items() if scene.undecided]
+    assert undecided == ["changed, with an election per service"]
+    page = (ROOT / "docs" / "reference" / "differences-emulator.md").read_text()
+    assert "changed with an election per service" in page
