@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from tests.stories.cluster_rig import (
     ALL,
     SERVERS,
@@ -378,13 +379,21 @@ def test_machine_vm_and_node_have_one_name_within_the_limit_of_the_pool() -> Non
     run_driven(story())
 
 
-def test_what_a_manifest_gives_its_machines_is_on_them() -> None:
-    """Variables, files of a Secret and a ConfigMap for some machines, a template of pod security, a name of the endpoint."""
+@pytest.mark.parametrize(
+    ("version", "services"),
+    [("v1.34.7+rke2r1", ("rke2-server", "rke2-agent")), ("v1.34.7+k3s1", ("k3s", "k3s-agent"))],
+)
+def test_what_a_manifest_gives_its_machines_is_on_them(version: str, services: Sequence[str]) -> None:
+    """Variables, files of a Secret and a ConfigMap for some machines, a template of pod security, a name of the endpoint,
+    registries, another data directory, taints of a pool and a credential of its own."""
+    home = f"/etc/rancher/{services[0].partition('-')[0]}"
     allowed = {AUTHORIZED_CLUSTERS: "other, orchard"}
     secret = new_object(SECRET, "site", "fleet-default", annotations=allowed, stringData={"ca": "PEM\n"})
     config_map = new_object(
         CONFIG_MAP, "motd", "fleet-default", annotations=allowed, data={"text": "hello\n"}
     )
+    auth = {"username": "me", "password": "hunter2"}
+    registry = new_object(SECRET, "reg", "fleet-default", type="kubernetes.io/basic-auth", stringData=auth)
     proxy = {"HTTPS_PROXY": 'http://me:p"ss@proxy.example:3128', "NO_PROXY": "192.168.50.0/24"}
     workers_only = {"matchLabels": {"rke.cattle.io/worker-role": "true"}}
 
@@ -393,8 +402,20 @@ def test_what_a_manifest_gives_its_machines_is_on_them() -> None:
             "agentEnvVars": [{"name": name, "value": value} for name, value in proxy.items()],
             "defaultPodSecurityAdmissionConfigurationTemplateName": "rancher-restricted",
             "localClusterAuthEndpoint": {"enabled": True, "fqdn": "orchard.example:8443"},
+            "kubernetesVersion": version,
         }
-        documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1), **spec)
+        taints = [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]
+        own = {"cloudCredentialSecretName": "fleet-default:cc-workers", "taints": taints}
+        documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1, **own), **spec)
+        documents[-1]["spec"]["rkeConfig"] |= {
+            "dataDirectories": {"k8sDistro": "/data/k8s"},
+            "registries": {
+                "mirrors": {
+                    "docker.io": {"endpoint": ["https://reg.example"], "rewrite": {"^(.*)$": "hub/$1"}}
+                },
+                "configs": {"reg.example": {"authConfigSecretName": "reg"}},
+            },
+        }
         documents[-1]["spec"]["rkeConfig"]["machineSelectorFiles"] = [
             {"fileSources": [_from("secret", "site", "ca", "/etc/ssl/site/ca.pem", permissions="644")]},
             {
@@ -405,13 +426,14 @@ def test_what_a_manifest_gives_its_machines_is_on_them() -> None:
         async with simulation(seed=3, with_manager=False) as sim:
             await stock(sim, documents)
             await sim.management_client.create(SECRET, secret)
+            await sim.management_client.create(SECRET, registry)
             await sim.management_client.create(CONFIG_MAP, config_map)
             sim.start_manager(Transcript(sim.api.local()))
             ref = await post(sim, documents)
             stage = sim.cluster(ref.name, ref.namespace)
             await stage.wait_for_settled()
             server, worker = (disk_of(sim, pool) for pool in ("servers", "workers"))
-            for disk, service in ((server, "rke2-server"), (worker, "rke2-agent")):
+            for disk, service in zip((server, worker), services, strict=True):
                 for path in ("/etc/windrow/agent.env", f"/etc/default/{service}"):
                     assert b'NO_PROXY="192.168.50.0/24"\n' in disk[path].content
                     assert b'HTTPS_PROXY="http://me:p\\"ss@proxy' in disk[path].content
@@ -422,8 +444,18 @@ def test_what_a_manifest_gives_its_machines_is_on_them() -> None:
                 )
             assert worker["/etc/motd"].content == b"hello\n"
             assert "/etc/motd" not in server
-            assert b"enforce: restricted" in server["/etc/rancher/rke2/config/rancher-psact.yaml"].content
-            assert b"orchard.example" in server["/etc/rancher/rke2/config.yaml.d/50-rancher.yaml"].content
+            assert b"enforce: restricted" in server[f"{home}/config/rancher-psact.yaml"].content
+            assert b"orchard.example" in server[f"{home}/config.yaml.d/50-rancher.yaml"].content
+            for disk in (server, worker):
+                registries = load(disk[f"{home}/registries.yaml"].content.decode())
+                assert registries["configs"]["reg.example"]["auth"] == auth
+                assert registries["mirrors"]["docker.io"]["rewrite"] == {"^(.*)$": "hub/$1"}
+                assert "/data/k8s/etc/config-files/cloud-provider-config" in disk
+                assert not [path for path in disk if path.startswith("/var/lib/rancher")]
+            (machine,) = await machines_of(sim, ref, "workers")
+            assert machine["spec"]["credential"] == "fleet-default:cc-workers"
+            nodes = {name_of(node): node for node in await stage.list_nodes()}
+            assert taints[0].items() <= nodes[name_of(machine)]["spec"]["taints"][0].items()
             published = await sim.management_client.get(SECRET.ref("orchard-kubeconfig", "fleet-default"))
             contexts = load(secret_texts(published)["value"])["clusters"]
             assert ("orchard-fqdn", "https://orchard.example:8443") in [

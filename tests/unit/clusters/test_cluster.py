@@ -228,6 +228,15 @@ def test_a_drain_timeout_of_zero_is_none_and_an_unset_one_five_minutes(text, wan
     assert read(a_raw_cluster(raw)).cluster.pools[0].drain_timeout == wanted
 
 
+def test_a_machine_config_of_another_namespace_is_refused():
+    def found(namespace: str | None) -> list[str]:
+        reference = {"kind": "HarvesterConfig", "name": "nc", "namespace": namespace}
+        return [one.field for one in errors(read(a_raw_cluster(a_raw_pool(machineConfigRef=reference))))]
+
+    assert found("team-b") == ["spec.rkeConfig.machinePools[0].machineConfigRef.namespace"]
+    assert found("fleet-default") == found(None) == []
+
+
 def test_a_pool_has_its_own_limit_of_host_names_or_that_of_all():
     defaults = {"machinePoolDefaults": {"hostnameLengthLimit": 20}}
 

@@ -110,6 +110,15 @@ def test_a_refused_cluster_names_all_problems_in_its_condition_and_the_first_as_
     )
 
 
+def test_what_has_no_effect_stands_in_a_condition_and_among_the_warnings():
+    told = Problem("spec.enableNetworkPolicy has no effect: it is so", "leave it", severity="warning")
+
+    found = status(look(a_cluster(SERVERS), problems=(told,)))
+
+    assert condition(found, "Accepted") == ("True", "ValidWithWarnings", str(told))
+    assert found["warnings"] == [str(told)]
+
+
 def test_what_the_preflight_found_stands_in_a_condition_of_its_own():
     seen = look(a_newborn(SERVERS), preflight=(Problem("image i is an ISO", "use a cloud image"),))
 

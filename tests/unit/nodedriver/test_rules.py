@@ -260,3 +260,30 @@ def test_everything_is_told_at_once() -> None:
         "enableSecureBoot",
         "userData",
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"memorySize": "16384"}, "memorySize is 16384 GiB, which is 16 TiB"),
+        (
+            {"diskInfo": disks({"imageName": "i", "size": 102400})},
+            "in diskInfo is 102400 GiB, which is 100 TiB",
+        ),
+        (
+            {"diskInfo": "", "imageName": "i", "diskSize": "102400"},
+            "diskSize is 102400 GiB, which is 100 TiB",
+        ),
+    ],
+)
+def test_a_size_that_was_meant_in_mib_is_warned_of(fields: dict[str, Any], words: str) -> None:
+    (told,) = problems_of(**fields)
+
+    assert words in told.message
+    assert told.severity == "warning"
+    assert "Mi, if MiB is meant" in told.hint
+
+
+def test_large_sizes_and_quantities_are_taken_as_they_are() -> None:
+    assert problems_of(memorySize="4096", diskInfo=disks({"imageName": "i", "size": 65536})) == []
+    assert problems_of(memorySize="16384Mi") == []

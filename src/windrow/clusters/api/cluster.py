@@ -42,6 +42,7 @@ from windrow.kubernetes.objects import (
     is_dns_label,
     is_dns_subdomain,
     is_label_key,
+    mappings_at,
     name_of,
     namespace_of,
     nested,
@@ -309,6 +310,7 @@ def _read_cluster(
         _check_credentials,
         _check_version,
         _check_charts,
+        _check_config_namespaces,
         _check_roles,
         _check_namespaces,
         _check_networks,
@@ -706,6 +708,18 @@ def _is_chart(name: str, cluster: Cluster) -> bool:
     """Whether the distribution may bring the chart, or the user's own manifest may install it."""
     begins = _CHARTS.get(cluster.version.partition("+")[2].rstrip("0123456789").removesuffix("r"))
     return begins is None or name.startswith(begins) or name in cluster.additional_manifest
+
+
+def _check_config_namespaces(cluster: Cluster, problems: ProblemCollector) -> None:
+    for place, pool in enumerate(mappings_at(cluster.raw, "spec", "rkeConfig", "machinePools")[:MAX_POOLS]):
+        namespace = nested(pool, "machineConfigRef", "namespace")
+        if namespace and namespace != cluster.namespace:
+            where = f"spec.rkeConfig.machinePools[{place}].machineConfigRef.namespace"
+            problems.add(
+                where,
+                f"{where} is {abbreviate(namespace)}, and the Cluster is in {cluster.namespace}",
+                "create the machine config beside the Cluster, and remove namespace there",
+            )
 
 
 def _check_charts(cluster: Cluster, problems: ProblemCollector) -> None:

@@ -118,8 +118,7 @@ CLUSTER_FIELDS = FieldTable(
         "test_the_name_of_the_endpoint_is_in_certificates_and_a_context_of_the_kubeconfig",
         "spec.rkeConfig.additionalManifest": _RKE2 + "test_manifests_are_for_servers_with_an_api",
         "spec.rkeConfig.chartValues": _RKE2 + "test_chart_values_of_the_user_win",
-        "spec.rkeConfig.dataDirectories.k8sDistro": _RKE2
-        + "test_another_data_directory_moves_all_that_lies_in_it",
+        "spec.rkeConfig.dataDirectories.k8sDistro": _GIVEN,
         f"{_ETCD}.disableSnapshots": _SNAPSHOTS,
         f"{_ETCD}.snapshotRetention": _SNAPSHOTS,
         f"{_ETCD}.snapshotScheduleCron": _SNAPSHOTS,
@@ -147,7 +146,7 @@ CLUSTER_FIELDS = FieldTable(
         + "test_an_authority_in_base64_is_written_as_the_pem_that_the_runtime_reads",
         f"{_REGISTRY}.authConfigSecretName": _SECRETS + "test_user_and_password_come_from_the_named_secret",
         f"{_REGISTRY}.tlsSecretName": _SECRETS + "test_a_client_certificate_comes_from_the_named_secret",
-        f"{_POOL}.cloudCredentialSecretName": _READING + "test_a_pool_may_have_its_own_credential",
+        f"{_POOL}.cloudCredentialSecretName": _GIVEN,
         f"{_POOL}.controlPlaneRole": _LIFE,
         f"{_POOL}.etcdRole": _LIFE,
         f"{_POOL}.workerRole": _LIFE,
@@ -160,6 +159,8 @@ CLUSTER_FIELDS = FieldTable(
         f"{_POOL}.machineConfigRef.kind": "stories/test_foreign_drivers.py::"
         "test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver",
         f"{_POOL}.machineConfigRef.name": _LIFE,
+        f"{_POOL}.machineConfigRef.namespace": _READING
+        + "test_a_machine_config_of_another_namespace_is_refused",
         f"{_POOL}.hostnameLengthLimit": "stories/test_cluster_life.py::"
         "test_machine_vm_and_node_have_one_name_within_the_limit_of_the_pool",
         f"{_POOL}.machineDeploymentAnnotations": _READING
@@ -173,7 +174,7 @@ CLUSTER_FIELDS = FieldTable(
         f"{_POOL}.paused": "unit/clusters/test_remediation.py::test_a_paused_pool_is_left_as_it_is",
         f"{_POOL}.quantity": "stories/test_cluster_life.py::"
         "test_servers_and_workers_scale_down_one_member_after_the_other",
-        f"{_POOL}.taints": _READING + "test_taints_are_read_in_kubelets_form",
+        f"{_POOL}.taints": _GIVEN,
         f"{_POOL}.unhealthyNodeTimeout": "unit/clusters/test_remediation.py::"
         "test_a_running_machine_is_replaced_after_the_pools_time",
         f"{_POOL}.unhealthyRange": "unit/clusters/test_disruptions.py::"
@@ -197,7 +198,6 @@ CLUSTER_FIELDS = FieldTable(
         "driver never replaces one",
         f"{_POOL}.machineConfigRef.apiVersion": "kind and name say which object it is",
         f"{_POOL}.machineConfigRef.fieldPath": _BOOKKEEPING,
-        f"{_POOL}.machineConfigRef.namespace": "machine configs are those of the namespace of the Cluster",
         f"{_POOL}.machineConfigRef.resourceVersion": _BOOKKEEPING,
         f"{_POOL}.machineConfigRef.uid": _BOOKKEEPING,
         f"{_POOL}.rollingUpdate": _ROLLOUTS,

@@ -125,6 +125,16 @@ def _names(configuration: Configuration) -> Iterator[Problem]:
         )
 
 
+# Beyond them a number was meant in MiB: more than the hosts have that Harvester is made for.
+_MOST_MEMORY_GIB = 4096
+_MOST_DISK_GIB = 65536
+
+
+def _meant_mib(what: str, gib: int, field: str) -> Problem:
+    message = f"{what} is {gib} GiB, which is {gib // 1024} TiB"
+    return Problem(message, f"write {gib // 1024}, or {gib}Mi, if MiB is meant", field, "warning")
+
+
 def _size(configuration: Configuration) -> Iterator[Problem]:
     if configuration.cpu < 1:
         yield Problem(
@@ -135,6 +145,8 @@ def _size(configuration: Configuration) -> Iterator[Problem]:
         )
     if configuration.memory_gib < 1:
         yield Problem(f"memorySize is {configuration.memory_gib} GiB", "ask for at least 1 GiB", "memorySize")
+    if configuration.memory_gib > _MOST_MEMORY_GIB:
+        yield _meant_mib("memorySize", configuration.memory_gib, "memorySize")
     reserved = configuration.reserved_mib
     left = configuration.memory_gib * 1024 - reserved
     if reserved and left < _LEAST_GUEST_MIB:
@@ -193,6 +205,8 @@ def _disks(configuration: Configuration) -> Iterator[Problem]:
                 "diskInfo",
                 go="must specify disk size in harvester disk info",
             )
+        elif disk.size_gib > _MOST_DISK_GIB:
+            yield _meant_mib(f"the size of {name} in diskInfo", disk.size_gib, "diskInfo")
         if disk.image and disk.storage_class:
             yield Problem(
                 f"{name} has an image and a storage class; the image's own class is used",
@@ -231,6 +245,8 @@ def _single_disk(configuration: Configuration) -> Iterator[Problem]:
         yield Problem(message, hint, "diskInfo", go="must specify harvester disk size")
     if configuration.disk_size != "0" and not configuration.disk_size.isdigit():
         yield Problem(f"the disk size is {configuration.disk_size} GiB", "give a size above 0", "diskSize")
+    elif int(configuration.disk_size) > _MOST_DISK_GIB:
+        yield _meant_mib("diskSize", int(configuration.disk_size), "diskSize")
     yield from _one_of(configuration.disk_bus, ("", *_DISK_BUSES), "diskBus", "diskBus")
 
 
