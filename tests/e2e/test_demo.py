@@ -74,6 +74,14 @@ def test_three_servers_and_two_workers_lose_machines_under_a_service_heal_and_le
     assert report["calls"]
 
 
+@pytest.mark.long
+def test_a_k3s_cluster_does_all_of_it_too(tmp_path: Path) -> None:
+    report = report_of(tmp_path, "--distro", "k3s")
+
+    assert names(report) == WITH_LOSSES
+    assert report["notApplicable"] == []
+
+
 @needs_dump
 @pytest.mark.long
 def test_a_real_rancher_dump_comes_up_as_it_is_and_its_last_member_is_never_replaced(tmp_path: Path) -> None:

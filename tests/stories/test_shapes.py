@@ -61,21 +61,26 @@ SHAPES = {
 }
 # The smallest, the usual and the most divided.
 SAMPLE = ("one machine for everything", "three servers and two workers", "etcd apart from the control plane")
+# What differs in the spec of a cluster of each distribution.
+DISTRIBUTIONS: dict[str, dict[str, Any]] = {
+    "v1.34.7+rke2r1": {
+        "machineGlobalConfig": {"cni": "calico"},
+        "machineSelectorConfig": [{"config": {"cloud-provider-name": "harvester"}}],
+    },
+    "v1.34.7+k3s1": {"machineGlobalConfig": {"disable": ["traefik", "local-storage"]}},
+}
+CASES = [f"{shape}, {version}" for version in DISTRIBUTIONS for shape in SHAPES]
 
 
-def cluster(pools: list[Pool]) -> dict[str, Any]:
+def cluster(pools: list[Pool], version: str) -> dict[str, Any]:
     return {
         "apiVersion": "provisioning.cattle.io/v1",
         "kind": "Cluster",
         "metadata": {"name": "shape", "namespace": "fleet-default"},
         "spec": {
             "cloudCredentialSecretName": "cattle-global-data:cc",
-            "kubernetesVersion": "v1.34.7+rke2r1",
-            "rkeConfig": {
-                "machineGlobalConfig": {"cni": "calico"},
-                "machineSelectorConfig": [{"config": {"cloud-provider-name": "harvester"}}],
-                "machinePools": [pool.raw() for pool in pools],
-            },
+            "kubernetesVersion": version,
+            "rkeConfig": DISTRIBUTIONS[version] | {"machinePools": [pool.raw() for pool in pools]},
         },
     }
 
@@ -86,15 +91,20 @@ async def delete(sim: Simulation, stage: DemoCluster) -> None:
     await sim.advance(minutes=1)
 
 
-@pytest.mark.parametrize("shape", partly_long(SHAPES, SAMPLE))
-def test_a_cluster_of_this_shape_is_provisioned_heals_and_leaves_nothing(shape: str) -> None:
+@pytest.mark.parametrize(
+    "case",
+    partly_long(CASES, [f"{shape}, v1.34.7+rke2r1" for shape in SAMPLE] + [f"{SAMPLE[0]}, v1.34.7+k3s1"]),
+)
+def test_a_cluster_of_this_shape_is_provisioned_heals_and_leaves_nothing(case: str) -> None:
+    shape, _, version = case.partition(", ")
+
     async def story() -> tuple[list[CheckRecord], frozenset[Any]]:
         async with simulation(seed=7) as sim:
             await sim.harvester.preload(
                 images=["default/leap"], networks=["default/lan"], namespaces=["default"]
             )
             before = await inventory(sim.harvester.api)
-            await sim.apply([cluster(SHAPES[shape]), CONFIG])
+            await sim.apply([cluster(SHAPES[shape], version), CONFIG])
             stage = sim.cluster("shape", timeout=PATIENCE)
             await stage.wait_for_settled()
             for act in plan_scenarios(await stage.list_pools()):
