@@ -180,7 +180,7 @@ async def read_values(cluster: GuestCluster, chart: str) -> Raw:
         raw = await cluster.client().find(kind.ref(release.name, release.namespace))
         over = load(str(nested(raw, "spec", "valuesContent", default="") or "")) if raw else None
         values = merge_values(values, over) if isinstance(over, Mapping) else values
-        wanted = nested(raw, "spec", "set", default={}) if raw and kind == HELM_CHART else wanted
+        wanted = nested(raw, "spec", "set", default={}) or {} if raw and kind == HELM_CHART else wanted
     values = apply_set(values, wanted)
     return {key: value for key, value in values.items() if key not in release.ignored}
 

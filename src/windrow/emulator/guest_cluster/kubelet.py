@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from windrow.core.clock import format_time
+from windrow.core.formats.json import dumps
 from windrow.core.formats.version import Version
 from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heartbeat, MountFailed
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
@@ -40,6 +41,9 @@ _ALLOWED_LABELS = (
     "topology.kubernetes.io/region topology.kubernetes.io/zone"
 )
 _ALLOWED = frozenset(_ALLOWED_LABELS.split())
+_MASK = "********"
+_SECRET_NAMES = "token agent-token datastore-endpoint etcd-s3-access-key etcd-s3-secret-key etcd-s3-session-token vpn-auth"
+_SECRET_FLAGS = frozenset(_SECRET_NAMES.split())
 READY = Condition("Ready", "True", "KubeletReady", "kubelet is posting ready status")
 NO_NETWORK = Condition(
     "Ready",
@@ -223,9 +227,18 @@ class Kubelet:
         }
         if external := self.settings.list("node-external-ip"):
             annotations[self.settings.distribution.node_annotation("external-ip")] = ",".join(external)
+        annotations[self.settings.distribution.node_annotation("node-args")] = self._node_arguments()
         if self.waits_for_cloud_provider:
             annotations[PROVIDED_IP] = self.address
         return annotations
+
+    def _node_arguments(self) -> str:
+        """The flags with which the program runs, secrets masked."""
+        words: list[str] = [self.settings.role]
+        for flag, values in sorted(self.settings.flags.items()):
+            for value in values:
+                words += [f"--{flag}", _MASK if flag in _SECRET_FLAGS else value]
+        return dumps(words).decode()
 
     def _status(self) -> Raw:
         hardware = self.guest.hardware
@@ -265,7 +278,7 @@ class Kubelet:
     async def _become_ready(self) -> None:
         known = self.guest.hardware.root.state.setdefault("network plugin", {})
         if self._network_plugin() == "none":
-            self.guest.log("kubelet", "no network plugin is deployed (cni: none); the node stays NotReady")
+            self.guest.log("kubelet", "no network plugin is deployed; the node stays NotReady")
             return
         if not known.get("installed"):
             await self.guest.sleep(self.guest.delays.network_plugin)

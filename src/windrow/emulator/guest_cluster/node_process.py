@@ -136,7 +136,9 @@ class NodeProcess:
             self._shut_down(cluster, server)
 
     def _server_tasks(self, cluster: GuestCluster, server: ServerInstance) -> list[Coroutine[Any, Any, None]]:
-        tasks = [self._run_kubelet(cluster), KubeVip(self.guest, cluster, self.settings).run()]
+        tasks: list[Coroutine[Any, Any, None]] = []
+        if not self.settings.is_true("disable-agent"):
+            tasks += [self._run_kubelet(cluster), KubeVip(self.guest, cluster, self.settings).run()]
         if self.settings.runs_etcd and cluster.etcd.is_embedded:
             tasks.append(self._watch_membership(cluster))
         if self.settings.runs_api:
@@ -146,12 +148,15 @@ class NodeProcess:
         return tasks
 
     async def _join_or_create_cluster(self) -> GuestCluster:
+        if self.disk_state and not self.guest.list_files(f"{self.settings.data_directory}/server/db"):
+            self.disk_state.clear()  # the data were removed
         uid = self.disk_state.get("cluster")
         if uid is not None:
             cluster = self.clusters.get(uid)
             if cluster is None:
                 raise Fatal("the etcd data on this disk belongs to a cluster that no longer exists")
             if cluster.etcd.is_embedded:
+                self._check_bootstrap_token(cluster)
                 self.log("Managed etcd cluster bootstrap already complete and initialized")
                 return cluster
             if not self.settings.text("server"):
@@ -163,6 +168,15 @@ class NodeProcess:
         if self.settings.starts_etcd:
             self.log("Managed etcd cluster initializing")
         return self._create_cluster()
+
+    def _check_bootstrap_token(self, cluster: GuestCluster) -> None:
+        """The server token is the key of the bootstrap data. Raises Fatal for another one."""
+        text = self._token_text("token")
+        if text and parse_token(text).password != cluster.server_password:
+            raise Fatal(
+                "starting kubernetes: preparing server: failed to bootstrap cluster data: "
+                "bootstrap data already found and encrypted with different token"
+            )
 
     def _create_cluster(self) -> GuestCluster:
         """A new cluster with the CA files on the disk."""
@@ -280,6 +294,7 @@ class NodeProcess:
                 await self._start_etcd(cluster, server)
             return
         self.disk_state.update(cluster=cluster.uid)
+        self.guest.write(f"{self.settings.data_directory}/server/db/state.db", b"SQLite (simulated)\n", 0o600)
         self.log("Kine available at unix://kine.sock")
 
     async def _start_etcd(self, cluster: GuestCluster, server: ServerInstance) -> None:
@@ -297,6 +312,8 @@ class NodeProcess:
             else:
                 await self._add_learner(cluster, member)
             self.disk_state.update(cluster=cluster.uid, member=member.name)
+            path = f"{self.settings.data_directory}/server/db/etcd/name"
+            self.guest.write(path, member.name.encode(), 0o600)
         if member.learner:
             await self.guest.sleep(self.guest.delays.learner_catch_up)
         while member.learner:

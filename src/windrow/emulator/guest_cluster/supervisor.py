@@ -94,6 +94,7 @@ class SupervisorHandler:
         self.server = server
         path = cluster.distribution.supervisor_path
         self._routes: dict[str, Handler] = {
+            path("readyz"): self._readyz,
             path("server-bootstrap"): self._server_bootstrap,
             path("config"): self._config,
             path("serving-kubelet.crt"): self._serving_kubelet,
@@ -140,6 +141,11 @@ class SupervisorHandler:
             return False
         expires = _secret_text(raw, "expiration")
         return not expires or parse_time(expires) > self.cluster.clock.now()
+
+    async def _readyz(self, request: Request, user: str) -> Reply:
+        if not self.cluster.is_usable():
+            return error_reply(status_error(503, "runtime core not ready"))
+        return Reply(200, b"ok", _TEXT)
 
     async def _server_bootstrap(self, request: Request, user: str) -> Reply:
         if user != "server":

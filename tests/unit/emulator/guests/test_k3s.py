@@ -374,3 +374,63 @@ def test_an_air_gapped_machine_installs_a_binary_that_is_in_place():
             assert host.logged("Starting k3s server v1.34.3+k3s1")
 
     run_driven(scenario())
+
+
+# -- data on the disk
+
+
+def test_the_data_are_encrypted_with_the_token_and_another_one_ends_the_start():
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = the_cluster()
+            kubectl = Kubectl(testbed, cluster)
+            host = testbed.power_on("one", cluster.first())
+            await testbed.wait_for(lambda: are_ready(kubectl, "one"))
+            arguments = annotations_of(await kubectl.node("one"))["k3s.io/node-args"]
+            assert arguments.startswith('["server",')
+            assert cluster.server_password not in arguments
+
+            file = testbed.disks["one"].files["/etc/rancher/k3s/config.yaml"]
+            file.content = file.content.replace(b"s3rver", b"forgotten")
+            await testbed.cut_power("one")
+            testbed.power_on("one")
+
+            await testbed.wait_for(lambda: host.logged("already found and encrypted with different token"))
+
+    run_driven(scenario())
+
+
+def test_the_uninstall_script_leaves_a_machine_that_starts_anew():
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            install = "curl -sfL https://get.k3s.io | sh -s - server --cluster-init --disable traefik"
+            uninstall = "/usr/local/bin/k3s-uninstall.sh"
+            commands = [
+                install,
+                uninstall,
+                "test -x /usr/local/bin/k3s || echo gone",
+                install,
+                "kubectl get cm -A",
+            ]
+            host = testbed.power_on("one", render_script("one", commands))
+            await testbed.wait_for(lambda: host.logged("cloud-init: finished"))
+
+            assert host.logged("gone")
+            assert sum("Managed etcd cluster initializing" in line for line in host.lines) == 2
+
+    run_driven(scenario())
+
+
+def test_a_server_without_an_agent_has_no_node():
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = the_cluster()
+            kubectl = Kubectl(testbed, cluster)
+            testbed.power_on("one", cluster.first(**{"disable-agent": True}))
+            await testbed.sleep(1)
+            testbed.power_on("two", cluster.worker("two"))
+            await testbed.wait_for(lambda: are_ready(kubectl, "two"))
+
+            assert {name_of(raw) for raw in await kubectl.list(NODE)} == {"two"}
+
+    run_driven(scenario())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import tarfile
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from scripts.chart import chart_files, pack
 from tests.support.clock import run_driven
 
 from windrow.core.formats.yaml import dump, dump_all
+from windrow.core.rng import Rng
 from windrow.emulator.guest_cluster.charts import apply_set
 from windrow.emulator.guest_cluster.components.helm_archive import ChartNotFound, find_chart
 from windrow.emulator.guest_cluster.components.service_lb import list_addresses, place_services
@@ -211,6 +214,7 @@ def test_a_chart_before_0_2_12_knows_no_secret(version: str, uses_secret: bool):
     [
         ({"version": "0.2.1100"}, "matching 0.2.1100 not found"),
         ({"repo": "https://example.org/charts"}, "is not a valid chart repository"),
+        ({"repo": "https://["}, "is not a valid chart repository"),
         ({"repo": ""}, "path 'harvester-cloud-provider' not found"),
         ({"chart": "harvester-cloud"}, 'chart "harvester-cloud" not found'),
         ({"valuesContent": "a: b: c"}, "mapping values are not allowed"),
@@ -284,6 +288,42 @@ def test_a_chart_on_the_servers_disk_is_found():
 def test_what_is_no_chart_is_refused(content: str):
     with pytest.raises(ChartNotFound):
         find_chart({"chartContent": content}, lambda path: None)
+
+
+def test_no_change_of_an_archive_makes_anything_but_a_chart_or_a_refusal():
+    whole = gzip.decompress(
+        base64.b64decode(an_archive({"Chart.yaml": "name: x\n", "values.yaml": "a: b\n"}))
+    )
+    rng = Rng(5)
+    for _ in range(300):
+        changed = bytearray(whole)
+        for _ in range(1 + rng.below(6)):
+            changed[rng.below(1600)] = rng.below(256)
+        content = base64.b64encode(gzip.compress(bytes(changed), 1)).decode()
+        with suppress(ChartNotFound):
+            find_chart({"chartContent": content}, lambda path: None)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"set": ["a"]},
+        {"set": {"a": {"b": 1}}},
+        {"valuesContent": {"a": "b"}},
+        {"bootstrap": "yes"},
+        {"repo": 5},
+    ],
+)
+def test_a_chart_of_the_wrong_types_is_refused_by_the_api(spec: dict[str, Any]):
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            files = {f"{MANIFESTS}/harvester.yaml": dump(a_chart(**spec))}
+            kubectl = await a_server(testbed, files=files, disable=NOTHING_MORE)
+
+            assert testbed.hosts["one"].logged(f"Failed to process {MANIFESTS}/harvester.yaml")
+            assert await names_of(kubectl, HELM_CHART) == set()
+
+    run_driven(scenario())
 
 
 def test_set_writes_into_the_values_by_path():

@@ -81,7 +81,10 @@ def _find_by_url(url: str, read_file: Callable[[str], bytes | None]) -> Chart:
 
 
 def _find_in_repository(name: str, version: str, repository: str) -> Chart:
-    host = urlsplit(repository).hostname or ""
+    try:
+        host = urlsplit(repository).hostname or ""
+    except ValueError:
+        host = ""
     if host in _OTHER_REPOSITORIES:
         return Chart(name, version)
     if host != _HARVESTER_REPOSITORY:
@@ -112,7 +115,7 @@ def read_archive(content: bytes) -> Chart:
         files = _read_files(unpacked)
         metadata = load(files.get("Chart.yaml", b"").decode("utf-8", "replace"))
         values = load(files.get("values.yaml", b"").decode("utf-8", "replace"))
-    except (zlib.error, tarfile.TarError, EOFError, NotYaml) as error:
+    except (zlib.error, tarfile.TarError, EOFError, ValueError, OverflowError, NotYaml) as error:
         raise ChartNotFound(f"Error: INSTALLATION FAILED: the archive is not a chart: {error}") from error
     name = nested(metadata, "name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or not name:

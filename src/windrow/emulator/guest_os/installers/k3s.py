@@ -54,6 +54,23 @@ ExecStart={binary} {command}
 """
 
 
+_KILL_ALL = """\
+#!/bin/sh
+# Simulated
+systemctl stop {service}
+"""
+_UNINSTALL = """\
+#!/bin/sh
+# Simulated
+systemctl stop {service}
+systemctl disable {service}
+rm -f {units}/{service}.service {units}/{service}.service.env
+rm -rf /etc/rancher/k3s "${{K3S_DATA_DIR:-/var/lib/rancher/k3s}}"
+rm -f {binaries}/k3s {binaries}/kubectl {binaries}/crictl {binaries}/ctr {binaries}/k3s-killall.sh
+rm -f {binaries}/{service}-uninstall.sh
+"""
+
+
 class _Failed(Exception):
     """The script ends; the message is its own."""
 
@@ -127,8 +144,10 @@ async def _install(call: Invocation, restart_s: float) -> int:
     is_read_only = env.get("INSTALL_K3S_BIN_DIR_READ_ONLY") == "true"
     if not is_read_only:
         _link(call, plan)
-        for script in ("k3s-killall.sh", f"{plan.service}-uninstall.sh"):
-            guest.write(f"{plan.binaries}/{script}", b"#!/bin/sh\n# Simulated: has no effect\n", 0o755)
+        scripts = {"k3s-killall.sh": _KILL_ALL, f"{plan.service}-uninstall.sh": _UNINSTALL}
+        for name, text in scripts.items():
+            content = text.format(service=plan.service, units=plan.units, binaries=plan.binaries)
+            guest.write(f"{plan.binaries}/{name}", content.encode(), 0o755)
     variables = {key: env[key] for key in sorted(env) if key.startswith(("K3S_", "CONTAINERD_"))}
     variables |= {key: env[key] for key in sorted(env) if key.lower().endswith("_proxy")}
     call.print(f"[INFO]  env: Creating environment file {plan.environment}")
