@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from windrow.cli.output.lines import wrap_line
+from windrow.core.text import printable
 
 WIDTH = 80
 PROGRAM = "windrow"
@@ -39,13 +40,17 @@ class CliContext:
     program: str = PROGRAM
 
     def print(self, line: str = "") -> None:
-        """One line of the answer, to standard output."""
+        """One line of the answer, or a document, to standard output, without what a terminal would obey."""
+        self.print_coloured(printable(line, besides="\n\t"))
+
+    def print_coloured(self, line: str) -> None:
+        """A line that holds nothing of others but printable text."""
         print(line, file=self.out, flush=True)
 
     def print_note(self, text: str) -> None:
         """A sentence beside the answer, wrapped, to standard error, so that the answer can be piped."""
         for line in wrap_line(text, self.width):
-            print(self.typed(line), file=self.err, flush=True)
+            print(self.typed(printable(line)), file=self.err, flush=True)
 
     def typed(self, text: str) -> str:
         """`text` with each `windrow COMMAND` in it as the user can type it."""

@@ -12,8 +12,15 @@ def one_line(text: str, limit: int | None = None) -> str:
     """
     parts = "".join("\n" if _is_line_break(letter) else letter for letter in text).split("\n")
     flat = " ".join(part.strip() for part in parts if part.strip())
-    shown = "".join(letter if letter.isprintable() else "?" for letter in flat)
+    shown = printable(flat)
     return shown if limit is None or len(shown) <= limit else f"{shown[: limit - 1]}…"
+
+
+def printable(text: str, besides: str = "") -> str:
+    """`text` with a `?` for each character that a terminal would obey instead of show; those of `besides` stay."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in besides else "?" for letter in text)
 
 
 def _is_line_break(letter: str) -> bool:

@@ -41,6 +41,14 @@ def test_only_commands_are_renamed(text: str, typed: str):
     assert a_context("python -m windrow").typed(text) == typed
 
 
+def test_documents_keep_their_lines_and_nothing_that_a_terminal_obeys():
+    context = a_context("windrow")
+
+    context.print("a:\n\tb \x1b[31m\u202e")
+
+    assert context.out.getvalue() == "a:\n\tb ?[31m?\n"
+
+
 @pytest.mark.parametrize(
     ("argv0", "path", "program"),
     [

@@ -48,6 +48,16 @@ def drawn(clusters: list[dict[str, Any]], machines: list[dict[str, Any]], width:
     return "\n".join(to_text(render_tree(read_views(clusters, machines), NOON, width)))
 
 
+def test_what_others_wrote_into_an_object_moves_no_cursor_and_ends_no_line():
+    cluster = a_cluster(pools=[WORKERS], phase="Refused")
+    cluster["spec"]["kubernetesVersion"] = "v1\x1b[31m\n00:00:00 info: forged\x1b]52;c;Zm9v\x07"
+
+    shown = to_text(render_tree(read_views([cluster], []), NOON))
+
+    assert "v1?[31m?00:00:00 info: forged?]52;c;Zm9v? desired" in shown[0]
+    assert all(one.isprintable() for one in shown)
+
+
 def test_a_cluster_that_comes_up_says_at_each_level_what_it_waits_for():
     cluster = a_cluster(
         pools=[SERVERS, WORKERS],

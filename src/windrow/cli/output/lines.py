@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from windrow.core.text import printable
 from windrow.harvester.problems import split_problems
 
 Tone = Literal["", "good", "bad", "busy", "quiet", "strong"]
@@ -14,8 +15,14 @@ Tone = Literal["", "good", "bad", "busy", "quiet", "strong"]
 
 @dataclass(frozen=True, slots=True)
 class Span:
+    """`text` is shown without control characters: what others wrote into an object neither moves the cursor nor ends a
+    line."""
+
     text: str
     tone: Tone = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", printable(self.text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from windrow.cli.output.lines import truncate, wrap
 from windrow.cli.output.tree import reasons_of, without_known_reason
 from windrow.cli.output.views import MachineView
 from windrow.core.formats.duration import human_duration
+from windrow.core.text import printable
 
 
 def render_table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
     """The table as lines. The last column is truncated to the remaining width; no other column is."""
-    cells = [list(heads), *(list(row) for row in rows)]
+    cells = [list(heads), *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(row[place]) for row in cells) for place in range(len(heads))]
     room = max(width - sum(widths[:-1]) - 2 * (len(heads) - 1), len(heads[-1]))
     return [

@@ -26,7 +26,7 @@ _CODES: dict[Tone, str] = {"": "", "good": "32", "bad": "1;31", "busy": "33", "q
 def print_lines(context: CliContext, lines: Iterable[StyledLine]) -> None:
     """Print the lines, in colour where the context asks for it."""
     for one in lines:
-        context.print(_coloured(one) if context.colour else one.text)
+        context.print_coloured(_coloured(one) if context.colour else one.text)
 
 
 def _coloured(one: StyledLine) -> str:
