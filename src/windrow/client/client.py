@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from windrow.client.transport import Transport
 from windrow.core.formats.fastjson import loads
+from windrow.core.wait import yield_turn
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import (
     Expired,
@@ -120,8 +121,8 @@ class Client:
         limit: int = PAGE_SIZE,
     ) -> AsyncIterator[ObjectList]:
         """The list page by page, for callers that keep only part of each page. Raises Expired when it took too long,
-        and ServerError for an answer that is no list. The objects of a page are let go when the next is asked for: its `items`
-        is empty then."""
+        and ServerError for an answer that is no list. Of a larger answer others have their turn before each PAGE_SIZE
+        objects. The objects of a page are let go when the next is asked for: its `items` is empty then."""
         continue_, count = "", 0
         while True:
             page = await self.call(
@@ -132,12 +133,21 @@ class Client:
             items, metadata = list_items(page), page["metadata"]
             count += len(items) or PAGE_SIZE  # pages without objects end too
             require_few_objects(kind, count)
-            for item in items:
-                # Lists of built-in kinds leave these out.
-                item.setdefault("apiVersion", kind.api_version)
-                item.setdefault("kind", kind.kind)
-            yield ObjectList(items, str(metadata.get("resourceVersion") or ""))
-            items.clear()  # it may be large, and the caller still has the list while the next page is read
+            version = str(metadata.get("resourceVersion") or "")
+            while True:
+                part = items[:PAGE_SIZE]
+                del items[
+                    :PAGE_SIZE
+                ]  # the caller still has a page while the next is read, which may be large
+                for item in part:
+                    # Lists of built-in kinds leave these out.
+                    item.setdefault("apiVersion", kind.api_version)
+                    item.setdefault("kind", kind.kind)
+                yield ObjectList(part, version)
+                part.clear()
+                if not items:
+                    break
+                await yield_turn()
             continue_ = metadata.get("continue") or ""
             if not continue_:
                 return

@@ -31,6 +31,7 @@ from windrow.core.clock import Clock, sleep
 from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
+from windrow.core.wait import yield_turn
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import (
     Expired,
@@ -173,8 +174,10 @@ class Informer(Store[V]):
 
     async def _list(self) -> None:
         listed, version = await read_in_pages(self._read_pages, self._page_size)
-        for ref in [ref for ref in self._values if ref not in listed]:
+        for number, ref in enumerate([ref for ref in self._values if ref not in listed], 1):
             self.put(ref, None)
+            if number % self._page_size == 0:
+                await yield_turn()
         for ref in self.unreadable.keys() - listed:
             self._set_unreadable(ref, None)
         self.resource_version = version

@@ -1,3 +1,4 @@
+import asyncio
 import tracemalloc
 
 import pytest
@@ -70,6 +71,24 @@ async def test_a_page_is_let_go_before_the_next_is_read():
     pages = [one async for one in client.pages(POD, "default")]
 
     assert [one.items for one in pages] == [[], []]
+
+
+async def test_while_a_page_of_many_objects_is_read_others_have_their_turns():
+    """A server may send more than it was asked for, also a tenant's own."""
+    turns = 0
+
+    async def take_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(take_turns())
+    found = await Client(Answering(page(*map(str, range(5000))))).list(POD)
+    other.cancel()
+
+    assert [raw["metadata"]["name"] for raw in found] == [str(number) for number in range(5000)]
+    assert turns >= 9
 
 
 async def test_items_of_a_list_get_their_kind_and_api_version():
