@@ -58,6 +58,7 @@ SHAPES = {
         Pool("control", 2, "c"),
         Pool("workers", 1, "w"),
     ],
+    "a member of etcd alone beside servers": [Pool("etcd", 1, "e"), Pool("servers", 2, "ecw")],
 }
 # The smallest, the usual and the most divided.
 SAMPLE = ("one machine for everything", "three servers and two workers", "etcd apart from the control plane")

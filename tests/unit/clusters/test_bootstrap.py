@@ -25,6 +25,7 @@ from tests.unit.clusters.builders import (
 )
 
 from windrow.bootstrap.node_config import WORKER_LABEL
+from windrow.bootstrap.spec import Role
 from windrow.clusters.api.names import SCRUB_NOT_SUPPORTED
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.plan.actions import (
@@ -98,6 +99,19 @@ def test_one_first_server_is_recorded_and_nothing_else():
     assert plan.actions == (
         CreateMachine("it is going to start the cluster", "servers", "servers-new0", is_init_server=True),
     )
+
+
+def test_the_init_server_has_an_api_server_where_a_pool_with_etcd_has_both():
+    """It alone brings the guest's credential, and the charts of K3s: one with etcd alone could not."""
+    plan = planned(a_newborn(a_pool("etcd", 1, frozenset({Role.ETCD})), SERVERS))
+
+    assert [action.pool for action in of_kind(plan, CreateMachine)] == ["servers"]
+
+
+def test_the_init_server_has_etcd_alone_where_no_pool_has_both():
+    pools = a_pool("control", 1, frozenset({Role.CONTROL_PLANE})), a_pool("etcd", 3, frozenset({Role.ETCD}))
+
+    assert [action.pool for action in of_kind(planned(a_newborn(*pools)), CreateMachine)] == ["etcd"]
 
 
 def test_the_first_server_comes_from_the_pool_with_etcd_even_when_it_is_not_the_first_pool():

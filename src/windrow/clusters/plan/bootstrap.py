@@ -105,10 +105,11 @@ def _elect_init_server(state: ClusterState, partial: PartialPlan) -> None:
             "the init server is created",
         )
         return
-    pool = next(
-        (pool for pool in state.cluster.pools if pool.is_etcd and pool.quantity and pool.options is not None),
-        None,
-    )
+    pools = [
+        pool for pool in state.cluster.pools if pool.is_etcd and pool.quantity and pool.options is not None
+    ]
+    # One with an API server, where there is one: it brings the objects that the guest is given once.
+    pool = next((pool for pool in pools if pool.is_control_plane), pools[0] if pools else None)
     if pool is None:
         partial.wait("a machine pool with etcdRole and a machine config", "the init server is created")
         return
