@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from windrow.core.formats.json import dumps, loads
-from windrow.core.formats.yaml import NotYaml, dump, load_all
+from windrow.core.formats.yaml import NotYaml, dump
+from windrow.emulator.guest_cluster.components.manifests import BadManifest, read_manifest
 from windrow.emulator.guest_cluster.distribution.k3s import K3S
 from windrow.emulator.guest_os.shell.commands import parse_options
 from windrow.emulator.guest_os.shell.run import Command, Invocation
@@ -23,7 +24,7 @@ from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import KubeError, NotFound, error_for
 from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
-from windrow.kubernetes.objects import Raw, flatten_list, labels_of, name_of, nested
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import ApiResource, ref_of
 
@@ -236,12 +237,10 @@ class _Kubectl:
         content = self.call.stdin if path == "-" else self.call.guest.read(path)
         if content is None:
             raise _Failed(f'the path "{path}" does not exist')
-        documents = load_all(content.decode("utf-8", "replace"))
-        found = [raw for one in documents if isinstance(one, dict) for raw in flatten_list(one)]
-        for raw in found:
-            if not (isinstance(raw.get("metadata"), dict) and raw["metadata"].get("name")):
-                raise _Failed(f'error parsing {path}: "metadata.name" is required')
-        return found
+        try:
+            return read_manifest(content)
+        except BadManifest as error:
+            raise _Failed(f"error parsing {path}: {error}") from error
 
     # -- kinds
 
@@ -292,8 +291,11 @@ class _Kubectl:
         return parse_kubeconfig(guest.read_text(path), read_file=guest.read_text)
 
     async def _send(self, request: Request) -> Any:
-        parts = urlsplit(self.access.server)
-        host, port = parts.hostname or "", parts.port or 443
+        try:
+            parts = urlsplit(self.access.server)
+            host, port = parts.hostname or "", parts.port or 443
+        except ValueError as error:
+            raise _Failed(f"the server {self.access.server} is no URL: {error}") from error
         guest = self.call.guest
         local = guest.address if host in ("127.0.0.1", "localhost", "::1") else host
         handler = guest.host.network.find(local, port)
@@ -306,8 +308,8 @@ class _Kubectl:
         reply = await handler.send(
             replace(request, headers=headers), Peer(self.access.certificate, guest.address)
         )
-        if error := error_for(reply):
-            raise error
+        if refusal := error_for(reply):
+            raise refusal
         return loads(reply.body)
 
 

@@ -41,6 +41,7 @@ _ALLOWED_LABELS = (
     "topology.kubernetes.io/region topology.kubernetes.io/zone"
 )
 _ALLOWED = frozenset(_ALLOWED_LABELS.split())
+_CLOUD_PROVIDER = "harvester-cloud-provider"
 _MASK = "********"
 _SECRET_NAMES = "token agent-token datastore-endpoint etcd-s3-access-key etcd-s3-secret-key etcd-s3-session-token vpn-auth"
 _SECRET_FLAGS = frozenset(_SECRET_NAMES.split())
@@ -125,10 +126,12 @@ class Kubelet:
         self.labels = parse_labels(settings)
         self.taints = parse_taints(settings)
         # K3s' own cloud controller counts as well, and the servers' settings say whether it runs.
-        self.waits_for_cloud_provider = settings.has_external_cloud_provider or (
+        has_own = (
             settings.distribution.runs_cloud_controller
             and cluster.critical["disable-cloud-controller"] == "false"
         )
+        self.waits_for_cloud_provider = settings.has_external_cloud_provider or has_own
+        self._has_own_cloud_controller = has_own and settings.runs_api  # on this machine
         self._ref = NODE.ref(self.name)
         self._pod_tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -366,6 +369,13 @@ class Kubelet:
         )
 
     async def _run_guarded(self, pod: ChartPod, program_context: ProgramContext) -> int:
+        if self._has_own_cloud_controller and pod.name == _CLOUD_PROVIDER:
+            # Both are on the host's network (harvester#2998).
+            self.guest.log(
+                pod.name,
+                "failed to listen on 0.0.0.0:10258: listen tcp 0.0.0.0:10258: bind: address already in use",
+            )
+            return 1
         try:
             return await self.programs[pod.name](program_context)
         except Exception as error:  # a crash of the program must not end the machine

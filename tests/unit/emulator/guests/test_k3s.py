@@ -421,6 +421,27 @@ def test_the_uninstall_script_leaves_a_machine_that_starts_anew():
     run_driven(scenario())
 
 
+def test_the_script_with_a_newer_version_restarts_the_service_with_its_data():
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            script = "curl -sfL https://get.k3s.io |"
+            flags = "sh -s - server --cluster-init --disable traefik"
+            commands = [
+                f"{script} INSTALL_K3S_CHANNEL=v1.33 {flags}",
+                f"{script} INSTALL_K3S_VERSION=v1.34.3+k3s1 {flags}",
+                "until kubectl get node one; do sleep 2; done",
+                "kubectl version",
+            ]
+            host = testbed.power_on("one", render_script("one", commands))
+            await testbed.wait_for(lambda: host.logged("cloud-init: finished"))
+
+            assert host.logged("Starting k3s server v1.33.")
+            assert host.logged("Server Version: v1.34.3+k3s1")
+            assert sum("Managed etcd cluster initializing" in line for line in host.lines) == 1
+
+    run_driven(scenario())
+
+
 def test_a_server_without_an_agent_has_no_node():
     async def scenario() -> None:
         async with a_testbed() as testbed:

@@ -14,10 +14,11 @@ import pytest
 from scripts.chart import chart_files, pack
 from tests.support.clock import run_driven
 
-from windrow.core.formats.yaml import dump, dump_all
+from windrow.core.formats.yaml import NotYaml, dump, dump_all
 from windrow.core.rng import Rng
 from windrow.emulator.guest_cluster.charts import apply_set
 from windrow.emulator.guest_cluster.components.helm_archive import ChartNotFound, find_chart
+from windrow.emulator.guest_cluster.components.manifests import BadManifest, read_manifest
 from windrow.emulator.guest_cluster.components.service_lb import list_addresses, place_services
 from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART
 from windrow.emulator.guest_os.hardware import ProgramContext
@@ -122,6 +123,45 @@ def test_manifests_are_applied_whenever_they_appear_also_in_subdirectories_and_n
             host = testbed.power_on("two", render_script("two", [install, "sleep 60", script], files))
 
             await testbed.wait_for(lambda: host.logged(f"Applied manifest {MANIFESTS}/later.yaml"))
+
+    run_driven(scenario())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a", "document 1 is no object but str"),
+        ("---\n[1]\n", "document 1 is no object but list"),
+        ("kind: ConfigMap\napiVersion: v1\nmetadata: x\n", '"metadata.name" is required'),
+        ("kind: ConfigMap\napiVersion: v1\nmetadata: {name: 5}\n", '"metadata.name" is required'),
+        (
+            "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a, namespace: [b]}\n",
+            '"metadata.namespace" is no string',
+        ),
+        ("kind: List\napiVersion: v1\nitems: [1]\n", "document 1 is no object but int"),
+        ("a: b: c", "mapping values are not allowed"),
+    ],
+)
+def test_what_is_no_manifest_is_refused(text: str, words: str):
+    with pytest.raises((BadManifest, NotYaml), match=words):
+        read_manifest(text.encode())
+
+
+def test_a_manifest_that_is_no_object_ends_neither_its_server_nor_kubectl():
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            odd = "kind: ConfigMap\napiVersion: v1\nmetadata: x\n"
+            install = "curl -sfL https://get.k3s.io | sh -"
+            files = {
+                "/etc/rancher/k3s/config.yaml": dump({"disable": NOTHING_MORE}),
+                f"{MANIFESTS}/odd.yaml": odd,
+            }
+            commands = [install, f"kubectl apply -f {MANIFESTS}/odd.yaml || echo refused", "kubectl version"]
+            host = testbed.power_on("one", render_script("one", commands, files))
+            await testbed.wait_for(lambda: host.logged("Server Version"))
+
+            assert host.logged(f"Failed to process {MANIFESTS}/odd.yaml")
+            assert host.logged("refused")
 
     run_driven(scenario())
 
@@ -423,6 +463,26 @@ def test_servicelb_answers_and_its_address_leads_to_a_pod():
             await kubectl.delete(SERVICE.ref("web", "default"))
             await testbed.sleep(5)
             assert testbed.network.find("10.0.0.11", 8080) is None
+
+    run_driven(scenario())
+
+
+def test_harvesters_cloud_provider_does_not_start_beside_k3s_own():
+    async def scenario() -> None:
+        async def provider(context: ProgramContext) -> int:
+            raise AssertionError("its port is taken")
+
+        async with a_testbed(programs={"harvester-cloud-provider": provider}) as testbed:
+            values = dump({"cloudConfigPath": "/etc/kubernetes/cloud-config"})
+            files = {
+                f"{MANIFESTS}/harvester.yaml": dump(a_chart(valuesContent=values)),
+                "/etc/kubernetes/cloud-config": "x",
+            }
+            kubectl = await a_server(testbed, files=files, disable=NOTHING_MORE)
+            host = testbed.hosts["one"]
+            await testbed.wait_for(lambda: host.logged("0.0.0.0:10258: bind: address already in use"))
+
+            assert (await kubectl.node("one"))["spec"]["providerID"] == "k3s://one"
 
     run_driven(scenario())
 

@@ -23,6 +23,32 @@ from windrow.kubernetes.resources import ApiResource, ref_of
 _ENDINGS = (".yaml", ".yml", ".json")
 
 
+class BadManifest(ValueError):
+    """A document of the file is no object; the message says which and why."""
+
+
+def read_manifest(content: bytes) -> list[Raw]:
+    """The objects of a YAML file, those of Lists as well; empty documents are left out. Raises BadManifest, NotYaml."""
+    found: list[Raw] = []
+    documents = load_all(content.decode("utf-8", "replace"))
+    for place, raw in enumerate(chain.from_iterable(map(flatten_list, documents)), start=1):
+        if raw is None:
+            continue
+        if not isinstance(raw, dict):
+            raise BadManifest(f"document {place} is no object but {type(raw).__name__}")
+        metadata = raw.get("metadata")
+        if (
+            not isinstance(metadata, dict)
+            or not isinstance(metadata.get("name"), str)
+            or not metadata["name"]
+        ):
+            raise BadManifest(f'document {place}: "metadata.name" is required, and a string')
+        if not isinstance(metadata.get("namespace", ""), str | None):
+            raise BadManifest(f'document {place}: "metadata.namespace" is no string')
+        found.append(raw)
+    return found
+
+
 async def deploy_manifests(guest: GuestOS, cluster: GuestCluster, directory: str) -> None:
     """Apply every file below `directory`, again after each change of a file; until cancelled."""
     while True:
@@ -54,7 +80,7 @@ async def _apply_all(guest: GuestOS, cluster: GuestCluster, directory: str) -> b
             await _apply_file(cluster, content)
             cluster.addons[name] = checksum
             guest.log("deploy", f"Applied manifest {path}")
-        except (NotYaml, KubeError, KeyError, TypeError) as error:
+        except (BadManifest, NotYaml, KubeError) as error:
             has_failed = True
             guest.log("deploy", f"Failed to process {path}: {error}")
     return has_failed
@@ -70,15 +96,15 @@ async def remove_addon(cluster: GuestCluster, name: str, objects: Iterable[Raw])
 
 
 async def _apply_file(cluster: GuestCluster, content: bytes) -> None:
-    documents = load_all(content.decode("utf-8", "replace"))
-    for document in chain.from_iterable(map(flatten_list, documents)):
+    for document in read_manifest(content):
         kind = _find_kind(cluster, document)
         namespace = (document["metadata"].get("namespace") or "default") if kind.namespaced else ""
         await cluster.ensure(kind, document, namespace)
 
 
 def _find_kind(cluster: GuestCluster, document: Raw) -> ApiResource:
-    type = cluster.api.registry.find_by_gvk(str(document["apiVersion"]), str(document["kind"]))
+    version, kind = str(document.get("apiVersion") or ""), str(document.get("kind") or "")
+    type = cluster.api.registry.find_by_gvk(version, kind)
     if type is None:
-        raise NotFound(f'no matches for kind "{document["kind"]}" in version "{document["apiVersion"]}"')
+        raise NotFound(f'no matches for kind "{kind}" in version "{version}"')
     return type.kind
