@@ -55,10 +55,10 @@ def a_raw_balancer(uid="old-uid", *, name="", labels=None, annotations=None, mar
     )
 
 
-def a_balancer(uid="old-uid", **more):
+def a_balancer(uid="old-uid", *, cluster=CLUSTER, **more):
     raw = a_raw_balancer(uid, **more)
     raw["metadata"]["uid"] = f"lb-{raw['metadata']['name']}"
-    return load_balancer_reader(CLUSTER)(raw)
+    return load_balancer_reader(cluster)(raw)
 
 
 WEB = Service("default", "web", "web-uid", is_load_balancer=True)
@@ -168,6 +168,7 @@ def test_a_load_balancer_whose_service_is_gone_or_another_is_an_orphan(services,
             "of a cluster by the name that all have",
             [KUBERNETES],
             a_balancer(
+                cluster="kubernetes",
                 name=load_balancer_name("kubernetes", "default", "web", "old-uid"),
                 labels={f"{GROUP}/cluster": "kubernetes"},
                 annotations={"loadbalancer.harvesterhci.io/cluster": "kubernetes"},
@@ -400,6 +401,36 @@ async def ripe(stage, happens):
     stage.to_guest.before = stage.to_host.before = happens
     await asyncio.sleep(700)
     return [line for line in stage.lines if f'loadbalancer="default/{name}"' in line][1:]
+
+
+@pytest.mark.parametrize("side", ["services", "loadbalancers"])
+def test_the_first_look_is_a_minute_after_both_lists_are_there(side):
+    async def story(stage):
+        async def happens(request):
+            if request.path.endswith(side) and stage.clock.monotonic().total_seconds() < 300:
+                raise Unreachable("no answer")
+
+        stage.to_guest.before = stage.to_host.before = happens
+        await an_orphan(stage)
+        await stage.start()
+        await asyncio.sleep(240)
+        before = len(stage.lines)
+        await asyncio.sleep(120)
+        return before, len(stage.lines)
+
+    assert run_story(story, "report") == (0, 1)
+
+
+def test_an_orphan_without_an_address_says_so():
+    async def story(stage):
+        stage.guest_uid = await stage.make_service("kubernetes")
+        raw = a_raw_balancer(mark=stage.guest_uid)
+        await stage.at_host.create(LOAD_BALANCER, {**raw, "status": {}})
+        await stage.start()
+        return stage.lines
+
+    (line,) = run_story(story, "report")
+    assert "orphan with no address: " in line
 
 
 def test_an_orphan_that_is_kept_is_not_looked_at_again():

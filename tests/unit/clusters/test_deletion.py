@@ -115,6 +115,21 @@ def test_a_drain_without_a_limit_goes_on_for_ever_and_says_so():
     assert wait.then == "the machine is deleted, however long that takes, since drainBeforeDeleteTimeout is 0"
 
 
+def test_a_machine_of_a_removed_pool_is_drained_with_the_usual_limit():
+    removed = a_pool("removed", 1)
+    busy = replace(leaving(a_machine("r1", removed)), pods=(Pod("default", "web-1"),))
+
+    plan = planned(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), *some("w", 3, WORKERS), busy])
+
+    assert (subjects(plan, CordonNode), subjects(plan, EvictPods), subjects(plan, DeleteVM)) == (
+        ["r1"],
+        ["r1"],
+        [],
+    )
+    (wait,) = (wait for wait in plan.waits if wait.machine == "r1")
+    assert wait.then == "the machine is deleted, at the latest after drainBeforeDeleteTimeout"
+
+
 def test_a_node_that_is_not_ready_is_not_drained():
     assert subjects(worker_leaves(leaving(unready(a_machine("w4", DRAINED))), DRAINED), DeleteVM) == ["w4"]
 

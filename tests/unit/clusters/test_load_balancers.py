@@ -406,3 +406,13 @@ def test_another_namespace_s_load_balancer_does_not_exist_for_us():
 )
 def test_a_namesake_s_machine_is_known_by_label_or_by_name(vm, is_one):
     assert belongs_to_same_name_cluster(vm, a_cluster()) is is_one
+
+
+def test_what_is_kept_is_named_with_the_command_that_deletes_it_on_harvester():
+    some = [replace(WEB, name=f"web-{number}", address="", guest_uid="another") for number in range(4)]
+    (kept,) = of_kind(ended(*some), KeepLoadBalancers)
+
+    assert (
+        "kubectl --kubeconfig HARVESTER.yaml -n default delete loadbalancers.loadbalancer.harvesterhci.io web-0 web-1 web-2"
+    ) in kept.because
+    assert "web-3" not in kept.because

@@ -27,6 +27,7 @@ from windrow.clusters.orphans import (
     MachineClaim,
     Orphans,
     OrphanVm,
+    is_claim_of,
     location_of,
     prove_claim,
     prove_vm,
@@ -193,6 +194,13 @@ def test_a_claim_with_both_uids_is_read_with_what_holds_it() -> None:
         (replace(CLAIM, name=claim_name(NAME, "data", "machine-1")), True),
         # No server of Kubernetes has such a name; one of a tenant's own may say so, and is not searched through.
         (replace(CLAIM, name=claim_name(NAME, "d" * 230, "machine-1")), False),
+        (
+            replace(
+                CLAIM,
+                name=claim_name(NAME, "d" * (253 - len(claim_name(NAME, "", "machine-1"))), "machine-1"),
+            ),
+            True,
+        ),
         (replace(CLAIM, name="-" * 1_000_000), False),
     ],
 )
@@ -200,6 +208,22 @@ def test_a_claim_is_proven_by_its_name(claim: MachineClaim, is_proven: bool) -> 
     proven = prove_claim(claim, CLUSTER)
     assert (proven.unproven == "") is is_proven
     assert replace(proven, unproven="") == claim
+
+
+@pytest.mark.parametrize(
+    ("claim", "machine", "uid", "is_its"),
+    [
+        (CLAIM, NAME, "machine-1", True),
+        (CLAIM, NAME, "machine-2", False),
+        (CLAIM, "another", "machine-1", False),
+        (replace(CLAIM, name=f"{DISK}-copy"), NAME, "machine-1", False),
+        (replace(CLAIM, machine_uid="machine-2"), NAME, "machine-1", False),  # by its name alone
+    ],
+)
+def test_a_claim_is_a_machines_by_its_uid_and_its_name(
+    claim: MachineClaim, machine: str, uid: str, is_its: bool
+) -> None:
+    assert is_claim_of(claim, machine, uid) is is_its
 
 
 def test_vms_of_clusters_of_one_name_have_its_label_or_are_from_before_there_was_one() -> None:

@@ -472,6 +472,37 @@ def test_the_wait_for_a_lone_etcd_member_names_the_command_that_ends_it(broken, 
     ]
 
 
+def with_ready(machine, status, since):
+    """Its Ready condition as recorded; `since` None: nobody knows when it changed."""
+    ready = condition("Ready", status, since or NOON)
+    if since is None:
+        del ready["lastTransitionTime"]
+    return record_of(unready(machine), conditions=(*machine.record.conditions, ready))
+
+
+@pytest.mark.parametrize(
+    ("changed", "due_in_m"),
+    [
+        (lambda one: with_ready(one, "False", NOON - minutes(8)), 2),
+        (lambda one: with_ready(one, "False", NOON - minutes(10)), None),
+        (lambda one: with_ready(one, "False", None), 10),
+        # It was Ready when it was last seen, and nobody knows since when it is not.
+        (lambda one: with_ready(one, "True", NOON - minutes(30)), 10),
+        # A restart starts the time anew, and one from before takes nothing from it.
+        (lambda one: record_of(with_ready(one, "False", NOON - minutes(30)), last_restart=NOON - minutes(3)), 7),
+        (lambda one: record_of(with_ready(one, "False", NOON - minutes(3)), last_restart=NOON - minutes(30)), 7),
+    ],
+)  # fmt: skip
+def test_a_lone_etcd_member_has_the_time_of_its_pool_to_recover_by_itself(changed, due_in_m):
+    pool = a_pool("pool1", 1, ALL_ROLES, unhealthy_timeout=minutes(10))
+    machine = record_of(changed(a_machine("s1", pool)), replace_now=True)
+
+    (one,) = planned(a_cluster(pool), [machine], guest=silent()).held
+
+    assert one.until == (None if due_in_m is None else NOON + minutes(due_in_m))
+    assert bool(one.hint) is (due_in_m is None)
+
+
 @pytest.mark.parametrize(("gone", "is_lost"), [(1, False), (2, True), (3, True)])
 def test_the_wait_for_members_of_which_a_majority_is_gone_names_the_command_that_ends_it(gone, is_lost):
     members = some("s", 3, SERVERS)

@@ -17,7 +17,6 @@ from windrow.cloudprovider.services.actions import (
     DELETED,
     DELETING,
     GRACE,
-    NO_ACTION,
     Action,
     ClearStatus,
     ConfirmDeleted,
@@ -120,7 +119,10 @@ def withdraw(service: Service, because: str, *, leave_shared: bool = False) -> t
 
 
 def plan_removal(state: ServiceState) -> Plan:
-    """Delete its LoadBalancers, then remove our annotations from the service, and last the finalizer."""
+    """Delete its LoadBalancers, then remove our annotations from the service, and last the finalizer.
+
+    For a service that has any of these (`needs_removal`).
+    """
     service = state.service
     if state.users:
         users = " ".join(one.title for one in state.users)
@@ -146,15 +148,14 @@ def plan_removal(state: ServiceState) -> Plan:
     off = PatchService("it is no load balancer of ours any more", annotations, labels)
     to_delete = [*([own] if own else []), *state.orphans]
     is_other_class = stays and bool(service.load_balancer_class)  # the finalizer is another controller's then
-    end = state.may_be_made_until if service.has_finalizer and not is_other_class else None
+    end = None if is_other_class else state.may_be_made_until
     # Where the name is another owner's, a creation is refused.
-    is_name_ours = own is not None or state.load_balancer is None
-    awaits_creation = is_name_ours and plan_end(end, state.now) == "wait"
+    awaits_creation = state.load_balancer is None and plan_end(end, state.now) == "wait"
     if to_delete or awaits_creation:
         # The announcement ends before the address goes back into the pool, whatever keeps us from the finalizer then.
         if annotations or labels:
             actions.append(off)
-        elif not state.is_gone and not keeps_object and service.is_load_balancer and service.assigned:
+        elif not state.is_gone and service.is_load_balancer and service.assigned:
             actions.append(PatchService("it is being deleted", {names.VIP_ADDRESSES: names.NO_ADDRESS}))
         if has_other_finalizer and service.ingress:
             because = "it is being deleted, and kube-vip announces it as long as it is there"
@@ -170,8 +171,6 @@ def plan_removal(state: ServiceState) -> Plan:
         return Plan(tuple(actions), problem, CREATION, end)
     if is_other_class:
         return Plan((off,))
-    if not service.has_finalizer:
-        return NO_ACTION
     if (stays or has_other_finalizer) and service.ingress:
         actions.append(ClearStatus("it is no load balancer any more"))
     # For a secondary, too: it may have had a LoadBalancer before, and its label proves nothing.

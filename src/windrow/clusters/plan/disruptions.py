@@ -81,10 +81,9 @@ def _next_etcd_member(machine: MachineState, state: ClusterState) -> str:
     if sum(pool.quantity for pool in pools) > 1:
         return "another one is created first"
     name = next((pool.name for pool in pools), machine.pool)
-    wanted = sum(pool.quantity for pool in pools if pool.name == name) + 1
     cluster = f"{state.cluster.namespace}/{state.cluster.name}"
     return (
-        f"raise the quantity of machine pool {name} (windrow scale {cluster} {name}={max(wanted, 2)}), or delete the "
+        f"raise the quantity of machine pool {name} (windrow scale {cluster} {name}=2), or delete the "
         f"Cluster (windrow delete {cluster})"
     )
 

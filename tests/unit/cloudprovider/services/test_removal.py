@@ -44,6 +44,14 @@ def test_a_service_leaves_the_address_of_a_holder_that_waits_for_it():
     assert patch.labels == {names.PRIMARY_SERVICE: None}
 
 
+@pytest.mark.parametrize("addresses", ["", None])
+def test_a_service_that_shows_nothing_yet_leaves_too(addresses):
+    shows_nothing = replace(SECOND, primary="", addresses=addresses, ingress=())
+    (patch,) = plan_withdrawal(ServiceState(now=NOON, settings=POLICY, **LEAVES | {"service": shows_nothing}))
+
+    assert patch.labels == {names.PRIMARY_SERVICE: None}
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -52,6 +60,8 @@ def test_a_service_leaves_the_address_of_a_holder_that_waits_for_it():
         {"load_balancer": None},
         {"load_balancer": replace(REFUSED, refusal="")},  # Harvester has not answered yet
         {"load_balancer": replace(REFUSED, allocated=("10.1.0.12",))},
+        # Its holder has the address, whether or not Harvester says whose it is.
+        {"holder": FRONT, "is_reserved": False},
     ],
 )
 def test_a_service_that_is_not_waited_for_keeps_the_address_that_it_shows(change):
@@ -72,7 +82,12 @@ def test_a_list_without_an_address_is_emptied():
         (replace(TOLD, finalizers=OTHERS, **ENDS), {"load_balancer": LB, "is_gone": True}, [DeleteLoadBalancer, DELETING]),
         # Who else has a finalizer matters to one that is being deleted alone.
         (replace(TOLD, is_load_balancer=False, finalizers=OTHERS), {"load_balancer": LB}, [PatchService, DeleteLoadBalancer, DELETING]),
-        # kube-vip answers for an address that is free already.
+        # Nothing is to be cleared that is not there.
+        (replace(WEB, finalizers=OTHERS, **ENDS), {"load_balancer": LB}, [DeleteLoadBalancer, DELETING]),
+        (replace(WEB, is_load_balancer=False), {}, [RemoveFinalizer, DELETED]),
+        (replace(SECOND, is_load_balancer=False, addresses=None, ingress=()), {"load_balancer": LB}, [PatchService, DeleteLoadBalancer, DELETING]),
+        # kube-vip answers for an address that is free already, or that was never reserved.
+        (replace(TOLD, is_load_balancer=False, vip_keys=("kube-vip.io/vipHost",)), {"load_balancer": REFUSED}, [PatchService, DeleteLoadBalancer, DELETING]),
         (replace(TOLD, is_load_balancer=False, vip_keys=("kube-vip.io/vipHost",)), {}, [ClearStatus, RemoveFinalizer, DELETED]),
         # The finalizer is another controller's then.
         (replace(SECOND, load_balancer_class="acme"), {}, [PatchService]),
@@ -81,6 +96,15 @@ def test_a_list_without_an_address_is_emptied():
 )  # fmt: skip
 def test_what_a_service_keeps_depends_on_who_else_keeps_it(service, state, actions):
     assert kinds(plan(service, **state)) == actions
+
+
+def test_what_another_finalizer_keeps_is_rid_of_all_that_we_and_kube_vip_wrote():
+    written = replace(TOLD, interface="enp1s0", vip_keys=("kube-vip.io/vipHost",))
+    kept, changed = replace(written, finalizers=OTHERS, **ENDS), replace(written, is_load_balancer=False)
+    theirs = {names.VIP_INTERFACE: None, "kube-vip.io/vipHost": None}
+
+    assert plan(kept, load_balancer=LB).actions[0].annotations == {names.VIP_ADDRESSES: "", **theirs}
+    assert plan(changed).actions[1].annotations == {names.VIP_ADDRESSES: None, **theirs}
 
 
 def test_a_secondary_that_ends_names_the_lease_of_its_primary_no_more():
