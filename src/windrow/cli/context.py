@@ -15,12 +15,17 @@ from pathlib import Path
 from typing import TextIO
 
 from windrow.cli.output.lines import wrap_line
+from windrow.core.errors import UserError
 from windrow.core.text import printable
 
 WIDTH = 80
 PROGRAM = "windrow"
 # `windrow` where a command follows it: not a path, a module or an API group.
 _COMMAND = re.compile(r"(?<![\w./-])windrow(?= (?:-|[a-z]+\b))")
+
+
+class OutputFailed(UserError):
+    """The answer cannot be printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,15 @@ class CliContext:
 
     def print_coloured(self, line: str) -> None:
         """A line that holds nothing of others but printable text."""
-        print(line, file=self.out, flush=True)
+        try:
+            print(line, file=self.out, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputFailed(
+                f"standard output cannot be written: {error.strerror or error}",
+                "Free space where it goes to, or send it elsewhere.",
+            ) from error
 
     def print_note(self, text: str) -> None:
         """A sentence beside the answer, wrapped, to standard error, so that the answer can be piped."""

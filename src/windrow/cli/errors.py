@@ -119,6 +119,8 @@ _EXIT_CODES = {
     "DirectoryUnusable": exit_codes.FAILED,
     "BadDriver": exit_codes.USAGE,  # app.machines
     "Re2Missing": exit_codes.FAILED,  # core.formats.regex
+    "RestoreInterrupted": exit_codes.FAILED,  # app.state.backup
+    "OutputFailed": exit_codes.FAILED,  # cli.context
 }
 
 

@@ -12,6 +12,19 @@ from collections import Counter
 from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 
+MAX_CONNECTIONS = 1000
+
+
+def most_connections() -> int:
+    """How many connections a server accepts: half of the files that the process may open is for what it does itself, such as
+    connections to guests and Harvesters, plugins and databases."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return MAX_CONNECTIONS
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, soft // 2)
+
 
 class Connection:
     """One connection; `close` ends it, and is called once it has been removed."""
@@ -26,10 +39,15 @@ class Connection:
 
 
 class ConnectionLimits:
-    """The open connections, the longest idle first."""
+    """The open connections, the longest idle first. By default they are `most_connections()`, of which one address may
+    have a quarter, and a twentieth is in reserve."""
 
-    def __init__(self, total: int = 1000, per_address: int = 250, reserve: int = 50) -> None:
-        self._total, self._per_address, self._reserve = total, per_address, reserve
+    def __init__(
+        self, total: int | None = None, per_address: int | None = None, reserve: int | None = None
+    ) -> None:
+        self._total = most_connections() if total is None else total
+        self._per_address = max(self._total // 4, 1) if per_address is None else per_address
+        self._reserve = self._total // 20 if reserve is None else reserve
         self._open: dict[Connection, None] = {}
         self._counts: Counter[str] = Counter()
 

@@ -49,6 +49,14 @@ def test_documents_keep_their_lines_and_nothing_that_a_terminal_obeys():
     assert context.out.getvalue() == "a:\n\tb ?[31m?\n"
 
 
+def test_a_full_disk_behind_standard_output_is_no_defect_of_windrow():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([WINDROW, "version"], stdout=full, stderr=subprocess.PIPE, text=True)
+
+    assert done.returncode == exit_codes.FAILED
+    assert "Standard output cannot be written: No space left on device" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("argv0", "path", "program"),
     [

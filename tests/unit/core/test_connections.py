@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+
 import pytest
 
-from windrow.core.connections import Connection, ConnectionLimits
+from windrow.core.connections import MAX_CONNECTIONS, Connection, ConnectionLimits, most_connections
 
 LOCAL = "127.0.0.1"
 
@@ -95,3 +97,15 @@ def test_loopback_has_no_bound_of_its_own() -> None:
     assert all(
         site.open("local", address, busy=True) for address in (LOCAL, LOCAL, "::1", "::1", "127.0.0.9")
     )
+
+
+@pytest.mark.parametrize(
+    ("files", "connections"),
+    [(1024, 512), (65_536, MAX_CONNECTIONS), (resource.RLIM_INFINITY, MAX_CONNECTIONS)],
+)
+def test_connections_leave_half_of_the_files_to_the_process_itself(
+    files: int, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+
+    assert most_connections() == connections
