@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.support.clock import LoopClock, run_driven
 
-from windrow.bootstrap import rke2
+from windrow.bootstrap import DISTRIBUTIONS, rke2
 from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import BootstrapSpec, GuestCredential, Role
 from windrow.core.clock import sleep
@@ -55,25 +55,28 @@ class ConsoleHost:
         return None
 
 
-def user_data(name: str) -> str:
-    first = name == "first"
-    return rke2.render(
+VERSIONS = {"rke2": "v1.35.1+rke2r1", "k3s": "v1.35.1+k3s1"}
+
+
+def user_data(name: str, distribution: str) -> str:
+    first, module = name == "first", DISTRIBUTIONS[distribution]
+    return module.render(
         BootstrapSpec(
             cluster="prod",
             hostname=name,
             machine_uid=f"uid-{name}",
-            version="v1.35.1+rke2r1",
+            version=VERSIONS[distribution],
             roles=ROLES[name],
             secrets=SECRETS,
             init_server=first,
-            join_server="" if first else JOIN,
+            join_server="" if first else module.LAYOUT.join_url(ADDRESSES["first"]),
             global_config={"cloud-provider-name": "harvester"},
             guest_credential=GuestCredential("kind: Config\n"),
         )
     )
 
 
-def boot(damaged: str = "", damage: Damage = str) -> dict[str, str]:
+def boot(damaged: str = "", damage: Damage = str, distribution: str = "rke2") -> dict[str, str]:
     """Power all three machines on for a while; the console of each."""
 
     async def story() -> dict[str, str]:
@@ -83,7 +86,8 @@ def boot(damaged: str = "", damage: Damage = str) -> dict[str, str]:
         async with asyncio.TaskGroup() as group:
             tasks = []
             for place, (name, host) in enumerate(hosts.items()):
-                text = damage(user_data(name)) if name == damaged else user_data(name)
+                text = user_data(name, distribution)
+                text = damage(text) if name == damaged else text
                 nic = Nic("nic-0", f"02:00:00:00:00:0{place}", "default/vlan")
                 hardware = Hardware("default", name, f"vm-{name}", f"vmi-{name}", text, "", (nic,), Disk())
                 tasks.append(group.create_task(power_on(hardware, host).run()))
@@ -121,8 +125,9 @@ def flip(pattern: str) -> Damage:
     return damage
 
 
-def test_whole_documents_make_a_cluster() -> None:
-    consoles = boot()
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_whole_documents_make_a_cluster(distribution: str) -> None:
+    consoles = boot(distribution=distribution)
 
     assert {name: joined(console) for name, console in consoles.items()} == dict.fromkeys(ADDRESSES, True)
     assert "WARNING" not in "".join(consoles.values())
@@ -167,3 +172,37 @@ def test_a_first_server_with_one_thing_wrong_starts_no_cluster(damage: Damage, r
 
     assert [name for name, console in consoles.items() if joined(console)] == []
     assert reason in consoles["first"]
+
+
+K3S_JOIN = "https://10.0.0.11:6443"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "damage", "reason"),
+    [
+        ("server", flip(r"K10\w{20,}?\d"), "CA hash"),
+        ("worker", flip(r"K10\w{20,}?\d"), "CA hash"),
+        ("server", flip(r"\n    token: K10\w+::\w+:\w{20,}?\d"), "401 Unauthorized"),
+        ("worker", flip(r"\n    token: K10\w+::\w+:\w{20,}?\d"), "401 Unauthorized"),
+        ("worker", swap(K3S_JOIN, "https://10.0.0.11:9345"), "https://10.0.0.11:9345"),
+        ("worker", swap("\n    node-name: ", "\n    cni: calico\n    node-name: "), "not defined: -cni"),
+        ("server", swap("\n    disable-cloud-controller: true", ""), "critical configuration"),
+        ("server", swap("INSTALL_K3S_EXEC=server", "INSTALL_K3S_EXEC=agent"), "k3s.service"),
+    ],
+)
+def test_a_k3s_machine_with_one_thing_wrong_does_not_join_and_says_why(
+    name: str, damage: Damage, reason: str
+) -> None:
+    consoles = boot(name, damage, "k3s")
+
+    assert not joined(consoles[name])
+    assert reason in consoles[name]
+    assert joined(consoles["first"])
+
+
+def test_a_k3s_server_without_etcd_is_joined_by_no_other_server() -> None:
+    """K3s' default, SQLite: so the first server is always told cluster-init."""
+    consoles = boot("first", swap("\n    cluster-init: true", ""), "k3s")
+
+    assert [joined(consoles[name]) for name in ("first", "server", "worker")] == [True, False, True]
