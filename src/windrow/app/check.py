@@ -44,7 +44,7 @@ from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, name_of, namespace_of
 from windrow.kubernetes.resources import SECRET, ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
-from windrow.nodedriver.config import read_fields
+from windrow.nodedriver.config import find_unknown_keys, read_fields
 from windrow.nodedriver.validate.network_data import find_shared_addresses
 from windrow.nodedriver.validate.rules import find_problems
 
@@ -279,6 +279,8 @@ async def _check_machines(
     for spec, pools in plan_specs(cluster):
         raw = configs[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config_name]
         found = [*find_unknown_fields(raw), *_check_options(spec.options, spec.name)]
+        told = {one.field for one in found if one.severity == "error"}
+        found += [one for one in find_mistyped_fields(raw) if one.field not in told]
         found += _check_addresses(spec.options, sum(pool.quantity for pool in pools))
         try:
             on_harvester = await machines.check([spec]) if machines is not None else []
@@ -336,7 +338,11 @@ def _check_options(options: Mapping[str, Any], name: str) -> list[Problem]:
     configuration = replace(configuration, machine_name=name, kubeconfig_content="", cloud_config="")
     return [
         Problem(one.message, one.hint, one.field, one.severity)
-        for one in [*unread, *find_problems(configuration, must_boot=True, unreadable=fields)]
+        for one in [
+            *unread,
+            *find_unknown_keys(options),
+            *find_problems(configuration, must_boot=True, unreadable=fields),
+        ]
         if one.field != "name"
     ]
 

@@ -50,9 +50,13 @@ def find_unknown_fields(raw: Raw) -> list[Problem]:
     kind = type.kind.kind
     in_metadata = [_problem(path, kind, METADATA_FIELDS) for path in unknown_metadata(raw)]
     unknown = prune(type.schema, deepcopy(raw))
-    return in_metadata + [
-        _problem(path, kind, _siblings(type.schema, path), _value_at(raw, path)) for path in unknown
-    ]
+    found = [_problem(path, kind, _siblings(type.schema, path), _value_at(raw, path)) for path in unknown]
+    moved = raw.get("spec")
+    if kind == _CONFIG and isinstance(moved, dict):
+        # What will be unknown once its fields are at the top level.
+        top = _siblings(type.schema, "x")
+        found += [_problem(f"spec.{name}", kind, top) for name in moved if name not in top]
+    return in_metadata + found
 
 
 def find_mistyped_fields(raw: Raw) -> list[Problem]:

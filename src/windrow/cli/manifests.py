@@ -98,7 +98,39 @@ def _read_file(name: str, context: CliContext) -> list[Raw]:
                 for place in invalid
             ]
         )
-    return [document for document in objects if isinstance(document, dict)]
+    found = [document for document in objects if isinstance(document, dict)]
+    if faults := [fault for document in found for fault in _metadata_faults(document, shown)]:
+        raise combine(faults)
+    return found
+
+
+# What is read of metadata before any schema is asked: each key with the type of its value and of the items of a list.
+_METADATA: Mapping[str, tuple[type, type, str]] = {
+    "namespace": (str, object, "text"),
+    "labels": (dict, object, "a mapping"),
+    "annotations": (dict, object, "a mapping"),
+    "finalizers": (list, str, "a list of text"),
+    "ownerReferences": (list, dict, "a list of mappings"),
+}
+
+
+def _metadata_faults(document: Raw, shown: str) -> list[CliError]:
+    return [
+        CliError(
+            f"metadata.{key} of {document['kind']} {document['metadata']['name']} in {shown} is not {words}.",
+            f"Write {words} there, or remove it.",
+            exit_codes.REFUSED,
+        )
+        for key, (wanted, items, words) in _METADATA.items()
+        if not _is_of_type(document["metadata"].get(key), wanted, items)
+    ]
+
+
+def _is_of_type(value: Any, wanted: type, items: type) -> bool:
+    if value is None:
+        return True
+    is_wanted = isinstance(value, wanted)
+    return is_wanted and (wanted is not list or all(isinstance(item, items) for item in value))
 
 
 def _is_object(document: object) -> bool:

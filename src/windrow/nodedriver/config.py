@@ -148,6 +148,16 @@ def read_fields(given: Mapping[str, Any]) -> tuple[Configuration, list[Problem]]
     return Configuration(**changes), problems
 
 
+def find_unknown_keys(given: Mapping[str, Any]) -> list[Problem]:
+    """Warnings about keys within the structures of a HarvesterConfig, which Go ignores, and so do we."""
+    values, _ = read_values(given)
+    return [
+        problem
+        for key, structure in STRUCTURES.items()
+        for problem in structure.find_unknown_keys(values[key])
+    ]
+
+
 def size_texts(numbers: Mapping[str, Any]) -> dict[str, str]:
     """The sizes among a configuration's values, as it holds them, from the numbers that flags and fields give."""
     reserved = numbers["reserved_memory_size"]

@@ -5,11 +5,12 @@ Go matches keys without regard to case and ignores unknown ones; so do we. A lis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from typing import Any
 
-from windrow.core.formats.bounds import is_too_long
+from windrow.core.formats.bounds import abbreviate, is_too_long
 from windrow.core.formats.quantity import NotQuantity, Quantity
 from windrow.harvester.problems import Problem
 from windrow.nodedriver.options import GIB, valid_unicode
@@ -89,6 +90,13 @@ class DeviceSpec:
     device_name: str = _key("deviceName")
 
 
+MAX_UNKNOWN = 20
+
+
+def _is(name: Any, key: str) -> bool:
+    return str(name).lower() == key.lower()
+
+
 @dataclass(frozen=True, slots=True)
 class Structure:
     """An option whose value is a JSON object with one list: `key` is the list's, `spec` the class of its entries."""
@@ -134,6 +142,31 @@ class Structure:
             except _WrongType as wrong:
                 problems.append(Problem(f"{path}.{key} is {value!r}, not {wrong}", wrong.hint, self.option))
         return self.spec(**values)
+
+    def find_unknown_keys(self, info: Any) -> list[Problem]:
+        """A warning for each key that has no effect, with the one that may be meant."""
+        found = []
+        if isinstance(info, dict):
+            found += [
+                self._unknown(self.option, name, (self.key,)) for name in info if not _is(name, self.key)
+            ]
+            info = next((value for name, value in info.items() if _is(name, self.key)), None)
+        keys = [each.metadata["key"] for each in fields(self.spec)]
+        for index, entry in enumerate(info if isinstance(info, list) else ()):
+            path = f"{self.option}.{self.key}[{index}]"
+            unknown = (
+                [name for name in entry if not any(_is(name, key) for key in keys)]
+                if isinstance(entry, dict)
+                else ()
+            )
+            found += [self._unknown(path, name, keys) for name in unknown]
+        return found[:MAX_UNKNOWN]
+
+    def _unknown(self, path: str, name: Any, keys: Sequence[str]) -> Problem:
+        near = get_close_matches(str(name), keys, 1)
+        hint = f"did you mean {near[0]}?" if near else f"remove it; the keys are {', '.join(keys)}"
+        message = f"{path} has key {abbreviate(name)}, which has no effect"
+        return Problem(message, hint, self.option, "warning")
 
     def write(self, specs: tuple[Any, ...] | None) -> Any:
         """The structure that `read` reads, as config.json keeps it."""

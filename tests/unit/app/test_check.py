@@ -193,6 +193,21 @@ async def test_a_field_of_a_machine_config_in_the_wrong_place_is_refused_with_it
     assert (f"{path} is not a field of HarvesterConfig", hint) in told
 
 
+async def test_of_a_machine_config_below_spec_all_that_is_unknown_is_told_at_once():
+    """As tutorials write it."""
+    spec = {
+        "clusterName": "local",
+        "namespace": "default",
+        "diskStorageClassName": "longhorn",
+        "cpuCount": "4",
+    }
+
+    errors = (await result_of(cluster(), config(spec=spec))).errors
+
+    told = [one.message.rpartition(": ")[2].partition(" is not")[0] for one in errors]
+    assert told == ["spec", "spec.namespace", "spec.diskStorageClassName"]
+
+
 @pytest.mark.parametrize(
     ("rke", "words", "hint"),
     [

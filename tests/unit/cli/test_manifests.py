@@ -60,3 +60,25 @@ def test_a_kind_that_the_manager_does_not_know_is_refused_before_anything_is_sen
 
     assert answer.code == exit_codes.REFUSED
     assert "Deployment x" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("annotations", "5", "a mapping"),
+        ("annotations", "[a]", "a mapping"),
+        ("labels", "text", "a mapping"),
+        ("finalizers", "[5]", "a list of text"),
+        ("ownerReferences", "[text]", "a list of mappings"),
+        ("namespace", "5", "text"),
+    ],
+)
+def test_metadata_of_another_type_is_refused_by_name(
+    windrow: Windrow, tmp_path: Path, key: str, value: str, words: str
+):
+    text = f"apiVersion: v1\nkind: Secret\nmetadata:\n  name: a\n  {key}: {value}\n"
+
+    answer = windrow("check", "-f", "-", stdin=text)
+
+    assert answer.code == exit_codes.REFUSED
+    assert f"metadata.{key} of Secret a in standard input is not {words}." in " ".join(answer.err.split())

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from tests.unit.nodedriver.go_keys import GO_KEYS
 
-from windrow.nodedriver.config import Configuration, InvalidDriverConfig, dump_driver_config, read_fields
+from windrow.nodedriver.config import (
+    Configuration,
+    InvalidDriverConfig,
+    dump_driver_config,
+    find_unknown_keys,
+    read_fields,
+)
 from windrow.nodedriver.config_json import load_driver_config
 from windrow.nodedriver.devices import DeviceSpec, DiskSpec, NicSpec
 
@@ -155,3 +161,31 @@ def test_names_without_a_namespace_are_in_the_vms_own() -> None:
     configuration = Configuration(vm_namespace="ns1")
     assert configuration.qualified("image") == ("ns1", "image")
     assert configuration.qualified("other/image") == ("other", "image")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "hint"),
+    [
+        ({"diskInfo": '{"disks":[{"imageName":"i","size":1,"bootorderr":1}]}'}, "diskInfo.disks[0] has key 'bootorderr'", "did you mean bootOrder?"),
+        ({"diskInfo": {"disks": [], "storage": "x"}}, "diskInfo has key 'storage'", "the keys are disks"),
+        ({"networkInfo": {"interfaces": [{"networkName": "n"}, {"mac": "x"}]}}, "networkInfo.interfaces[1] has key 'mac'", "remove it"),
+        ({"networkInfo": [{"vlan": 5}]}, "networkInfo.interfaces[0] has key 'vlan'", "remove it"),
+        ({"vgpuInfo": {"vGPURequests": [{"name": "a", "deviceName": "b", "c": 1}]}}, "vgpuInfo.vGPURequests[0] has key 'c'", "remove it"),
+    ],
+)  # fmt: skip
+def test_a_key_within_a_structure_that_nothing_reads_is_warned_of(fields: Any, words: str, hint: str) -> None:
+    (told,) = find_unknown_keys(fields)
+
+    assert words in told.message
+    assert hint in told.hint
+    assert told.severity == "warning"
+
+
+def test_keys_in_any_case_are_known_and_the_number_of_warnings_is_bounded() -> None:
+    assert find_unknown_keys({"diskInfo": {"DISKS": [{"IMAGENAME": "i", "HotplugAble": True}]}}) == []
+    assert (
+        find_unknown_keys({"diskInfo": {"disks": 5}, "networkInfo": "{", "vgpuInfo": {"vGPURequests": [5]}})
+        == []
+    )
+    many = {"disks": [{f"k{number}": 1 for number in range(1000)}]}
+    assert len(find_unknown_keys({"diskInfo": many})) == 20

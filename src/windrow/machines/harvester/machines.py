@@ -48,7 +48,7 @@ from windrow.machines.port import (
     is_synthetic_uid,
 )
 from windrow.machines.status_store import StatusStore
-from windrow.nodedriver.config import Configuration, dump_driver_config, read_fields
+from windrow.nodedriver.config import Configuration, dump_driver_config, find_unknown_keys, read_fields
 from windrow.nodedriver.config_json import load_driver_config
 from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.validate.network_data import find_shared_addresses
@@ -410,6 +410,7 @@ def _read_spec(spec: MachineSpec) -> tuple[Configuration, list[Problem]]:
     unread_fields = {problem.field for problem in problems}
     problems = [
         *problems,
+        *find_unknown_keys(spec.options),
         *find_problems(configuration, spec.cloud_config, must_boot=True, unreadable=unread_fields),
     ]
     return configuration, problems
