@@ -57,6 +57,19 @@ async def test_a_plain_delete_answers_with_a_status(api: Api) -> None:
     assert answer["details"] == {"name": "m", "kind": "configmaps", "uid": made["metadata"]["uid"]}
 
 
+async def test_a_kind_that_answers_with_what_was_deleted_does_so(api: Api) -> None:
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    _, made = await api.json("POST", accounts, {"metadata": {"name": "a"}})
+
+    status, answer = await api.json("DELETE", f"{accounts}/a")
+
+    assert (status, answer["kind"], answer["metadata"]["uid"]) == (
+        200,
+        "ServiceAccount",
+        made["metadata"]["uid"],
+    )
+
+
 async def test_a_finalizer_holds_the_object_until_it_is_taken_away(server: ApiServer) -> None:
     client = server.local()
     await make(client, "m", finalizers=("x.io/y",))

@@ -184,6 +184,17 @@ def test_options_changed_after_bootstrap_are_named():
     )
 
 
+def test_a_cluster_is_provisioned_once_it_was_ready_and_not_before():
+    seen = seen_with()
+    fresh = replace(
+        seen, cluster=replace(seen.cluster, recorded=replace(seen.cluster.recorded, provisioned=False))
+    )
+    sick = replace(fresh, machines=tuple(unready(one) for one in fresh.machines))
+
+    assert condition(status(fresh), "Provisioned")[0] == "True"
+    assert condition(status(sick), "Provisioned")[0] == "False"
+
+
 def test_that_a_cluster_was_provisioned_is_remembered():
     sick = seen_with(missing(W1))
 
@@ -292,6 +303,19 @@ def test_a_node_still_shown_as_ready_does_not_hide_that_its_vm_is_gone():
 
     assert condition(found, "Ready")[0] == "False"
     assert found["waiting"]["for"] == "Node w1 to become NotReady (VirtualMachine default/w1 not found)"
+
+
+def test_a_machine_has_joined_once_its_node_was_ready_and_not_before():
+    fresh = record_of(W1, conditions=())
+
+    assert find_condition(machine_status(unready(fresh))["conditions"], "Joined") is None
+    joined = find_condition(machine_status(fresh)["conditions"], "Joined")
+    assert joined is not None
+    assert joined.status == "True"
+
+
+def test_a_machine_shows_the_host_of_its_vm():
+    assert machine_status(sighted(W1, host="rack-1"))["host"] == "rack-1"
 
 
 def test_the_first_ready_is_remembered_and_earlier_starts_forgiven():
