@@ -16,12 +16,16 @@ import pytest
 from tests.support.clock import LoopClock, run_driven
 
 from windrow.bootstrap import DISTRIBUTIONS, rke2
+from windrow.bootstrap.cloud_config import HEADER
 from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import BootstrapSpec, GuestCredential, Role
 from windrow.core.clock import sleep
+from windrow.core.formats import yaml
 from windrow.core.rng import Rng
 from windrow.emulator.guest_os.hardware import AgentReport, DhcpLease, Disk, Hardware, Nic
+from windrow.emulator.guest_os.installers.k3s import SCRIPT as INSTALL_K3S
 from windrow.emulator.guest_os.machine import machine_factory
+from windrow.emulator.guest_os.systemd import render_binary
 from windrow.emulator.kit.network import Network
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -206,3 +210,19 @@ def test_a_k3s_server_without_etcd_is_joined_by_no_other_server() -> None:
     consoles = boot("first", swap("\n    cluster-init: true", ""), "k3s")
 
     assert [joined(consoles[name]) for name in ("first", "server", "worker")] == [True, False, True]
+
+
+def test_a_k3s_machine_without_internet_installs_what_its_image_has() -> None:
+    def cut_off(text: str) -> str:
+        document = yaml.load(swap("https://get.k3s.io", "https://unreachable.example")(text))
+        document["write_files"] += [
+            {"path": "/etc/windrow/site.env", "content": "INSTALL_K3S_ARTIFACT_PATH=/opt/k3s\n"},
+            {"path": "/opt/k3s/install.sh", "content": INSTALL_K3S},
+            {"path": "/opt/k3s/k3s", "content": render_binary("k3s", VERSIONS["k3s"]).decode()},
+            {"path": "/opt/k3s/k3s-airgap-images-amd64.tar.zst", "content": "images"},
+        ]
+        return HEADER + yaml.dump(document)
+
+    consoles = boot("first", cut_off, "k3s")
+
+    assert {name: joined(console) for name, console in consoles.items()} == dict.fromkeys(ADDRESSES, True)

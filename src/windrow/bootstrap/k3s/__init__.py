@@ -68,7 +68,11 @@ INSTALLER = Installer(
     install="""\
 if [ -n "${INSTALL_K3S_ARTIFACT_PATH:-}" ]; then
   mkdir -p "$WINDROW_IMAGES"
-  find "$INSTALL_K3S_ARTIFACT_PATH" -name "k3s-airgap-images-*" -exec cp {} "$WINDROW_IMAGES" ";"
+  for archive in "$INSTALL_K3S_ARTIFACT_PATH"/k3s-airgap-images-*; do
+    if [ -f "$archive" ]; then
+      cp "$archive" "$WINDROW_IMAGES/"
+    fi
+  done
   if [ -f "$INSTALL_K3S_ARTIFACT_PATH/k3s" ]; then
     install -m 0755 "$INSTALL_K3S_ARTIFACT_PATH/k3s" "${INSTALL_K3S_BIN_DIR:-/usr/local/bin}/k3s"
   fi
