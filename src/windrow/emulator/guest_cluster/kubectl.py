@@ -1,12 +1,14 @@
 """`kubectl` and `k3s` on a simulated machine: what tutorials type after an installation.
 
-kubectl has get, apply, create -f, delete, wait and version, with `-n`, `-A`, `-l`, `-f` and `-o name|json|yaml|wide`;
+kubectl has get, apply, create (-f, namespace, secret generic), delete, wait and version, with `-n`, `-A`, `-l`, `-f` and `-o name|json|yaml|wide`;
 everything else is logged as not simulated. It reads a kubeconfig and sends requests through the simulated network, as
 any client of the cluster.
 """
 
 from __future__ import annotations
 
+import base64
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +16,7 @@ from urllib.parse import urlsplit
 
 from windrow.core.formats.json import dumps, loads
 from windrow.core.formats.yaml import NotYaml, dump
+from windrow.core.text import encode_base64
 from windrow.emulator.guest_cluster.components.manifests import BadManifest, read_manifest
 from windrow.emulator.guest_cluster.distribution.k3s import K3S
 from windrow.emulator.guest_os.shell.commands import parse_options
@@ -24,9 +27,9 @@ from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import KubeError, NotFound, error_for
 from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
-from windrow.kubernetes.objects import Raw, labels_of, name_of, nested
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, new_object
 from windrow.kubernetes.requests import Request
-from windrow.kubernetes.resources import ApiResource, ref_of
+from windrow.kubernetes.resources import NAMESPACE, SECRET, ApiResource, ref_of
 
 _VALUED = ("n", "namespace", "o", "output", "f", "filename", "l", "selector", "kubeconfig", "for", "timeout")
 _ROLE_LABEL = "node-role.kubernetes.io/"
@@ -38,7 +41,13 @@ class _Failed(Exception):
 
 
 def kubectl_commands() -> dict[str, Command]:
-    return {"kubectl": _run_kubectl, "k3s": _run_k3s, "crictl": _run_crictl, "ctr": _run_crictl}
+    commands: dict[str, Command] = {
+        "kubectl": _run_kubectl,
+        "k3s": _run_k3s,
+        "crictl": _run_crictl,
+        "ctr": _run_crictl,
+    }
+    return commands | {f"/usr/local/bin/{name}": command for name, command in commands.items()}
 
 
 async def _run_k3s(call: Invocation) -> int:
@@ -123,6 +132,8 @@ class _Kubectl:
                 await self._delete(words)
             case "wait":
                 return await self._wait(words)
+            case "create" if not self._file():
+                return await self._create_of_words(words)
             case _:
                 await self._write(verb)
         return 0
@@ -153,6 +164,8 @@ class _Kubectl:
         header = "NAME STATUS ROLES VERSION" if is_node else "NAME"
         shows_namespace = self.is_everywhere and kind.namespaced
         lines = [("NAMESPACE " if shows_namespace else "") + header]
+        if "no-headers" in self.options:
+            lines = []
         for raw in found:
             prefix = f"{raw['metadata']['namespace']} " if shows_namespace else ""
             lines.append(prefix + (_render_node(raw) if is_node else name_of(raw)))
@@ -171,6 +184,36 @@ class _Kubectl:
             else:
                 await self._send(requests.create(kind, raw, raw["metadata"].get("namespace", "")))
             self.call.print(f"{kind.plural.removesuffix('s')}/{name_of(raw)} {done}")
+
+    async def _create_of_words(self, words: list[str]) -> int:
+        match words:
+            case ["namespace" | "ns", name]:
+                kind, raw = NAMESPACE, new_object(NAMESPACE, name)
+            case ["secret", "generic", name]:
+                kind = SECRET
+                raw = new_object(SECRET, name, self.namespace, type="Opaque", data=self._read_secret_data())
+            case _:
+                self.call.guest.console(f"not simulated: {' '.join(self.call.argv)}")
+                return 0
+        await self._send(requests.create(kind, raw, raw["metadata"].get("namespace", "")))
+        self.call.print(f"{kind.plural.removesuffix('s')}/{name} created")
+        return 0
+
+    def _read_secret_data(self) -> Raw:
+        """The data of --from-literal=KEY=VALUE and --from-file=[KEY=]PATH."""
+        data: Raw = {}
+        for word in self.call.argv:
+            if word.startswith("--from-literal="):
+                key, _, value = word.removeprefix("--from-literal=").partition("=")
+                data[key] = encode_base64(value)
+            elif word.startswith("--from-file="):
+                left, sign, right = word.removeprefix("--from-file=").partition("=")
+                key, path = (left, right) if sign else (posixpath.basename(left), left)
+                content = self.call.guest.read(path)
+                if content is None:
+                    raise _Failed(f"error reading {path}: no such file or directory")
+                data[key] = base64.b64encode(content).decode()
+        return data
 
     async def _exists(self, kind: ApiResource, raw: Raw) -> bool:
         try:

@@ -455,3 +455,31 @@ def test_a_server_without_an_agent_has_no_node():
             assert {name_of(raw) for raw in await kubectl.list(NODE)} == {"two"}
 
     run_driven(scenario())
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("curl -sfL https://get.k3s.io | sh -s server --cluster-init", ("server", "--cluster-init")),
+        ("wget -qO- https://get.k3s.io | sh -s - --disable=traefik", ("server", "--disable=traefik")),
+        (
+            "curl -sfL https://rancher-mirror.rancher.cn/k3s/k3s-install.sh | INSTALL_K3S_MIRROR=cn sh -",
+            ("server",),
+        ),
+        (
+            "export INSTALL_K3S_EXEC='server --tls-san a'; curl -sfL https://get.k3s.io | sh -s - --tls-san b",
+            ("server", "--tls-san", "a", "--tls-san", "b"),
+        ),
+        ("curl -sfL https://get.k3s.io -o i.sh && chmod +x i.sh && sh ./i.sh server", ("server",)),
+    ],
+)
+def test_the_ways_in_which_tutorials_call_the_script(command: str, words: tuple[str, ...]):
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            host = testbed.power_on("one", render_script("one", [command]))
+            await testbed.wait_for(lambda: host.logged("Starting k3s server"), within=120)
+
+            unit = testbed.disks["one"].files["/etc/systemd/system/k3s.service"].content.decode()
+            assert f"ExecStart=/usr/local/bin/k3s {' '.join(words)}\n" in unit
+
+    run_driven(scenario())

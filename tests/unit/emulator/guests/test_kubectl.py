@@ -47,6 +47,11 @@ def test_the_commands_of_tutorials_work_after_the_installation():
                 "kubectl wait --for=condition=Ready node/two --timeout=1s || echo no node",
                 "KUBECONFIG=/etc/rancher/k3s/k3s.yaml kubectl get helmcharts -A || echo failed",
                 "cat /var/lib/rancher/k3s/server/node-token",
+                "/usr/local/bin/k3s kubectl create namespace harvester",
+                "kubectl -n harvester create secret generic access --from-file=cloud-config=/root/map.yaml --from-literal=a=b",
+                "kubectl get secrets -n harvester -o name --no-headers",
+                "kubectl -n harvester create secret generic other --from-file=/root/none || echo no such file",
+                "kubectl create deployment web --image=nginx",
             ]
             host = testbed.power_on("one", render_script("one", commands, files))
             await testbed.wait_for(lambda: host.logged("cloud-init: finished"))
@@ -72,6 +77,11 @@ def test_the_commands_of_tutorials_work_after_the_installation():
                 "no node",
                 "No resources found",
                 "::server:",
+                "namespace/harvester created",
+                "secret/access created",
+                "cloud-init: secret/access",
+                "no such file",
+                "not simulated: kubectl create deployment web",
             ):
                 assert host.logged(line), (line, testbed.console("one"))
             assert testbed.disks["one"].files["/etc/rancher/k3s/k3s.yaml"].mode == 0o600
