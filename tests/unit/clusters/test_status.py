@@ -315,7 +315,7 @@ def test_a_machine_has_joined_once_its_node_was_ready_and_not_before():
 
 
 def test_a_machine_shows_the_host_of_its_vm():
-    assert machine_status(sighted(W1, host="rack-1"))["host"] == "rack-1"
+    assert machine_status(sighted(W1, host="host-1"))["host"] == "host-1"
 
 
 def test_the_first_ready_is_remembered_and_earlier_starts_forgiven():
