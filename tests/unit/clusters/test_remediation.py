@@ -473,7 +473,7 @@ def test_the_wait_for_a_lone_etcd_member_names_the_command_that_ends_it(broken, 
 
 
 def with_ready(machine, status, since):
-    """Its Ready condition as recorded; `since` None: nobody knows when it changed."""
+    """Its Ready condition as recorded; `since` None: it is not known when it changed."""
     ready = condition("Ready", status, since or NOON)
     if since is None:
         del ready["lastTransitionTime"]
@@ -486,7 +486,7 @@ def with_ready(machine, status, since):
         (lambda one: with_ready(one, "False", NOON - minutes(8)), 2),
         (lambda one: with_ready(one, "False", NOON - minutes(10)), None),
         (lambda one: with_ready(one, "False", None), 10),
-        # It was Ready when it was last seen, and nobody knows since when it is not.
+        # It was Ready when it was last seen, and it is not known since when it is not.
         (lambda one: with_ready(one, "True", NOON - minutes(30)), 10),
         # A restart starts the time anew, and one from before takes nothing from it.
         (lambda one: record_of(with_ready(one, "False", NOON - minutes(30)), last_restart=NOON - minutes(3)), 7),
