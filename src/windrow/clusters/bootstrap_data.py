@@ -18,6 +18,8 @@ from windrow.bootstrap.spec import (
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine, machine_labels, shorten_name
 from windrow.core.formats.version import NotVersion, Version
+from windrow.core.formats.yaml import NotYaml, load_all
+from windrow.kubernetes.objects import nested
 from windrow.kubernetes.selectors import read_label_selector
 from windrow.machines.port import HARVESTER, MachineSpec, Problem
 
@@ -173,10 +175,33 @@ def _configurations(cluster: Cluster, version: str) -> Iterator[tuple[Pool, _Con
         yield pool, (pool.roles, fits), sample
 
 
+_MANIFEST = "spec.rkeConfig.additionalManifest"
+
+
+def _check_manifest(text: str) -> list[Problem]:
+    """What the servers could not apply. One that is too large to be read here is theirs to judge."""
+    try:
+        documents = load_all(text)
+    except NotYaml as error:
+        message = f"{_MANIFEST} cannot be read: {error}"
+        return [Problem(message, "correct it; the servers apply nothing of it else", _MANIFEST, "warning")]
+    faults = [
+        f"document {place} of {_MANIFEST} has no {key}"
+        for place, raw in enumerate(documents, 1)
+        for key in ("apiVersion", "kind", "metadata.name")
+        if not (nested(raw, *key.split(".")) or (key == "metadata.name" and nested(raw, "items")))
+    ]
+    hint = "write Kubernetes objects, with --- between them; the servers apply nothing of it else"
+    return [Problem(fault, hint, _MANIFEST) for fault in faults[:MAX_FAULTS]]
+
+
+MAX_FAULTS = 20
+
+
 def check_bootstrap(cluster: Cluster, existing: Sequence[Problem]) -> list[Problem]:
     """What is wrong with the distribution's configuration, beside the `existing` problems of the Cluster. A key of it that
     is not known is a warning: a release may have more."""
-    found: list[Problem] = []
+    found = _check_manifest(cluster.additional_manifest)
     if any(problem.field == "spec.kubernetesVersion" for problem in existing):
         return found  # without a version there is no distribution to ask
     checked = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,3 +102,32 @@ def test_names_in_the_guest_are_the_distributions(version: str, name: str) -> No
 
 def test_what_exists_can_be_deleted_whatever_its_version_says() -> None:
     assert find_layout("nonsense").name == "rke2"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "severity", "words"),
+    [
+        ("a: [", "warning", "additionalManifest cannot be read"),
+        ("just words", "error", "document 1 of spec.rkeConfig.additionalManifest has no apiVersion"),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\nkind: ConfigMap\napiVersion: v1\n", "error", "document 2 of spec.rkeConfig.additionalManifest has no metadata.name"),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_servers_could_not_apply_is_told_before_they_are_made(
+    manifest: str, severity: str, words: str
+) -> None:
+    found = check_bootstrap(replace(a_cluster(**LOCAL), additional_manifest=manifest), [])
+
+    assert (severity, True) in [(one.severity, words in one.message) for one in found]
+    assert {one.field for one in found} == {"spec.rkeConfig.additionalManifest"}
+
+
+# With it nothing is warned of.
+LOCAL = {"disable": ["local-storage"]}
+
+
+def test_a_manifest_of_objects_and_lists_has_no_problem() -> None:
+    listed = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n"
+    manifest = f"---\n# nothing\n---\n{listed}---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: b}}\n"
+
+    assert check_bootstrap(replace(a_cluster(**LOCAL), additional_manifest=manifest), []) == []
+    assert check_bootstrap(a_cluster(**LOCAL), []) == []
