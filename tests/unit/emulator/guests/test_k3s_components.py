@@ -283,6 +283,24 @@ def test_a_chart_that_helm_does_not_find_is_tried_again_and_its_status_says_why(
     run_driven(scenario())
 
 
+def test_a_chart_for_a_namespace_that_is_not_there_fails_and_harms_nothing_else():
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            url = "https://%{KUBERNETES_API}%/static/charts/traefik.tgz"
+            spec = {"chart": url, "targetNamespace": "nowhere"}
+            files = {f"{MANIFESTS}/t.yaml": dump(new_object(HELM_CHART, "t", "kube-system", spec=spec))}
+            kubectl = await a_server(testbed, files=files, disable=NOTHING_MORE)
+            host = testbed.hosts["one"]
+            await testbed.wait_for(lambda: host.logged('namespaces "nowhere" not found'))
+            assert await names_of(kubectl, DEPLOYMENT) == set()
+
+            await kubectl.patch(HELM_CHART.ref("t", "kube-system"), {"spec": {"createNamespace": True}})
+            await testbed.wait_for(lambda: host.logged("release t of the chart traefik"))
+            assert await names_of(kubectl, DEPLOYMENT) == {"traefik"}
+
+    run_driven(scenario())
+
+
 def test_an_archive_brings_its_own_values():
     files = {"Chart.yaml": "name: harvester-cloud-provider\nversion: 0.2.15\n", "values.yaml": "a: {b: 1}\n"}
     subchart = {"charts/kube-vip/Chart.yaml": "name: kube-vip\nversion: 0.8.2\n"}

@@ -33,8 +33,9 @@ from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.kit.scheduling import find_obstacle
 from windrow.kubernetes.conditions import Condition, is_true, set_condition
-from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested
-from windrow.kubernetes.resources import NODE
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested, new_object
+from windrow.kubernetes.resources import NAMESPACE, NODE
 
 _SECRET_NAME_SINCE = (0, 2, 12)  # charts of the cloud provider before it know a path only
 # Every pod tolerates these for a while.
@@ -126,7 +127,7 @@ class HelmController:
             await self.cluster.wait_usable()
             try:
                 await self._install(raw, self._find_chart(spec))
-            except (ChartNotFound, NotYaml) as error:
+            except (ChartNotFound, NotYaml, KubeError) as error:
                 self.guest.log("helm", f"helm-install-{name}: {error}")
                 await self._report(raw, str(error))
                 await self.guest.sleep(backoff)
@@ -172,9 +173,11 @@ class HelmController:
         return packaged or find_chart(spec, lambda path: self.guest.read(f"{directory}/{path}"))
 
     async def _install(self, raw: Raw, chart: Chart) -> None:
-        """Raises NotYaml."""
+        """Raises NotYaml, KubeError."""
         name, namespace = name_of(raw), raw["metadata"]["namespace"]
         target = str(nested(raw, "spec", "targetNamespace", default="") or namespace)
+        if nested(raw, "spec", "createNamespace"):
+            await self.cluster.ensure(NAMESPACE, new_object(NAMESPACE, target))
         if chart.name in (CLOUD_PROVIDER, CSI_DRIVER):
             defaults = merge_values(default_values(chart.name, self.settings.data_directory), chart.values)
             if chart.name == CLOUD_PROVIDER and () < chart.number < _SECRET_NAME_SINCE:
