@@ -37,7 +37,7 @@ class Distribution(Protocol):
         `on_harvester`: whether machines of it are VMs of Harvester."""
 
     def list_contradictions(self, spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
-        """What in the user's keys cannot be together; `render` raises the first."""
+        """What in the user's keys cannot be read or cannot be together; `render` raises the first."""
 
     def check(self, spec: BootstrapSpec) -> list[str]:
         """Warnings about the spec."""

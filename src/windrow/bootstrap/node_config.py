@@ -5,7 +5,7 @@ What is here is the same for every distribution; the keys of a role are the dist
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, Role
@@ -82,9 +82,28 @@ def credential_text(spec: BootstrapSpec, user: Mapping[str, Any], *, harvester: 
     return ""
 
 
+# Keys whose lists Windrow extends, with what an entry looks like.
+EXTENDED = {
+    "node-label": "tier=db",
+    "node-taint": "dedicated=db:NoSchedule",
+    "tls-san": "api.example.org",
+    "kubelet-arg": "max-pods=250",
+    "disable": "traefik",
+}
+
+
+def list_malformed(user: Mapping[str, Any], extended: Iterable[str]) -> Iterator[InvalidBootstrapSpec]:
+    """The keys of `extended` that the user gives another form than a list of texts."""
+    for key in extended:
+        if any(isinstance(item, Mapping | list) for item in list_of(user.get(key))):
+            yield InvalidBootstrapSpec(
+                f"{key} has a map or a list as an entry, and takes texts", f"write {key}: [{EXTENDED[key]}]"
+            )
+
+
 def list_of(value: Any) -> list[Any]:
     """`value` as the list that a repeatable flag takes: YAML may hold nothing, one value, or several."""
-    if value is None or value == "":
+    if value in (None, "", {}):
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
 

@@ -227,6 +227,18 @@ async def test_values_one_level_off_are_told_with_the_level_where_they_belong(
     assert [one for one in result.problems if words in one.message and hint in one.hint]
 
 
+async def test_values_for_what_is_no_chart_in_k3s_are_told_without_a_name_of_rke2():
+    spec = a_rke(chartValues={"coredns": {"a": 1}, "traefik": {"b": 2}}) | {
+        "kubernetesVersion": "v1.34.7+k3s1"
+    }
+
+    result = await result_of(cluster(**spec), config())
+
+    (found,) = [one for one in result.problems if "chartValues" in one.field]
+    assert "v1.34.7+k3s1 brings no chart coredns" in found.message
+    assert found.hint == "install a HelmChart of this name with additionalManifest"
+
+
 async def test_a_chart_that_the_users_own_manifest_installs_may_have_values():
     manifest = "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: grafana}\n"
     rke = a_rke(chartValues={"grafana": {"a": 1}}, additionalManifest=manifest)

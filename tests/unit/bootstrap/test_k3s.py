@@ -4,10 +4,13 @@ from typing import Any
 
 import jsonschema
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from windrow.bootstrap import DISTRIBUTIONS, k3s, rke2
 from windrow.bootstrap.charts import Charts
 from windrow.bootstrap.k3s.charts import pinned_charts
+from windrow.bootstrap.k3s.flags import dropped_keys
 from windrow.bootstrap.rke2.bundled_charts import BUNDLED
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, Role
 from windrow.core.formats import yaml
@@ -400,6 +403,8 @@ def test_every_node_gets_the_credential_as_a_file(joiner: Make, given: str | Non
         ({"cloud-provider-name": "aws"}, "K3s brings no such cloud provider"),
         ({"disable-cloud-controller": False}, "leaves K3s' own cloud controller beside it"),
         ({"cloud-provider-name": "external", "disable-cloud-controller": "false"}, "beside it"),
+        ({"disable": {"traefik": True}}, "disable has a map or a list as an entry"),
+        ({"kubelet-arg": {"max-pods": 250}}, "kubelet-arg has a map or a list as an entry"),
         ({"kubelet-arg": ["--cloud-provider=aws"]}, "kubelet-arg has '--cloud-provider=aws'"),
         ({"disable-helm-controller": True}, "the Helm controller is to install harvester-cloud-provider"),
     ],
@@ -494,3 +499,48 @@ def test_our_own_chart_takes_the_place_of_harvesters(server: Make) -> None:
     packed = Path(__file__).parents[3] / "deploy/manifests/harvester-cloud-provider-k3s.yaml"
 
     assert list(charts(server(additional_manifest=packed.read_text()))) == ["harvester-csi-driver"]
+
+
+VALUES = st.recursive(
+    st.one_of(st.booleans(), st.integers(), st.text(max_size=8), st.none()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+SPECIAL = (
+    "disable",
+    "kubelet-arg",
+    "cloud-provider-name",
+    "disable-cloud-controller",
+    "cluster-init",
+    "tls-san",
+)
+
+
+@settings(max_examples=25)
+@given(given=st.dictionaries(st.sampled_from(SPECIAL), VALUES, max_size=4))
+def test_whatever_the_user_writes_is_rendered_or_refused_in_words(
+    a_spec: Make, given: dict[str, Any]
+) -> None:
+    spec = a_spec(**(K3S | {"global_config": given}))
+    refused = k3s.list_contradictions(spec)
+
+    k3s.check(spec)
+    if not refused:
+        assert config(spec)["cluster-init"] is True
+    assert all(one.message and one.hint for one in refused)
+
+
+@settings(max_examples=15)
+@given(
+    given=st.dictionaries(
+        st.text(min_size=1).filter(lambda key: key not in dropped_keys()), VALUES, max_size=4
+    )
+)
+def test_keys_that_are_not_windrows_reach_a_server_unchanged(a_spec: Make, given: dict[str, Any]) -> None:
+    found = config(a_spec(**(K3S | {"global_config": given})))
+
+    assert {key: found[key] for key in given if key not in (*SPECIAL, "node-label", "node-taint")} == {
+        key: value for key, value in given.items() if key not in (*SPECIAL, "node-label", "node-taint")
+    }

@@ -160,6 +160,21 @@ def test_lists_of_the_user_are_added_to(a_spec: Make) -> None:
     assert found["tls-san"] == ["api.example.org", "10.0.0.9"]
 
 
+@pytest.mark.parametrize("key", ["node-label", "node-taint", "tls-san"])
+@pytest.mark.parametrize("value", [{"a": "b"}, ["c=d", {"a": "b"}], [["c=d"]]])
+def test_a_map_where_a_list_of_texts_belongs_is_refused_with_the_form(
+    a_spec: Make, key: str, value: Any
+) -> None:
+    """It ended the rendering with a TypeError, at every reconcile."""
+    spec = a_spec(global_config={key: value})
+
+    (refused,) = rke2.list_contradictions(spec)
+    assert refused.message == f"{key} has a map or a list as an entry, and takes texts"
+    assert refused.hint.startswith(f"write {key}: [")
+    with pytest.raises(InvalidBootstrapSpec):
+        rke2.render(spec)
+
+
 def test_labels_that_a_kubelet_may_not_set_are_not_in_its_configuration(a_spec: Make) -> None:
     spec = a_spec(labels={"node-role.kubernetes.io/db": "true", "tier": "db"})
 

@@ -119,11 +119,15 @@ def find_cloud_provider(config: Mapping[str, Any], on_harvester: bool) -> str:
 
 
 def list_contradictions(spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
-    """What in the user's keys cannot be together, each with a hint."""
+    """What in the user's keys cannot be read or cannot be together, each with a hint."""
     user = keys.merge_config(spec)
     chosen = find_cloud_provider(user, spec.on_harvester)
     of_provider = provider.list_contradictions(chosen, user, _list_own_charts(spec, chosen))
-    return [*of_provider, *list_pod_security_contradictions(spec, user)]
+    return [
+        *keys.list_malformed(user, keys.EXTENDED),
+        *of_provider,
+        *list_pod_security_contradictions(spec, user),
+    ]
 
 
 def check(spec: BootstrapSpec) -> list[str]:

@@ -60,9 +60,11 @@ fi
 def render(spec: BootstrapSpec) -> str:
     """The cloud-config document of a machine. The same spec gives the same text.
 
-    Raises InvalidBootstrapSpec for a machine that could never join.
+    Raises InvalidBootstrapSpec for a machine that could never join, or whose keys contradict each other.
     """
     require_joinable(spec, NAME, LAYOUT.title, "rke2r<n>")
+    for contradiction in list_contradictions(spec):
+        raise contradiction
     return render_document(spec.hostname, list(_list_files(spec)), bootcmd=BOOT_COMMANDS, runcmd=RUN_COMMANDS)
 
 
@@ -87,8 +89,10 @@ def find_cloud_provider(config: Mapping[str, Any], on_harvester: bool) -> str:
 
 
 def list_contradictions(spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
-    """What in the user's keys cannot be together, each with a hint."""
-    return list(list_pod_security_contradictions(spec, keys.merge_config(spec)))
+    """What in the user's keys cannot be read or cannot be together, each with a hint."""
+    user = keys.merge_config(spec)
+    malformed = keys.list_malformed(user, ("node-label", "node-taint", "tls-san"))
+    return [*malformed, *list_pod_security_contradictions(spec, user)]
 
 
 def check(spec: BootstrapSpec) -> list[str]:

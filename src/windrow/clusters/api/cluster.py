@@ -704,6 +704,10 @@ _CHARTS = {
 }
 
 
+def _is_rke2(cluster: Cluster) -> bool:
+    return "+rke2" in cluster.version
+
+
 def _is_chart(name: str, cluster: Cluster) -> bool:
     """Whether the distribution may bring the chart, or the user's own manifest may install it."""
     begins = _CHARTS.get(cluster.version.partition("+")[2].rstrip("0123456789").removesuffix("r"))
@@ -737,7 +741,8 @@ def _check_charts(cluster: Cluster, problems: ProblemCollector) -> None:
             problems.add(
                 where,
                 f"{where}: {cluster.version} brings no chart {name}, so its values have no effect",
-                f"write rke2-{name} if RKE2's own is meant, or install a HelmChart of this name with additionalManifest",
+                (f"write rke2-{name} if RKE2's own is meant, or " if _is_rke2(cluster) else "")
+                + "install a HelmChart of this name with additionalManifest",
                 "warning",
             )
         if name in _CHART_VALUES:
