@@ -163,7 +163,7 @@ class Structure:
         return found[:MAX_UNKNOWN]
 
     def _unknown(self, path: str, name: Any, keys: Sequence[str]) -> Problem:
-        near = get_close_matches(str(name), keys, 1)
+        near = get_close_matches(str(name), keys)
         hint = f"did you mean {near[0]}?" if near else f"remove it; the keys are {', '.join(keys)}"
         message = f"{path} has key {abbreviate(name)}, which has no effect"
         return Problem(message, hint, self.option, "warning")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.unit.clusters.builders import (
     ALL_ROLES,
     NOON,
@@ -104,6 +105,13 @@ def test_one_first_server_is_recorded_and_nothing_else():
 def test_the_init_server_has_an_api_server_where_a_pool_with_etcd_has_both():
     """It alone brings the guest's credential, and the charts of K3s: one with etcd alone could not."""
     plan = planned(a_newborn(a_pool("etcd", 1, frozenset({Role.ETCD})), SERVERS))
+
+    assert [action.pool for action in of_kind(plan, CreateMachine)] == ["servers"]
+
+
+@pytest.mark.parametrize("unusable", [{"quantity": 0}, {"options": None}])
+def test_the_init_server_is_of_a_pool_that_can_have_one(unusable):
+    plan = planned(a_newborn(replace(a_pool("first", 1, SERVER), **unusable), SERVERS))
 
     assert [action.pool for action in of_kind(plan, CreateMachine)] == ["servers"]
 

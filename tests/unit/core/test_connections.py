@@ -106,6 +106,15 @@ def test_loopback_has_no_bound_of_its_own() -> None:
 def test_connections_leave_half_of_the_files_to_the_process_itself(
     files: int, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, resource.RLIM_INFINITY))
 
     assert most_connections() == connections
+
+
+def test_one_address_may_have_a_quarter_and_a_twentieth_is_for_this_machine() -> None:
+    site = Site(total=200)
+    admitted = [site.open("one", f"10.0.0.{number // 60}", busy=True) is not None for number in range(4 * 60)]
+
+    assert [sum(admitted[start : start + 60]) for start in range(0, 240, 60)] == [50, 50, 50, 40]
+    assert len(site.limits) == 190
+    assert site.open("admin", LOCAL) is not None
