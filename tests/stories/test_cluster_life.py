@@ -35,7 +35,15 @@ from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.resources import VM, VM_ACTIONS
 from windrow.kubernetes.conditions import is_true
-from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, new_object, secret_texts
+from windrow.kubernetes.objects import (
+    Raw,
+    labels_of,
+    name_of,
+    nested,
+    new_object,
+    resource_version_of,
+    secret_texts,
+)
 from windrow.kubernetes.requests import put_subresource
 from windrow.kubernetes.resources import CONFIG_MAP, NODE, SECRET, SERVICE_ACCOUNT, ObjectRef
 
@@ -456,11 +464,20 @@ def test_what_a_manifest_gives_its_machines_is_on_them(version: str, services: S
             assert machine["spec"]["credential"] == "fleet-default:cc-workers"
             nodes = {name_of(node): node for node in await stage.list_nodes()}
             assert taints[0].items() <= nodes[name_of(machine)]["spec"]["taints"][0].items()
-            published = await sim.management_client.get(SECRET.ref("orchard-kubeconfig", "fleet-default"))
-            contexts = load(secret_texts(published)["value"])["clusters"]
-            assert ("orchard-fqdn", "https://orchard.example:8443") in [
-                (one["name"], one["cluster"]["server"]) for one in contexts
-            ]
+            kubeconfig = SECRET.ref("orchard-kubeconfig", "fleet-default")
+
+            async def servers() -> dict[str, str]:
+                published = await sim.management_client.get(kubeconfig)
+                clusters = load(secret_texts(published)["value"])["clusters"]
+                return {one["name"]: one["cluster"]["server"] for one in clusters}
+
+            assert (await servers())["orchard-fqdn"] == "https://orchard.example:8443"
+            await sim.management_client.patch(ref, {"spec": {"localClusterAuthEndpoint": None}})
+            await sim.advance(minutes=1)
+            assert list(await servers()) == ["orchard"]
+            settled = resource_version_of(await sim.management_client.get(kubeconfig))
+            await sim.advance(minutes=5)
+            assert resource_version_of(await sim.management_client.get(kubeconfig)) == settled
 
     run_driven(story())
 

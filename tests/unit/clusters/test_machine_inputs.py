@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.unit.clusters.builders import NOON
 from tests.unit.clusters.test_cluster import a_raw_cluster, errors, read, warnings
 
+from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.secrets import read_published_server, read_secret_data, render_kubeconfig_secret
 from windrow.clusters.bootstrap_data import sample_bootstrap_spec
 
 
@@ -213,3 +217,30 @@ def test_a_schedule_as_etcd_knows_it_is_taken(schedule: str) -> None:
 
     assert errors(reading) == []
     assert reading.cluster.etcd == etcd
+
+
+def test_the_kubeconfig_is_published_again_when_the_endpoint_has_another_name() -> None:
+    def with_endpoint(name: str) -> Cluster:
+        endpoint = {"enabled": bool(name), "fqdn": name}
+        return read(a_raw_cluster(localClusterAuthEndpoint=endpoint)).cluster
+
+    before, after, without = (with_endpoint(name) for name in ("a.example", "b.example", ""))
+
+    data: dict[str, str] = {}
+    for published in (before, without, after):
+        raw = render_kubeconfig_secret(published, "text", "https://10.0.0.1:6443", NOON + timedelta(days=1))
+        data |= raw["data"]  # as the Secret is patched
+        secret = read_secret_data({**raw, "data": data})
+        for now in (before, after, without):
+            server = read_published_server(secret, now, NOON)
+            assert server == ("https://10.0.0.1:6443" if now is published else "")
+
+
+def test_a_kubeconfig_of_an_earlier_release_stays_as_it_is() -> None:
+    cluster = read(a_raw_cluster()).cluster
+    raw = render_kubeconfig_secret(cluster, "text", "https://10.0.0.1:6443", NOON + timedelta(days=1))
+    older = {key: text for key, text in raw["data"].items() if not key.startswith("endpoint")}
+
+    secret = read_secret_data({**raw, "data": older})
+
+    assert read_published_server(secret, cluster, NOON) == "https://10.0.0.1:6443"

@@ -140,14 +140,23 @@ def render_secrets(cluster: Cluster, secrets: ClusterSecrets) -> Raw:
 
 
 def render_kubeconfig_secret(cluster: Cluster, text: str, server: str, renew: datetime) -> Raw:
-    """The Secret with the kubeconfig for people; its server and its date of renewal are beside it."""
+    """The Secret with the kubeconfig for people; its server and its date of renewal are beside it, and what the Cluster
+    says of its endpoint."""
     data = {names.KUBECONFIG_KEY: text, "server": server, "renew-after": format_time(renew)}
-    return _owned(cluster, names.kubeconfig_name(cluster.name), data)
+    return _owned(cluster, names.kubeconfig_name(cluster.name), data | _endpoint(cluster))
+
+
+def _endpoint(cluster: Cluster) -> dict[str, str]:
+    """Every key, since the data of a Secret that exists is merged with it."""
+    return {"endpoint": cluster.endpoint_name, "endpoint-ca": cluster.endpoint_ca}
 
 
 def read_published_server(secret: SecretData | None, cluster: Cluster, now: datetime) -> str:
-    """The server in the kubeconfig for people; "" where there is none of this cluster, or it is to be renewed."""
+    """The server in the kubeconfig for people; "" where there is none of this cluster, or it is to be renewed, also because
+    the Cluster has another endpoint now."""
     if secret is None or secret.cluster_uid != cluster.uid:
+        return ""
+    if any(secret.data.get(key, "") != text for key, text in _endpoint(cluster).items()):
         return ""
     renew = secret.data.get("renew-after", "")
     return secret.data.get("server", "") if renew and now < parse_time(renew) else ""
