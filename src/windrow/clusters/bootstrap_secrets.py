@@ -218,10 +218,23 @@ async def read_files(find: FindSecret, cluster: Cluster) -> tuple[FileContents, 
                     problems.append(Problem(f"{field}: {refusal[0]}", refusal[1], field))
                 else:
                     _read_items(known[ref] or {}, given, f"{where}.{kind}", ref, contents, problems)
-    if (size := sum(map(len, contents.values()))) > MAX_FILE_BYTES:
+    if (size := _size_of_files(cluster, contents)) > MAX_FILE_BYTES:
         fault = f"{FILES}: the files have {size} bytes together"
         problems.append(Problem(fault, f"bring {MAX_FILE_BYTES} at most, the rest with the image", FILES))
     return contents, problems
+
+
+def _size_of_files(cluster: Cluster, contents: FileContents) -> int:
+    """The bytes of all files. One key may be many of them; one that several entries write to the same path counts once."""
+    files = {
+        (kind, given["name"], str(item["key"]), item["path"])
+        for entry in cluster.selector_files
+        for source in entry.get("fileSources") or ()
+        for kind in _KINDS
+        if (given := source.get(kind) or {}).get("name")
+        for item in given.get("items") or ()
+    }
+    return sum(len(contents.get((kind, name, key), b"")) for kind, name, key, _ in files)
 
 
 def _find_fault(raw: Raw | None, ref: ObjectRef, cluster: Cluster) -> tuple[str, str] | None:
@@ -256,7 +269,8 @@ def _read_items(
         digest = b64encode(sha256(content).digest()).decode()
         if item.get("hash") and item["hash"] != digest:
             path = f"{where}.items[{place}].hash"
-            fault = f"{path} is {abbreviate(item['hash'])}, and key {item['key']!r} has {digest}"
+            # Not which: that of a short text tells the text, to all who may read the Cluster.
+            fault = f"{path} is {abbreviate(item['hash'])}, and the value of key {item['key']!r} has another"
             problems.append(Problem(fault, "correct the content, or the hash", path))
             continue
         contents[kind, ref.name, str(item["key"])] = content
