@@ -69,6 +69,14 @@ def test_a_copy_of_a_machine_with_a_short_name_is_told_by_its_name() -> None:
     assert not is_machine_name(replace(cluster, pools=()), "prod-work-1a2b3")
 
 
+def test_a_copy_is_told_by_its_name_also_where_that_is_as_long_as_the_limit() -> None:
+    pool = a_pool("workers")
+    cluster = a_cluster(pool)
+    copy = f"{machine_name_stem(cluster, pool.name)}x7k2p-".ljust(pool.hostname_limit, "a")
+
+    assert not is_machine_name(cluster, copy)
+
+
 def test_a_name_that_two_pools_may_have_given_is_of_neither() -> None:
     one, other = a_pool("workers-a", hostname_limit=15), a_pool("workers-b", hostname_limit=15)
     vm = OrphanVm("default", "prod-work-1a2b3", "vm-1", "uid-lost", cluster_uid="cluster-uid")

@@ -243,10 +243,14 @@ def new_machine_name(cluster: Cluster, pool: Pool, rng: Rng) -> str:
 _NAME_LENGTH = 5  # of the word after a stem
 
 
+def _shortens(cluster: Cluster, pool: Pool) -> bool:
+    return len(machine_name_stem(cluster, pool.name)) + _NAME_LENGTH > pool.hostname_limit
+
+
 def is_name_in_pool(cluster: Cluster, pool: Pool, name: str) -> bool:
     """Whether names of the pool's machines are like it. Of one that was shortened as much can be told as is left."""
     stem, limit = machine_name_stem(cluster, pool.name), pool.hostname_limit
-    if len(stem) + _NAME_LENGTH <= limit:
+    if not _shortens(cluster, pool):
         return name.startswith(stem)
     kept = f"{stem[: limit - 6].removesuffix('-')}-"
     return len(name) == limit and name.startswith(kept) and not set(name[len(kept) :]) - set(hexdigits)
@@ -255,9 +259,7 @@ def is_name_in_pool(cluster: Cluster, pool: Pool, name: str) -> bool:
 def is_machine_name(cluster: Cluster, name: str) -> bool:
     """Whether this Cluster named it: the stem of a pool, also of one that it has no more, and one word after it; or a name
     that a pool's limit has shortened."""
-    if any(
-        is_name_in_pool(cluster, pool, name) for pool in cluster.pools if len(name) == pool.hostname_limit
-    ):
+    if any(_shortens(cluster, pool) and is_name_in_pool(cluster, pool, name) for pool in cluster.pools):
         return True
     pool, *rest = name.removeprefix(f"{cluster.name}-").rsplit("-", 2)
     return len(rest) == 2 and f"{machine_name_stem(cluster, pool)}{rest[1]}" == name
