@@ -150,9 +150,8 @@ class Cluster:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     selector_files: tuple[Mapping[str, Any], ...] = ()
     pod_security: str = ""
-    endpoint_name: str = (
-        ""  # by which people reach the API server beside its addresses, with a port where it is not 443
-    )
+    # By which people reach the API server beside its addresses, with a port where it is not 443.
+    endpoint_name: str = ""
     endpoint_ca: str = ""
     # Of `selector_files`, read by the one who renders them: by source, name and key.
     file_contents: Mapping[tuple[str, str, str], bytes] = field(default_factory=dict, repr=False)
@@ -410,9 +409,8 @@ def _merge_cluster_wide(
 
 def _find_cloud_provider(version: str, config: Mapping[str, Any], pools: Iterable[Pool]) -> str:
     """The cloud provider of the cluster, as its distribution understands the keys that hold for every machine."""
-    try:
-        distribution = DISTRIBUTIONS[Version.parse(version).distribution]
-    except (KeyError, NotVersion):
+    distribution = DISTRIBUTIONS.get(_distribution_of(version))
+    if distribution is None:
         return str(config.get("cloud-provider-name") or "")  # the version is refused
     return distribution.find_cloud_provider(config, any(pool.driver == HARVESTER for pool in pools))
 
@@ -680,7 +678,11 @@ def _check_version(cluster: Cluster, problems: ProblemCollector) -> None:
 
 
 def _distribution_of(version: str) -> str:
-    return Version.parse(version).distribution
+    """The distribution of a version; "" where it is none."""
+    try:
+        return Version.parse(version).distribution
+    except NotVersion:
+        return ""
 
 
 # Values of charts that are taken for charts when they stand one level too high.
@@ -705,12 +707,12 @@ _CHARTS = {
 
 
 def _is_rke2(cluster: Cluster) -> bool:
-    return "+rke2" in cluster.version
+    return _distribution_of(cluster.version) == "rke2"
 
 
 def _is_chart(name: str, cluster: Cluster) -> bool:
     """Whether the distribution may bring the chart, or the user's own manifest may install it."""
-    begins = _CHARTS.get(cluster.version.partition("+")[2].rstrip("0123456789").removesuffix("r"))
+    begins = _CHARTS.get(_distribution_of(cluster.version))
     return begins is None or name.startswith(begins) or name in cluster.additional_manifest
 
 
