@@ -4,8 +4,8 @@ The environment file (`/etc/windrow/rke2.env`) names version and role; `UNIT` ru
 it is restarted, and tries again until it succeeds. So an upgrade is: write another version into the file, restart the
 unit. A site adds its own settings (a proxy, `INSTALL_RKE2_ARTIFACT_PATH` for a place without internet, `RKE2_SHA256` of
 the binary that must come out) in `SITE_ENVIRONMENT`, which we never write. What the Cluster sets for all its machines
-(`agentEnvVars`) is in `AGENT_ENVIRONMENT` for the unit, and where the service reads its own for that. The script keeps to few constructs of POSIX
-sh, one command a line.
+(`agentEnvVars`) is in `AGENT_ENVIRONMENT` for the unit, and where the service reads its own for that. The script keeps
+to few constructs of POSIX sh, one command a line.
 """
 
 from __future__ import annotations

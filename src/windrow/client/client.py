@@ -136,9 +136,8 @@ class Client:
             version = str(metadata.get("resourceVersion") or "")
             while True:
                 part = items[:PAGE_SIZE]
-                del items[
-                    :PAGE_SIZE
-                ]  # the caller still has a page while the next is read, which may be large
+                # Kept while the next page is read, which may be large, they would be in memory twice.
+                del items[:PAGE_SIZE]
                 for item in part:
                     # Lists of built-in kinds leave these out.
                     item.setdefault("apiVersion", kind.api_version)

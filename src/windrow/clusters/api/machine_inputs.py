@@ -42,7 +42,7 @@ def read_environment(spec: Fields) -> dict[str, str]:
             one.refuse("name", f"is {name}, which Windrow sets", "remove it")
         elif name in found:
             one.refuse("name", f"is {name}, which an earlier entry sets", "remove one of the two")
-        elif len(value) > MAX_VALUE or not (value.isprintable() or not value):
+        elif len(value) > MAX_VALUE or not value.isprintable():
             hint = f"write {MAX_VALUE} printable characters at most, in one line"
             one.refuse("value", f"of {name} cannot be a line of an environment file", hint)
         else:
