@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from tests.contract.harvester_rig import HarvesterRig
-from tests.stories.harvester_rig import a_harvester, a_vm, eventually, is_gone
+from tests.stories.harvester_rig import IMAGE, a_harvester, a_vm, eventually, has_address, is_gone
 from tests.support.clock import run_driven
 
 from windrow.core.rng import Rng
@@ -49,6 +49,7 @@ class Gateway:
         self.answers_after_s = 0.0
         self.repeats = False
         self.made_again: dict[str, Any] = {}
+        self.disk: dict[str, Any] = {"storage_class": "longhorn-jammy"}  # which does not exist, so no VM runs
         self.posts: list[asyncio.Task[Any]] = []
 
     async def create_vm(self, raw: dict[str, Any]) -> dict[str, Any]:
@@ -111,9 +112,7 @@ class GoDriver:
 
     async def _Create(self) -> None:
         labels = {GUEST_CLUSTER: self._config["ClusterName"]}
-        raw = a_vm(
-            self._name, secret=f"{self._name}-cloudinit", labels=labels, storage_class="longhorn-jammy"
-        )
+        raw = a_vm(self._name, secret=f"{self._name}-cloudinit", labels=labels, **self._gateway.disk)
         made = await self._gateway.create_vm(raw)
         owner = {
             "apiVersion": "kubevirt.io/v1",
@@ -156,7 +155,7 @@ class Site:
         self.api, self.clock = harvester.api.local(), harvester.clock.base
 
     @asynccontextmanager
-    async def host(self) -> AsyncIterator[PluginMachines]:
+    async def host(self, state: str = "state") -> AsyncIterator[PluginMachines]:
         async def no_fields(driver: str, credential: str) -> Mapping[str, str]:
             raise AssertionError
 
@@ -164,7 +163,7 @@ class Site:
             lambda _: Path("/driver"),
             self.rig.credential,
             no_fields,
-            self._folder,
+            self._folder / state,
             self.clock,
             Rng(5),
             env={},
@@ -443,5 +442,29 @@ def test_a_removal_says_that_the_creation_it_waited_for_was_not_answered(play: A
             await site.arrived()
             await machines.remove(planned, frozenset())
             assert await site.vm() is None
+
+    play(story)
+
+
+def test_a_vm_that_runs_is_adopted_also_where_its_secret_is_gone(play: Any) -> None:
+    """It has read the Secret when it started; the plan is of a restored state."""
+
+    async def story(site: Site) -> None:
+        image = await site.api.get(kinds.IMAGE.ref("jammy", "default"))
+        site.gateway.disk = {"storage_class": image["status"]["storageClassName"], "image": IMAGE}
+        async with site.host() as machines:
+            planned = await machines.plan(SPEC)
+            await site.create(machines, planned)
+        await eventually(site.gateway.harvester, kinds.VMI.ref(NAME, "default"), has_address)
+        before = await site.vm()
+        await site.api.delete(SECRET.ref(f"{NAME}-cloudinit", "default"))
+
+        async with site.host("restored") as machines:
+            config = await site.create(machines, planned)
+
+        after = await site.vm()
+        assert before is not None
+        assert after is not None
+        assert config[SEEN_UID_KEY] == uid_of(after) == uid_of(before)
 
     play(story)

@@ -126,15 +126,16 @@ class CreateOperation:
 
         A plan from a restored state may be of long ago. Its machine has worked since then, and a person may have stopped
         it; one that never worked is replaced in time. What failed to start, or is being deleted, is nothing to lose; nor
-        is a VM that was made after its driver had given up, which then creates no Secret for it.
+        is a VM that was made after its driver had given up, which then creates no Secret for it, so that it cannot start.
         """
         machine = self.machine
         await self._set_config(machine.config)
         if not await exists(self.resolver, machine, self.credential, self.plugin):
             return False
-        result = None
-        if not await lacks_cloud_init(self.resolver, machine):
-            result = await self._find_status()
+        result = await self._find_status()
+        is_running = result is not None and result.status.state == "running"
+        if not is_running and await lacks_cloud_init(self.resolver, machine):
+            result = None
         if result is not None and (result.is_accepted or result.is_stopped):
             log.info("its VM exists, adopting it", machine=machine.name)
             await self._save(create_started=True, vm_uid=machine.vm_uid)
