@@ -87,7 +87,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "bootstrap": (("tests/unit/bootstrap",), ("tests/unit/clusters", *_CLUSTER_STORIES)),
     "client": (("tests/unit/client",), ("tests/contract/test_transport.py", *_CLUSTER_STORIES)),
     "cloudprovider": (("tests/unit/cloudprovider",), _SERVICE_STORIES),
-    "clusters": (("tests/unit/clusters",), _CLUSTER_STORIES),
+    "clusters": (("tests/unit/clusters",), ("tests/unit/app/test_check.py", *_CLUSTER_STORIES)),
     "controller": (("tests/unit/controller",), _CLUSTER_STORIES),
     "core": (("tests/unit/core",), ("tests/unit/client", "tests/unit/clusters", "tests/unit/kubernetes")),
     "harvester": (

@@ -110,6 +110,8 @@ def test_what_exists_can_be_deleted_whatever_its_version_says() -> None:
         ("a: [", "warning", "additionalManifest cannot be read"),
         ("just words", "error", "document 1 of spec.rkeConfig.additionalManifest has no apiVersion"),
         ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\nkind: ConfigMap\napiVersion: v1\n", "error", "document 2 of spec.rkeConfig.additionalManifest has no metadata.name"),
+        ("apiVersion: v1\nmetadata: {name: a}\n", "error", "document 1 of spec.rkeConfig.additionalManifest has no kind"),
+        ("items: [{a: b}]\nkind: List\n", "error", "document 1 of spec.rkeConfig.additionalManifest has no apiVersion"),
     ],
 )  # fmt: skip
 def test_a_manifest_that_servers_could_not_apply_is_told_before_they_are_made(
@@ -119,6 +121,12 @@ def test_a_manifest_that_servers_could_not_apply_is_told_before_they_are_made(
 
     assert (severity, True) in [(one.severity, words in one.message) for one in found]
     assert {one.field for one in found} == {"spec.rkeConfig.additionalManifest"}
+
+
+def test_of_a_manifest_twenty_faults_are_told() -> None:
+    manifest = "---\n".join(["kind: Secret\napiVersion: v1\n"] * 30)
+
+    assert len(check_bootstrap(replace(a_cluster(**LOCAL), additional_manifest=manifest), [])) == 20
 
 
 # With it nothing is warned of.

@@ -95,7 +95,7 @@ def a_ring(vm: dict[str, Any] | None) -> CredentialResolver:
         # Drivers before v1.0 write no such label, and a machine may have no cluster's name.
         ({**PLANNED, "ClusterName": "c1"}, a_vm(labels=LABELS), "exists"),
         (PLANNED, a_vm(labels={**LABELS, GUEST_CLUSTER: "c2"}), "exists"),
-        # It was created and seen to be: what is written into the label later proves nothing.
+        # It was created: what is written into the label later proves nothing.
         ({**MADE, "ClusterName": "c1"}, a_vm(labels={**LABELS, GUEST_CLUSTER: "c2"}), "exists"),
         # Created by our own client: its uid is recorded, and only its annotations prove it.
         (OWN, a_vm(annotations=owner_annotations("c-1", "uid-1")), "exists"),
