@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 
 from windrow.cli import exit_codes, main
 from windrow.cli.context import CliContext, process_context
+from windrow.core.formats.json import loads
+from windrow.core.formats.yaml import dump, load
 
 WINDROW = Path(sys.executable).with_name("windrow")
 
@@ -47,6 +50,25 @@ def test_documents_keep_their_lines_and_nothing_that_a_terminal_obeys():
     context.print("a:\n\tb \x1b[31m\u202e")
 
     assert context.out.getvalue() == "a:\n\tb ?[31m?\n"
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_data_are_read_back_as_they_are_whatever_text_they_hold(tmp_path: Path, output: str):
+    text = "full\u3000width, no\u00a0break, \u202eturned, family \U0001f469\u200d\U0001f466, tag \U000e0041, \x9b31m\nü\n"
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "a", "namespace": "b"},
+        "stringData": {"userData": text, "key\u00a0": "z"},
+    }
+    (tmp_path / "a.yaml").write_text(dump(secret))
+    context = replace(a_context("windrow"), cwd=tmp_path)
+
+    assert main.run(["import", "-f", "a.yaml", "-o", output], context) == exit_codes.OK
+
+    printed = context.out.getvalue()
+    assert (loads(printed)["items"][0] if output == "json" else load(printed)) == secret
+    assert printed.replace("\n", "").isprintable()
 
 
 def test_a_full_disk_behind_standard_output_is_no_defect_of_windrow():

@@ -17,7 +17,7 @@ import argparse
 from windrow.cli import exit_codes, options
 from windrow.cli.context import CliContext
 from windrow.cli.manifests import print_notes, read_documents
-from windrow.cli.output.data import list_of, render_data
+from windrow.cli.output.data import list_of, render_data, render_documents
 from windrow.clusters.api.rancher_import import grant_references, strip_server_fields
 
 
@@ -27,12 +27,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
-    from windrow.core.formats.yaml import dump_all
-
     documents, notes = strip_server_fields(read_documents(args.filename, context))
     print_notes([*notes, *grant_references(documents)], context)
     if args.output == "json":
         context.print(render_data(list_of(documents), "json"))
     else:
-        context.print(dump_all(documents).rstrip("\n"))
+        context.print(render_documents(documents))
     return exit_codes.OK

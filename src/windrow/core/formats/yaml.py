@@ -174,11 +174,16 @@ def _not_yaml(error: Exception) -> NotYaml:
     return NotYaml(re.sub(r'\bin "<(?:unicode|byte) string>",', "at", str(error)), where)
 
 
-def dump(value: Any, *, sort: bool = False) -> str:
-    """`value` as block-style YAML, keys in the order given unless `sort`."""
+def dump(value: Any, *, sort: bool = False, ascii_only: bool = False) -> str:
+    """`value` as block-style YAML, keys in the order given unless `sort`; with `ascii_only` all else is escaped."""
     return str(
         yaml.dump(
-            value, Dumper=_Dumper, sort_keys=sort, allow_unicode=True, default_flow_style=False, width=4096
+            value,
+            Dumper=_Dumper,
+            sort_keys=sort,
+            allow_unicode=not ascii_only,
+            default_flow_style=False,
+            width=4096,
         )
     )
 
