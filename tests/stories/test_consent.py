@@ -266,6 +266,6 @@ def test_a_registry_secret_is_one_of_the_own_namespace(name: str) -> None:
             await sim.management_client.create(SECRET, auth)
             configs = {"registry.example.com": {"authConfigSecretName": name}}
             documents[-1]["spec"]["rkeConfig"]["registries"] = {"configs": configs}
-            await refused(sim, documents, ["not the name of a Secret"])
+            await refused(sim, documents, ["which no Secret may be called"])
 
     run_driven(story())
