@@ -218,6 +218,16 @@ def test_files_that_no_machine_could_be_given_are_refused():
     ]
 
 
+def test_an_entry_without_files_brings_none():
+    async def story() -> tuple[Any, list[Problem]]:
+        client = Client(ApiServer(MemoryStore(), LoopClock(), Rng(1)).local())
+        await client.create(SECRET, a_secret(ca=b"abc"))
+        entries = ({}, {"fileSources": [{"secret": {"name": "site"}}]})
+        return await read_files(client.find, Cluster("default", "prod", selector_files=entries))
+
+    assert run_driven(story()) == ({}, [])
+
+
 def test_a_key_that_is_many_files_counts_for_each():
     items = [{"key": "ca", "path": f"/ca-{number}"} for number in range(50)]
 

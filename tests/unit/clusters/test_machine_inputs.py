@@ -10,6 +10,7 @@ from tests.unit.clusters.builders import NOON
 from tests.unit.clusters.test_cluster import a_raw_cluster, errors, read, warnings
 
 from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.machine_inputs import MAX_VALUE
 from windrow.clusters.api.secrets import read_published_server, read_secret_data, render_kubeconfig_secret
 from windrow.clusters.bootstrap_data import sample_bootstrap_spec
 
@@ -38,7 +39,7 @@ def faults(raw: dict[str, Any]) -> list[tuple[str, str]]:
         ({"name": "INSTALL_RKE2_VERSION", "value": "x"}, "[0].name", "which Windrow sets"),
         ({"name": "WINDROW_REVISION", "value": "x"}, "[0].name", "which Windrow sets"),
         ({"name": "A", "value": "two\nlines"}, "[0].value", "cannot be a line"),
-        ({"name": "A", "value": "x" * 5000}, "[0].value", "cannot be a line"),
+        ({"name": "A", "value": "x" * (MAX_VALUE + 1)}, "[0].value", "cannot be a line"),
         ({"name": "A", "value": 5}, "[0].value", "is 5, which is not text"),
         ("A=b", "[0]", "which is not a mapping"),
     ],
@@ -48,6 +49,10 @@ def test_a_variable_that_no_machine_can_have_is_refused(given: Any, field: str, 
 
     assert found == f"spec.agentEnvVars{field}"
     assert words in message
+
+
+def test_a_variable_has_as_many_characters_as_an_environment_file_takes() -> None:
+    assert faults(with_variables({"name": "A", "value": "x" * MAX_VALUE})) == []
 
 
 def test_each_variable_is_given_once_and_their_number_is_bounded() -> None:
@@ -234,6 +239,12 @@ def test_the_kubeconfig_is_published_again_when_the_endpoint_has_another_name() 
         for now in (before, after, without):
             server = read_published_server(secret, now, NOON)
             assert server == ("https://10.0.0.1:6443" if now is published else "")
+
+
+def test_the_secret_of_a_kubeconfig_says_of_the_endpoint_also_that_there_is_none() -> None:
+    raw = render_kubeconfig_secret(read(a_raw_cluster()).cluster, "text", "https://10.0.0.1:6443", NOON)
+
+    assert (raw["data"]["endpoint"], raw["data"]["endpoint-ca"]) == ("", "")
 
 
 def test_a_kubeconfig_of_an_earlier_release_stays_as_it_is() -> None:

@@ -20,6 +20,11 @@ def test_what_is_written_reads_back_unchanged(value: dict[str, object]) -> None:
     assert yaml.load(yaml.dump(value)) == value
 
 
+def test_text_is_written_as_it_is_unless_all_is_to_be_escaped() -> None:
+    assert yaml.dump({"name": "Zürich"}) == "name: Zürich\n"
+    assert yaml.dump({"name": "Zürich"}, ascii_only=True) == 'name: "Z\\xFCrich"\n'
+
+
 def test_text_of_several_lines_is_written_as_a_block() -> None:
     assert yaml.dump({"script": "a\nb\n"}) == "script: |\n  a\n  b\n"
 

@@ -51,6 +51,7 @@ class Gateway:
         self.made_again: dict[str, Any] = {}
         self.disk: dict[str, Any] = {"storage_class": "longhorn-jammy"}  # which does not exist, so no VM runs
         self.posts: list[asyncio.Task[Any]] = []
+        self.unreadable_uid = ""
 
     async def create_vm(self, raw: dict[str, Any]) -> dict[str, Any]:
         if self.repeats:
@@ -126,6 +127,8 @@ class GoDriver:
     async def _GetState(self) -> int:
         if await self._api.find(kinds.VM.ref(self._name, "default")) is None:
             raise DriverError("GetState", f'virtualmachines.kubevirt.io "{self._name}" not found')
+        if uid_of(await self._api.get(kinds.VM.ref(self._name, "default"))) == self._gateway.unreadable_uid:
+            raise DriverError("GetState", "the VM has no template")
         vmi = await self._api.find(kinds.VMI.ref(self._name, "default"))
         if vmi is None:
             return wire.STOPPED
@@ -466,5 +469,25 @@ def test_a_vm_that_runs_is_adopted_also_where_its_secret_is_gone(play: Any) -> N
         assert before is not None
         assert after is not None
         assert config[SEEN_UID_KEY] == uid_of(after) == uid_of(before)
+
+    play(story)
+
+
+def test_a_vm_whose_state_its_driver_cannot_read_and_that_cannot_start_is_made_anew(play: Any) -> None:
+    async def story(site: Site) -> None:
+        async with site.host() as machines:
+            planned = await machines.plan(SPEC)
+            await site.create(machines, planned)
+        before = await site.vm()
+        assert before is not None
+        await site.api.delete(SECRET.ref(f"{NAME}-cloudinit", "default"))
+        site.gateway.unreadable_uid = uid_of(before)
+
+        async with site.host("restored") as machines:
+            config = await site.create(machines, planned)
+
+        after = await site.vm()
+        assert after is not None
+        assert config[SEEN_UID_KEY] == uid_of(after) != uid_of(before)
 
     play(story)
