@@ -250,10 +250,12 @@ LoadBalancers, IPPools and networks are compared where the webhooks of the load 
 
 ## kube-vip
 
-The emulator's kube-vip does what versions before 1.2, and since, were seen to do (tests/conformance/kube_vip_scenes.py). One thing
-is undecided: **another address of a Service, changed with an election per service** (`svc_election`), is announced or not, once so and
+The emulator's kube-vip does what versions before 1.2, and since, were seen to do (tests/conformance/kube_vip_scenes.py). Two things
+are undecided. **Another address of a Service, changed with an election per service** (`svc_election`), is announced or not, once so and
 once otherwise, by one release and between 1.2.2 and 1.2.3, with the milliseconds at which the endpoints change. The emulator does
-what was seen more often: before 1.2 the new address is not announced, since 1.2 it is. No product here rests on either.
+what was seen more often: before 1.2 the new address is not announced, since 1.2 it is. **A Service that gets its address while its
+annotation is empty**, emptied on the way to its address, is announced at once, or never on a busy machine. No product here rests on
+either: the cloud provider has kube-vip pass over a Service until its address is there.
 """
 
 

@@ -390,6 +390,7 @@ SCENES: dict[str, Scene] = {  # the longest first
             OLD: {"on": "at once", "shown": "at once"},
             NEW: {"on": "at once", "shown": "never"},
         },
+        undecided=frozenset({"on"}),
     ),
     "passed over on the way to its address": Scene(
         passed_over_on_the_way, alike({"on": "at once", "shown": "at once"})

@@ -96,6 +96,7 @@ def test_every_exit_code_is_explained():
 
 def test_what_the_real_kube_vip_leaves_undecided_is_told():
     undecided = [name for name, scene in SCENES.items() if scene.undecided]
-    assert undecided == ["changed, with an election per service"]
+    assert undecided == ["emptied on the way to its address", "changed, with an election per service"]
     page = (ROOT / "docs" / "reference" / "differences-emulator.md").read_text()
     assert "changed with an election per service" in page
+    assert "emptied on the way to its address" in page
