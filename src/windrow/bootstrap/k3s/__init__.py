@@ -28,6 +28,7 @@ from windrow.bootstrap.config_hash import config_hash, config_hashes
 from windrow.bootstrap.install_unit import BOOT_COMMANDS, RUN_COMMANDS, Installer, list_install_files
 from windrow.bootstrap.k3s import cloud_provider as provider
 from windrow.bootstrap.k3s.charts import HARVESTER_CHARTS, helm_chart, list_given_charts, pinned_charts
+from windrow.bootstrap.k3s.cloud_provider import find_cloud_provider
 from windrow.bootstrap.k3s.flags import KEYS, check_config, dropped_keys
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests
@@ -113,11 +114,6 @@ def render_config(spec: BootstrapSpec) -> dict[str, Any]:
     return config | ({"cluster-init": True} if spec.init_server else {})
 
 
-def find_cloud_provider(config: Mapping[str, Any], on_harvester: bool) -> str:
-    """The cloud provider of a cluster with these keys: `harvester`, `external`, or "" for K3s' own."""
-    return provider.find_cloud_provider(config, on_harvester)
-
-
 def list_contradictions(spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
     """What in the user's keys cannot be read or cannot be together, each with a hint."""
     user = keys.merge_config(spec)
@@ -171,8 +167,10 @@ def _taints(spec: BootstrapSpec) -> list[str]:
 
 def _list_own_charts(spec: BootstrapSpec, chosen: str) -> list[str]:
     """The Harvester charts that we install: those that the user does not."""
-    given = list_given_charts(spec.additional_manifest) if chosen == keys.HARVESTER else ()
-    return [name for name in HARVESTER_CHARTS if name not in given] if chosen == keys.HARVESTER else []
+    if chosen != keys.HARVESTER:
+        return []
+    given = list_given_charts(spec.additional_manifest)
+    return [name for name in HARVESTER_CHARTS if name not in given]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
