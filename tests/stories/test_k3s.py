@@ -57,9 +57,10 @@ async def come_up(documents: list[Raw], *, seed: int = 5) -> tuple[list[str], di
 
 @pytest.mark.long
 def test_the_manifest_of_a_tutorial_comes_up_as_it_is() -> None:
-    """Three servers for everything, keys that tutorials have, and the old fields of one disk and one network."""
-    pools = [a_pool("all", 3, ALL)]
-    config = {"disable": ["traefik", "local-storage"], "cluster-domain": "example.org", "cluster-init": True}
+    """Three servers for everything and a worker, keys that tutorials have, and the old fields of one disk and one network."""
+    pools = [a_pool("all", 3, ALL), a_pool("workers", 1)]
+    config = {"disable": ["traefik"], "cluster-domain": "example.org", "cluster-init": True}
+    config |= {"disable-local-storage": True}  # no key of K3s: servers skip it, agents would not start
     documents = a_cluster(*pools, kubernetesVersion=VERSION, rkeConfig=an_rke_config(*pools, config=config))
     del documents[0]["diskInfo"], documents[0]["networkInfo"]
     documents[0] |= {

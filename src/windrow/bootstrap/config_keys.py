@@ -36,13 +36,13 @@ def _read(package: str) -> Mapping[str, Any]:
 class ConfigKeys:
     """The keys of the distribution whose table is in `package`.
 
-    `title` is its name in sentences, `effect` what it does with a key that it does not know: "which will not start with
-    it". Windrow sets the `managed` keys itself.
+    `title` is its name in sentences. A server skips a key that it does not know, with a line in its log; so do agents where
+    `agents_skip`, others do not start with it. Windrow sets the `managed` keys itself.
     """
 
     package: str
     title: str
-    effect: str
+    agents_skip: bool
     managed: frozenset[str] = MANAGED
 
     def server_only(self) -> frozenset[str]:
@@ -61,6 +61,10 @@ class ConfigKeys:
             return frozenset(spans)
         line = min(line, self._newest())
         return frozenset(key for key, span in spans.items() if _covers(span, line))
+
+    def list_agent_keys(self, line: Line) -> frozenset[str]:
+        """The keys that agents of one line take."""
+        return self.find(line) - self.server_only()
 
     def check(self, config: Iterable[str], version: Version) -> list[str]:
         """Warnings about the names of the user's keys for `version`, each with a hint. Those of the sibling are the
@@ -81,20 +85,21 @@ class ConfigKeys:
         return warnings
 
     def _unknown(self, key: str, version: Version) -> str:
-        title, newest = self.title, self._newest()
+        title, newest, effect = self.title, self._newest(), "skips it"
+        if not self.agents_skip:
+            effect = "skips it on servers and would not start with it on agents, which do not get it"
         if span := self._spans().get(key, ""):
             first, _, last = span.partition("-")
             if first and version.line < _parse_line(first):
-                return (
-                    f"{key!r} is a key of {title} since v{first}, {version} will not start with it; remove it"
-                )
-            return f"{key!r} was a key of {title} up to v{last}, {version} will not start with it; remove it"
+                return f"{key!r} is a key of {title} since v{first}, {version} {effect}; remove it"
+            return f"{key!r} was a key of {title} up to v{last}, {version} {effect}; remove it"
         if version.line > newest:
             line = ".".join(map(str, newest))
-            return f"{key!r} was no key of {title} {line}; check that {version} supports it"
+            missed = "" if self.agents_skip else ", so agents do not get it"
+            return f"{key!r} was no key of {title} {line}{missed}; check that {version} supports it"
         near = get_close_matches(key, self.find(version.line), 1)
         cure = f"did you mean {near[0]!r}?" if near else "remove it or correct its spelling"
-        return f"{key!r} is no key of {title}, {self.effect}; {cure}"
+        return f"{key!r} is no key of {title}, which {effect}; {cure}"
 
     def _spans(self) -> Mapping[str, str]:
         data = _read(self.package)

@@ -291,10 +291,10 @@ async def test_what_the_distribution_would_not_start_with_is_refused(keys: dict[
 @pytest.mark.parametrize(
     ("keys", "told", "cure"),
     [
-        ({"cnii": "calico"}, "'cnii' is no key of RKE2, which will not start with it", "did you mean 'cni'?"),
+        ({"cnii": "calico"}, "'cnii' is no key of RKE2, which skips it", "did you mean 'cni'?"),
         (
             {"flannel-backend": "none"},
-            "'flannel-backend' is a key of K3s, RKE2 will not start with it",
+            "'flannel-backend' is a key of K3s, which RKE2 skips",
             "remove it",
         ),
     ],

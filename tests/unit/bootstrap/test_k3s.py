@@ -226,6 +226,26 @@ def test_keys_of_rke2_are_left_out_and_told(joiner: Make) -> None:
         assert "a key of RKE2 that K3s has not" in warning
 
 
+@pytest.mark.parametrize("version", ["v1.35.1+k3s1", "v1.99.1+k3s1"])
+def test_what_an_agent_would_not_start_with_only_servers_get(
+    server: Make, joiner: Make, version: str
+) -> None:
+    """A K3s server skips a key that it does not know; an agent exits. `no-flannel` was one of agents up to v1.25."""
+    given = {
+        "disable-local-storage": True,
+        "no-flannel": True,
+        "disable": ["traefik"],
+        "kubelet-arg": ["a=b"],
+    }
+    worker = joiner(WORKER, global_config=given, version=version)
+
+    assert given.keys() <= config(server(global_config=given, version=version)).keys()
+    assert given.keys() & config(worker).keys() == {"kubelet-arg"}
+    told = k3s.check(worker)[:2]
+    assert [text.partition(" ")[0] for text in told] == ["'disable-local-storage'", "'no-flannel'"]
+    assert all("agents" in text for text in told)
+
+
 # --- the cloud provider ---
 
 

@@ -43,10 +43,10 @@ def test_no_key_that_windrow_leaves_out_is_one_that_k3s_needs() -> None:
         (
             "cnii",
             "v1.35.1+k3s1",
-            "no key of K3s, which its servers skip and with which its agents do not start",
+            "no key of K3s, which skips it on servers and would not start with it on agents, which do not get it",
         ),
         ("helm-controller-arg", "v1.30.4+k3s1", "a key of K3s since v1.33"),
-        ("brand-new", "v1.39.0+k3s1", "check that v1.39.0+k3s1 supports it"),
+        ("brand-new", "v1.39.0+k3s1", "so agents do not get it; check that v1.39.0+k3s1 supports it"),
     ],
 )
 def test_a_key_that_the_release_has_not_is_one_warning(key: str, version: str, words: str) -> None:

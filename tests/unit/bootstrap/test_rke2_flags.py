@@ -29,10 +29,10 @@ def test_what_ranchers_form_writes_raises_no_doubt() -> None:
         (
             {"cnii": "calico"},
             "v1.35.1+rke2r1",
-            "'cnii' is no key of RKE2, which will not start with it; did you mean 'cni'?",
+            "'cnii' is no key of RKE2, which skips it; did you mean 'cni'?",
         ),
         ({"cluster-init": True}, "v1.35.1+rke2r1", "is a key of K3s"),
-        ({"etcd-s3-retention": 3}, "v1.30.4+rke2r1", "a key of RKE2 since v1.31, v1.30.4+rke2r1 will not"),
+        ({"etcd-s3-retention": 3}, "v1.30.4+rke2r1", "a key of RKE2 since v1.31, v1.30.4+rke2r1 skips it"),
         ({"multi-cluster-cidr": True}, "v1.30.4+rke2r1", "was a key of RKE2 up to v1.28"),
         ({"brand-new": True}, "v1.39.0+rke2r1", "check that v1.39.0+rke2r1 supports it"),
         ({"token": "x"}, "v1.35.1+rke2r1", "is set by Windrow"),

@@ -259,7 +259,7 @@ def test_a_reason_that_is_part_of_the_clusters_is_printed():
 
 @pytest.mark.parametrize(("ready", "shown"), [("False", True), ("True", False)])
 def test_what_the_preflight_warned_of_is_shown_until_the_cluster_is_ready(ready: str, shown: bool) -> None:
-    warned = "'cnii' is no key of RKE2, which will not start with it; did you mean 'cni'?"
+    warned = "'cnii' is no key of RKE2, which skips it; did you mean 'cni'?"
     conditions = [
         {"type": "PreflightPassed", "status": "True", "reason": "PassedWithWarnings", "message": warned},
         {"type": "Ready", "status": ready, "reason": "InProgress", "message": ""},

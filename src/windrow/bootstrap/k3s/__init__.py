@@ -102,8 +102,10 @@ def render_config(spec: BootstrapSpec) -> dict[str, Any]:
     """The keys of the machine's own configuration file: the user's, then those of its roles."""
     user = keys.merge_config(spec)
     chosen = find_cloud_provider(user, spec.on_harvester)
-    dropped = dropped_keys() if spec.is_server else dropped_keys() | KEYS.server_only()
-    config = {key: value for key, value in user.items() if key not in dropped}
+    config = {key: value for key, value in user.items() if key not in dropped_keys()}
+    if not spec.is_server:
+        known = KEYS.list_agent_keys(Version.parse(spec.version).line)
+        config = {key: value for key, value in config.items() if key in known}
     config |= keys.identity_keys(spec, config, _taints(spec)) | provider.node_keys(chosen, config)
     if not spec.is_server:
         return config | agent_keys(spec)

@@ -3,8 +3,9 @@
 `config_keys.json` is made of the command-line definitions at the newest release of each line; `k3s server --help` and
 `k3s agent --help` print all of them but the hidden ones. A new line is added by comparing these with the file.
 
-A server skips an unknown key of its configuration file, an agent does not start with it. It is kept all the same, with a
-warning, since it may be newer than this list. Keys of RKE2 that K3s has in no release are not written at all.
+A server skips an unknown key of its configuration file, an agent does not start with it. So servers get it all the same, with
+a warning, since it may be newer than this list, and agents get the keys that the list has for them (a drop-in file of
+`machineSelectorFiles` brings another). Keys of RKE2 that K3s has in no release are not written at all.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ PORTS = frozenset({"https-listen-port", "supervisor-port", "apiserver-port"})
 KEYS = ConfigKeys(
     "windrow.bootstrap.k3s",
     "K3s",
-    "which its servers skip and with which its agents do not start",
-    MANAGED | PORTS | {"cluster-init", "disable-agent"},
+    agents_skip=False,
+    managed=MANAGED | PORTS | {"cluster-init", "disable-agent"},
 )
 # Keys of RKE2 that K3s has not, but that mean something here.
 TRANSLATED = frozenset({CLOUD_PROVIDER_NAME, CLOUD_PROVIDER_CONFIG})

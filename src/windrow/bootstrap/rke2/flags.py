@@ -3,8 +3,8 @@
 `config_keys.json` is made of the command-line definitions at the newest release of each line; `rke2 server --help` and
 `rke2 agent --help` print all of them but the hidden ones. A new line is added by comparing these with the file.
 
-An unknown key stops the service at its start. It is kept all the same, with a warning, since it may be newer than this
-list: a key may come with any patch release.
+An unknown key of a configuration file is skipped with a line in the log, by servers and agents (v1.22.4 on). It is written all
+the same, with a warning, since it may be newer than this list: a key may come with any patch release.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from windrow.bootstrap.config_keys import ConfigKeys
 from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG, CLOUD_PROVIDER_NAME
 from windrow.core.formats.version import Version
 
-KEYS = ConfigKeys("windrow.bootstrap.rke2", "RKE2", "which will not start with it")
+KEYS = ConfigKeys("windrow.bootstrap.rke2", "RKE2", agents_skip=True)
 
 
 def check_config(config: Mapping[str, Any], version: Version) -> list[str]:
     """Warnings about the user's keys for RKE2 `version`, each with a hint."""
     foreign = KEYS.sibling_only()
-    warnings = [
-        f"{key!r} is a key of K3s, RKE2 will not start with it; remove it" for key in config if key in foreign
-    ]
+    warnings = [f"{key!r} is a key of K3s, which RKE2 skips; remove it" for key in config if key in foreign]
     warnings += KEYS.check([key for key in config if key not in foreign], version)
     if config.get(CLOUD_PROVIDER_CONFIG) and not config.get(CLOUD_PROVIDER_NAME):
         warnings.append(f"{CLOUD_PROVIDER_CONFIG!r} means nothing without {CLOUD_PROVIDER_NAME!r}; set both")

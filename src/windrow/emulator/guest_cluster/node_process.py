@@ -32,7 +32,7 @@ from windrow.emulator.guest_cluster.distribution.pki import (
     load_authorities,
     write_authorities,
 )
-from windrow.emulator.guest_cluster.distribution.settings import read_settings
+from windrow.emulator.guest_cluster.distribution.settings import check_settings, read_settings
 from windrow.emulator.guest_cluster.distribution.tokens import BadToken, Token, hash_authorities, parse_token
 from windrow.emulator.guest_cluster.etcd import EtcdMember, JoinRefused, NotMember
 from windrow.emulator.guest_cluster.kube_vip.process import KubeVip
@@ -110,10 +110,11 @@ class NodeProcess:
         self.settings = read_settings(
             self.guest, self.distribution, role, self.arguments[1:], self.environment
         )
-        parse_labels(self.settings)
-        parse_taints(self.settings)
         for warning in self.settings.warnings:
             self.log(f"level=warning: {warning}")
+        check_settings(self.guest, self.settings)
+        parse_labels(self.settings)
+        parse_taints(self.settings)
         self.log(f"Starting {self.distribution.name} {role} {self.version}")
 
     # -- server

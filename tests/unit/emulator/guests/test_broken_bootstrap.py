@@ -76,11 +76,11 @@ WORKERS: dict[str, tuple[Document, str]] = {
     ),
     "key of the token": (
         lambda c: one_wrong(c.worker("worker"), "tokeo: K10", "token: K10"),
-        "flag provided but not defined: -tokeo",
+        "--token is required",
     ),
     "key of the server": (
         lambda c: one_wrong(c.worker("worker"), "servds: https", "server: https"),
-        "flag provided but not defined: -servds",
+        "--server is required",
     ),
     "no token at all": (lambda c: c.worker("worker", token=""), "--token is required"),
     "indentation inside config.yaml": (
@@ -165,7 +165,7 @@ SERVERS: dict[str, tuple[Document, str]] = {
     ),
     "key of the server": (
         lambda c: one_wrong(c.server("worker"), "servds: https", "server: https"),
-        "flag provided but not defined: -servds",
+        "this first server has no CA files",
     ),
     "no server, so no authorities either": (
         lambda c: one_wrong(c.server("worker"), "# no server", "server: https://10.0.0.11:9345"),

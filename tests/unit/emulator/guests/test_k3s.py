@@ -10,7 +10,7 @@ from tests.support.clock import run_driven
 from windrow.core.formats.json import loads
 from windrow.emulator.guest_cluster.distribution.distribution import BadSettings, Settings
 from windrow.emulator.guest_cluster.distribution.k3s import K3S
-from windrow.emulator.guest_cluster.distribution.settings import read_settings
+from windrow.emulator.guest_cluster.distribution.settings import check_settings, read_settings
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import Disk, Hardware
 from windrow.emulator.guest_os.operating_system import GuestOS
@@ -33,7 +33,9 @@ def settings_of(
         guest = GuestOS(hardware, MachineTestbed().offline_host("m"), GuestDelays(), lambda work, name: None)
         guest.write("/etc/rancher/k3s/config.yaml", text.encode())
         guest.write("/etc/k3s.yaml", b"node-name: elsewhere\n")
-        return read_settings(guest, K3S, role, arguments, env or {})
+        settings = read_settings(guest, K3S, role, arguments, env or {})
+        check_settings(guest, settings)
+        return settings
 
     return run_driven(read())
 
@@ -44,9 +46,8 @@ def settings_of(
 @pytest.mark.parametrize(
     ("role", "text", "arguments", "words"),
     [
-        ("server", "cni: calico", (), "flag provided but not defined: -cni"),
-        ("server", "profile: cis", (), "flag provided but not defined: -profile"),
-        ("server", "cloud-provider-name: harvester", (), "not defined: -cloud-provider-name"),
+        ("agent", "cni: calico", (), "flag provided but not defined: -cni"),
+        ("agent", "disable: traefik", (), "flag provided but not defined: -disable"),
         ("server", "", ("--cni=calico",), "flag provided but not defined: -cni"),
         ("server", "", ("--token",), "flag needs an argument: -token"),
         ("agent", "", ("--cluster-init",), "flag provided but not defined: -cluster-init"),
@@ -63,6 +64,17 @@ def test_settings_that_k3s_refuses(role: str, text: str, arguments: tuple[str, .
         settings_of(role, text, arguments)
 
     assert words in str(refusal.value)
+
+
+def test_a_server_skips_keys_that_are_no_flags_and_says_so():
+    """`disable-local-storage` is in tutorials; K3s has it as a value of `disable`."""
+    settings = settings_of("server", "cni: calico\ndisable-local-storage: true\ncluster-domain: lab\n")
+
+    assert settings.flags == {"cluster-domain": ("lab",)}
+    assert settings.warnings == (
+        "Unknown flag --cni found in config.yaml, skipping",
+        "Unknown flag --disable-local-storage found in config.yaml, skipping",
+    )
 
 
 def test_switches_take_no_value_and_short_flags_and_variables_are_read():

@@ -13,7 +13,7 @@ from windrow.emulator.guest_cluster.charts import default_values, merge_values, 
 from windrow.emulator.guest_cluster.control_plane import taint_by_readiness
 from windrow.emulator.guest_cluster.distribution.distribution import BadSettings, Settings
 from windrow.emulator.guest_cluster.distribution.rke2 import RKE2
-from windrow.emulator.guest_cluster.distribution.settings import read_settings
+from windrow.emulator.guest_cluster.distribution.settings import check_settings, read_settings
 from windrow.emulator.guest_cluster.distribution.tokens import BadToken, Token, hash_authorities, parse_token
 from windrow.emulator.guest_cluster.etcd import EtcdMember, EtcdMembers, JoinRefused, NotMember
 from windrow.emulator.guest_cluster.kubelet import BadKubelet, parse_labels, parse_taints
@@ -69,7 +69,9 @@ def settings_of(role: Any, files: dict[str, str]) -> Settings:
         guest = GuestOS(hardware, MachineTestbed().offline_host("m"), GuestDelays(), lambda work, name: None)
         for path, text in files.items():
             guest.write(f"/etc/rancher/rke2/{path}", text.encode())
-        return read_settings(guest, RKE2, role)
+        settings = read_settings(guest, RKE2, role)
+        check_settings(guest, settings)
+        return settings
 
     return run_driven(read())
 
@@ -97,11 +99,23 @@ def test_a_flag_of_servers_in_an_agents_file_is_skipped_with_a_warning():
     assert settings.warnings == ("Unknown flag --cni found in config.yaml, skipping",)
 
 
+@pytest.mark.parametrize("role", ["server", "agent"])
+def test_a_key_that_is_no_flag_is_skipped_with_a_warning(role: str):
+    """RKE2 since v1.22.4 (reference/04 §8.5 has it otherwise); cluster-init is a flag of K3s."""
+    text = "server: https://a:9345\ntoken: t\ntokn: x\ncluster-init: true\n"
+
+    settings = settings_of(role, {"config.yaml": text})
+
+    assert settings.flags.keys() == {"server", "token"}
+    assert settings.warnings == (
+        "Unknown flag --tokn found in config.yaml, skipping",
+        "Unknown flag --cluster-init found in config.yaml, skipping",
+    )
+
+
 @pytest.mark.parametrize(
     ("role", "text", "words"),
     [
-        ("server", "tokn: x", "flag provided but not defined: -tokn"),
-        ("server", "cluster-init: true", "flag provided but not defined: -cluster-init"),
         ("server", "server: https://a:9345", "RKE2_TOKEN is required"),
         ("agent", "token: x", "--server is required"),
         ("server", "disable-etcd: true", "--server is required with --disable-etcd"),

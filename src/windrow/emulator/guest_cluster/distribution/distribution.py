@@ -24,6 +24,7 @@ class Distribution:
 
     name: str
     flags: Mapping[Role, frozenset[str]]
+    strict_roles: frozenset[Role]  # whose configuration file may hold nothing but flags
     environment: Mapping[str, str]  # flag -> variable without the program's prefix
     supervisor_port: int  # the API's own for K3s, which serves both on one
     has_sqlite: bool  # whether a first server without `cluster-init` keeps its data in SQLite

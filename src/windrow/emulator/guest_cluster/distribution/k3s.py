@@ -103,6 +103,7 @@ def _choose_network_plugin(settings: Settings) -> str:
 K3S = Distribution(
     name="k3s",
     flags={"server": _SERVER_FLAGS, "agent": _AGENT_FLAGS},
+    strict_roles=frozenset({"agent"}),
     environment=dict(pair.split(":") for pair in _ENVIRONMENT.split()),
     supervisor_port=6443,
     has_sqlite=True,

@@ -138,6 +138,7 @@ def _check_profile(guest: GuestOS, settings: Settings) -> None:
 RKE2 = Distribution(
     name="rke2",
     flags={"server": _SERVER_FLAGS, "agent": _AGENT_FLAGS},
+    strict_roles=frozenset(),
     environment=dict(pair.split(":") for pair in _ENVIRONMENT.split()),
     supervisor_port=9345,
     has_sqlite=False,

@@ -3,10 +3,9 @@
 `config.yaml`, then `config.yaml.d/*.yaml` in the order of their names: a later file replaces a key, `key+` appends to
 it (reference/04 §7.7). A key becomes the flag of its name.
 
-A key that is no flag ends the service here. Releases before 2022 did that; later ones warn ("Unknown flag
-… found in config.yaml, skipping") and go on. The strict reading is on purpose: a skipped key would be a
-wrong bootstrap without a symptom. Flags of servers in an agent's file are skipped with that warning, because
-Rancher's cluster-wide settings bring them there.
+A key that is no flag of the process is skipped with a warning, by the servers of both and by RKE2's agents (K3s v1.22.4 and RKE2
+v1.22.4 on: `configfilearg.DefaultParser.ValidFlags`, which names `server` in K3s, `server` and `agent` in RKE2). K3s' agents are
+not in that list, so the flag parser ends them; an argument that is no flag ends every one.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ def read_settings(
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Settings:
-    """The settings of arguments, environment and the machine's disk. Raises BadSettings with the text that the program
-    logs."""
+    """The settings of arguments, environment and the machine's disk, not checked yet: the program logs their warnings
+    first. Raises BadSettings with the text that the program logs."""
     flags = _flags(arguments, distribution.flags[role])
     variables = {
         flag: value
@@ -58,11 +57,9 @@ def read_settings(
             values.setdefault(flag, []).append(value)
     for flag, value in variables.items():
         values.setdefault(flag, [value])
-    settings = Settings(
+    return Settings(
         distribution, role, {flag: tuple(found) for flag, found in values.items()}, tuple(warnings)
     )
-    _check(guest, settings)
-    return settings
 
 
 def _is_drop_in(name: str, directory: str) -> bool:
@@ -145,14 +142,15 @@ def _check_names(values: dict[str, list[str]], distribution: Distribution, role:
     for flag in list(values):
         if flag in distribution.flags[role]:
             continue
-        if flag not in distribution.flags["server"]:
-            raise BadSettings(f"flag provided but not defined: -{flag} (from {distribution.config})")
+        if role in distribution.strict_roles:
+            raise BadSettings(f"flag provided but not defined: -{flag}")
         warnings.append(f"Unknown flag --{flag} found in config.yaml, skipping")
         del values[flag]
     return warnings
 
 
-def _check(guest: GuestOS, settings: Settings) -> None:
+def check_settings(guest: GuestOS, settings: Settings) -> None:
+    """Raises BadSettings with the text that the program logs."""
     if settings.role == "agent":
         for flag in ("server", "token"):
             if not settings.text(flag) and not settings.text(f"{flag}-file"):
