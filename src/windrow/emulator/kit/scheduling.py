@@ -11,6 +11,7 @@ from windrow.kubernetes.selectors import LabelSelector, Requirement
 
 NO_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 HARD_EFFECTS = ("NoSchedule", "NoExecute")
+HOSTNAME = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +64,32 @@ def _value(raw: Mapping[str, Any]) -> str:
 
 
 def matches_node(spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether a node with these labels matches the pod's nodeSelector and required node affinity. `matchFields` is
-    ignored."""
+    """Whether a node with these labels matches the pod's nodeSelector and required node affinity."""
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     terms = nested(spec, "affinity", "nodeAffinity", required, "nodeSelectorTerms")
     return (spec.get("nodeSelector") or {}).items() <= labels.items() and (
-        not terms or any(_matches_term(term.get("matchExpressions") or (), labels) for term in terms)
+        not terms or any(_matches_term(term, labels) for term in terms)
     )
 
 
-def _matches_term(expressions: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> bool:
-    """Whether all expressions hold; a term without any matches no node."""
-    return bool(expressions) and all(_holds(one, labels) for one in expressions)
+def node_preference(spec: Mapping[str, Any], labels: Mapping[str, str]) -> int:
+    """The sum of the weights of the pod's preferred node affinity terms that a node with these labels matches."""
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    terms = nested(spec, "affinity", "nodeAffinity", preferred, default=[])
+    return sum(
+        int(term.get("weight") or 0) for term in terms if _matches_term(term.get("preference") or {}, labels)
+    )
+
+
+def _matches_term(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether all of a term holds; one without any expression matches no node. Its only field is metadata.name, which
+    is the host name here."""
+    fields = term.get("matchFields") or ()
+    expressions = term.get("matchExpressions") or ()
+    here = {"metadata.name": labels.get(HOSTNAME, "")}
+    return bool(fields or expressions) and (
+        all(_holds(one, here) for one in fields) and all(_holds(one, labels) for one in expressions)
+    )
 
 
 def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -1,27 +1,31 @@
 """Scheduler of the simulated Harvester: the host of an instance's pod, or the scheduler's message.
 
-A part of kube-scheduler: readiness, taints, node selector, required node affinity, CPU and memory
-requests; then preferred pod anti-affinity by topology, then the emptier host. Pure.
+A part of kube-scheduler. Filters: readiness, taints, node selector, required node affinity, requests, required pod
+affinity and anti-affinity. Scores, weighted as its defaults: preferred node affinity, preferred pod affinity and
+anti-affinity, the emptier host; among equals the first by name. Pure.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from typing import Any
 
 from windrow.emulator import names
-from windrow.emulator.kit.scheduling import NO_AFFINITY, Placement, find_obstacle
+from windrow.emulator.kit.scheduling import NO_AFFINITY, Placement, find_obstacle, node_preference
 from windrow.emulator.quantities import MI, quantity_or_zero
+from windrow.emulator.vms.pod_affinity import PlacedPod, read_pod, read_topology
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, uid_of
-from windrow.kubernetes.selectors import read_label_selector
 
 # What KubeVirt adds to the guest's memory for launcher, QEMU and page tables; about this for a small machine.
 LAUNCHER_OVERHEAD = 260 * MI
+# Weights of kube-scheduler's plugins, each of which gives 0 to 100.
+POD_AFFINITY_WEIGHT = NODE_AFFINITY_WEIGHT = 2
+LEAST_ALLOCATED_WEIGHT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class ResourceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One Node with the resource requests and labels of the pods on it."""
+    """One Node with the pods on it and their resource requests."""
 
     name: str
     labels: Mapping[str, str]
@@ -45,7 +49,7 @@ class Host:
     memory: Fraction
     used_cpu: Fraction = Fraction(0)
     used_memory: Fraction = Fraction(0)
-    pod_labels: tuple[Mapping[str, str], ...] = field(default=())
+    pods: tuple[PlacedPod, ...] = ()
     cordoned: bool = False
 
 
@@ -61,7 +65,7 @@ class HostAllocations:
 
     def __init__(self) -> None:
         self._host_of: dict[str, str] = {}
-        self._pods_on: dict[str, dict[str, tuple[ResourceRequest, Mapping[str, str]]]] = defaultdict(dict)
+        self._pods_on: dict[str, dict[str, tuple[ResourceRequest, PlacedPod]]] = defaultdict(dict)
         self._used: dict[str, ResourceRequest] = defaultdict(
             lambda: ResourceRequest(Fraction(0), Fraction(0))
         )
@@ -71,7 +75,7 @@ class HostAllocations:
         uid, demand = uid_of(vmi), read_request(vmi)
         self.release(uid)
         self._host_of[uid] = host
-        self._pods_on[host][uid] = (demand, labels_of(vmi))
+        self._pods_on[host][uid] = (demand, read_pod(vmi))
         self._used[host] = self._used[host].plus(demand)
 
     def release(self, uid: str) -> None:
@@ -95,19 +99,50 @@ class HostAllocations:
             used_cpu=self._used[name].cpu,
             used_memory=self._used[name].memory,
             cordoned=bool(nested(node, "spec", "unschedulable")),
-            pod_labels=tuple(labels for _, labels in self._pods_on[name].values()),
+            pods=tuple(pod for _, pod in self._pods_on[name].values()),
         )
 
 
 def find_host(vmi: Mapping[str, Any], hosts: Sequence[Host]) -> Placement:
     spec = vmi["spec"]
     demand = read_request(vmi)
-    obstacles = {host.name: _find_obstacles(spec, demand, host) for host in hosts}
+    topology = read_topology(read_pod(vmi), ((host.labels, host.pods) for host in hosts))
+
+    def find_obstacles(host: Host) -> list[str]:
+        found = _find_obstacles(spec, demand, host)
+        return found or list(filter(None, [topology.find_obstacle(host.labels)]))
+
+    obstacles = {host.name: find_obstacles(host) for host in hosts}
     fitting = [host for host in hosts if not obstacles[host.name]]
     if not fitting:
         return Placement(message=_render_message(obstacles))
-    best = min(fitting, key=lambda host: (_anti_affinity_penalty(spec, host), _load(host), host.name))
-    return Placement(best.name)
+    by_node = [node_preference(spec, host.labels) for host in fitting]
+    by_pods = [topology.score(host.labels) for host in fitting]
+    scores = {
+        host.name: NODE_AFFINITY_WEIGHT * _share(wish, 0, max(by_node))
+        + POD_AFFINITY_WEIGHT * _share(liking, min(by_pods), max(by_pods))
+        + LEAST_ALLOCATED_WEIGHT * _free_share(demand, host)
+        for host, wish, liking in zip(fitting, by_node, by_pods, strict=True)
+    }
+    return Placement(min(fitting, key=lambda host: (-scores[host.name], host.name)).name)
+
+
+def _share(number: int, least: int, most: int) -> Fraction:
+    """Where `number` is between both, 0 to 100."""
+    return Fraction(100 * (number - least), most - least) if most > least else Fraction(0)
+
+
+def _free_share(demand: ResourceRequest, host: Host) -> Fraction:
+    """The mean share of CPU and memory that stays free with the pod there, 0 to 100."""
+    free = [
+        (1 - (used + asked) / size) * 50
+        for used, asked, size in (
+            (host.used_cpu, demand.cpu, host.cpu),
+            (host.used_memory, demand.memory, host.memory),
+        )
+        if size
+    ]
+    return sum(free, Fraction(0))
 
 
 def _find_obstacles(spec: Mapping[str, Any], demand: ResourceRequest, host: Host) -> list[str]:
@@ -123,22 +158,6 @@ def _find_obstacles(spec: Mapping[str, Any], demand: ResourceRequest, host: Host
     if host.used_memory + demand.memory > host.memory:
         short.append("Insufficient memory")
     return short
-
-
-def _anti_affinity_penalty(spec: Mapping[str, Any], host: Host) -> int:
-    """The weight of preferred anti-affinity terms that pods on the host match."""
-    terms = nested(
-        spec, "affinity", "podAntiAffinity", "preferredDuringSchedulingIgnoredDuringExecution", default=[]
-    )
-    total = 0
-    for term in terms:
-        selector = read_label_selector(nested(term, "podAffinityTerm", "labelSelector"))
-        total += int(term.get("weight", 1)) * sum(selector.matches(labels) for labels in host.pod_labels)
-    return total
-
-
-def _load(host: Host) -> Fraction:
-    return host.used_memory / host.memory if host.memory else Fraction(1)
 
 
 def _render_message(obstacles: Mapping[str, list[str]]) -> str:

@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 
 from windrow.emulator.kit.scheduling import Placement
+from windrow.emulator.vms.pod_affinity import read_pod
 from windrow.emulator.vms.scheduler import Host, find_host
 
 GI = 1 << 30
@@ -23,9 +24,15 @@ def a_host(name, **rest):
     return Host(name, **{**plain, **rest})
 
 
-def a_vmi(memory="4Gi", cpu="1", **spec):
+def a_vmi(memory="4Gi", cpu="1", labels=None, **spec):
     requests = {"cpu": cpu, "memory": memory}
-    return {"metadata": {"name": "m"}, "spec": {"domain": {"resources": {"requests": requests}}, **spec}}
+    metadata = {"name": "m", "namespace": "default", "labels": labels or {}}
+    return {"metadata": metadata, "spec": {"domain": {"resources": {"requests": requests}}, **spec}}
+
+
+def a_pod(namespace="default", affinity=None, **labels):
+    metadata = {"name": "p", "namespace": namespace, "labels": labels}
+    return read_pod({"metadata": metadata, "spec": {"affinity": affinity or {}}})
 
 
 def only_on(key, operator, *values):
@@ -46,7 +53,7 @@ def test_preferred_anti_affinity_comes_before_emptiness():
         "podAffinityTerm": {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"},
     }
     affinity = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
-    hosts = [a_host("a", pod_labels=({"team": "x"},)), a_host("b", used_memory=Fraction(20 * GI))]
+    hosts = [a_host("a", pods=(a_pod(team="x"),)), a_host("b", used_memory=Fraction(20 * GI))]
 
     assert Placement("b") == find_host(a_vmi(affinity=affinity), hosts)
 
@@ -103,3 +110,114 @@ def test_a_host_is_filled_to_the_last_byte_but_not_further():
 
     assert Placement("a") == find_host(a_vmi("4Gi"), [host])
     assert not find_host(a_vmi(str(4 * GI + 1)), [host]).node
+
+
+# --- affinity to pods, and preferences ---------------------------------------------------------------------------
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+
+
+def a_term(key=HOSTNAME, **rest):
+    return {"labelSelector": {"matchLabels": {"team": "x"}}, "topologyKey": key, **rest}
+
+
+def required(kind, **term):
+    return {kind: {REQUIRED: [a_term(**term)]}}
+
+
+def preferred(kind, weight=100, **term):
+    return {kind: {PREFERRED: [{"weight": weight, "podAffinityTerm": a_term(**term)}]}}
+
+
+def in_zone(name, zone, **rest):
+    return a_host(
+        name,
+        labels={"kubevirt.io/schedulable": "true", HOSTNAME: name, ZONE: zone, **rest.pop("labels", {})},
+        **rest,
+    )
+
+
+def hosts_with_a_pod(**pod):
+    """Two hosts of zone 1, the first with a pod of team x; one of zone 2."""
+    return [
+        in_zone("a", "z1", pods=(a_pod(**{"team": "x", **pod}),), used_memory=Fraction(4 * GI)),
+        in_zone("b", "z1"),
+        in_zone("c", "z2"),
+    ]
+
+
+AWAY_FROM_HOST, AWAY_FROM_ZONE = required("podAntiAffinity"), required("podAntiAffinity", key=ZONE)
+PLACES = [
+    # What the pod asks, of which pod, and the host it gets.
+    (required("podAffinity"), {}, "a"),
+    (required("podAffinity", key=ZONE), {}, "b"),  # the emptier host of the zone
+    (AWAY_FROM_HOST, {}, "b"),
+    (AWAY_FROM_ZONE, {}, "c"),
+    (preferred("podAffinity"), {}, "a"),
+    (preferred("podAntiAffinity", key=ZONE), {}, "c"),
+    # A term is about its own namespace unless it names others.
+    (AWAY_FROM_ZONE, {"namespace": "other"}, "b"),
+    (required("podAntiAffinity", key=ZONE, namespaces=["other"]), {"namespace": "other"}, "c"),
+    (required("podAntiAffinity", key=ZONE, namespaceSelector={}), {"namespace": "other"}, "c"),
+    (required("podAntiAffinity", key=ZONE, matchLabelKeys=["set"]), {"set": "2"}, "b"),
+    (required("podAntiAffinity", key=ZONE, mismatchLabelKeys=["set"]), {"set": "2"}, "c"),
+    (required("podAntiAffinity", labelSelector=None), {}, "b"),
+    # What the pod that is there asks of newcomers.
+    ({}, {"affinity": AWAY_FROM_ZONE}, "c"),
+    ({}, {"affinity": preferred("podAntiAffinity", key=ZONE)}, "c"),
+    ({}, {"affinity": required("podAffinity")}, "a"),
+]
+
+
+@pytest.mark.parametrize(("affinity", "pod", "host"), PLACES)
+def test_pods_are_near_and_apart_by_the_topology_of_each_term(affinity, pod, host):
+    labels = {"team": "x", "set": "1"}
+
+    assert Placement(host) == find_host(a_vmi(affinity=affinity, labels=labels), hosts_with_a_pod(**pod))
+
+
+def test_the_first_of_pods_that_want_to_be_together_is_placed_and_a_stranger_is_not():
+    together = required("podAffinity", key=ZONE)
+    empty = [in_zone("a", "z1"), a_host("b", labels={"kubevirt.io/schedulable": "true"})]
+
+    assert Placement("a") == find_host(a_vmi(affinity=together, labels={"team": "x"}), empty)
+    assert "2 node(s) didn't match pod affinity rules" in find_host(a_vmi(affinity=together), empty).message
+
+
+@pytest.mark.parametrize(
+    ("affinity", "pod", "reason"),
+    [
+        (AWAY_FROM_ZONE, {}, "node(s) didn't match pod anti-affinity rules"),
+        ({}, {"affinity": AWAY_FROM_ZONE}, "node(s) didn't satisfy existing pods anti-affinity rules"),
+    ],
+)
+def test_a_pod_that_may_be_nowhere_is_told_why(affinity, pod, reason):
+    hosts = hosts_with_a_pod(**pod)[:2]
+
+    message = find_host(a_vmi(affinity=affinity, labels={"team": "x"}), hosts).message
+
+    assert message.startswith(f"0/2 nodes are available: 2 {reason}.")
+
+
+def wishing(*terms):
+    return {"nodeAffinity": {PREFERRED: [{"weight": weight, "preference": term} for weight, term in terms]}}
+
+
+def test_preferred_node_affinity_weighs_zones_and_comes_before_emptiness():
+    full = Fraction(20 * GI)
+    hosts = [in_zone("a", "z1"), in_zone("b", "z2", used_memory=full), in_zone("c", "z3", used_memory=full)]
+    second, third = (
+        {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]} for zone in ("z2", "z3")
+    )
+
+    assert Placement("b") == find_host(a_vmi(affinity=wishing((60, second), (40, third))), hosts)
+    assert Placement("a") == find_host(a_vmi(affinity=wishing((100, {}))), hosts)
+
+
+def test_a_node_is_required_by_its_name():
+    field = {"key": "metadata.name", "operator": "In", "values": ["b"]}
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}}}
+
+    assert Placement("b") == find_host(a_vmi(affinity=affinity), [in_zone("a", "z1"), in_zone("b", "z1")])
