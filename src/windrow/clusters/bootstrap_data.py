@@ -103,7 +103,7 @@ def sample_bootstrap_spec(cluster: Cluster, pool: Pool, version: str) -> Bootstr
         registries=cluster.registries,
         etcd=cluster.etcd,
         data_directory=cluster.data_directory,
-        tls_san=(cluster.endpoint_host,) if cluster.endpoint_host else (),
+        tls_san=cluster.endpoint_hosts,
         environment=cluster.environment,
         selector_files=cluster.selector_files,
         file_contents=cluster.file_contents,

@@ -15,7 +15,7 @@ from windrow.clusters.api.machine import INFRASTRUCTURE_READY, format_roles
 from windrow.clusters.plan.actions import HeldDisruption, StartVM, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA, LAST_ETCD_MEMBER, is_tripped
-from windrow.clusters.plan.endpoint import ENDPOINT_MODE, find_join_server, list_api_servers
+from windrow.clusters.plan.endpoint import find_join_server, find_stable_api_url, list_api_servers
 from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.pools import list_pending_changes
@@ -222,9 +222,12 @@ def _endpoint(state: ClusterState) -> dict[str, str]:
     apis = list_api_servers(state)
     shown = {
         "server": find_join_server(state),
-        "api": state.guest.published_server or (apis[0] if apis else ""),
+        "api": find_stable_api_url(state) or state.guest.published_server or (apis[0] if apis else ""),
     }
-    return {"mode": ENDPOINT_MODE, **{key: value for key, value in shown.items() if value}}
+    return {
+        "mode": state.cluster.control_plane_endpoint.mode,
+        **{key: value for key, value in shown.items() if value},
+    }
 
 
 def find_wait(state: ClusterState, plan: Plan, failures: Failures) -> Wait | None:

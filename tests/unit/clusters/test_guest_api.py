@@ -28,6 +28,7 @@ class Servers:
     def __init__(self, clock: LoopClock) -> None:
         self.api = ApiServer(MemoryStore(), clock, Rng(1))
         self.up: dict[str, asyncio.Event] = {}
+        self.silent: set[str] = set()  # they take a request, and never answer
         self.asked: list[str] = []
         self.dialled: list[ClientConfig] = []
 
@@ -53,6 +54,8 @@ class _Server:
         return self.servers.up[self.url]
 
     async def send(self, request: Request) -> Reply:
+        if self.url in self.servers.silent:
+            await asyncio.Event().wait()
         self._reach()
         return await self.servers.api.local().send(request)
 
@@ -117,6 +120,18 @@ def test_a_guest_that_has_not_begun_is_silent_from_the_start() -> None:
 
             assert link.observe().state == "unreachable"
             assert "refused the connection" in link.observe().because
+
+    run_driven(story())
+
+
+def test_a_server_that_is_silent_hides_the_others_for_one_probe_only() -> None:
+    async def story() -> None:
+        async with linked() as (link, servers, clock):
+            servers.silent.add(A)
+            servers.start(B)
+            await after(clock, seconds=7)
+
+            assert link.observe().state == "reachable"
 
     run_driven(story())
 

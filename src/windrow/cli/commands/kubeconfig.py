@@ -1,6 +1,7 @@
 """Print the kubeconfig of a guest cluster, for kubectl and every other client.
 
-It names one of the cluster's servers. Once that machine is replaced, run the command again: it then names another one.
+It names the control plane endpoint of the cluster, or where it has none, one of its servers. Once that machine is
+replaced, run the command again: it then names another one.
 
 Examples:
   windrow kubeconfig prod --file prod.yaml
@@ -51,7 +52,8 @@ async def _print(args: argparse.Namespace, context: CliContext, manager: Connect
         else:
             write_private(path.resolve(), text)  # a link stays, and leads to the new file
         context.print_note(f"Written. Try: kubectl --kubeconfig {args.file} get nodes")
-        if server := nested(cluster, "status", "endpoint", "api", default=""):
+        mode = nested(cluster, "status", "endpoint", "mode", default="")
+        if mode == "firstServer" and (server := nested(cluster, "status", "endpoint", "api", default="")):
             context.print_note(
                 f"It names one server, {server}. Write it again once that machine is replaced."
             )

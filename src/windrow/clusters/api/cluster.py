@@ -19,6 +19,7 @@ from windrow.bootstrap.charts import CLOUD_PROVIDER_CHART, CSI_DRIVER_CHART
 from windrow.bootstrap.machine_files import POD_SECURITY
 from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
+from windrow.clusters.api.endpoint import ControlPlaneEndpoint, choose_endpoint
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.machine_inputs import (
@@ -153,6 +154,8 @@ class Cluster:
     # By which people reach the API server beside its addresses, with a port where it is not 443.
     endpoint_name: str = ""
     endpoint_ca: str = ""
+    # By which machines join it, and people reach it.
+    control_plane_endpoint: ControlPlaneEndpoint = field(default_factory=ControlPlaneEndpoint)
     # Of `selector_files`, read by the one who renders them: by source, name and key.
     file_contents: Mapping[tuple[str, str, str], bytes] = field(default_factory=dict, repr=False)
     cloud_provider: str = ""
@@ -172,9 +175,10 @@ class Cluster:
         return next((pool for pool in self.pools if pool.name == name), None)
 
     @property
-    def endpoint_host(self) -> str:
-        """`endpoint_name` without its port."""
-        return self.endpoint_name.partition(":")[0]
+    def endpoint_hosts(self) -> tuple[str, ...]:
+        """The names and addresses of its endpoints, for certificates: `endpoint_name` without its port, too."""
+        found = (self.control_plane_endpoint.host, self.endpoint_name.partition(":")[0])
+        return tuple(dict.fromkeys(filter(None, found)))
 
     @property
     def vm_namespace(self) -> str:
@@ -275,6 +279,7 @@ def _read_cluster(
     merged = _merge_cluster_wide(global_config, selectors)
     endpoint_name, endpoint_ca = _read_endpoint(spec.child("localClusterAuthEndpoint"))
     version = spec.short_text("kubernetesVersion")
+    recorded = read_recorded_status(raw.get("status") or {})
     cluster = Cluster(
         namespace=namespace_of(raw),
         name=name_of(raw),
@@ -299,9 +304,10 @@ def _read_cluster(
         pod_security=_read_pod_security(spec),
         endpoint_name=endpoint_name,
         endpoint_ca=endpoint_ca,
+        control_plane_endpoint=choose_endpoint(annotations_of(raw), recorded.endpoint, problems),
         cloud_provider=_find_cloud_provider(version, merged, pools),
         cloud_config_secret=_secret_reference(merged.get("cloud-provider-config"), problems),
-        recorded=read_recorded_status(raw.get("status") or {}),
+        recorded=recorded,
         raw=raw,
     )
     for check in (

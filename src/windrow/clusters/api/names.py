@@ -14,6 +14,10 @@ MACHINE_FINALIZER = "windrow.io/machine"
 IN_USE_FINALIZER = "windrow.io/in-use"  # on credential Secrets and HarvesterConfigs
 REMEDIATION = "windrow.io/remediation"  # annotation on a Cluster; "off" turns remediation off
 
+# Ours, on a Cluster: how its machines and people reach it, see `api/endpoint.py`.
+ENDPOINT_MODE = "windrow.io/endpoint-mode"
+ENDPOINT_ADDRESS = "windrow.io/endpoint-address"
+
 # Reason of a Machine's condition BootstrapDataScrubbed where its driver cannot take the secrets out.
 SCRUB_NOT_SUPPORTED = "NotSupported"
 

@@ -1,7 +1,7 @@
 """What the controller itself recorded in the status of a Cluster, read back.
 
-The recorded fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `harvesterUID`, `version`, `creating`)
-are written by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
+The recorded fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `harvesterUID`, `version`, `creating`,
+`controlPlaneEndpoint`) are written by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
 first contact. The rest of the status is derived anew by each reconcile (`status.py`).
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from windrow.clusters.api.endpoint import ControlPlaneEndpoint, read_recorded_endpoint
 from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.objects import nested, time_of
 
@@ -62,6 +63,7 @@ class RecordedStatus:
     guest_uid: str = ""  # of the guest's service default/kubernetes, "" where it was not seen
     breakers: Mapping[str, Breaker] = field(default_factory=dict)  # by pool, of those that have ever tripped
     creating: tuple[ReservedName, ...] = ()
+    endpoint: ControlPlaneEndpoint | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -84,6 +86,7 @@ def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
         creating=tuple(
             ReservedName(str(one.get("pool")), str(one.get("name"))) for one in status.get("creating") or ()
         ),
+        endpoint=read_recorded_endpoint(status),
         raw=status,
     )
 

@@ -13,6 +13,7 @@ from windrow.client.client import Client
 from windrow.client.middleware.unanswered import UnansweredCreations
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
+from windrow.clusters.api.endpoint import render_endpoint
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.machine import new_machine_name, render_machine
 from windrow.clusters.api.secrets import (
@@ -251,6 +252,7 @@ class ClusterActions:
         change = {
             "initServer": {"name": action.machine, "uid": action.uid},
             "version": get_machine(action.machine, state).record.version,
+            "controlPlaneEndpoint": render_endpoint(state.cluster.control_plane_endpoint),
         }
         await self._context.patch_observed_cluster(state, change)
 

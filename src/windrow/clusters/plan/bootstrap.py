@@ -24,7 +24,12 @@ from windrow.clusters.plan.actions import (
     RecordGuestUID,
     ScrubBootstrapData,
 )
-from windrow.clusters.plan.endpoint import join_url, list_api_servers
+from windrow.clusters.plan.endpoint import (
+    find_stable_api_url,
+    find_stable_join_url,
+    join_url,
+    list_api_servers,
+)
 from windrow.clusters.plan.names import Wanted, plan_creation
 from windrow.clusters.state import ClusterState, MachineState
 
@@ -138,10 +143,13 @@ def _publish_api(state: ClusterState, partial: PartialPlan) -> None:
         partial.actions.append(MarkInitialized("the guest API server answers"))
     elif state.needs_guest_uid:
         partial.actions.append(RecordGuestUID("its LoadBalancers on Harvester carry it"))
-    apis = list_api_servers(state)
+    stable = find_stable_api_url(state)
+    apis = (stable,) if stable else list_api_servers(state)
     if apis and state.guest.published_server not in apis:
         before = state.guest.published_server
         why = f"{before} does not exist any more" if before else f"guest API server {apis[0]} answers"
+        if stable:
+            why = f"the guest API server answers, and {stable} is its endpoint"
         partial.actions.append(PublishKubeconfig(why, apis[0]))
 
 
@@ -170,7 +178,8 @@ def _list_superseded(state: ClusterState) -> list[DeleteMachine]:
     first = state.init_server if state.init_server and not state.init_server.is_deleting else None
     if state.recorded.initialized or (first is not None and not first.address):
         return []
-    wanted = join_url(first) if first else ""
+    # Behind an endpoint that stays they may have joined the init server that was lost.
+    wanted = (find_stable_join_url(state) or join_url(first)) if first else ""
     return [
         DeleteMachine(
             f"it would join through {machine.record.join_server}, which is not the init server any more",

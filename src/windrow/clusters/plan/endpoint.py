@@ -1,17 +1,19 @@
-"""Where machines join and where the API server is, in endpoint mode `firstServer`.
+"""Where machines join and where the API server is.
 
-There is no stable endpoint in this mode: during bootstrap all machines join through the init server, later through any
-server that is Ready. Each Machine records which one it was.
+With a control plane endpoint machines join through that, and kubeconfigs name it. In mode `firstServer` there is none:
+during bootstrap all machines join through the init server, later through any server that is Ready. Each Machine records
+the `server` that it was given; nothing can change it on a machine that runs.
 """
 
 from __future__ import annotations
 
-from windrow.bootstrap import Distribution
-from windrow.bootstrap.spec import InvalidBootstrapSpec
-from windrow.clusters.bootstrap_data import find_distribution
-from windrow.clusters.state import ClusterState, MachineState
+from collections.abc import Callable
 
-ENDPOINT_MODE = "firstServer"
+from windrow.bootstrap import Distribution
+from windrow.bootstrap.layout import Layout
+from windrow.bootstrap.spec import InvalidBootstrapSpec
+from windrow.clusters.bootstrap_data import find_distribution, find_layout
+from windrow.clusters.state import ClusterState, MachineState
 
 
 def join_url(server: MachineState) -> str:
@@ -20,19 +22,38 @@ def join_url(server: MachineState) -> str:
     return distribution.LAYOUT.join_url(server.address) if server.address and distribution else ""
 
 
+def find_stable_join_url(state: ClusterState) -> str:
+    """The `server:` of all machines, where there is a control plane endpoint; else ""."""
+    return _find_stable_url(state, lambda layout, host: layout.join_url(host))
+
+
+def find_stable_api_url(state: ClusterState) -> str:
+    """The URL of the guest API at the control plane endpoint; "" where there is none."""
+    return _find_stable_url(state, lambda layout, host: layout.api_url(host))
+
+
+def _find_stable_url(state: ClusterState, url: Callable[[Layout, str], str]) -> str:
+    host = state.cluster.control_plane_endpoint.host
+    return url(find_layout(state.recorded.version or state.cluster.version), host) if host else ""
+
+
 def find_join_server(state: ClusterState) -> str:
     """The `server:` for a machine that is recorded now; "" when no server can be joined yet."""
+    stable = find_stable_join_url(state)
     for servers in (state.active, _staying_members(state)):
         if ready := [m for m in servers if m.record.is_server and m.is_ready and join_url(m)]:
-            return join_url(min(ready, key=_age))
+            return stable or join_url(min(ready, key=_age))
     first = state.init_server
-    return "" if first is None or first.is_deleting or state.recorded.provisioned else join_url(first)
+    if first is None or first.is_deleting or state.recorded.provisioned:
+        return ""
+    return stable or join_url(first)  # which is tried until the init server answers there
 
 
 def find_join_server_of_adopted(state: ClusterState) -> str:
     """The `server:` to record for a VM that exists: it joined before, so a server need not be Ready; "" where none is known."""
     servers = (m for m in state.machines if m.record.is_server and join_url(m))
-    return find_join_server(state) or next(map(join_url, sorted(servers, key=_age)), "")
+    known = find_stable_join_url(state) or find_join_server(state)
+    return known or next(map(join_url, sorted(servers, key=_age)), "")
 
 
 def _staying_members(state: ClusterState) -> list[MachineState]:
@@ -48,7 +69,10 @@ def list_api_servers(state: ClusterState) -> tuple[str, ...]:
     servers = [m for m in state.machines if m.record.is_control_plane and m.address]
     servers.sort(key=lambda m: (m.is_deleting, not m.is_ready, _age(m)))
     known = ((m, _distribution_of(m)) for m in servers)
-    return tuple(distribution.LAYOUT.api_url(m.address) for m, distribution in known if distribution)
+    urls = tuple(distribution.LAYOUT.api_url(m.address) for m, distribution in known if distribution)
+    # The servers themselves first: of them it is known which do not run, of what is behind an endpoint it is not.
+    stable = find_stable_api_url(state)
+    return tuple(dict.fromkeys((*urls, stable))) if stable and (urls or state.recorded.initialized) else urls
 
 
 def _distribution_of(machine: MachineState) -> Distribution | None:

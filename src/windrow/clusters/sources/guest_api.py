@@ -65,6 +65,12 @@ class FailoverTransport:
     def _ordered_urls(self) -> list[str]:
         return sorted(self.urls, key=lambda url: url != self.last_used)
 
+    def ask_next(self) -> None:
+        """What was asked first has not answered in time: the next is asked first, or its silence would hide the others."""
+        if self.urls:
+            first = self.urls.index(self._ordered_urls()[0])
+            self.last_used = self.urls[(first + 1) % len(self.urls)]
+
     def _transport_for(self, url: str) -> Transport:
         now = self._clock.monotonic()
         since, transport = self._transports.get(url, (now, None))
@@ -270,6 +276,7 @@ class GuestConnection:
         except KubeError as error:
             return str(error)
         except TimeoutError:
+            self._transport.ask_next()
             return f"{', '.join(self._transport.urls)} did not answer within {PROBE_TIMEOUT_S:.0f} s"
         refusal = error_for(reply)
         return None if refusal is None else f"{self._transport.last_used} is not ready: {refusal}"

@@ -17,6 +17,7 @@ from windrow.core.text import encode_base64
 from windrow.emulator.guest_cluster.distribution.distribution import Distribution
 from windrow.emulator.guest_cluster.distribution.tokens import Token, hash_authorities
 from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.handler import Handler, Peer
 from windrow.kubernetes.requests import Reply, Request
 
@@ -75,7 +76,7 @@ async def join_agent(
         (distribution.node_header("Password"), node_password(guest)),
     )
     path = distribution.supervisor_path("serving-kubelet.crt")
-    reply = await handler.send(Request("GET", path, headers=headers), Peer(address=guest.address))
+    reply = await _send(guest, handler, url, path, headers)
     if reply.status == HTTPStatus.FORBIDDEN:
         raise JoinFailed(
             f"{prefix}Node password rejected, duplicate hostname or contents of '{NODE_PASSWORD}' may not match server "
@@ -106,7 +107,10 @@ async def _connect(guest: GuestOS, distribution: Distribution, url: str, token: 
         raise JoinRejected(f"Invalid server url, failed to parse: {url}") from error
     where = f"https://{parts.netloc}/cacerts"
     handler = _dial(guest, parts.hostname, port, where)
-    reply = await handler.send(Request("GET", "/cacerts"), Peer(address=guest.address))
+    try:
+        reply = await _send(guest, handler, url, "/cacerts")
+    except JoinFailed as error:
+        raise JoinFailed(f"failed to get CA certs: {error}") from error
     if reply.status != HTTPStatus.OK:
         raise JoinFailed(f"failed to get CA certs: {_describe_reply(url, '/cacerts', reply)}")
     bundle = reply.body.decode("utf-8", "replace")
@@ -152,10 +156,22 @@ def _dial(guest: GuestOS, host: str, port: int, url: str) -> Handler:
     raise JoinFailed(f"{start} {host}:{port}: connect: no route to host (no machine has that address)")
 
 
+async def _send(
+    guest: GuestOS, handler: Handler, url: str, path: str, headers: tuple[tuple[str, str], ...] = ()
+) -> Reply:
+    """The reply. Raises JoinFailed where what is behind a load balancer does not answer."""
+    try:
+        return await handler.send(Request("GET", path, headers=headers), Peer(address=guest.address))
+    except KubeError as error:
+        parts = urlsplit(url)
+        where = f"https://{parts.netloc}{path}"
+        raise JoinFailed(f'Get "{where}": dial tcp {parts.netloc}: connect: connection refused') from error
+
+
 async def _request(
     guest: GuestOS, handler: Handler, url: str, path: str, headers: tuple[tuple[str, str], ...]
 ) -> Any:
-    reply = await handler.send(Request("GET", path, headers=headers), Peer(address=guest.address))
+    reply = await _send(guest, handler, url, path, headers)
     if reply.status != HTTPStatus.OK:
         raise JoinFailed(_describe_reply(url, path, reply))
     return loads(reply.body)
