@@ -42,6 +42,28 @@ def test_a_posted_vm_boots_and_shows_its_address():
     assert run_driven(story()) == ["Pending", "Scheduling", "Scheduled", "Running"]
 
 
+def test_the_addresses_of_a_vms_cards_are_annotated_once_it_has_run():
+    """As Harvester does (SetDefaultNetworkMacAddress), and not with those that its mutator gave the template."""
+
+    async def story():
+        async with a_harvester() as harvester:
+            await post(harvester)
+            starting = await eventually(harvester, vm_ref(), shows("Starting"))
+            await eventually(harvester, vmi_ref(), has_address)
+            running = await eventually(harvester, vm_ref(), shows("Running"))
+            key = "harvesterhci.io/mac-address"
+            cards = running["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"]
+            assert cards[0]["macAddress"]
+            assert key not in starting["metadata"]["annotations"]
+            assert loads(running["metadata"]["annotations"][key]) == {"nic-0": cards[0]["macAddress"]}
+
+            assert await order(harvester, "stop") == 202
+            stopped = await eventually(harvester, vm_ref(), shows("Stopped"))
+            assert stopped["metadata"]["annotations"][key] == running["metadata"]["annotations"][key]
+
+    run_driven(story())
+
+
 def test_a_disk_without_an_image_does_not_boot():
     async def story():
         async with a_harvester(machine=machine_factory()) as harvester:

@@ -29,6 +29,10 @@ REMOVED_CLAIMS = "harvesterhci.io/removedPersistentVolumeClaims"
 # load balancer controller since v1.8.0.
 REMOVE_ALL_CLAIMS = "harvesterhci.io/removeAllPersistentVolumeClaims"
 HALTED_BY_QUOTA = "harvesterhci.io/insufficient-resource-quota"
+# Set by Harvester when an instance of the VM runs, and kept.
+MAC_ADDRESSES = "harvesterhci.io/mac-address"
+# Set by Harvester on a VM that it made or rewrote from a backup, and kept.
+LAST_RESTORE = "restore.harvesterhci.io/last-restore-uid"
 
 # On VM templates.
 SSH_NAMES = "harvesterhci.io/sshNames"

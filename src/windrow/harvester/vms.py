@@ -31,6 +31,7 @@ _CPU_FIELDS: Mapping[CpuPlacement, tuple[str, ...]] = {
     "dedicated": ("dedicatedCpuPlacement",),
     "dedicated and isolated": ("dedicatedCpuPlacement", "isolateEmulatorThread"),
 }
+_PHASES_BEFORE_A_RUN = frozenset({"", "Pending", "Scheduling", "Scheduled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,25 @@ def claim_volumes_of(raw: Mapping[str, Any]) -> list[Any]:
         for volume in nested(raw, "spec", "template", "spec", "volumes", default=[])
         if (claim := nested(volume, "persistentVolumeClaim"))
     ]
+
+
+def find_run(raw_vm: Mapping[str, Any], raw_vmi: Mapping[str, Any] | None) -> str:
+    """What shows that the VM has run, or may have: it "has run, for …". "" where it never did, so that its disks are as
+    they were made."""
+    annotations = annotations_of(raw_vm)
+    if names.MAC_ADDRESSES in annotations:
+        return f"has run, for it bears the annotation {names.MAC_ADDRESSES}"
+    if names.LAST_RESTORE in annotations:
+        return f"was restored from a backup, for it bears the annotation {names.LAST_RESTORE}"
+    phases = {
+        nested(raw_vmi, "status", "phase", default=""),
+        *(one.get("phase", "") for one in nested(raw_vmi, "status", "phaseTransitionTimestamps", default=[])),
+    }
+    if ran := sorted(phases - _PHASES_BEFORE_A_RUN):
+        return f"has run, for its VirtualMachineInstance has been {' and '.join(ran)}"
+    if _run_strategy(raw_vm) == "Halted" and names.HALTED_BY_QUOTA not in annotations:
+        return "may have run, for it has been stopped (runStrategy Halted)"
+    return ""
 
 
 def read_vm(raw: Mapping[str, Any]) -> Vm:

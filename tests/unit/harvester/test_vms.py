@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from windrow.core.formats.json import loads
+from windrow.harvester import names
 from windrow.harvester.identity import owner_annotations
 from windrow.harvester.names import GUEST_CLUSTER, is_label_value, label_value
-from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmSpec, build_vm, read_vm
+from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmSpec, build_vm, find_run, read_vm
 from windrow.harvester.volumes import Disk, claim_name, owned_claims
 from windrow.kubernetes.objects import labels_of, nested
 
@@ -265,3 +266,56 @@ def test_a_bare_vm_is_read_without_complaint() -> None:
         {"metadata": {"name": "vm", "annotations": None}, "spec": {"running": False}, "status": None}
     )
     assert (vm.status, vm.run_strategy, vm.claims) == ("", "Halted", ())
+
+
+STARTING = {"status": {"phase": "Scheduling", "phaseTransitionTimestamps": [{"phase": "Pending"}]}}
+RAN_BEFORE = {
+    "status": {
+        "phase": "Failed",
+        "phaseTransitionTimestamps": [{"phase": "Scheduled"}, {"phase": "Running"}, {"phase": "Failed"}],
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "strategy", "instance", "expected"),
+    [
+        ({}, "RerunOnFailure", None, ""),
+        ({}, "RerunOnFailure", {}, ""),
+        ({}, "RerunOnFailure", STARTING, ""),
+        ({names.HALTED_BY_QUOTA: "cpu"}, "Halted", None, ""),
+        ({}, "Halted", None, "may have run, for it has been stopped (runStrategy Halted)"),
+        (
+            {names.MAC_ADDRESSES: "{}"},
+            "RerunOnFailure",
+            STARTING,
+            "has run, for it bears the annotation harvesterhci.io/mac-address",
+        ),
+        (
+            {names.LAST_RESTORE: "default-r1"},
+            "RerunOnFailure",
+            None,
+            "was restored from a backup, for it bears the annotation restore.harvesterhci.io/last-restore-uid",
+        ),
+        (
+            {},
+            "RerunOnFailure",
+            {"status": {"phase": "Running"}},
+            "has run, for its VirtualMachineInstance has been Running",
+        ),
+        (
+            {},
+            "RerunOnFailure",
+            RAN_BEFORE,
+            "has run, for its VirtualMachineInstance has been Failed and Running",
+        ),
+    ],
+)
+def test_what_shows_that_a_vm_has_run(
+    annotations: dict[str, str], strategy: str, instance: dict[str, Any] | None, expected: str
+) -> None:
+    vm = build_vm(a_plan())
+    vm["metadata"]["annotations"] |= annotations
+    vm["spec"]["runStrategy"] = strategy
+
+    assert find_run(vm, instance) == expected

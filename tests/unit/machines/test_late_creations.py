@@ -11,7 +11,16 @@ from typing import Any, cast
 
 import pytest
 from tests.contract.harvester_rig import HarvesterRig
-from tests.stories.harvester_rig import IMAGE, a_harvester, a_vm, eventually, has_address, is_gone
+from tests.stories.harvester_rig import (
+    IMAGE,
+    a_harvester,
+    a_vm,
+    eventually,
+    has_address,
+    is_gone,
+    order,
+    shows,
+)
 from tests.support.clock import run_driven
 
 from windrow.core.rng import Rng
@@ -52,6 +61,7 @@ class Gateway:
         self.disk: dict[str, Any] = {"storage_class": "longhorn-jammy"}  # which does not exist, so no VM runs
         self.posts: list[asyncio.Task[Any]] = []
         self.unreadable_uid = ""
+        self.reported: int | None = None  # the state that the driver reports in any case
 
     async def create_vm(self, raw: dict[str, Any]) -> dict[str, Any]:
         if self.repeats:
@@ -129,6 +139,8 @@ class GoDriver:
             raise DriverError("GetState", f'virtualmachines.kubevirt.io "{self._name}" not found')
         if uid_of(await self._api.get(kinds.VM.ref(self._name, "default"))) == self._gateway.unreadable_uid:
             raise DriverError("GetState", "the VM has no template")
+        if self._gateway.reported is not None:
+            return self._gateway.reported
         vmi = await self._api.find(kinds.VMI.ref(self._name, "default"))
         if vmi is None:
             return wire.STOPPED
@@ -449,16 +461,22 @@ def test_a_removal_says_that_the_creation_it_waited_for_was_not_answered(play: A
     play(story)
 
 
+async def make_a_vm_that_works(site: Site) -> DriverConfig:
+    """The plan of its machine, which a restored state still has."""
+    image = await site.api.get(kinds.IMAGE.ref("jammy", "default"))
+    site.gateway.disk = {"storage_class": image["status"]["storageClassName"], "image": IMAGE}
+    async with site.host() as machines:
+        planned = await machines.plan(SPEC)
+        await site.create(machines, planned)
+    await eventually(site.gateway.harvester, kinds.VMI.ref(NAME, "default"), has_address)
+    return planned
+
+
 def test_a_vm_that_runs_is_adopted_also_where_its_secret_is_gone(play: Any) -> None:
     """It has read the Secret when it started; the plan is of a restored state."""
 
     async def story(site: Site) -> None:
-        image = await site.api.get(kinds.IMAGE.ref("jammy", "default"))
-        site.gateway.disk = {"storage_class": image["status"]["storageClassName"], "image": IMAGE}
-        async with site.host() as machines:
-            planned = await machines.plan(SPEC)
-            await site.create(machines, planned)
-        await eventually(site.gateway.harvester, kinds.VMI.ref(NAME, "default"), has_address)
+        planned = await make_a_vm_that_works(site)
         before = await site.vm()
         await site.api.delete(SECRET.ref(f"{NAME}-cloudinit", "default"))
 
@@ -489,5 +507,53 @@ def test_a_vm_whose_state_its_driver_cannot_read_and_that_cannot_start_is_made_a
         after = await site.vm()
         assert after is not None
         assert config[SEEN_UID_KEY] == uid_of(after) != uid_of(before)
+
+    play(story)
+
+
+@pytest.mark.parametrize("unreadable", [False, True])
+def test_a_stopped_vm_that_has_worked_is_not_made_anew_where_its_secret_is_gone(
+    play: Any, unreadable: bool
+) -> None:
+    async def story(site: Site) -> None:
+        planned = await make_a_vm_that_works(site)
+        before = await site.vm()
+        assert before is not None
+        await order(site.gateway.harvester, "stop", NAME)
+        await eventually(site.gateway.harvester, kinds.VM.ref(NAME, "default"), shows("Stopped"))
+        await site.api.delete(SECRET.ref(f"{NAME}-cloudinit", "default"))
+        site.gateway.unreadable_uid = uid_of(before) if unreadable else ""
+
+        async with site.host("restored") as machines:
+            for _ in range(2):
+                with pytest.raises(InfrastructureUnknown) as raised:
+                    await machines.ensure(SPEC, planned)
+            after = await site.vm()
+            assert after is not None
+            assert (uid_of(after), nested(after, "metadata", "deletionTimestamp")) == (uid_of(before), None)
+
+        expected = f"VirtualMachine default/{NAME} exists and does not run, and Secret {NAME}-cloudinit, which it starts with, does not exist"
+        if not unreadable:
+            assert expected in str(raised.value)
+        assert "it has run, for it bears the annotation harvesterhci.io/mac-address" in str(raised.value)
+        assert f"create Secret {NAME}-cloudinit" in raised.value.hint or unreadable
+        assert f"delete VirtualMachine default/{NAME}" in raised.value.hint
+
+    play(story)
+
+
+def test_a_vm_that_has_worked_and_failed_is_adopted(play: Any) -> None:
+    async def story(site: Site) -> None:
+        planned = await make_a_vm_that_works(site)
+        before = await site.vm()
+        site.gateway.reported = wire.ERROR
+
+        async with site.host("restored") as machines:
+            config = await site.create(machines, planned)
+
+        after = await site.vm()
+        assert before is not None
+        assert after is not None
+        assert config[SEEN_UID_KEY] == uid_of(after) == uid_of(before)
 
     play(story)

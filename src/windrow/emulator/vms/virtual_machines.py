@@ -92,7 +92,7 @@ class VmController:
             due = await self._remove(vm, vmi)
             await self._update_status(vm, vmi)
             return due
-        vm = await self._ensure_finalizers(vm)
+        vm = await self._ensure_finalizers(vm, vmi)
         if vm is None:
             return None
         refused = await self._ensure_claims(vm)
@@ -104,8 +104,8 @@ class VmController:
 
     # --- Harvester ----------------------------------------------------------------------------------------------
 
-    async def _ensure_finalizers(self, vm: Raw) -> Raw | None:
-        """Add finalizers and the annotations of run strategy and MAC addresses."""
+    async def _ensure_finalizers(self, vm: Raw, vmi: Raw | None) -> Raw | None:
+        """Add finalizers and the annotations of run strategy and, once it has run, of the MAC addresses."""
 
         def edit(raw: Raw) -> None:
             add_finalizers(*self._finalizers)(raw)
@@ -113,7 +113,7 @@ class VmController:
             if strategy != "Halted":
                 annotate(raw, {names.RUN_STRATEGY: strategy, names.QUOTA_HALT: None})
             annotate(raw, OBSERVED_VERSIONS)
-            if macs := render_mac_annotation(raw):
+            if macs := render_mac_annotation(vmi):
                 annotate(raw, {names.MAC_ADDRESSES: macs})
 
         return await self._mutate(vm, edit)
@@ -323,8 +323,10 @@ def _with_observed_addresses(vm: Raw, spec: Raw) -> Raw:
     return made
 
 
-def render_mac_annotation(vm: Raw) -> str:
-    """The annotation's text: each interface of the template with its MAC; "" without interfaces."""
-    interfaces = nested(vm, "spec", "template", "spec", "domain", "devices", "interfaces", default=[])
-    macs = {one["name"]: one["macAddress"] for one in interfaces if one.get("macAddress")}
-    return dumps(macs).decode() if macs else ""
+def render_mac_annotation(vmi: Raw | None) -> str:
+    """The annotation's text: each interface of a running instance with its MAC. "" where it is to stay as it is."""
+    if vmi is None or is_deleting(vmi) or nested(vmi, "status", "phase") != "Running":
+        return ""
+    interfaces = nested(vmi, "status", "interfaces", default=[])
+    macs = {one["name"]: one["mac"] for one in interfaces if one.get("name") and one.get("mac")}
+    return dumps(dict(sorted(macs.items()))).decode() if interfaces else ""

@@ -33,9 +33,11 @@ from windrow.machines.plugin.operations import call_remove
 from windrow.machines.plugin.ownership import (
     SEEN_UID_KEY,
     UNANSWERED_KEY,
+    cannot_start,
     exists,
     find_vm_uid,
-    lacks_cloud_init,
+    is_adoptable,
+    observe_start,
 )
 from windrow.machines.plugin.poller import OnPoll, StatusPoller
 from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError
@@ -121,12 +123,14 @@ class CreateOperation:
         return self.machine.sanitizer(self.credential.fields).sanitize(await self.plugin.get_driver_config())
 
     async def _adopt_partial(self, operation: PendingOperation) -> bool:
-        """An earlier Create was cancelled or not answered, or may have been: adopt a machine that runs, starts or is
-        stopped, remove anything else of it. Raises InfrastructureUnknown where its existence cannot be determined.
+        """An earlier Create was cancelled or not answered, or may have been: adopt a machine that runs, starts, is
+        stopped or has run, remove anything else of it. Raises InfrastructureUnknown where its existence cannot be
+        determined, or where a VM that has run can be neither.
 
         A plan from a restored state may be of long ago. Its machine has worked since then, and a person may have stopped
         it; one that never worked is replaced in time. What failed to start, or is being deleted, is nothing to lose; nor
         is a VM that was made after its driver had given up, which then creates no Secret for it, so that it cannot start.
+        Elsewhere than on Harvester only the driver knows what has run.
         """
         machine = self.machine
         await self._set_config(machine.config)
@@ -134,14 +138,15 @@ class CreateOperation:
             return False
         result = await self._find_status()
         is_running = result is not None and result.status.state == "running"
-        if not is_running and await lacks_cloud_init(self.resolver, machine):
-            result = None
-        if result is not None and (result.is_accepted or result.is_stopped):
+        start = None if is_running else await observe_start(self.resolver, machine)
+        if result is not None and is_adoptable(result, start):
             log.info("its VM exists, adopting it", machine=machine.name)
             await self._save(create_started=True, vm_uid=machine.vm_uid)
             operation.accept(machine.config)
             self.poller.put_result(machine, result)
             return True
+        if start is not None and start.run:
+            raise cannot_start(start)
         try:
             await call_remove(self.poller, self.resolver, machine, self.plugin)
         except DriverError as error:

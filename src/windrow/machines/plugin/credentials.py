@@ -17,9 +17,11 @@ from typing import Any
 from windrow.client.client import Client
 from windrow.core.formats.json import dumps
 from windrow.harvester.connection import describe_credential
-from windrow.harvester.resources import VM
-from windrow.harvester.vms import cloud_init_secrets_of
+from windrow.harvester.resources import VM, VMI
+from windrow.harvester.vmis import read_vmi
+from windrow.harvester.vms import cloud_init_secrets_of, find_run
 from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import is_deleting, uid_of
 from windrow.kubernetes.resources import SECRET
 from windrow.machines.harvester.connections import Connect, Connections, ReadKubeconfig
 from windrow.machines.port import HARVESTER, InfrastructureUnknown
@@ -49,6 +51,16 @@ class ResolvedCredential:
     def is_for_account(self, recorded: str) -> bool:
         """Whether the credential is known to be for the recorded account."""
         return recorded in ("", self.account) or recorded in self.same_accounts
+
+
+@dataclass(frozen=True, slots=True)
+class StartState:
+    """Of a VM on Harvester: the cloud-init Secrets that do not exist, and what shows that it has run ("": it never did, or it
+    is being deleted)."""
+
+    name: str
+    missing_secrets: tuple[str, ...] = ()
+    run: str = ""
 
 
 class CredentialResolver:
@@ -97,16 +109,24 @@ class CredentialResolver:
         except KubeError as error:
             raise connection.translate_error(error) from error
 
-    async def lacks_cloud_init(self, credential: str, name: str, namespace: str) -> bool:
-        """Whether a Secret that the VM starts with does not exist. Raises InfrastructureUnknown."""
+    async def observe_start(self, credential: str, name: str, namespace: str) -> StartState | None:
+        """What the VM starts with, and whether it has. None where there is no VM. Raises InfrastructureUnknown."""
         connection = await self._connections.get(credential)
         client = Client(connection.transport)
         try:
-            raw_vm = await client.find(VM.ref(name, namespace)) or {}
-            named = cloud_init_secrets_of(raw_vm)
-            return any([await client.find(SECRET.ref(secret, namespace)) is None for secret in sorted(named)])
+            if (raw_vm := await client.find(VM.ref(name, namespace))) is None:
+                return None
+            raw_vmi = await client.find(VMI.ref(name, namespace))
+            missing = [
+                secret
+                for secret in sorted(cloud_init_secrets_of(raw_vm))
+                if await client.find(SECRET.ref(secret, namespace)) is None
+            ]
         except KubeError as error:
             raise connection.translate_error(error) from error
+        is_own = raw_vmi is not None and read_vmi(raw_vmi).vm_uid == uid_of(raw_vm)
+        run = "" if is_deleting(raw_vm) else find_run(raw_vm, raw_vmi if is_own else None)
+        return StartState(f"{namespace}/{name}", tuple(missing), run)
 
     async def close(self) -> None:
         await self._connections.close()

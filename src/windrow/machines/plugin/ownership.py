@@ -25,9 +25,14 @@ from windrow.harvester.connection import describe_credential
 from windrow.harvester.identity import is_owned_by
 from windrow.harvester.names import GUEST_CLUSTER, MACHINE_UID, label_value
 from windrow.kubernetes.objects import annotations_of, labels_of, uid_of
-from windrow.machines.plugin.credentials import SAME_ACCOUNT, CredentialResolver, ResolvedCredential
+from windrow.machines.plugin.credentials import (
+    SAME_ACCOUNT,
+    CredentialResolver,
+    ResolvedCredential,
+    StartState,
+)
 from windrow.machines.plugin.process.client import DriverError, Plugin
-from windrow.machines.plugin.status import poll
+from windrow.machines.plugin.status import PollResult, poll
 from windrow.machines.plugin.tracked_machine import TrackedMachine
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, is_synthetic_uid
 from windrow.nodedriver.config import Configuration
@@ -113,13 +118,37 @@ async def exists(
     return True
 
 
-async def lacks_cloud_init(resolver: CredentialResolver, machine: TrackedMachine) -> bool:
-    """Whether a Secret that the machine's VM on Harvester starts with does not exist. Raises InfrastructureUnknown."""
+async def observe_start(resolver: CredentialResolver, machine: TrackedMachine) -> StartState | None:
+    """Of the machine's VM on Harvester; None where there is none, or elsewhere. Raises InfrastructureUnknown."""
     if machine.driver != HARVESTER:
-        return False
+        return None
     configuration = load_driver_config(machine.config)
-    return await resolver.lacks_cloud_init(
+    return await resolver.observe_start(
         machine.credential, configuration.machine_name, configuration.vm_namespace
+    )
+
+
+def is_adoptable(result: PollResult | None, start: StartState | None) -> bool:
+    """Whether what an earlier Create left is the machine from now on: it starts, or is stopped, or has run. Not where its
+    state is unknown, or where it cannot start."""
+    if result is None or (start is not None and start.missing_secrets):
+        return False
+    has_run = start is not None and bool(start.run) and result.status.presence == "present"
+    return result.is_accepted or result.is_stopped or has_run
+
+
+def cannot_start(start: StartState) -> InfrastructureUnknown:
+    """The machine's VM can neither be adopted nor, since it has run, be made anew."""
+    name = start.name
+    if missing := " and ".join(start.missing_secrets):
+        found = f"does not run, and Secret {missing}, which it starts with, does not exist"
+        hint = f"create Secret {missing} again and start the VM; or delete VirtualMachine {name}, then it is made anew"
+    else:
+        found = "is in a state that its driver cannot read"
+        hint = f"look at the VM on Harvester and repair it; or delete VirtualMachine {name}, then it is made anew"
+    return InfrastructureUnknown(
+        f"VirtualMachine {name} exists and {found}; it {start.run}, so its disks may hold data and it is not replaced",
+        hint,
     )
 
 
