@@ -14,7 +14,7 @@ from typing import Any
 from windrow.app.clock import SystemClock
 from windrow.app.machines import driver_for_kind as judge_by
 from windrow.app.network import HttpConnector
-from windrow.app.unknown_fields import find_mistyped_fields, find_unknown_fields
+from windrow.app.unknown_fields import find_mistyped_fields, find_unknown_fields, place_fields
 from windrow.client.client import Client
 from windrow.clusters.api.cluster import (
     Cluster,
@@ -169,10 +169,11 @@ async def check(
     Cluster's, and those for registries and S3 must hold what they are named for."""
     own = {_key(raw): raw for raw in reversed(documents) if _is_config(raw)}
     known = {_key(raw): raw for raw in reversed(configs)} | own
+    placed = [place_fields(raw) for raw in known.values()]
     secrets = {_credential_of(raw) for raw in documents if raw.get("kind") == SECRET.kind}
     results, named = [], set()
     for raw in _clusters(documents):
-        reading = read_cluster(raw, list(known.values()), driver_for_kind)
+        reading = read_cluster(raw, placed, driver_for_kind)
         cluster = reading.cluster
         named |= {(pool.kind, cluster.namespace, pool.config_name) for pool in cluster.pools}
         problems = [
@@ -205,11 +206,11 @@ async def check(
     for key, raw in reversed(own.items()):
         if kind_of(raw) == HARVESTER_CONFIG.kind and key not in named:
             ignored = ProblemCollector()
-            HARVESTER_CONFIG_FIELDS.check(raw, ignored)
+            HARVESTER_CONFIG_FIELDS.check(place_fields(raw), ignored)
             problems = [
                 *find_unknown_fields(raw),
                 *ignored.found,
-                *_check_options(read_options(raw), "machine"),
+                *_check_options(read_options(place_fields(raw)), "machine"),
             ]
             labelled = _labelled(problems, f"HarvesterConfig {name_of(raw)} (no pool names it)")
             results.append(
@@ -280,7 +281,7 @@ async def _check_machines(
         raw = configs[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config_name]
         found = [*find_unknown_fields(raw), *_check_options(spec.options, spec.name)]
         told = {one.field for one in found if one.severity == "error"}
-        found += [one for one in find_mistyped_fields(raw) if one.field not in told]
+        found += [one for one in find_mistyped_fields(place_fields(raw)) if one.field not in told]
         found += _check_addresses(spec.options, sum(pool.quantity for pool in pools))
         try:
             on_harvester = await machines.check([spec]) if machines is not None else []

@@ -8,12 +8,21 @@ the user's own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
+from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG
 from windrow.clusters.api.cluster import read_options
+from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.names import CREDENTIAL_KEY
-from windrow.clusters.api.references import list_grants, parse_secret_reference, render_allowed_namespaces
-from windrow.kubernetes.objects import Raw, mappings_at, nested, new_object
+from windrow.clusters.api.references import (
+    list_grants,
+    parse_secret_reference,
+    qualify_credential,
+    render_allowed_namespaces,
+)
+from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
+from windrow.kubernetes.objects import Raw, mappings_at, name_of, namespace_of, nested, new_object
 from windrow.kubernetes.resources import NAMESPACE, SECRET, ApiResource, ObjectRef
 from windrow.nodedriver.config import read_fields
 from windrow.nodedriver.validate.references import all_references
@@ -46,7 +55,8 @@ def _references_of_config(config: Mapping[str, Any]) -> Iterator[ObjectRef]:
 def _credentials_of_cluster(cluster: Mapping[str, Any]) -> Iterator[ObjectRef]:
     pools = mappings_at(cluster, "spec", "rkeConfig", "machinePools")
     for place in (nested(cluster, "spec"), *pools):
-        ref = parse_secret_reference(str(nested(place, "cloudCredentialSecretName", default="")))
+        name = str(nested(place, "cloudCredentialSecretName", default=""))
+        ref = parse_secret_reference(qualify_credential(name, namespace_of(cluster)))
         if ref is not None:  # the manager reports what is none
             yield ref
 
@@ -62,6 +72,41 @@ def describe_preload(preload: Preload) -> list[str]:
     """One line for each kind: `KeyPair default/me, default/you`."""
     kinds = sorted({ref.kind for ref in preload}, key=lambda kind: kind.kind)
     return [f"{kind.kind} {', '.join(names_of(preload, kind))}" for kind in kinds]
+
+
+def leave_out_kubeconfigs(documents: Iterable[Raw]) -> tuple[list[Raw], list[str]]:
+    """The documents without the kubeconfigs that their Clusters bring for the cloud provider in the guest, and a line for each:
+    they lead to the user's Harvester. The cluster manager makes one for the emulated Harvester where there is none."""
+    kept = [deepcopy(raw) for raw in documents]
+    brought = {
+        f"secret://{namespace_of(raw)}:{name_of(raw)}" for raw in kept if raw.get("kind") == SECRET.kind
+    }
+    notes = []
+    for raw in kept:
+        if raw.get("kind") != CLUSTER.kind:
+            continue
+        selected = mappings_at(raw, "spec", "rkeConfig", "machineSelectorConfig")
+        configs = [
+            nested(raw, "spec", "rkeConfig", "machineGlobalConfig"),
+            *(nested(one, "config") for one in selected),
+        ]
+        for config in configs:
+            given = nested(config, CLOUD_PROVIDER_CONFIG)
+            if given in brought or (isinstance(given, str) and _is_kubeconfig(given)):
+                del config[CLOUD_PROVIDER_CONFIG]
+                notes.append(
+                    f"Cluster {namespace_of(raw)}/{name_of(raw)}: left out {CLOUD_PROVIDER_CONFIG}, a kubeconfig of "
+                    "another Harvester than the emulated one"
+                )
+    return kept, notes
+
+
+def _is_kubeconfig(text: str) -> bool:
+    try:
+        parse_kubeconfig(text)
+    except BadKubeconfig:
+        return False
+    return True
 
 
 def credential_secrets(documents: Sequence[Mapping[str, Any]], kubeconfig: str) -> list[Raw]:

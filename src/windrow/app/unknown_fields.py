@@ -28,6 +28,7 @@ from windrow.apiserver.verbs.metadata import METADATA_FIELDS, unknown_metadata
 from windrow.bootstrap.k3s.flags import KEYS as K3S_KEYS
 from windrow.bootstrap.rke2.flags import KEYS as RKE2_KEYS
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG
+from windrow.clusters.api.manifest_fields import HARVESTER_CONFIG_FIELDS
 from windrow.kubernetes.objects import Raw
 from windrow.machines.port import Problem
 
@@ -59,6 +60,16 @@ def find_unknown_fields(raw: Raw) -> list[Problem]:
     return in_metadata + found
 
 
+def place_fields(raw: Raw) -> Raw:
+    """A HarvesterConfig whose fields are below `spec`, as tutorials write it, with those that it has at the top level.
+
+    So a check of what the fields mean tells only what remains wrong once they are moved. Other objects are as they were."""
+    moved = raw.get("spec")
+    if raw.get("kind") != _CONFIG or not isinstance(moved, dict):
+        return raw
+    return {**{name: value for name, value in moved.items() if name in _places()[_CONFIG]}, **raw}
+
+
 def find_mistyped_fields(raw: Raw) -> list[Problem]:
     """An error for each value, at every level, that is of another type than its field or out of its bounds."""
     type = _management_types().find_by_gvk(str(raw.get("apiVersion")), str(raw.get("kind")))
@@ -86,6 +97,17 @@ _CLUSTER, _CONFIG = "Cluster", HARVESTER_CONFIG.kind
 _CALLED = {
     (_CLUSTER, "networkConfig"): "the network plugin is the key cni in spec.rkeConfig.machineGlobalConfig",
     (_CLUSTER, "network"): "the network plugin is the key cni in spec.rkeConfig.machineGlobalConfig",
+    # Of Rancher's releases 2.6 and earlier.
+    (_CLUSTER, "controlPlaneConfig"): "it is spec.rkeConfig.machineGlobalConfig since Rancher 2.6",
+    (_CLUSTER, "workerConfig"): "it is spec.rkeConfig.machineSelectorConfig since Rancher 2.6",
+    (
+        _CLUSTER,
+        "hostnamePrefix",
+    ): "remove it, the name of a machine begins with those of the Cluster and of its pool",
+    (
+        _CLUSTER,
+        "defaultPodSecurityPolicyTemplateName",
+    ): "remove it, Kubernetes has no PodSecurityPolicy since 1.25",
     (_CONFIG, "namespace"): "the namespace of the VMs is vmNamespace",
     (_CONFIG, "cpu"): "it is cpuCount here",
     (_CONFIG, "cpus"): "it is cpuCount here",
@@ -111,10 +133,15 @@ def _find_place(path: str, kind: str, value: Any) -> str:
     """Where an unknown field belongs, as a hint; "" where that is not known."""
     name = path.rpartition(".")[2]
     if kind == _CONFIG and path == "spec" and isinstance(value, dict):
-        known = [key for key in value if key in _places()[kind]]
-        return f"write {', '.join(known[:3] or ['its fields'])} at the top level, beside metadata"
+        effects = {key: HARVESTER_CONFIG_FIELDS.find(key) for key in value if key in _places()[kind]}
+        known = [key for key, effect in effects.items() if effect and effect[0] == "works"]
+        return f"write {', '.join(known) or 'its fields'} at the top level, beside metadata"
     if called := _CALLED.get((kind, name)):
         return called
+    if path == "type":
+        return (
+            "remove it, it is written by Rancher's own API at /v1; apiVersion and kind say what the object is"
+        )
     if kind not in (_CLUSTER, _CONFIG):
         return ""
     for spelling in dict.fromkeys((name, _camel_case(name))):

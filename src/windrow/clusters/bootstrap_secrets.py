@@ -11,7 +11,7 @@ from typing import Any
 
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.names import AUTHORIZED_CLUSTERS
-from windrow.clusters.api.references import parse_secret_reference
+from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.secrets import CredentialError
 from windrow.core.errors import UserError
 from windrow.core.formats.bounds import abbreviate
@@ -158,7 +158,7 @@ async def resolve_s3(
     if not isinstance(s3, Mapping) or not given:
         return dict(etcd)
     what = "etcd snapshots go to S3 with the credential in"
-    ref = parse_secret_reference(given if ":" in given else f"{namespace}:{given}")
+    ref = parse_secret_reference(qualify_credential(given, namespace))
     if ref is None:
         hint = "write the name of a Secret in the namespace of the Cluster, or namespace:name"
         raise BootstrapSecretError(

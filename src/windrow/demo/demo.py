@@ -22,7 +22,13 @@ from windrow.app.emulate import EmbeddedHarvester, embedded_harvester
 from windrow.app.loop import running
 from windrow.app.machines import PluginSettings, require_harvester_driver
 from windrow.app.network import HttpConnector
-from windrow.app.preload import Preload, credential_secrets, describe_preload, read_preload
+from windrow.app.preload import (
+    Preload,
+    credential_secrets,
+    describe_preload,
+    leave_out_kubeconfigs,
+    read_preload,
+)
 from windrow.app.state.directory import open_state_directory
 from windrow.client.client import Client
 from windrow.client.informer import make_watcher, watching
@@ -90,7 +96,8 @@ async def run(options: DemoOptions, output: DemoOutput) -> int:
 
 def _documents(options: DemoOptions, output: DemoOutput) -> list[Raw]:
     documents, notes = strip_server_fields(options.documents or shipped(options.distribution))
-    for note in notes:
+    documents, left_out = leave_out_kubeconfigs(documents)
+    for note in [*notes, *left_out]:
         _print_wrapped(output, note, indent=2)
     return documents
 

@@ -154,12 +154,12 @@ class Structure:
         keys = [each.metadata["key"] for each in fields(self.spec)]
         for index, entry in enumerate(info if isinstance(info, list) else ()):
             path = f"{self.option}.{self.key}[{index}]"
-            unknown = (
-                [name for name in entry if not any(_is(name, key) for key in keys)]
-                if isinstance(entry, dict)
-                else ()
-            )
-            found += [self._unknown(path, name, keys) for name in unknown]
+            if not isinstance(entry, dict):
+                continue
+            # A key that the entry has already is not the one that was meant.
+            left = [key for key in keys if not any(_is(name, key) for name in entry)]
+            unknown = [name for name in entry if not any(_is(name, key) for key in keys)]
+            found += [self._unknown(path, name, left) for name in unknown]
         return found[:MAX_UNKNOWN]
 
     def _unknown(self, path: str, name: Any, keys: Sequence[str]) -> Problem:

@@ -154,6 +154,10 @@ def a_rke(**fields: Any) -> dict[str, Any]:
         ({"chartValues": {}}, "spec.chartValues", "it belongs at spec.rkeConfig.chartValues"),
         ({"machinePools": []}, "spec.machinePools", "it belongs at spec.rkeConfig.machinePools"),
         ({"machine_global_config": {}}, "spec.machine_global_config", "it belongs at spec.rkeConfig.machineGlobalConfig"),
+        (a_rke(controlPlaneConfig={"cni": "canal"}), "spec.rkeConfig.controlPlaneConfig", "it is spec.rkeConfig.machineGlobalConfig since Rancher 2.6"),
+        (a_rke(workerConfig=[{"config": {}}]), "spec.rkeConfig.workerConfig", "it is spec.rkeConfig.machineSelectorConfig since Rancher 2.6"),
+        ({"rkeConfig": {"machinePools": [a_pool(hostnamePrefix="prod-")]}}, "spec.rkeConfig.machinePools[0].hostnamePrefix", "remove it, the name of a machine begins with those of the Cluster and of its pool"),
+        ({"defaultPodSecurityPolicyTemplateName": ""}, "spec.defaultPodSecurityPolicyTemplateName", "remove it, Kubernetes has no PodSecurityPolicy since 1.25"),
         ({"quantity": 3}, "spec.quantity", "it belongs at spec.rkeConfig.machinePools[].quantity"),
         ({"cpuCount": "2"}, "spec.cpuCount", "it is a field of HarvesterConfig: cpuCount"),
         ({"cni": "canal"}, "spec.cni", "it is a configuration key of the distribution: write cni in spec.rkeConfig.machineGlobalConfig"),
@@ -176,12 +180,13 @@ async def test_a_field_in_the_wrong_place_is_refused_with_the_place_where_it_bel
 @pytest.mark.parametrize(
     ("fields", "path", "hint"),
     [
-        ({"spec": {"cpuCount": "8", "memorySize": "16", "vmNamespace": "default", "diskSize": "40"}}, "spec", "write cpuCount, memorySize, vmNamespace at the top level, beside metadata"),
+        ({"spec": {"cpuCount": "8", "memorySize": "16", "vmNamespace": "default", "diskSize": "40"}}, "spec", "write cpuCount, memorySize, vmNamespace, diskSize at the top level, beside metadata"),
         ({"namespace": "default"}, "namespace", "the namespace of the VMs is vmNamespace"),
         ({"diskStorageClassName": "longhorn"}, "diskStorageClassName", "it is the storageClassName of a disk in diskInfo here"),
         ({"networkConfig": {"address": "10.0.0.5"}}, "networkConfig", "addresses are networkData here, in cloud-init's format"),
         ({"quantity": 3}, "quantity", "it is a field of Cluster: spec.rkeConfig.machinePools[].quantity"),
         ({"cpu_count": "2"}, "cpu_count", "it belongs at cpuCount"),
+        ({"type": "rke-machine-config.cattle.io.harvesterconfig"}, "type", "remove it, it is written by Rancher's own API at /v1; apiVersion and kind say what the object is"),
     ],
 )  # fmt: skip
 async def test_a_field_of_a_machine_config_in_the_wrong_place_is_refused_with_its_place(
@@ -206,6 +211,28 @@ async def test_of_a_machine_config_below_spec_all_that_is_unknown_is_told_at_onc
 
     told = [one.message.rpartition(": ")[2].partition(" is not")[0] for one in errors]
     assert told == ["spec", "spec.namespace", "spec.diskStorageClassName"]
+
+
+async def test_of_a_machine_config_below_spec_what_is_wrong_is_told_as_if_its_fields_were_in_place():
+    spec = {
+        "clusterName": "local",
+        "imageName": "default/leap",
+        "diskSize": "40",
+        "networkName": "default/vlan",
+        "cpuCount": "many",
+    }
+    below = {**config(spec=spec), "diskInfo": "", "networkInfo": ""}
+
+    for documents in ([cluster(), below], [below]):
+        (result,) = await check(documents)
+        told = [one.message.rpartition(": ")[2] for one in result.errors]
+        assert [message.partition(",")[0] for message in told] == [
+            "spec is not a field of HarvesterConfig",
+            "cpuCount is 'many'",
+        ]
+        (hint, _) = (one.hint for one in result.errors)
+        assert hint == "write imageName, diskSize, networkName, cpuCount at the top level, beside metadata"
+        assert any("clusterName has no effect" in fact for fact in facts(result))
 
 
 @pytest.mark.parametrize(
@@ -394,6 +421,17 @@ async def test_a_field_of_ranchers_that_has_no_effect_is_a_warning():
 
 
 @pytest.mark.parametrize(
+    ("shown", "told"), [("w", []), ("W", ["spec.rkeConfig.machinePools[0].displayName"])]
+)
+async def test_a_pool_shown_by_its_own_name_as_terraform_writes_it_is_nothing_to_tell(
+    shown: str, told: list[str]
+):
+    result = await result_of(cluster(rkeConfig={"machinePools": [a_pool(displayName=shown)]}), config())
+
+    assert [fact.partition(" has no effect")[0] for fact in facts(result)] == told
+
+
+@pytest.mark.parametrize(
     ("documents", "told"),
     [
         ([cluster(name="Bad_Name"), config()], "'Bad_Name'"),
@@ -432,9 +470,9 @@ async def test_what_harvester_refuses_is_told_by_config_and_pool():
 async def test_harvester_is_not_asked_with_a_credential_that_was_found_wrong_already():
     answering = Harvester([Problem("no", "no")])
 
-    (result,) = await check([cluster(cloudCredentialSecretName="x"), config()], machines=answering)
+    (result,) = await check([cluster(cloudCredentialSecretName="x:"), config()], machines=answering)
 
-    assert facts(result) == ["spec.cloudCredentialSecretName is 'x'"]
+    assert facts(result) == ["spec.cloudCredentialSecretName is 'x:'"]
     assert not result.harvester_asked
 
 

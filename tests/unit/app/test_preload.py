@@ -1,4 +1,10 @@
-from windrow.app.preload import credential_secrets, describe_preload, names_of, read_preload
+from windrow.app.preload import (
+    credential_secrets,
+    describe_preload,
+    leave_out_kubeconfigs,
+    names_of,
+    read_preload,
+)
 from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
 from windrow.kubernetes.resources import NAMESPACE, STORAGE_CLASS
 
@@ -62,3 +68,30 @@ def test_preloaded_objects_are_listed_by_kind():
         "StorageClass fast",
         "VirtualMachineImage images/leap",
     ]
+
+
+def test_kubeconfigs_of_another_harvester_are_left_out_of_a_manifest_and_told():
+    kubeconfig = (
+        "{clusters: [{name: h, cluster: {server: 'https://h:6443'}}], users: [{name: u, user: {token: t}}], "
+        "contexts: [{name: h, context: {cluster: h, user: u}}], current-context: h}"
+    )
+    secret = {"kind": "Secret", "metadata": {"name": "cc", "namespace": "a"}}
+    given = [kubeconfig, "secret://a:cc", "secret://a:other", "/etc/file", "# nothing"]
+    selected = [{"config": {"cni": "canal", "cloud-provider-config": text}} for text in given]
+    rke = {"machineGlobalConfig": {"cloud-provider-config": kubeconfig}, "machineSelectorConfig": selected}
+    cluster = {"kind": "Cluster", "metadata": {"name": "c", "namespace": "a"}, "spec": {"rkeConfig": rke}}
+
+    (kept, _), notes = leave_out_kubeconfigs([cluster, secret])
+
+    assert kept["spec"]["rkeConfig"] == {
+        "machineGlobalConfig": {},
+        "machineSelectorConfig": [{"config": {"cni": "canal"}}] * 2 + selected[2:],
+    }
+    assert selected[0]["config"]["cloud-provider-config"] == kubeconfig
+    assert (
+        notes
+        == [
+            "Cluster a/c: left out cloud-provider-config, a kubeconfig of another Harvester than the emulated one"
+        ]
+        * 3
+    )

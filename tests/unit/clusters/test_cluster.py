@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.clusters.builders import NOON, a_machine
 
+from windrow.app.preload import read_preload
 from windrow.bootstrap.node_config import merge_config
 from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import Role
@@ -18,6 +19,7 @@ from windrow.clusters.api import names
 from windrow.clusters.api.cluster import ClusterReading, IntOrPercent, read_cluster, read_options
 from windrow.clusters.api.machine import machine_labels, render_machine
 from windrow.clusters.api.rancher_import import strip_server_fields
+from windrow.clusters.api.references import list_grants, list_secret_references
 from windrow.clusters.bootstrap_data import (
     build_bootstrap_spec,
     find_config_hash,
@@ -116,8 +118,8 @@ def test_a_plain_cluster_has_no_problems():
         (a_raw_cluster(a_raw_pool(taints=[{"value": "x"}])), "has no key"),
         (a_raw_cluster(a_raw_pool(taints=["x"])), "'x', which is not a mapping"),
         (a_raw_cluster(cloudCredentialSecretName=None), "spec.cloudCredentialSecretName is not set"),
-        (a_raw_cluster(cloudCredentialSecretName="cc"), "spec.cloudCredentialSecretName is 'cc'"),
-        (a_raw_cluster(a_raw_pool(), a_raw_pool("own", cloudCredentialSecretName="cc")), "spec.rkeConfig.machinePools[1].cloudCredentialSecretName is 'cc'"),
+        (a_raw_cluster(cloudCredentialSecretName=":cc"), "spec.cloudCredentialSecretName is ':cc'"),
+        (a_raw_cluster(a_raw_pool(), a_raw_pool("own", cloudCredentialSecretName="a:")), "spec.rkeConfig.machinePools[1].cloudCredentialSecretName is 'a:'"),
         (a_raw_cluster(kubernetesVersion="1.35"), "'1.35', which is not a version in Rancher's form"),
         (a_raw_cluster(kubernetesVersion="v1.35.1"), "'v1.35.1', which is not a version in Rancher's form"),
         (a_raw_cluster(kubernetesVersion=None), "'', which is not a version in Rancher's form"),
@@ -130,6 +132,77 @@ def test_a_plain_cluster_has_no_problems():
 )  # fmt: skip
 def test_a_fault_is_named_with_its_fact(raw, words):
     assert words in " | ".join(facts(read(raw)))
+
+
+def test_a_credential_without_a_namespace_is_a_secret_of_the_clusters_namespace_as_in_rancher():
+    raw = a_raw_cluster(
+        a_raw_pool(), a_raw_pool("own", cloudCredentialSecretName="other"), cloudCredentialSecretName="cc"
+    )
+
+    cluster = read(raw).cluster
+
+    assert [pool.credential for pool in cluster.pools] == [
+        f"{cluster.namespace}:cc",
+        f"{cluster.namespace}:other",
+    ]
+    assert list_secret_references(raw) == {f"{cluster.namespace}:cc", f"{cluster.namespace}:other"}
+    assert list_grants([raw]) == {}
+    assert {(ref.namespace, ref.name) for ref in read_preload([raw])} == {
+        (cluster.namespace, "cc"),
+        (cluster.namespace, "other"),
+    }
+
+
+def test_credentials_on_the_pools_alone_as_terraform_writes_them_are_enough():
+    pools = [a_raw_pool(name, cloudCredentialSecretName="a:cc") for name in ("one", "two")]
+
+    cluster = read(a_raw_cluster(*pools, cloudCredentialSecretName=None))
+
+    assert facts(cluster) == []
+    assert cluster.cluster.credential == "a:cc"
+    pools[1].pop("cloudCredentialSecretName")
+    assert facts(read(a_raw_cluster(*pools, cloudCredentialSecretName=None))) == [
+        "spec.cloudCredentialSecretName is not set"
+    ]
+
+
+KUBECONFIG = """{clusters: [{name: h, cluster: {server: 'https://h:6443'}}], users: [{name: u, user: {token: t}}],
+contexts: [{name: h, context: {cluster: h, user: u}}], current-context: h}"""
+
+
+@pytest.mark.parametrize("place", ["machineGlobalConfig", "machineSelectorConfig"])
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("# Paste the kubeconfig here", "the text is empty"),
+        ("a kubeconfig", "it has no list of clusters"),
+        (KUBECONFIG.replace("current-context: h", "current-context: other"), "context"),
+        (KUBECONFIG, ""),
+        ("/etc/kubernetes/cloud-config", ""),
+        ("secret://fleet-default:cc", ""),
+        ("", ""),
+    ],
+)
+def test_text_for_harvesters_cloud_provider_in_place_of_a_reference_is_a_kubeconfig(place, given, told):
+    config: Any = {"cloud-provider-name": "harvester", "cloud-provider-config": given}
+    rke = {place: config if place == "machineGlobalConfig" else [{"config": config}]}
+
+    found = read(a_raw_cluster(rke=rke)).problems
+
+    assert [one.severity for one in found] == (["error"] if told else [])
+    assert all(told in one.message and place in one.field for one in found)
+    other = {**config, "cloud-provider-name": "aws"}
+    assert facts(read(a_raw_cluster(rke={"machineGlobalConfig": other}))) == []
+
+
+def test_a_machine_config_of_a_misspelt_kind_is_told_with_the_kind_that_has_one_of_its_name():
+    reference = {"kind": "HarvesterMachineConfig", "name": "nc"}
+    raw = a_raw_cluster(a_raw_pool(machineConfigRef=reference))
+
+    (problem,) = read_cluster(raw, [a_raw_config()], lambda kind: "other").problems
+
+    assert problem.message.startswith("spec.rkeConfig.machinePools[0] names HarvesterMachineConfig 'nc'")
+    assert problem.hint == "write kind HarvesterConfig, of which there is one with that name"
 
 
 def test_every_fault_has_a_cure_and_a_field():

@@ -169,6 +169,7 @@ def test_names_without_a_namespace_are_in_the_vms_own() -> None:
         ({"diskInfo": '{"disks":[{"imageName":"i","size":1,"bootorderr":1}]}'}, "diskInfo.disks[0] has key 'bootorderr'", "did you mean bootOrder?"),
         ({"diskInfo": {"disks": [], "storage": "x"}}, "diskInfo has key 'storage'", "the keys are disks"),
         ({"networkInfo": {"interfaces": [{"networkName": "n"}, {"mac": "x"}]}}, "networkInfo.interfaces[1] has key 'mac'", "remove it"),
+        ({"networkInfo": [{"networkName": "n", "networkType": "L2VlanNetwork"}]}, "interfaces[0] has key 'networkType'", "remove it; the keys are macAddress"),
         ({"networkInfo": [{"vlan": 5}]}, "networkInfo.interfaces[0] has key 'vlan'", "remove it"),
         ({"vgpuInfo": {"vGPURequests": [{"name": "a", "deviceName": "b", "c": 1}]}}, "vgpuInfo.vGPURequests[0] has key 'c'", "remove it"),
     ],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,7 +29,7 @@ from windrow.clusters.api.machine_inputs import (
     read_selector_files,
 )
 from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
-from windrow.clusters.api.references import parse_secret_reference
+from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
 from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.cidr import NotAddress, Range, is_address, parse_address
@@ -37,6 +37,7 @@ from windrow.core.formats.duration import human_duration
 from windrow.core.formats.version import NotVersion, Version
 from windrow.drivers.api import no_driver_fault
 from windrow.harvester.names import is_label_value
+from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
 from windrow.kubernetes.objects import (
     annotations_of,
     finalizers_of,
@@ -265,10 +266,10 @@ def _read_cluster(
     rke = spec.child("rkeConfig")
     if not rke.raw:
         spec.refuse("rkeConfig", "is absent, so there is nothing to build", "describe machinePools in it")
-    credential = spec.text("cloudCredentialSecretName")
+    credential = qualify_credential(spec.text("cloudCredentialSecretName"), namespace_of(raw))
     default_limit = _read_hostname_limit(rke.child("machinePoolDefaults"), LONGEST_HOSTNAME)
     pools = [
-        _read_pool(fields, credential, options, resolve_driver, default_limit)
+        _read_pool(fields, namespace_of(raw), credential, options, resolve_driver, default_limit)
         for fields in rke.items("machinePools", MAX_POOLS)
     ]
     if (machines := sum(pool.quantity for pool in pools)) > MAX_MACHINES:
@@ -289,7 +290,9 @@ def _read_cluster(
         deletion_timestamp=time_of(raw, "metadata", "deletionTimestamp"),
         has_finalizer=names.CLUSTER_FINALIZER in finalizers_of(raw),
         version=version,
-        credential=credential,
+        # Terraform's provider names it on the pools alone.
+        credential=credential
+        or next((pool.credential for pool in pools if pool.driver == HARVESTER and pool.credential), ""),
         pools=tuple(pools),
         remediation_disabled=_is_remediation_disabled(annotations_of(raw)),
         global_config=global_config,
@@ -313,6 +316,7 @@ def _read_cluster(
     for check in (
         _check_names,
         _check_credentials,
+        _check_guest_credentials,
         _check_version,
         _check_charts,
         _check_config_namespaces,
@@ -439,8 +443,13 @@ def _secret_reference(value: Any, problems: ProblemCollector) -> str:
 _ROLES = (("etcdRole", Role.ETCD), ("controlPlaneRole", Role.CONTROL_PLANE), ("workerRole", Role.WORKER))
 
 
-def _check_reference(fields: Fields, kind: str, config: str, driver: str | Problem, exists: bool) -> None:
+def _check_reference(
+    fields: Fields, kind: str, config: str, driver: str | Problem, configs: Iterable[tuple[str, str]]
+) -> None:
+    """`configs` are the kinds and names of the machine configs that there are."""
     reference = fields.child("machineConfigRef")
+    exists = (kind, config) in configs
+    others = [other for other, name in configs if name == config]
     if isinstance(driver, Problem):
         reference.refuse("kind", f"is {kind}, and {driver.message}", driver.hint)
     elif not config:
@@ -451,12 +460,15 @@ def _check_reference(fields: Fields, kind: str, config: str, driver: str | Probl
         fields.problems.add(
             reference.path,
             f"{fields.path} names {kind} {config!r}, which does not exist in the cluster's namespace",
-            "create it, or correct the name",
+            f"write kind {others[0]}, of which there is one with that name"
+            if others
+            else "create it, or correct the name",
         )
 
 
 def _read_pool(
     fields: Fields,
+    namespace: str,
     credential: str,
     configs: Mapping[tuple[str, str], Mapping[str, Any]],
     resolve_driver: ResolveDriver,
@@ -467,7 +479,7 @@ def _read_pool(
     kind = fields.child("machineConfigRef").text("kind") or HARVESTER_CONFIG.kind
     driver = resolve_driver(kind)
     options = configs.get((kind, config)) if isinstance(driver, str) else None
-    _check_reference(fields, kind, config, driver, options is not None)
+    _check_reference(fields, kind, config, driver, list(configs))
     if (system := fields.text("machineOS") or "linux") != "linux":
         fields.refuse("machineOS", f"is {system}", "only linux machines are made here")
     return Pool(
@@ -478,7 +490,7 @@ def _read_pool(
         options=options,
         kind=kind,
         driver=driver if isinstance(driver, str) else "",
-        credential=fields.text("cloudCredentialSecretName") or credential,
+        credential=qualify_credential(fields.text("cloudCredentialSecretName"), namespace) or credential,
         labels=_read_labels(fields),
         taints=tuple(_taint(taint) for taint in fields.items("taints")),
         machine_labels=fields.strings("machineDeploymentLabels"),
@@ -644,15 +656,45 @@ def _check_names(cluster: Cluster, problems: ProblemCollector) -> None:
 
 
 def _check_credentials(cluster: Cluster, problems: ProblemCollector) -> None:
-    wanted = {"spec.cloudCredentialSecretName": cluster.credential}
+    given = qualify_credential(
+        str(nested(cluster.raw, "spec", "cloudCredentialSecretName", default="")), cluster.namespace
+    )
+    wanted = {"spec.cloudCredentialSecretName": given}
     for place, pool in enumerate(cluster.pools):
-        if pool.credential != cluster.credential:
+        if pool.credential != given:
             wanted[f"spec.rkeConfig.machinePools[{place}].cloudCredentialSecretName"] = pool.credential
     for where, credential in wanted.items():
         if not credential and any(not pool.credential for pool in cluster.pools):
             problems.add(where, f"{where} is not set", "set it to namespace:name of the credential Secret")
         elif credential and parse_secret_reference(credential) is None:
             problems.add(where, f"{where} is {credential!r}", "write namespace:name of the credential Secret")
+
+
+def _check_guest_credentials(cluster: Cluster, problems: ProblemCollector) -> None:
+    """Text in place of a path or of `secret://` becomes the file from which Harvester's cloud provider in the guest reads its
+    kubeconfig; with other text there no Node is ever initialized."""
+    if cluster.cloud_provider != HARVESTER:
+        return
+    for where, config in _list_configs(cluster):
+        given = str(config.get("cloud-provider-config") or "")
+        if not given or given.startswith(("/", "secret://")):
+            continue
+        try:
+            parse_kubeconfig(given)
+        except BadKubeconfig as error:
+            problems.add(
+                where,
+                f"cloud-provider-config in {where} is the text of a file that Harvester's cloud provider cannot use: "
+                f"{error.message}",
+                "paste a kubeconfig, write secret://namespace:name, or remove the key to have the credential made",
+            )
+
+
+def _list_configs(cluster: Cluster) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each configuration of the distribution, with its place."""
+    yield "spec.rkeConfig.machineGlobalConfig", cluster.global_config
+    for place, entry in enumerate(cluster.selector_config):
+        yield f"spec.rkeConfig.machineSelectorConfig[{place}].config", entry.get("config") or {}
 
 
 def _check_version(cluster: Cluster, problems: ProblemCollector) -> None:

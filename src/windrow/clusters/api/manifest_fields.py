@@ -15,6 +15,7 @@ from windrow.clusters.api.fields import ProblemCollector
 
 Effect = Literal["works", "no effect", "refused"]
 
+NOTHING: Mapping[str, Any] = {}
 # Items of one list that are looked into; a list of more machine pools is refused as a whole.
 MAX_ITEMS = 100
 
@@ -23,7 +24,8 @@ MAX_ITEMS = 100
 class FieldTable:
     """The fields of one kind. `works` is by test, `no_effect` by the reason, `refused` by reason and hint.
 
-    `usual` is the value of a field without effect that means what happens anyway, so that nothing is said of it.
+    `usual` is the value of a field without effect that means what happens anyway, so that nothing is said of it; `.NAME`
+    is the value of the field NAME beside it.
     """
 
     works: Mapping[str, str]
@@ -51,12 +53,13 @@ class FieldTable:
         """Add a warning for each field that is set and has no effect, an error for each that is refused. `label` begins
         their messages."""
         for path, why in self.no_effect.items():
-            for at, value in _find_set(raw, path.split(".")):
-                if str(value) != self.usual.get(path):
+            usual = self.usual.get(path, "")
+            for at, value, beside in _find_set(raw, path.split(".")):
+                if str(value) != (beside.get(usual[1:]) if usual.startswith(".") else usual):
                     fault = f"{label}{at} has no effect: {why}"
                     problems.add(at, fault, "leave it or remove it", "warning")
         for path, (why, hint) in self.refused.items():
-            for at, _ in _find_set(raw, path.split(".")):
+            for at, *_ in _find_set(raw, path.split(".")):
                 problems.add(at, f"{label}{at} is set: {why}", hint)
 
 
@@ -69,21 +72,23 @@ def is_set(value: Any) -> bool:
     return value not in (None, "", 0, False)
 
 
-def _find_set(value: Any, steps: list[str], path: str = "") -> Iterator[tuple[str, Any]]:
-    """The paths at which `value` has something at `steps`, and what."""
+def _find_set(
+    value: Any, steps: list[str], path: str = "", beside: Mapping[str, Any] = NOTHING
+) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+    """The paths at which `value` has something at `steps`, what, and the mapping that holds it."""
     if not steps:
         if is_set(value):
-            yield path, value
+            yield path, value, beside
         return
     if not isinstance(value, Mapping):
         return
     name, rest = steps[0].removesuffix("[]"), steps[1:]
     inner, here = value.get(name), f"{path}.{name}" if path else name
     if name == steps[0]:
-        yield from _find_set(inner, rest, here)
+        yield from _find_set(inner, rest, here, value)
     elif isinstance(inner, list):
         for place, item in enumerate(inner[:MAX_ITEMS]):
-            yield from _find_set(item, rest, f"{here}[{place}]")
+            yield from _find_set(item, rest, f"{here}[{place}]", value)
 
 
 _AGENTS = "it is for Rancher's own agents, which no machine has here"
@@ -214,6 +219,7 @@ CLUSTER_FIELDS = FieldTable(
         "spec.webhookDeploymentCustomization": "there is no Rancher webhook here",
     },
     usual={
+        f"{_POOL}.displayName": ".name",
         f"{_POOL}.machineConfigRef.apiVersion": "rke-machine-config.cattle.io/v1",
         "spec.rkeConfig.networking.stackPreference": "ipv4",
     },

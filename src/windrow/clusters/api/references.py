@@ -21,6 +21,7 @@ from windrow.kubernetes.objects import (
     mappings_at,
     namespace_of,
     nested,
+    text_at,
 )
 from windrow.kubernetes.resources import SECRET, ObjectRef
 
@@ -33,6 +34,11 @@ def parse_secret_reference(text: str) -> ObjectRef | None:
     if not (is_dns_label(namespace) and is_dns_subdomain(name)):
         return None
     return SECRET.ref(name, namespace)
+
+
+def qualify_credential(name: str, namespace: str) -> str:
+    """A `cloudCredentialSecretName` as `namespace:name`: a name alone is a Secret of the Cluster's namespace, as in Rancher."""
+    return f"{namespace or 'default'}:{name}" if name and ":" not in name else name
 
 
 def read_allowed_namespaces(raw: Mapping[str, Any]) -> frozenset[str]:
@@ -58,8 +64,11 @@ def list_secret_references(raw: Mapping[str, Any]) -> frozenset[str]:
     configs = [nested(raw, "spec", "rkeConfig", "machineGlobalConfig")]
     configs += [one.get("config") for one in mappings_at(raw, "spec", "rkeConfig", "machineSelectorConfig")]
     pools = mappings_at(raw, "spec", "rkeConfig", "machinePools")
-    found = [nested(raw, "spec", "cloudCredentialSecretName")]
-    found += [pool.get("cloudCredentialSecretName") for pool in pools]
+    found: list[Any] = [
+        qualify_credential(text_at(place, "cloudCredentialSecretName"), namespace_of(raw))
+        for place in (nested(raw, "spec"), *pools)
+        if isinstance(nested(place, "cloudCredentialSecretName"), str)
+    ]
     for config in configs:
         value = config.get("cloud-provider-config") if isinstance(config, dict) else None
         if isinstance(value, str) and value.startswith("secret://"):
