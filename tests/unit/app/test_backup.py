@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import re
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +30,7 @@ from windrow.app.state.backup import (
     RestoreInterrupted,
     backup_running,
     backup_stopped,
+    open_store,
     restore,
     serve_backups,
     write_backup,
@@ -155,28 +159,144 @@ async def test_a_restore_while_a_manager_runs_is_refused_and_changes_nothing(tmp
     assert not list(state.glob("before-restore-*"))
 
 
-async def test_a_restore_that_was_interrupted_is_repeated_and_nothing_starts_before(tmp_path: Path):
-    state, file = tmp_path / "state", tmp_path / "a.backup"
-    async with served(state):
-        await create_secret(access_to(state), "kept")
-        write_backup(file, await backup_running(access_to(state), SystemClock(), {}))
-    (state / "before-restore-20260701T120000Z").mkdir()  # so it ends where the former files are to be moved
-    with pytest.raises(DirectoryUnusable, match="exists already"):
-        restore(state, file, CLOCK)
-    before = {path.name for path in state.iterdir()}
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, steps: Container[int], error: BaseException) -> None:
+    """The renames whose numbers are in `steps`, from 1, fail: whatever of a restore lasts is done by one."""
+    count, replace = 0, os.replace
+
+    def failing(source: Path, target: Path) -> None:
+        nonlocal count
+        count += 1
+        if count in steps:
+            raise error
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", failing)
+
+
+# What is to be restored, the CA of before, its WAL and database, the CA of the backup, the restored database.
+STEPS = range(1, 7)
+
+
+async def a_state_to_restore(tmp_path: Path) -> tuple[Path, Path]:
+    """A state directory that a crash left, with objects and a WAL, and a backup without the last object."""
+    origin, state, file = tmp_path / "origin", tmp_path / "state", tmp_path / "a.backup"
+    origin.mkdir(mode=0o700)
+    async with answering(origin) as (api, _):
+        client = Client(api.local())
+        await client.create(SECRET, new_object(SECRET, "before", "default"))
+        reply = await api.local().send(Request("GET", BACKUP_PATH))
+        assert reply.file is not None
+        with reply.file as backup:
+            write_backup(file, backup.read())
+        await client.create(SECRET, new_object(SECRET, "after", "default"))
+        shutil.copytree(origin, state)
+    assert (state / "manager.db-wal").stat().st_size
+    (state / "manager-ca.json").write_text("of before")
+    return state, file
+
+
+def contents(state: Path) -> dict[str, bytes]:
+    """Of each file but the lock, which has the number of a process."""
+    files = {path.relative_to(state): path for path in state.rglob("*") if path.is_file()}
+    return {str(name): path.read_bytes() for name, path in files.items() if path.name != "manager.lock"}
+
+
+def moved_files(hint: str) -> list[Path]:
+    moved = re.search("move the files in (.*) back to", hint)
+    return list(Path(moved[1]).iterdir()) if moved else []
+
+
+def names_in(state: Path) -> set[str]:
+    with closing(open_store(state)) as store:
+        return {entry.key.rpartition("/")[2] for entry in store.snapshot()[1] if "/secrets/" in entry.key}
+
+
+async def test_a_restore_that_fails_leaves_everything_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    state, file = await a_state_to_restore(tmp_path)
+    before = contents(state)
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    for step in STEPS:
+        with monkeypatch.context() as patch:
+            fail_at(patch, {step}, full)
+            with pytest.raises(DirectoryUnusable, match="No space left on device"):
+                restore(state, file, CLOCK)
+        assert contents(state) == before
+        assert not list(state.glob("before-restore-*"))
+
+    assert names_in(state) == {"before", "after"}
+    restore(state, file, CLOCK)
+    assert names_in(state) == {"before"}
+
+
+async def test_a_restore_that_cannot_even_be_undone_says_what_it_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    state, file = await a_state_to_restore(tmp_path)
+    with monkeypatch.context() as patch:
+        fail_at(patch, range(5, 100), OSError(errno.EROFS, "Read-only file system"))
+        with pytest.raises(RestoreInterrupted) as failed:
+            restore(state, file, CLOCK)
+
+    former = state / "before-restore-20260701T120000Z"
+    assert str(failed.value) == (
+        f"a restore into {state} was interrupted (Read-only file system): manager.db.restored, a copy of the backup with its "
+        f"Secrets, was not put in the place of manager.db; Repeat it: windrow restore --state-dir {state} FILE. To go on with "
+        f"the state of before instead, move the files in {former} back to {state}, then delete {state}/manager.db.restored."
+    )
+    assert former.is_dir()
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("cure", ["repeated", "repeated after a failure", "taken back"])
+async def test_a_restore_that_was_killed_is_repeated_or_taken_back_and_nothing_starts_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, cure: str
+):
+    state, file = await a_state_to_restore(tmp_path)
+    before = contents(state)
+    # As of a restore long ago, which is not to be taken for that of now.
+    (state / "before-restore-20250101T000000Z").mkdir()
+    (state / "before-restore-20250101T000000Z" / "manager.db").write_bytes(b"old")
+    with monkeypatch.context() as patch:
+        fail_at(patch, {step}, Killed())
+        with pytest.raises(Killed):
+            restore(state, file, CLOCK)
+    if step == 1:
+        assert names_in(state) == {"before", "after"}
+        return
+
     with pytest.raises(RestoreInterrupted, match="was interrupted") as refused:
-        async with served(state):
-            pass
-    assert f"windrow restore --state-dir {state} FILE" in refused.value.hint
+        open_store(state)
     with pytest.raises(RestoreInterrupted):
         backup_stopped(state)
-    assert {path.name for path in state.iterdir()} == before
-
     later: Any = SimpleNamespace(now=lambda: CLOCK.now() + timedelta(minutes=1))
-    restore(state, file, later)
+    if cure == "taken back":
+        for path in moved_files(refused.value.hint):
+            path.replace(state / path.name)
+        (state / "manager.db.restored").unlink()
+        assert {name: data for name, data in contents(state).items() if name in before} == before
+        assert names_in(state) == {"before", "after"}
+        return
+    if cure == "repeated after a failure":
+        with monkeypatch.context() as patch:
+            fail_at(patch, {2}, OSError(errno.ENOSPC, "No space left on device"))
+            with pytest.raises(DirectoryUnusable):
+                restore(state, file, later)
+        with pytest.raises(RestoreInterrupted):
+            open_store(state)
 
-    async with served(state):
-        assert await secrets(access_to(state)) == {"kept"}
+    done = restore(state, file, later)
+
+    assert names_in(state) == {"before"}
+    assert done.former is not None
+    kept = {path.name: path.read_bytes() for path in done.former.iterdir()}
+    assert kept == {name: before[name] for name in ("manager.db", "manager.db-wal", "manager-ca.json")}
 
 
 async def test_a_backup_may_be_larger_than_other_answers(tmp_path: Path):

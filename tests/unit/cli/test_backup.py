@@ -32,7 +32,7 @@ def test_a_backup_is_written_for_its_owner_alone_and_can_be_restored(
 
     assert restored.code == exit_codes.OK
     assert "Restored 0 objects" in restored.out
-    assert "The former database is in" in restored.err
+    assert "What it replaced is in" in restored.err
     assert "windrow serve --state-dir state" in restored.err
 
 

@@ -12,7 +12,7 @@ import errno
 import os
 import shutil
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -48,6 +48,7 @@ MAX_BACKUP_BYTES = 2048 * MIB
 BACKUP_TIMEOUT_S = 900.0
 _TEMPORARY = f"{STORE_FILE}.backup"
 _PREPARED = f"{STORE_FILE}.restored"  # from before the former files are moved until it takes their place
+_FORMER = "before-restore-"
 
 
 class NoOwnStore(UserError):
@@ -78,13 +79,28 @@ class Restored:
 def open_store(state_dir: Path) -> SqliteStore:
     """The manager's database. Raises StoreDamaged, and RestoreInterrupted before a file is touched."""
     if (state_dir / _PREPARED).exists():
-        former = sorted(state_dir.glob("before-restore-*"))
-        aside = f" The files of before are in {former[-1]}." if former else ""
-        raise RestoreInterrupted(
-            f"a restore into {state_dir} was interrupted: {_PREPARED} is there and was not put in its place",
-            f"Repeat it: windrow restore --state-dir {state_dir} FILE.{aside}",
-        )
+        raise _interrupted(state_dir)
+    (state_dir / f"{_PREPARED}.new").unlink(missing_ok=True)  # part of one, with Secrets
     return SqliteStore(state_dir / STORE_FILE)
+
+
+def _interrupted(state_dir: Path, reason: str = "") -> RestoreInterrupted:
+    moved = _find_moved(state_dir)
+    back = f"move the files in {moved} back to {state_dir}, then " if moved else ""
+    return RestoreInterrupted(
+        f"a restore into {state_dir} was interrupted{reason}: {_PREPARED}, a copy of the backup with its Secrets, was not put in "
+        f"the place of {STORE_FILE}",
+        f"Repeat it: windrow restore --state-dir {state_dir} FILE. To go on with the state of before instead, {back}delete "
+        f"{state_dir / _PREPARED}.",
+    )
+
+
+def _find_moved(state_dir: Path) -> Path | None:
+    """Where an interrupted restore has moved files of the former database. None where all are in their place."""
+    newest = max(state_dir.glob(f"{_FORMER}*"), default=None)
+    if newest is None or (state_dir / STORE_FILE).exists() == (newest / STORE_FILE).exists():
+        return None
+    return newest if any((newest / name).exists() for name in _DATABASE) else None
 
 
 def serve_backups(api: ApiServer, store: SqliteStore, state_dir: Path, reserve: int = RESERVE) -> None:
@@ -161,8 +177,7 @@ async def backup_running(access: ClientConfig, clock: Clock, env: Mapping[str, s
 
 def backup_stopped(state_dir: Path) -> bytes:
     """A backup of the state directory. Raises DirectoryInUse while a manager runs there, and NoOwnStore."""
-    path = state_dir / STORE_FILE
-    if not path.exists():
+    if not any((state_dir / name).exists() for name in (STORE_FILE, _PREPARED)):
         raise NoOwnStore(
             f"there is no database of a manager in {state_dir}",
             "Name the directory of windrow serve with --state-dir.",
@@ -188,49 +203,71 @@ def write_backup(path: Path, data: bytes) -> BackupSummary:
 def restore(state_dir: Path, file: Path, clock: Clock) -> Restored:
     """Put a backup in the place of the state directory's database and CA.
 
-    Raises DirectoryInUse while a manager runs there, NotBackup, and DirectoryUnusable. The former files are moved to a
-    directory of their own. After a crash in between, the manager refuses to start and the command may be repeated.
+    Raises DirectoryInUse while a manager runs there, NotBackup, and DirectoryUnusable: then everything is as before; where
+    it cannot be put back, RestoreInterrupted. The former files are moved to a directory of their own. After a crash in
+    between, the manager refuses to start and the command may be repeated.
     """
     backup = read_backup(file.read_bytes())
     if CA_FILE not in backup.files:
         raise NotBackup(f"it has no {CA_FILE}")
     open_state_directory(state_dir)
-    path = state_dir / STORE_FILE
+    path, prepared = state_dir / STORE_FILE, state_dir / _PREPARED
     with lock_state_dir(state_dir, "manager", "manager"):
+        was_interrupted = prepared.exists()
+        former = _find_moved(state_dir) if was_interrupted else None
+        if former is None:
+            former = state_dir / f"{_FORMER}{clock.now():%Y%m%dT%H%M%SZ}"
+            if former.exists():
+                raise DirectoryUnusable(f"{former} exists already", "Try again in a second.")
+        undo = ExitStack()
         try:
             mark = HighWaterMark(mark_path(path))
             data, rev = render_store(backup, mark.read())
-            prepared = state_dir / _PREPARED
             write_private(prepared, data)
-            # From here to the end the mark is above what a database here would have: the manager refuses it.
-            mark.record(rev)
-            former = _move_aside(state_dir, f"before-restore-{clock.now():%Y%m%dT%H%M%SZ}")
+            is_kept = _move_aside(state_dir, former, undo)
             write_private(state_dir / CA_FILE, backup.files[CA_FILE])
             os.replace(prepared, path)
+            undo.pop_all()
             sync_directory(state_dir)
+            mark.record(rev)
             mark.close()
         except OSError as error:
+            if not _is_undone(undo, None if was_interrupted else prepared):
+                raise _interrupted(state_dir, f" ({error.strerror or error})") from error
             raise cannot_keep_state(state_dir, error) from error
-    return Restored(rev, len(backup.objects), former)
+    return Restored(rev, len(backup.objects), former if is_kept else None)
 
 
-def _move_aside(state_dir: Path, name: str) -> Path | None:
-    """Move the database and copy the CA to a new directory; None where there is no database."""
+def _is_undone(undo: ExitStack, prepared: Path | None) -> bool:
+    """Undo what was done. What was prepared is left where that fails: it tells the next start."""
+    try:
+        undo.close()
+        if prepared is not None:
+            prepared.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _move_aside(state_dir: Path, former: Path, undo: ExitStack) -> bool:
+    """Move the database and copy the CA to `former`, which is made; False where there is nothing of before."""
     files = [path for path in state_dir.glob(f"{STORE_FILE}*") if path.name in _DATABASE]
-    if not files:
-        return None
-    former = state_dir / name
-    if former.exists():
-        raise DirectoryUnusable(f"{former} exists already", "Try again in a second.")
-    make_private_directory(former)
-    ca = state_dir / CA_FILE
-    if ca.exists():
-        write_private(former / CA_FILE, ca.read_bytes())
+    ca, kept_ca = state_dir / CA_FILE, former / CA_FILE
+    if not former.exists():
+        if not files and not ca.exists():
+            undo.callback(ca.unlink, missing_ok=True)
+            return False
+        make_private_directory(former)
+        undo.callback(former.rmdir)
+    if ca.exists() and not kept_ca.exists():
+        write_private(kept_ca, ca.read_bytes())
+        undo.callback(os.replace, kept_ca, ca)
     for path in sorted(files, reverse=True):  # the WAL before its database
         os.replace(path, former / path.name)
+        undo.callback(os.replace, former / path.name, path)
     sync_directory(former)
     sync_directory(state_dir)
-    return former
+    return True
 
 
 _DATABASE = frozenset(f"{STORE_FILE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal"))

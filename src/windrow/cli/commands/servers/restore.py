@@ -29,7 +29,7 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     context.print(f"Restored {restored.objects} objects; the store continues at revision {restored.rev}.")
     if restored.former is not None:
         context.print_note(
-            f"The former database is in {restored.former}. Delete it when you no longer need it."
+            f"What it replaced is in {restored.former}. Delete that when you no longer need it."
         )
     context.print_note(f"Start the manager: windrow serve --state-dir {args.state_dir}")
     return exit_codes.OK
