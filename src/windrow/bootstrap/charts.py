@@ -14,6 +14,7 @@ from typing import Any
 from windrow.bootstrap.cloud_config import File
 from windrow.bootstrap.spec import BootstrapSpec, GuestCredential
 from windrow.core.formats import yaml
+from windrow.core.formats.bounds import abbreviate
 from windrow.kubernetes.objects import Raw, nested, new_object
 from windrow.kubernetes.resources import SECRET, ApiResource
 
@@ -96,6 +97,18 @@ def check_cluster_name(spec: BootstrapSpec) -> list[str]:
     return [
         f"chartValues give the cloud provider the cluster name {name!r}, but its machines are labelled {spec.cluster!r}, "
         "so load balancers would stay behind when it is deleted; remove clusterName from chartValues"
+    ]
+
+
+def check_credential_path(spec: BootstrapSpec, credential_file: str) -> list[str]:
+    """A warning where the cloud provider would look for its kubeconfig in another file than the one that is written."""
+    values = nested(spec.chart_values, CLOUD_PROVIDER_CHART)
+    path = nested(values, "cloudConfigPath")
+    if path in (None, "", credential_file) or nested(values, "cloudConfig", "secretName"):
+        return []
+    return [
+        f"chartValues let the cloud provider read its kubeconfig from {abbreviate(path)}, and it is written to {credential_file}: "
+        "no Node is initialized unless your userData writes that file; remove cloudConfigPath from chartValues"
     ]
 
 

@@ -300,6 +300,25 @@ def test_chart_values_of_the_user_win(a_spec: Make) -> None:
     assert chart_values(a_spec(version="v1.35.7+rke2r1", chart_values=given)) == given
 
 
+def test_another_file_for_the_kubeconfig_of_the_cloud_provider_than_the_written_one_is_warned_about(
+    a_spec: Make,
+) -> None:
+    def told(path: str, **rest: Any) -> list[str]:
+        values = {"harvester-cloud-provider": {"cloudConfigPath": path, **rest}}
+        provider = {"cloud-provider-name": "harvester", "cni": "canal"}
+        return rke2.check(a_spec(chart_values=values, global_config=provider))
+
+    (warning,) = told("/etc/kubernetes/cloud-config")
+    assert (
+        "from '/etc/kubernetes/cloud-config', and it is written to /var/lib/rancher/rke2/etc/config-files/"
+        in warning
+    )
+    assert told("/var/lib/rancher/rke2/etc/config-files/cloud-provider-config") == []
+    assert told("/etc/kubernetes/cloud-config", cloudConfig={"secretName": "mine"}) == []
+    other = {"harvester-cloud-provider": {"cloudConfigPath": "/etc/mine"}}
+    assert rke2.check(a_spec(chart_values=other, global_config={"cloud-provider-name": "aws"})) == []
+
+
 def test_a_cluster_name_that_differs_from_the_machines_label_is_warned_about(a_spec: Make) -> None:
     given = {"harvester-cloud-provider": {"global": {"cattle": {"clusterName": "other"}}}}
 

@@ -19,6 +19,7 @@ from windrow.bootstrap.charts import (
     CSI_DRIVER_CHART,
     NAMESPACE,
     check_cluster_name,
+    check_credential_path,
     credential_manifest,
     harvester_values,
     overlay,
@@ -41,6 +42,7 @@ from windrow.bootstrap.server_config import (
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, Role, require_joinable
 from windrow.core.formats import yaml
 from windrow.core.formats.version import Version
+from windrow.kubernetes.objects import nested
 
 __all__ = [
     "LAYOUT",
@@ -147,6 +149,9 @@ def check(spec: BootstrapSpec) -> list[str]:
     if chosen != keys.HARVESTER:
         return warnings
     own = _list_own_charts(spec, chosen)
+    given = nested(spec.chart_values, CLOUD_PROVIDER_CHART, "cloudConfigPath")
+    if CLOUD_PROVIDER_CHART in own and given != RKE2_CREDENTIAL_FILE:
+        warnings += check_credential_path(spec, LAYOUT.credential_file(spec))
     warnings += [
         f"additionalManifest installs the chart {name}, so Windrow does not; its credential is in Secret "
         f"{NAMESPACE}/{CREDENTIAL_SECRET} and in {LAYOUT.credential_file(spec)}, and chartValues are applied to it"

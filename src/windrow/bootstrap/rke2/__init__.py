@@ -10,7 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from windrow.bootstrap import node_config as keys
-from windrow.bootstrap.charts import check_cluster_name, credential_manifest, harvester_values
+from windrow.bootstrap.charts import (
+    check_cluster_name,
+    check_credential_path,
+    credential_manifest,
+    harvester_values,
+)
 from windrow.bootstrap.cloud_config import File, render_document, scrub
 from windrow.bootstrap.config_hash import config_hash, config_hashes
 from windrow.bootstrap.install_unit import BOOT_COMMANDS, RUN_COMMANDS, Installer, list_install_files
@@ -97,7 +102,11 @@ def list_contradictions(spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
 
 def check(spec: BootstrapSpec) -> list[str]:
     """Warnings about what will be rendered, each with a hint; what is refused is in `render`."""
-    return check_config(keys.merge_config(spec), Version.parse(spec.version)) + check_cluster_name(spec)
+    user = keys.merge_config(spec)
+    warnings = check_config(user, Version.parse(spec.version)) + check_cluster_name(spec)
+    return warnings + (
+        check_credential_path(spec, LAYOUT.credential_file(spec)) if keys.uses_harvester(user) else []
+    )
 
 
 def _credential_keys(spec: BootstrapSpec, user: Mapping[str, Any]) -> dict[str, Any]:
