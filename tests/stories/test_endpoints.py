@@ -13,6 +13,7 @@ from tests.stories.cluster_rig import (
     a_cluster,
     a_pool,
     compare,
+    gone,
     machines_of,
     scale,
     stock,
@@ -21,13 +22,14 @@ from tests.stories.cluster_rig import post as create
 from tests.support.clock import run_driven
 from tests.support.simulation import Simulation, simulation
 
+from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.names import ENDPOINT_ADDRESS, ENDPOINT_MODE
 from windrow.demo.cluster import DemoCluster
 from windrow.emulator.load_balancers.services import Backend
 from windrow.emulator.load_balancers.virtual_listeners import ProxyHandler
 from windrow.harvester.resources import VM
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
-from windrow.kubernetes.objects import Raw, nested, secret_texts
+from windrow.kubernetes.objects import Raw, name_of, nested, secret_texts
 from windrow.kubernetes.resources import SECRET, ObjectRef
 
 RKE2, K3S = "v1.34.7+rke2r1", "v1.34.7+k3s1"
@@ -108,3 +110,23 @@ def test_behind_an_address_of_the_users_the_first_server_may_die(version: str) -
 
     name = "rke2" if version == RKE2 else "k3s"
     compare(f"endpoint-address-{name}", run_driven(story()))
+
+
+def test_a_worker_that_was_told_to_join_through_a_lost_server_is_told_and_replaced_early() -> None:
+    async def story() -> list[str]:
+        async with a_story(a_pool("servers", 3, SERVERS), a_pool("workers", 1)) as it:
+            await it.stage.wait_for_settled()
+            it.transcript.lines.clear()
+            await scale(it.sim, it.ref, 1, 2)
+            while len(new := await machines_of(it.sim, it.ref, "workers")) < 2:
+                await it.sim.advance(seconds=1)
+            told = new[1]["spec"]["joinServer"]
+            servers = await machines_of(it.sim, it.ref, "servers")
+            lost = next(raw for raw in servers if nested(raw, "status", "addresses", 0) in told)
+            it.transcript.say(f"an administrator deletes the VM of {name_of(lost)}")
+            await it.sim.harvester_client.delete(VM.ref(name_of(lost), "default"), "Foreground")
+            await gone(it.sim, MACHINE.ref(name_of(new[1]), it.ref.namespace))
+            await it.stage.wait_for_settled(without=name_of(new[1]))
+            return it.transcript.lines
+
+    compare("lost-join-server", run_driven(story()))

@@ -113,6 +113,8 @@ STOPPED_STATES = frozenset({"stopped", "failed"})
 
 # The phase of a machine whose Node is Ready, but not initialized yet.
 INITIALIZING = "Initializing"
+# The phase of a machine that has not joined, and whose server to join through is lost.
+STALLED = "Stalled"
 
 
 @dataclass(frozen=True, slots=True)

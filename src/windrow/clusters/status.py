@@ -20,7 +20,14 @@ from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.pools import list_pending_changes
 from windrow.clusters.plan.unrecorded import decide, describe_claims, describe_held
-from windrow.clusters.state import INITIALIZING, ActionFailure, ClusterState, MachineState, unreachable_reason
+from windrow.clusters.state import (
+    INITIALIZING,
+    STALLED,
+    ActionFailure,
+    ClusterState,
+    MachineState,
+    unreachable_reason,
+)
 from windrow.core.clock import format_time
 from windrow.harvester.problems import join_problems
 from windrow.kubernetes.conditions import Condition, ConditionStatus, find_condition, set_condition
@@ -94,6 +101,13 @@ def _machine_conditions(
     if machine.is_ready and not machine.record.was_ready:
         joined = Condition("Joined", "True", "NodeReady", "its Node was Ready for the first time")
         made = set_condition(made, joined, state.now)
+    if diagnosis.phase == STALLED:
+        lost = Condition(
+            names.JOIN_SERVER_EXISTS, "False", "ServerLost", "no server has the address that it joins through"
+        )
+        made = set_condition(made, lost, state.now)
+    elif machine.record.find_condition(names.JOIN_SERVER_EXISTS) is not None:
+        made = set_condition(made, Condition(names.JOIN_SERVER_EXISTS, "True", "Joined", ""), state.now)
     return made
 
 

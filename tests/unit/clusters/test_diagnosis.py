@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 from tests.unit.clusters.builders import (
     NOON,
+    SERVER,
     a_cluster,
     a_machine,
     a_pool,
@@ -16,6 +17,7 @@ from tests.unit.clusters.builders import (
     minutes,
     missing,
     nodeless,
+    record_of,
     sighted,
     some,
     stopped,
@@ -32,7 +34,7 @@ from windrow.clusters.plan.diagnosis import (
 )
 
 POOL = a_pool("workers", 3)
-OTHERS = some("w", 3, POOL)[1:]
+OTHERS = [*some("w", 3, POOL)[1:], a_machine("s2", a_pool("servers", 1, SERVER))]
 W1 = a_machine("w1", POOL)
 
 # Node, VM, host -> finding: every combination, written out.
@@ -107,7 +109,7 @@ CASES = {
         "Node w1 to become Ready again (kubelet stopped posting)",
     ),
     "starting_up": (
-        nodeless(W1),
+        record_of(nodeless(W1), join_server="https://10.0.0.2:9345"),
         "Provisioning",
         "waiting",
         "VirtualMachine default/w1 (10.0.0.1) to join the cluster",

@@ -7,33 +7,43 @@ from typing import Any
 
 import pytest
 from tests.unit.clusters.builders import (
+    NOON,
     SERVER,
     a_cluster,
     a_machine,
     a_newborn,
     a_pool,
+    condition,
+    diagnoses_of,
     leaving,
     look,
+    minutes,
     missing,
     nodeless,
     of_kind,
     planned,
     record_of,
+    sighted,
     silent,
     some,
+    stopped,
+    unknown,
     unordered,
     unready,
 )
 from tests.unit.clusters.test_cluster import a_raw_cluster, errors, read, warnings
 
-from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.endpoint import ControlPlaneEndpoint, read_recorded_endpoint, render_endpoint
-from windrow.clusters.api.names import ENDPOINT_ADDRESS, ENDPOINT_MODE
+from windrow.clusters.api.names import ENDPOINT_ADDRESS, ENDPOINT_MODE, JOIN_SERVER_EXISTS
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.bootstrap_data import sample_bootstrap_spec
-from windrow.clusters.plan.actions import CreateMachine, DeleteMachine, PublishKubeconfig
-from windrow.clusters.plan.endpoint import list_api_servers
-from windrow.clusters.state import GuestState, MachineState
+from windrow.clusters.plan.actions import CreateMachine, DeleteMachine, ProvisionVM, PublishKubeconfig
+from windrow.clusters.plan.endpoint import has_lost_join_server, list_api_servers
+from windrow.clusters.plan.planner import Plan
+from windrow.clusters.state import ClusterState, GuestState, MachineState
+from windrow.clusters.status import derive_machine
+from windrow.kubernetes.conditions import find_condition
 
 MODE, ADDRESS = (f"metadata.annotations[{key}]" for key in (ENDPOINT_MODE, ENDPOINT_ADDRESS))
 SERVERS, WORKERS = a_pool("servers", 3, SERVER), a_pool("workers", 2)
@@ -183,3 +193,94 @@ def test_the_manager_asks_servers_first_and_the_endpoint_where_none_is_known() -
     assert list_api_servers(look(cluster, some("s", 1, SERVERS))) == ("https://10.0.0.1:6443", API)
     assert list_api_servers(look(cluster, [])) == (API,)
     assert list_api_servers(look(newborn, [])) == ()
+
+
+# -- a server that machines join through is lost -----------------------------------------------------------------
+
+LOST = "https://10.0.0.9:9345"
+
+
+def joiner(pool: Pool = WORKERS, **record: Any) -> MachineState:
+    return record_of(nodeless(a_machine("w7", pool)), join_server=LOST, **record)
+
+
+def stalled_since(age: float) -> tuple[dict[str, Any], ...]:
+    return (condition(JOIN_SERVER_EXISTS, "False", NOON - minutes(age)),)
+
+
+def test_a_machine_whose_server_to_join_through_is_lost_is_told_and_replaced_early() -> None:
+    servers = some("s", 3, SERVERS)
+
+    def find(**record: Any) -> tuple[str, str]:
+        late = joiner(**record)
+        found = diagnoses_of(look(a_cluster(SERVERS, WORKERS), [*servers, late]), late)["w7"]
+        assert f"to join through {LOST}, an address that no server has any more" in found.waiting_for
+        return found.phase, found.health
+
+    assert find() == ("Stalled", "waiting")
+    assert find(conditions=stalled_since(2.9)) == ("Stalled", "waiting")
+    assert find(conditions=stalled_since(3)) == ("Stalled", "unhealthy")
+    assert find(created=NOON - minutes(11)) == ("Stalled", "unhealthy")
+
+
+def test_a_lost_server_is_a_reason_for_a_replacement_also_where_a_start_may_take_for_ever() -> None:
+    patient = replace(WORKERS, startup_timeout=None)
+    late = joiner(patient, conditions=stalled_since(3))
+
+    plan = planned(a_cluster(SERVERS, patient), [*some("s", 3, SERVERS), late])
+
+    assert [action.machine for action in of_kind(plan, DeleteMachine)] == ["w7"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        stopped(record_of(a_machine("s9", SERVERS), status={"addresses": ["10.0.0.9"]})),
+        unknown(record_of(nodeless(a_machine("s9", SERVERS)), status={"addresses": ["10.0.0.9"]})),
+        leaving(a_machine("s9", SERVERS)),
+    ],
+    ids=["stopped", "not observed", "leaving"],
+)
+def test_a_server_that_may_answer_again_is_not_lost(server: MachineState) -> None:
+    assert not has_lost_join_server(joiner(), look(a_cluster(SERVERS, WORKERS), [server]))
+
+
+@pytest.mark.parametrize(
+    "server",
+    [missing(a_machine("s9", SERVERS)), sighted(nodeless(a_machine("s9", SERVERS)), addresses=("10.0.0.8",)), a_machine("w9", WORKERS)],
+    ids=["its VM is gone", "it has another address", "a worker has it"],
+)  # fmt: skip
+def test_a_server_that_cannot_answer_there_is_lost(server: MachineState) -> None:
+    assert has_lost_join_server(joiner(), look(a_cluster(SERVERS, WORKERS), [server]))
+
+
+def test_while_the_guest_does_not_answer_a_lost_server_is_told_and_nothing_replaced() -> None:
+    late = joiner(conditions=stalled_since(30))
+
+    found = diagnoses_of(look(a_cluster(SERVERS, WORKERS), [late], guest=silent()), late)["w7"]
+
+    assert (found.phase, found.health) == ("Stalled", "waiting")
+
+
+def test_a_machine_that_was_not_requested_yet_is_recorded_anew_with_another_server() -> None:
+    plan = planned(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), unordered(joiner())])
+
+    assert [action.machine for action in of_kind(plan, DeleteMachine)] == ["w7"]  # type: ignore[union-attr]
+    assert of_kind(plan, ProvisionVM) == []
+
+
+def test_when_the_server_was_lost_is_kept_until_the_machine_joins() -> None:
+    state = look(
+        a_cluster(SERVERS, WORKERS), [*some("s", 1, SERVERS), late := joiner(conditions=stalled_since(2))]
+    )
+    joined = record_of(a_machine("w7", WORKERS), join_server=LOST, conditions=stalled_since(2))
+    after = look(a_cluster(SERVERS, WORKERS), [joined])
+
+    def dated(machine: MachineState, state: ClusterState) -> tuple[str, Any]:
+        status = derive_machine(machine, state, Plan(diagnoses=diagnoses_of(state, machine)), {})
+        found = find_condition(status["conditions"], JOIN_SERVER_EXISTS)
+        assert found is not None
+        return found.status, found.since
+
+    assert dated(late, state) == ("False", NOON - minutes(2))
+    assert dated(joined, after) == ("True", NOON)

@@ -119,6 +119,11 @@ class Machine(HasRoles):
         """The uid of its VM as its driver recorded it; "" before that."""
         return str((self.driver_config or {}).get("WindrowVMUID") or "")
 
+    @property
+    def last_addresses(self) -> tuple[str, ...]:
+        """What its VM reported last, also while it reports none."""
+        return tuple(map(str, self.status.get("addresses") or ()))
+
     def find_condition(self, type: str) -> Condition | None:
         return find_condition(self.conditions, type)
 

@@ -21,6 +21,9 @@ ENDPOINT_ADDRESS = "windrow.io/endpoint-address"
 # Reason of a Machine's condition BootstrapDataScrubbed where its driver cannot take the secrets out.
 SCRUB_NOT_SUPPORTED = "NotSupported"
 
+# Condition of a Machine that was told to join through a server which is lost. Its date counts for remediation.
+JOIN_SERVER_EXISTS = "JoinServerExists"
+
 # Ours, on guest Nodes.
 APPLIED_REVISION = "windrow.io/applied-revision"
 

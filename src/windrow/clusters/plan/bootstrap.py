@@ -27,6 +27,7 @@ from windrow.clusters.plan.actions import (
 from windrow.clusters.plan.endpoint import (
     find_stable_api_url,
     find_stable_join_url,
+    has_lost_join_server,
     join_url,
     list_api_servers,
 )
@@ -128,7 +129,12 @@ def _provision(state: ClusterState, partial: PartialPlan) -> None:
     for machine in state.active:
         if machine.record.was_created:
             continue
-        if not machine.record.is_init_server:
+        if not machine.record.was_requested and has_lost_join_server(machine, state):
+            why = (
+                f"it would join through {machine.record.join_server}, an address that no server has any more"
+            )
+            partial.actions.append(DeleteMachine(why, machine.name))
+        elif not machine.record.is_init_server:
             partial.actions.append(
                 ProvisionVM(f"it joins through {machine.record.join_server}", machine.name)
             )

@@ -21,10 +21,12 @@ from enum import IntEnum
 from typing import Literal
 
 from windrow.clusters.api.cluster import STARTUP_TIMEOUT, Pool
-from windrow.clusters.api.names import REMEDIATION, REPLACE_NOW
+from windrow.clusters.api.names import JOIN_SERVER_EXISTS, REMEDIATION, REPLACE_NOW
 from windrow.clusters.plan.actions import first_clause
+from windrow.clusters.plan.endpoint import has_lost_join_server
 from windrow.clusters.state import (
     INITIALIZING,
+    STALLED,
     STOPPED_STATES,
     ClusterState,
     MachineState,
@@ -36,6 +38,8 @@ HOST_FAILURE_TIMEOUT = timedelta(minutes=15)
 START_TIMEOUT = timedelta(minutes=2)
 # A controller that was away probes the init server's API for as long before it has the machine replaced.
 API_PROBE_PERIOD = timedelta(minutes=2)
+# A machine that had reached the server before it was lost becomes a Node within this time; any other never will.
+JOIN_SERVER_LOST_TIMEOUT = timedelta(minutes=3)
 
 NodeReadiness = Literal["Ready", "NotReady", "NeverReady"]
 VmCondition = Literal["unknown", "missing", "stopped", "changing", "running"]
@@ -268,6 +272,8 @@ def _starting_up(machine: MachineState, pool: Pool, state: ClusterState) -> Diag
     boot = _boot_step(machine, state)
     init = state.init_server
     if state.recorded.initialized:
+        if machine.node is None and has_lost_join_server(machine, state):
+            return _stalled(machine, pool, state)
         if not state.guest.is_reachable:
             return replace(boot, waiting_for=_guest_api(state), next="health check") if machine.node else boot
         return _within_startup_timeout(boot, machine, pool, state, joinable_since(machine, state))
@@ -288,6 +294,23 @@ def _starting_up(machine: MachineState, pool: Pool, state: ClusterState) -> Diag
         until = probed_since + API_PROBE_PERIOD
         return replace(boot, next="the machine is replaced if its API server does not answer", until=until)
     return found
+
+
+def _stalled(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
+    """It cannot be told another server: what it was given is read once, at its first boot. One that had reached the server
+    in time still joins, and removing it in between could leave an etcd member without a machine."""
+    told = machine.record.join_server
+    what = f"{machine.vm_ref} to join through {told}, an address that no server has any more"
+    recorded = machine.record.find_condition(JOIN_SERVER_EXISTS)
+    since = recorded.since if recorded is not None and recorded.status == "False" else None
+    until = (since or state.now) + JOIN_SERVER_LOST_TIMEOUT
+    if pool.startup_timeout is not None:
+        until = min(until, joinable_since(machine, state) + pool.startup_timeout)
+    if state.now >= until and state.guest.is_reachable:
+        return _unhealthy(
+            STALLED, f"its server to join through, {told}, is lost, and its Node did not come", what
+        )
+    return _waiting(STALLED, what, "the machine is replaced", until if state.guest.is_reachable else None)
 
 
 def _boot_step(machine: MachineState, state: ClusterState) -> Diagnosis:

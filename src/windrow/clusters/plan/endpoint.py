@@ -75,6 +75,25 @@ def list_api_servers(state: ClusterState) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*urls, stable))) if stable and (urls or state.recorded.initialized) else urls
 
 
+def has_lost_join_server(machine: MachineState, state: ClusterState) -> bool:
+    """Whether no server has, or can have again, the address that the machine was told to join through.
+
+    The address of a server that is stopped, or whose VM cannot be observed now, is the last one known.
+    """
+    told = machine.record.join_server
+    if not told or told == find_stable_join_url(state):
+        return False
+    servers = (m for m in state.machines if m.record.is_server and m.presence != "missing")
+    return all(told not in _list_join_urls(server) for server in servers)
+
+
+def _list_join_urls(server: MachineState) -> list[str]:
+    distribution = _distribution_of(server)
+    shown = server.vm.addresses if server.vm else ()
+    known = (*(shown or server.record.last_addresses), *(server.node.addresses if server.node else ()))
+    return [distribution.LAYOUT.join_url(address) for address in known] if distribution else []
+
+
 def _distribution_of(machine: MachineState) -> Distribution | None:
     """None where the Machine's `spec.version` names no release: one broken Machine must not stop its Cluster."""
     try:
