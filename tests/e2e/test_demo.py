@@ -48,6 +48,15 @@ WITH_LOSSES = ALWAYS | {
     "pool-scaled-down",
 }
 
+INVENTORY = """
+hosts:
+- {name: server-1, cpu: 16, memory: 64Gi, region: eu-west, zone: zone-1}
+- {name: server-2, cpu: 16, memory: 64Gi, region: eu-west, zone: zone-2}
+- {name: server-3, cpu: 16, memory: 64Gi, region: eu-west, zone: zone-3}
+networks:
+- {name: default/vlan-50, cidr: 10.20.0.0/16}
+"""
+
 
 def report_of(folder: Path, *arguments: str) -> dict[str, object]:
     out = Shell(folder).windrow(
@@ -80,6 +89,19 @@ def test_a_k3s_cluster_does_all_of_it_too(tmp_path: Path) -> None:
 
     assert names(report) == WITH_LOSSES
     assert report["notApplicable"] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["1.6", "1.7", "1.9"] if "WINDROW_NIGHTLY" in os.environ else ["1.6"])
+def test_every_release_of_harvester_carries_a_cluster_through_all_of_it(tmp_path: Path, version: str) -> None:
+    """The default is 1.8, and 1.6 differs most; WINDROW_NIGHTLY=1 runs them all. On small hosts and a network of its own, so that the inventory counts, too."""
+    (tmp_path / "site.yaml").write_text(INVENTORY)
+    report = report_of(tmp_path, "--harvester-version", version, "--inventory", "site.yaml")
+
+    assert names(report) == WITH_LOSSES
+    timeline = report["timeline"]
+    assert isinstance(timeline, list)
+    assert f"an emulated Harvester v{version}" in timeline[0]["what"]
 
 
 @needs_dump

@@ -32,6 +32,7 @@ from windrow.core.rng import Rng
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.proxy import serve
+from windrow.emulator.site import Site
 from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
 from windrow.kubernetes.objects import Raw
@@ -55,9 +56,12 @@ async def run(options: EmulateOptions, out: Output) -> int:
         time_scale=options.time_scale,
         port=options.port,
         cloud_provider=cloud_provider,
+        site=options.site,
     ) as emulated:
         out.print_line(f"An emulated Harvester {emulated.version} serves at {emulated.access.server}.")
         out.print_line("Its virtual machines are simulated, and its objects are in memory until it ends.")
+        for line in describe_site(options.site):
+            out.print_line(line)
         for line in describe_preload(preload):
             out.print_line(f"Created because a manifest refers to it: {line}")
         out.print_line(f"Kubeconfig: {emulated.kubeconfig_path}")
@@ -70,6 +74,13 @@ async def run(options: EmulateOptions, out: Output) -> int:
         out.print_line(f"Try: kubectl --kubeconfig {emulated.kubeconfig_path} get vms -A")
         await asyncio.Event().wait()
     return 0
+
+
+def describe_site(site: Site) -> list[str]:
+    """One line for the hosts and one for the networks of an inventory."""
+    hosts = f"Hosts: {', '.join(f'{one.name} ({one.cpu} CPUs, {one.memory})' for one in site.hosts)}"
+    networks = [f"{one.name} ({one.cidr or 'a /24 of its own'})" for one in site.networks]
+    return [hosts, *([f"Networks: {', '.join(networks)}"] if networks else [])]
 
 
 def _write_credentials(options: EmulateOptions, secrets: list[Raw], out: Output) -> None:
@@ -114,18 +125,28 @@ async def embedded_harvester(
     time_scale: float = 1.0,
     port: int = 0,
     cloud_provider: GuestProcess | None = None,
+    site: Site | None = None,
 ) -> AsyncIterator[EmbeddedHarvester]:
     """An emulated Harvester with the objects of `preload`, its kubeconfig in `state_dir`. Raises DirectoryInUse.
 
     Its guests run `cloud_provider`; where it is None, Windrow's in this process.
     """
+    site = site or Site()
     with lock_state_dir(state_dir, "harvester", "emulator"):
         factory = machine_factory(guest_programs(cloud_provider))
-        harvester = Harvester(clock, rng, time_scale=time_scale, machine_factory=factory)
+        harvester = Harvester(
+            clock,
+            rng,
+            time_scale=time_scale,
+            machine_factory=factory,
+            version=site.version,
+            hosts=site.hosts,
+        )
         serve_consoles(harvester)
         async with running(harvester.run), serve(harvester, port=port) as served:
             if cloud_provider is not None:
                 cloud_provider.proxy_url = served.proxy_url
+            await harvester.preload(networks=site.networks)
             await preload_objects(harvester, preload)
             path = state_dir / HARVESTER_FILE
             write_private(path, served.kubeconfig)

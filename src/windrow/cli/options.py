@@ -171,6 +171,30 @@ def add_time_scale(parser: argparse.ArgumentParser, default: float) -> None:
     )
 
 
+def _harvester_release(text: str) -> str:
+    from windrow.app.options import harvester_release
+
+    try:
+        return harvester_release(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def add_site(parser: argparse.ArgumentParser) -> None:
+    """Which Harvester is emulated. See `site.read_site`."""
+    parser.add_argument(
+        "--harvester-version",
+        type=_harvester_release,
+        metavar="VERSION",
+        help="release of the emulated Harvester, 1.6 to 1.9 (default: v1.8.2)",
+    )
+    parser.add_argument(
+        "--inventory",
+        metavar="FILE",
+        help="YAML with its hosts, their sizes, and its networks' subnets (default: three hosts, a /24 for each VLAN)",
+    )
+
+
 def add_machine_backend(parser: argparse.ArgumentParser) -> None:
     """How machines on Harvester are made. See `paths.find_driver_program`."""
     parser.add_argument(

@@ -164,7 +164,9 @@ async def _start(
     preload, plugins = read_preload(documents), _plugin_settings(options, state_dir)
     async with (
         HttpConnector(clock) as connector,
-        embedded_harvester(state_dir, preload, clock, Rng(), time_scale=options.time_scale) as embedded,
+        embedded_harvester(
+            state_dir, preload, clock, Rng(), time_scale=options.time_scale, site=options.site
+        ) as embedded,
         embedded_manager(state_dir, clock, Rng(), connector.connect, plugins=plugins) as manager,
     ):
         yield Demo(

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from windrow.app.options import Output
 from windrow.demo.report import CheckRecord, TimelineEntry
+from windrow.emulator.site import Site
 
 Raw = Mapping[str, Any]
 
@@ -16,7 +17,7 @@ Raw = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
     """`documents` are the objects to apply; none means the shipped manifest of `distribution`. `state_dir` None is a temporary directory.
-    `driver` and `env` as for ServeOptions."""
+    `driver` and `env` as for ServeOptions, `site` as for EmulateOptions."""
 
     documents: tuple[dict[str, Any], ...] = ()
     distribution: str = "rke2"
@@ -26,6 +27,7 @@ class DemoOptions:
     state_dir: Path | None = None
     driver: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    site: Site = field(default_factory=Site)
 
 
 class DemoOutput(Output, Protocol):

@@ -41,6 +41,9 @@ class Delays:
     start_backoff: float = _delay(10.0, "KubeVirt: 10 s × n² after early failures; 05 §2.5 E")
     start_backoff_cap: float = _delay(300.0, "KubeVirt's cap of the same; 05 §2.5 E")
     node_unknown: float = _delay(45.0, "node monitor grace 40 s + kubelet interval; 05 §2.5 F")
+    node_force_reset: float = _delay(
+        300.0, "Harvester 1.6 instead of the two below: vm-force-reset-policy period; 05 §0.2"
+    )
     node_draining: float = _delay(15.0, "vm-force-reset-policy period; 05 §2.5 F")
     node_out_of_service: float = _delay(180.0, "vm-force-reset-policy vmMigrationTimeout; 05 §2.5 F")
     pod_force_delete: float = _delay(

@@ -54,6 +54,7 @@ from windrow.emulator.kit.vm_readings import FINAL, claims_of, phase_of
 from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
 from windrow.emulator.preload import Image, KeyPair, LanAllocator, VmNetwork, render_preload
 from windrow.emulator.release import Release
+from windrow.emulator.site import DEFAULT_VERSION
 from windrow.emulator.system import render_storage_class, system_objects
 from windrow.emulator.vms.claim_quotas import QuotaController, QuotaPlugin
 from windrow.emulator.vms.instances.context import InstanceContext
@@ -64,7 +65,6 @@ from windrow.emulator.vms.virtual_machines import VM_FINALIZERS, VmController
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, namespace_of, nested, uid_of
 from windrow.kubernetes.resources import NODE, STORAGE_CLASS, ApiResource, ObjectRef, ref_of
 
-VERSION = "v1.8.2"
 VIP = "192.168.100.10"
 PORT = 6443
 MAX_LOG_LINES = 1000  # errors of the control plane's controllers
@@ -81,14 +81,15 @@ class Harvester:
         *,
         machine_factory: MachineFactory,
         time_scale: float = 1.0,
-        version: str = VERSION,
         delays: Delays | None = None,
         faults: Faults | None = None,
+        version: str = DEFAULT_VERSION,
         hosts: Iterable[HostSpec] | None = None,
         vip: str = VIP,
         store: Store | None = None,
     ) -> None:
         self.version, self.vip = version, vip
+        self.release = Release.of(version)
         self.faults = faults or Faults()
         self.network = Network()
         self.ready = asyncio.Event()
@@ -120,7 +121,7 @@ class Harvester:
             lambda address: self.load_balancers.is_in_pool(address),  # DHCP does not lease these
         )
         self.hypervisor = Hypervisor(machine_factory, self.clock, rng, self.network, self.vlans, self.faults)
-        self.hosts = HostController(self._client, self.clock, self.delays)
+        self.hosts = HostController(self._client, self.clock, self.delays, self.release)
         self.load_balancers = LoadBalancerControllers(
             self._client,
             self.listers,
@@ -133,7 +134,7 @@ class Harvester:
             self.log.append,
         )
         self._controllers = self._make_controllers()
-        webhooks = Webhooks(self.listers, rng, self._may_read, Release.of(version))
+        webhooks = Webhooks(self.listers, rng, self._may_read, self.release)
         self.api.admission.extend((webhooks.mutate, self.load_balancers.webhooks.mutate))
         self.api.validation.extend(
             (
@@ -142,7 +143,9 @@ class Harvester:
                 QuotaPlugin(self._client, self.listers).admit,
             )
         )
-        self.api.subresource_handlers.update(VmSubresources(self._client, self.hypervisor).handlers())
+        self.api.subresource_handlers.update(
+            VmSubresources(self._client, self.hypervisor, self.release).handlers()
+        )
         self.api.subresource_versions[kinds.VM_SUBRESOURCES.group] = ("v1", "v1alpha3")
 
     # --- use ----------------------------------------------------------------------------------------------------
@@ -220,7 +223,7 @@ class Harvester:
         """End the DHCP leases of a VM: its next request gets other addresses."""
         vm = self.listers.vms.get((namespace, name))
         macs = [mac for _, mac in macs_of_vm(vm)] if vm is not None else []
-        for mac in (*macs, *self.hypervisor.guest_macs_of((namespace, name))):
+        for mac in (*macs, *self.hypervisor.macs_of((namespace, name))):
             for server in self.vlans.servers().values():
                 server.release(mac)
 
@@ -237,11 +240,11 @@ class Harvester:
     async def _install(self) -> None:
         for kind, raw in system_objects(self.version, self.vip):
             await self._client.ensure(kind, raw)
-        deployed = {"phase": "Deployed", "observedKubeVirtVersion": "1.7.0"}
+        deployed = {"phase": "Deployed", "observedKubeVirtVersion": self.release.kubevirt}
         kubevirt = kinds.KUBEVIRT.ref("kubevirt", names.SYSTEM_NAMESPACE)
         await self._client.mutate(kubevirt, lambda raw: raw.update(status=deployed), "status")
         for host in self._host_specs:
-            await self._client.ensure(NODE, render_node(host, self.clock.now()))
+            await self._client.ensure(NODE, render_node(host, self.clock.now(), self.version))
 
     async def _wait_until(self, ref: ObjectRef, holds: Callable[[Raw], bool]) -> None:
         while not holds(await self._client.get(ref)):
@@ -249,7 +252,7 @@ class Harvester:
 
     def _is_mac_in_use(self, mac: str) -> bool:
         """Whether a VM has the MAC address; leases of others may be released."""
-        return ("", mac) in self.listers.vms_by_mac or self.hypervisor.has_guest_mac(mac)
+        return ("", mac) in self.listers.vms_by_mac or self.hypervisor.has_mac(mac)
 
     async def _may_read(self, caller: UserInfo, kind: ApiResource, key: Key) -> bool:
         return await self.api.allows(caller, "get", RequestInfo.of(kind, *key))
@@ -288,7 +291,7 @@ class Harvester:
             "vms": machines.reconcile,
             "instances": instances.reconcile,
             "claims": claims.reconcile,
-            "images": ImageController(client, clock, delays).reconcile,
+            "images": ImageController(client, clock, delays, self.release).reconcile,
             "nodes": self.hosts.reconcile,
             "key_pairs": KeyPairController(client, clock.base).reconcile,
             "migrations": MigrationController(client, clock, delays, recorder, instances).reconcile,

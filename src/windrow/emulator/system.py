@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windrow.emulator import kinds, names
+from windrow.emulator.release import Release
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import CLUSTER_ROLE, CONFIG_MAP, NAMESPACE, STORAGE_CLASS, ApiResource
 
@@ -17,7 +18,7 @@ NAMESPACES = (
     "longhorn-system",
 )
 
-# Reference 05 §1.3: the defaults, which apply while there is no value.
+# Reference 05 §1.3: the defaults of the newest release, which apply while there is no value.
 SETTINGS: dict[str, str] = {
     "overcommit-config": '{"cpu":1000,"memory":150,"storage":100}',
     "default-vm-termination-grace-period-seconds": "120",
@@ -45,12 +46,25 @@ SETTINGS: dict[str, str] = {
 }
 
 
+def settings_of(release: Release) -> dict[str, str]:
+    """The settings of a release and their defaults."""
+    made = dict(SETTINGS)
+    if release.line < (1, 8):
+        made["overcommit-config"] = '{"cpu":1600,"memory":150,"storage":200}'
+        del made["rwx-network"]
+    if release.line < (1, 7):
+        made["vm-force-reset-policy"] = '{"enable":true,"period":300}'
+        del made["kubevirt-migration"]
+    return made
+
+
 def system_objects(version: str, vip: str) -> Iterable[tuple[ApiResource, Raw]]:
     """All of them, in order of creation."""
+    release = Release.of(version)
     for name in NAMESPACES:
         yield NAMESPACE, new_object(NAMESPACE, name)
     yield kinds.SETTING, new_object(kinds.SETTING, "server-version", value=version)
-    for name, text in SETTINGS.items():
+    for name, text in settings_of(release).items():
         setting = new_object(kinds.SETTING, name)
         yield kinds.SETTING, {**setting, "default": text} if text else setting
     default = {names.DEFAULT_CLASS: "true", **_RESERVED}
@@ -65,14 +79,15 @@ def system_objects(version: str, vip: str) -> Iterable[tuple[ApiResource, Raw]]:
         }
         yield kinds.SNAPSHOT_CLASS, new_object(kinds.SNAPSHOT_CLASS, name, **fields)
     yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "harvesterhci.io:cloudprovider", rules=CLOUD_PROVIDER_RULES)
-    yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "harvesterhci.io:csi-driver", rules=CSI_RULES)
+    yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "harvesterhci.io:csi-driver", rules=csi_rules(release))
     for name, roles, rules in AGGREGATED:
         labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in roles.split()}
         yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, name, labels=labels, rules=rules)
     yield CONFIG_MAP, render_vip(vip)
     ready = {"conditions": [{"type": "ready", "status": "True"}]}
     yield kinds.CLUSTER_NETWORK, new_object(kinds.CLUSTER_NETWORK, "mgmt", status=ready)
-    gates = {"configuration": {"developerConfiguration": {"featureGates": FEATURE_GATES}}}
+    featured = FEATURE_GATES if release.has_declarative_hotplug else LEGACY_FEATURE_GATES
+    gates = {"configuration": {"developerConfiguration": {"featureGates": featured}}}
     yield kinds.KUBEVIRT, new_object(kinds.KUBEVIRT, "kubevirt", names.SYSTEM_NAMESPACE, spec=gates)
 
 
@@ -82,6 +97,16 @@ FEATURE_GATES = [
     "ExpandDisks",
     "EnableVirtioFsConfigVolumes",
     "HostDevices",
+]
+LEGACY_FEATURE_GATES = [  # of 1.6 and 1.7
+    "LiveMigration",
+    "HotplugVolumes",
+    "HostDevices",
+    "GPU",
+    "CPUManager",
+    "VMPersistentState",
+    "VMLiveUpdateFeatures",
+    "ExpandDisks",
 ]
 
 
@@ -127,7 +152,7 @@ def _rule(groups: str, resources: str, verbs: str, names_: str = "") -> Raw:
     return {**made, "resourceNames": names_.split(",")} if names_ else made
 
 
-# As shipped with 1.8 (reference 05 §6.1).
+# Alike in every release (reference 05 §6.1).
 CLOUD_PROVIDER_RULES = [
     _rule("loadbalancer.harvesterhci.io", "loadbalancers", f"{READ},update,create,delete"),
     _rule(
@@ -140,23 +165,29 @@ CLOUD_PROVIDER_RULES = [
     _rule("", "pods", READ),
     _rule("", "persistentvolumeclaims,persistentvolumeclaims/status", "*"),
 ]
-CSI_RULES = [
-    _rule("storage.k8s.io", "storageclasses,volumeattachments", READ),
-    _rule(
-        "harvesterhci.io",
-        "networkfilesystems,networkfilesystems/status,volumeremotebackups,volumeremoterestores",
-        "*",
-    ),
-    _rule("harvesterhci.io", "settings", "get,list", "csi-online-expand-validation,csi-driver-config"),
-    _rule("longhorn.io", "volumes,volumes/status", "get,list"),
-    _rule(
-        "snapshot.storage.k8s.io",
-        "volumesnapshots,volumesnapshotcontents,volumesnapshotclasses,volumesnapshots/status,"
-        "volumesnapshotcontents/status",
-        "*",
-    ),
-    _rule("kubevirt.io", "virtualmachines", "patch"),
-]
+
+
+def csi_rules(release: Release) -> list[Raw]:
+    """The role of guests' CSI drivers, as each release ships it."""
+    files = "networkfilesystems,networkfilesystems/status"
+    remote = ",volumeremotebackups,volumeremoterestores" if release.line >= (1, 8) else ""
+    settings = "csi-online-expand-validation" + (",csi-driver-config" if release.line >= (1, 7) else "")
+    made = [
+        _rule("storage.k8s.io", "storageclasses,volumeattachments", READ),
+        _rule("harvesterhci.io", files + remote, "*"),
+        _rule("harvesterhci.io", "settings", "get,list", settings),
+        _rule("longhorn.io", "volumes,volumes/status", "get,list"),
+    ]
+    if release.line >= (1, 7):
+        snapshots = (
+            "volumesnapshots,volumesnapshotcontents,volumesnapshotclasses,volumesnapshots/status,"
+            "volumesnapshotcontents/status"
+        )
+        made.append(_rule("snapshot.storage.k8s.io", snapshots, "*"))
+    if release.line >= (1, 8):
+        made.append(_rule("kubevirt.io", "virtualmachines", "patch"))
+    return made
+
 
 _HARVESTER_KINDS = "keypairs,virtualmachineimages,virtualmachinetemplates,virtualmachinetemplateversions"
 _KUBEVIRT_KINDS = "virtualmachines,virtualmachineinstances"

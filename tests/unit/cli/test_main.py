@@ -179,6 +179,20 @@ def test_a_fact_that_begins_with_a_name_keeps_its_spelling():
         (["demo", "-f", "config.yaml", "--distro", "k3s"], exit_codes.USAGE, "--distro chooses among"),
         (["demo", "--report", "nowhere/r.json"], exit_codes.USAGE, "nowhere/r.json"),
         (["demo", "--time-scale", "0"], exit_codes.USAGE, "'0'"),
+        (
+            ["demo", "--harvester-version", "1.5"],
+            exit_codes.USAGE,
+            "a Harvester from 1.6 to 1.9, found '1.5'",
+        ),
+        (["demo", "--inventory", "site.yaml"], exit_codes.REFUSED, "site.yaml: hosts: wanted a list"),
+        (
+            ["emulate", "--harvester-version", "latest"],
+            exit_codes.USAGE,
+            "write 1.7, or a release such as v1.7.1",
+        ),
+        (["emulate", "--inventory", "bad.yaml"], exit_codes.REFUSED, "bad.yaml is not YAML"),
+        (["emulate", "--inventory", "nope.yaml"], exit_codes.REFUSED, "nope.yaml"),
+        (["emulate", "--inventory", "x.bin"], exit_codes.REFUSED, "x.bin is not text"),
         (["emulate", "--preload", "bad.yaml"], exit_codes.REFUSED, "bad.yaml"),
         (["emulate", "console", "x"], exit_codes.USAGE, "console x"),
         (["emulate", "console", "a/b"], exit_codes.UNREACHABLE, "harvester.yaml"),
@@ -204,6 +218,7 @@ def test_what_cannot_work_is_told_in_two_lines_before_anything_starts(
     windrow: Windrow, tmp_path: Path, argv: list[str], code: int, named: str
 ):
     (tmp_path / "bad.yaml").write_text("a: [")
+    (tmp_path / "site.yaml").write_text("hosts: 3")
     (tmp_path / "x.bin").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "config.yaml").write_text("apiVersion: v1\nkind: HarvesterConfig\nmetadata: {name: x}")
 

@@ -8,6 +8,7 @@ import pytest
 
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.host.images import is_iso, plan_image, render_class
+from windrow.emulator.release import NEWEST_RELEASE
 from windrow.kubernetes.conditions import find_condition
 
 from .objects import an_image
@@ -35,7 +36,7 @@ def an(arrives="", **spec):
 
 
 def at(image, seconds):
-    stage = plan_image(image, timedelta(), timedelta(seconds=seconds), NOON, PACE, DELAYS)
+    stage = plan_image(image, timedelta(), timedelta(seconds=seconds), NOON, PACE, DELAYS, NEWEST_RELEASE)
     return {**image, "status": stage.status}, stage.requeue_at
 
 
@@ -46,8 +47,12 @@ def imported(image):
 def test_the_class_is_there_from_the_start_and_named_by_uid():
     image, look = at(an(), 0)
 
-    assert image["status"]["storageClassName"] == "lh-u-1" == render_class(image)["metadata"]["name"]
-    assert render_class(image)["parameters"]["backingImage"] == "vmi-u-1"
+    assert (
+        image["status"]["storageClassName"]
+        == "lh-u-1"
+        == render_class(image, NEWEST_RELEASE)["metadata"]["name"]
+    )
+    assert render_class(image, NEWEST_RELEASE)["parameters"]["backingImage"] == "vmi-u-1"
     assert (imported(image).status, imported(image).reason) == ("Unknown", "Importing")
     assert look is not None
 

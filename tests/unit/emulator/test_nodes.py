@@ -16,6 +16,7 @@ from windrow.emulator.host.nodes import (
     render_node,
     taints_for,
 )
+from windrow.emulator.release import NEWEST_RELEASE
 from windrow.kubernetes.conditions import find_condition
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -29,9 +30,9 @@ class FrozenClock:
         raise AssertionError("a judgement waits for nothing")
 
 
-def health_after(seconds, time_scale=1.0):
+def health_after(seconds, time_scale=1.0, release=NEWEST_RELEASE):
     return host_health_at(
-        timedelta(), timedelta(seconds=seconds), ScaledClock(FrozenClock(), time_scale), Delays()
+        timedelta(), timedelta(seconds=seconds), ScaledClock(FrozenClock(), time_scale), Delays(), release
     )
 
 
@@ -59,7 +60,10 @@ def test_the_time_scale_divides_every_step():
 
 
 def test_a_host_with_power_is_fine():
-    assert host_health_at(None, timedelta(), ScaledClock(FrozenClock()), Delays()) == (HEALTHY, None)
+    assert host_health_at(None, timedelta(), ScaledClock(FrozenClock()), Delays(), NEWEST_RELEASE) == (
+        HEALTHY,
+        None,
+    )
 
 
 def test_taints_of_other_controllers_are_kept():
@@ -77,7 +81,7 @@ def test_taints_of_other_controllers_are_kept():
 
 
 def test_the_ready_condition_of_a_lost_host_is_unknown():
-    node = render_node(HostSpec("h", zone="z"), NOON)
+    node = render_node(HostSpec("h", zone="z"), NOON, "v1.8.2")
     conditions = conditions_for(HostHealth(ready=False), node["status"]["conditions"], NOON)
 
     ready = find_condition(conditions, "Ready")
@@ -85,7 +89,7 @@ def test_the_ready_condition_of_a_lost_host_is_unknown():
 
 
 def test_drained_appears_and_is_removed():
-    node = render_node(HostSpec("h"), NOON)
+    node = render_node(HostSpec("h"), NOON, "v1.8.2")
     draining = conditions_for(HostHealth(False, True), node["status"]["conditions"], NOON)
     drained = conditions_for(HostHealth(False, True, True), draining, NOON)
 
@@ -95,7 +99,7 @@ def test_drained_appears_and_is_removed():
 
 
 def test_a_host_without_zone_has_no_zone_label():
-    labels = render_node(HostSpec("h", networks=("mgmt", "storage")), NOON)["metadata"]["labels"]
+    labels = render_node(HostSpec("h", networks=("mgmt", "storage")), NOON, "v1.8.2")["metadata"]["labels"]
 
     assert "topology.kubernetes.io/zone" not in labels
     assert labels["network.harvesterhci.io/storage"] == "true"

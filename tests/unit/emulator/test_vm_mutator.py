@@ -8,7 +8,9 @@ import re
 import pytest
 
 from windrow.core.rng import Rng
-from windrow.emulator.admission.vm_mutator import mutate_vm, new_mac
+from windrow.emulator.admission.vm_mutator import mutate_vm
+from windrow.emulator.kit.macs import new_mac
+from windrow.emulator.release import NEWEST_RELEASE
 from windrow.emulator.vms.virtual_machines import render_instance
 from windrow.kubernetes.errors import AdmissionDenied, KubeError
 from windrow.kubernetes.objects import nested
@@ -16,8 +18,8 @@ from windrow.kubernetes.objects import nested
 from .objects import a_vm, listers_of
 
 
-def mutated(vm, old=None, listers=None):
-    mutate_vm(vm, old, listers or listers_of(), Rng(1))
+def mutated(vm, old=None, listers=None, release=NEWEST_RELEASE):
+    mutate_vm(vm, old, listers or listers_of(), Rng(1), release)
     return vm
 
 

@@ -10,6 +10,7 @@ from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.admission.vm_mutator import mutate_vm
 from windrow.emulator.admission.vm_validator import check_vm
+from windrow.emulator.release import NEWEST_RELEASE
 from windrow.kubernetes.errors import AdmissionDenied, KubeError, error_from_status
 from windrow.kubernetes.objects import new_object
 
@@ -34,7 +35,7 @@ def refused(vm, old=None, *objects):
 
 def test_a_sound_vm_passes():
     vm = with_templates(a_vm(), a_template())
-    mutate_vm(vm, None, listers_of(), Rng(1))
+    mutate_vm(vm, None, listers_of(), Rng(1), NEWEST_RELEASE)
 
     assert check_vm(vm, None, listers_of()) is None
 
@@ -226,7 +227,7 @@ def test_a_422_has_one_cause_and_no_name():
 
 def test_an_unchanged_vm_still_passes_on_update():
     vm = with_templates(a_vm(), a_template())
-    mutate_vm(vm, None, listers_of(), Rng(1))
+    mutate_vm(vm, None, listers_of(), Rng(1), NEWEST_RELEASE)
 
     assert check_vm(copy.deepcopy(vm), vm, listers_of(vm)) is None
 

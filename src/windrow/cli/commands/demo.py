@@ -9,6 +9,7 @@ Exit code 0 means that every check passed; docs/reference/demo.md lists them.
 Examples:
   windrow demo
   windrow demo --distro k3s
+  windrow demo --harvester-version 1.6
   windrow demo -f cluster.yaml --report report.json
   windrow demo --keep
 """
@@ -22,6 +23,7 @@ from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, refused_error
 from windrow.cli.manifests import read_documents
 from windrow.cli.paths import find_driver_program, require_writable_directory, require_writable_file
+from windrow.cli.site import read_site
 from windrow.kubernetes.objects import Raw
 
 TIME_SCALE = 20.0
@@ -35,6 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         choices=DISTRIBUTIONS,
         help=f"distribution of the manifest that comes with Windrow (default: {DISTRIBUTIONS[0]})",
     )
+    options.add_site(parser)
     options.add_time_scale(parser, TIME_SCALE)
     options.add_machine_backend(parser)
     parser.add_argument(
@@ -66,6 +69,7 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
         state_dir=context.cwd / args.state_dir if args.state_dir else None,
         driver=find_driver_program(args.machine_backend, args.driver, context),
         env=context.env,
+        site=read_site(args, context),
     )
     try:
         with open_output(context, plain=args.plain) as output:

@@ -26,7 +26,9 @@ from windrow.emulator.admission.kubevirt.defaults import DEFAULT_MACHINE
 from windrow.emulator.admission.kubevirt.openapi import find_schema_causes
 from windrow.emulator.admission.kubevirt.typed import AFFINITY, SPEC, write_as_go
 from windrow.emulator.kit.listers import Listers
+from windrow.emulator.kit.macs import new_mac
 from windrow.emulator.quantities import MI, Quantity
+from windrow.emulator.release import Release
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, namespace_of, nested
 
 LEAST_GUEST_MEMORY = 10 * MI
@@ -34,18 +36,18 @@ RESERVED_BY_DEFAULT = 100 * MI
 FORKLIFT_LABELS = ("migration", "plan", "vmID")
 
 
-def mutate_vm(vm: Raw, old: Raw | None, listers: Listers, rng: Rng) -> None:
+def mutate_vm(vm: Raw, old: Raw | None, listers: Listers, rng: Rng, release: Release) -> None:
     """All mutators in their order. Raises the KubeError of a refusal."""
     check_decodes("VirtualMachine", vm)
     if nested(vm, "spec", "template") is not None and not is_deleting(vm):
-        _mutate_as_harvester(vm, old, listers, rng)
+        _mutate_as_harvester(vm, old, listers, rng, release)
     if causes := find_schema_causes(vm):
         raise refused_by_kubevirt(causes, KUBEVIRT_MUTATOR)
     if not is_deleting(vm):
         _mutate_as_kubevirt(vm, old, rng)
 
 
-def _mutate_as_harvester(vm: Raw, old: Raw | None, listers: Listers, rng: Rng) -> None:
+def _mutate_as_harvester(vm: Raw, old: Raw | None, listers: Listers, rng: Rng, release: Release) -> None:
     """Where a VM has no template this webhook fails, and is left out."""
     spec = vm["spec"]["template"].get("spec") or {}
     domain = spec.get("domain")
@@ -58,7 +60,8 @@ def _mutate_as_harvester(vm: Raw, old: Raw | None, listers: Listers, rng: Rng) -
         _remember_strategy(vm, old)
     _node_affinity(vm, spec, listers)
     _grace(spec, listers)
-    _addresses(vm, domain, rng)
+    if release.generates_mac_addresses:
+        _addresses(vm, domain, rng)
     if old is None:
         _forklift_limits(vm, domain)
 
@@ -287,7 +290,7 @@ def _grace(spec: Raw, listers: Listers) -> None:
 
 
 def _addresses(vm: Raw, domain: Raw, rng: Rng) -> None:
-    """Harvester 1.7 and later give each interface a locally administered MAC, unless one was seen on it before."""
+    """Give each interface a locally administered MAC, unless one was seen on it before."""
     observed = _observed_addresses(vm)
     for place, one in enumerate(nested(domain, "devices", "interfaces", default=[]) or ()):
         if one is None:
@@ -302,12 +305,6 @@ def _observed_addresses(vm: Raw) -> Raw:
     except NotJson:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def new_mac(rng: Rng) -> str:
-    # Bit 1 of the first byte set, bit 0 clear: locally administered, unicast.
-    first = (rng.below(64) << 2) | 0b10
-    return ":".join(f"{byte:02x}" for byte in (first, *(rng.below(256) for _ in range(5))))
 
 
 def _firmware(domain: Raw, rng: Rng) -> None:

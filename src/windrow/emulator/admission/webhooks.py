@@ -21,7 +21,7 @@ from windrow.emulator.admission import (
     settings,
     storage_classes,
 )
-from windrow.emulator.admission.denials import check_decodes, invalid
+from windrow.emulator.admission.denials import MUTATOR, check_decodes, internal, invalid
 from windrow.emulator.admission.vm_mutator import mutate_vm
 from windrow.emulator.admission.vm_validator import check_vm, images_asked
 from windrow.emulator.kit.listers import Key, Listers
@@ -51,7 +51,10 @@ class Webhooks:
         if operation.kind == kinds.IMAGE or (operation.kind == kinds.TEMPLATE_VERSION and old is None):
             check_decodes(operation.kind.kind, new)
         if operation.kind == kinds.VM:
-            mutate_vm(new, old, listers, self._rng)
+            mutate_vm(new, old, listers, self._rng, self._release)
+        elif operation.kind == kinds.VMI:
+            if old is None:
+                self._check_instance(operation, new)
         elif operation.kind == PVC:
             if old is None:
                 claims.set_default_class(new, listers)
@@ -66,6 +69,12 @@ class Webhooks:
             object_validator.mutate_template_version(new)
         elif operation.kind == kinds.MIGRATION and old is None:
             migrations.mutate_migration(new)
+
+    def _check_instance(self, operation: AdmissionRequest, new: Raw) -> None:
+        """Harvester's mutator of instances reads the VM of their name, and up to 1.7 fails without one."""
+        key = operation.namespace, operation.name
+        if not self._release.takes_instances_without_vm and key not in self._listers.vms:
+            raise internal(f'virtualmachine.kubevirt.io "{key[1]}" not found', MUTATOR)
 
     async def validate(self, operation: AdmissionRequest) -> None:
         new, old = operation.object, operation.old_object

@@ -64,6 +64,9 @@ class PowerSession:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     guest_macs: set[str] = field(default_factory=set)  # MACs of interfaces that the guest created on its NICs
 
+    def macs(self) -> set[str]:
+        return self.guest_macs | {nic.mac.lower() for nic in self.hardware.nics}
+
 
 @dataclass(slots=True)
 class NicLink:
@@ -139,23 +142,23 @@ class Hypervisor:
         """All machines that are powered on."""
         return list(self._sessions.values())
 
-    def guest_macs_of(self, key: Key) -> list[str]:
-        """MAC addresses of interfaces that the guest created on its NICs."""
-        return sorted(
-            mac for session in self._sessions.values() if session.key == key for mac in session.guest_macs
-        )
+    def macs_of(self, key: Key) -> list[str]:
+        """MAC addresses of the NICs of a running machine, and of the interfaces that the guest created on them."""
+        found = [session.macs() for session in self._sessions.values() if session.key == key]
+        return sorted(set().union(*found))
 
-    def has_guest_mac(self, mac: str) -> bool:
-        """Whether a guest created an interface with this MAC address."""
-        return any(mac in session.guest_macs for session in self._sessions.values())
+    def has_mac(self, mac: str) -> bool:
+        """Whether a running machine has this MAC address."""
+        return any(mac in session.macs() for session in self._sessions.values())
 
-    def power_on(self, key: Key, hardware: Hardware) -> None:
+    def power_on(self, key: Key, hardware: Hardware) -> PowerSession:
         """Power the machine on, unless it is. Raises RuntimeError before `run`."""
-        if hardware.vmi_uid in self._sessions:
-            return
+        if (found := self._sessions.get(hardware.vmi_uid)) is not None:
+            return found
         session = PowerSession(key, hardware)
         session.task = self._spawn(self._run_machine(session), f"machine {'/'.join(key)}")
         self._sessions[hardware.vmi_uid] = session
+        return session
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         if self._tasks is None:

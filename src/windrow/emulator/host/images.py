@@ -19,6 +19,7 @@ from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.edits import add_finalizers, remove_finalizer
 from windrow.emulator.kit.listers import Key
+from windrow.emulator.release import Release
 from windrow.emulator.system import render_storage_class
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, nested, uid_of
@@ -35,9 +36,11 @@ DOWNLOAD_BYTES = 617 << 20
 DISK_BYTES = 3584 << 20
 
 
-def class_name(uid: str) -> str:
-    """The StorageClass of an image since Harvester 1.8."""
-    return f"lh-{uid}"
+def class_name(image: Mapping[str, Any], release: Release) -> str:
+    """The StorageClass of an image. Before 1.8 images of one name in two namespaces share it."""
+    if release.names_image_classes_by_uid:
+        return f"lh-{nested(image, 'metadata', 'uid')}"
+    return f"longhorn-{nested(image, 'metadata', 'name')}"
 
 
 def is_iso(image: Mapping[str, Any]) -> bool:
@@ -68,13 +71,19 @@ class ImageState:
 
 
 def plan_image(
-    image: Raw, began: timedelta, elapsed: timedelta, now: datetime, clock: ScaledClock, delays: Delays
+    image: Raw,
+    began: timedelta,
+    elapsed: timedelta,
+    now: datetime,
+    clock: ScaledClock,
+    delays: Delays,
+    release: Release,
 ) -> ImageState:
     """The status of `image` at `now` (`elapsed` by the monotonic clock), when its present attempt began at `began`."""
     status: Raw = dict(image.get("status") or {})
     if status.get("progress") == 100 or _gave_up(status):
         return ImageState(status)
-    status["storageClassName"] = class_name(uid_of(image))
+    status["storageClassName"] = class_name(image, release)
     status["appliedUrl"] = nested(image, "spec", "url", default="")
     status = _set_condition(status, "Initialized", "True", "", "", now)
     outcome = annotations_of(image).get(IMPORT_OUTCOME, "")
@@ -136,11 +145,11 @@ def _set_condition(status: Raw, type: str, truth: str, reason: str, message: str
     return {**status, "conditions": [*kept, {**condition, "lastUpdateTime": format_time(now)}]}
 
 
-def render_class(image: Raw) -> Raw:
+def render_class(image: Raw, release: Release) -> Raw:
     """The StorageClass of volumes that are copies of `image`."""
     uid = uid_of(image)
     own = nested(image, "spec", "storageClassParameters") or {}
-    return render_storage_class(class_name(uid), **{"backingImage": f"vmi-{uid}", **own})
+    return render_storage_class(class_name(image, release), **{"backingImage": f"vmi-{uid}", **own})
 
 
 def label_image(image: Raw) -> None:
@@ -156,8 +165,9 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 class ImageController:
     """Imports images; an attempt that failed is repeated from its `requeue_at`."""
 
-    def __init__(self, client: AdminClient, clock: ScaledClock, delays: Delays) -> None:
+    def __init__(self, client: AdminClient, clock: ScaledClock, delays: Delays, release: Release) -> None:
         self._client = client
+        self._release = release
         self._clock = clock
         self._delays = delays
         self._began: dict[str, timedelta] = {}
@@ -173,10 +183,10 @@ class ImageController:
         now = self._clock.now()
         await self._client.mutate(ref, add_finalizers(FINALIZER))
         await self._client.mutate(ref, label_image)
-        await self._client.ensure(STORAGE_CLASS, render_class(image))
+        await self._client.ensure(STORAGE_CLASS, render_class(image, self._release))
         elapsed = self._clock.monotonic()
         began = self._began.setdefault(uid_of(image), elapsed)
-        stage = plan_image(image, began, elapsed, now, self._clock, self._delays)
+        stage = plan_image(image, began, elapsed, now, self._clock, self._delays, self._release)
         failed_again = stage.status.get("failed", 0) > nested(image, "status", "failed", default=0)
         if failed_again and stage.requeue_at is not None:
             self._began[uid_of(image)] = stage.requeue_at
@@ -184,7 +194,7 @@ class ImageController:
         return stage.requeue_at
 
     async def _remove(self, image: Raw, key: Key) -> None:
-        held = await self._client.find(STORAGE_CLASS.ref(class_name(uid_of(image))))
+        held = await self._client.find(STORAGE_CLASS.ref(class_name(image, self._release)))
         if held is not None:
             await self._client.delete(STORAGE_CLASS, held)
         await self._client.mutate(kinds.IMAGE.ref(key[1], key[0]), remove_finalizer(FINALIZER))

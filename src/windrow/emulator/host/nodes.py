@@ -12,6 +12,7 @@ from windrow.emulator import names
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key
+from windrow.emulator.release import Release
 from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.objects import Raw, nested, new_object
 from windrow.kubernetes.resources import NODE
@@ -39,8 +40,8 @@ def default_hosts(count: int = 3, region: str = "eu-west") -> tuple[HostSpec, ..
     )
 
 
-def render_node(host: HostSpec, now: datetime) -> Raw:
-    """The Node of a healthy host."""
+def render_node(host: HostSpec, now: datetime, version: str) -> Raw:
+    """The Node of a healthy host of this version of Harvester."""
     labels = {
         names.HOSTNAME: host.name,
         "kubernetes.io/arch": "amd64",
@@ -73,8 +74,8 @@ def render_node(host: HostSpec, now: datetime) -> Raw:
                 {"type": "Hostname", "address": host.name},
             ],
             "nodeInfo": {
-                "kubeletVersion": "v1.34.2+rke2r1",
-                "osImage": "Harvester v1.8.2",
+                "kubeletVersion": Release.of(version).kubelet,
+                "osImage": f"Harvester {version}",
                 "kernelVersion": "6.4.0-150700.53-default",
                 "containerRuntimeVersion": "containerd://2.1.5-k3s1",
                 "architecture": "amd64",
@@ -110,16 +111,20 @@ HEALTHY = HostHealth()
 
 
 def host_health_at(
-    lost: timedelta | None, now: timedelta, clock: ScaledClock, delays: Delays
+    lost: timedelta | None, now: timedelta, clock: ScaledClock, delays: Delays, release: Release
 ) -> tuple[HostHealth, timedelta | None]:
     """The health at `now` of a host without power since `lost`, and the instant of its next change."""
     if lost is None:
         return HEALTHY, None
-    steps = (delays.node_unknown, delays.node_draining, delays.node_out_of_service, delays.pod_force_delete)
+    waits = (delays.node_draining, delays.node_out_of_service)
+    if not release.taints_lost_hosts:
+        waits = (delays.node_force_reset, 0.0)
+    steps = (delays.node_unknown, *waits, delays.pod_force_delete)
     due = [clock.after(seconds, lost) for seconds in accumulate(steps)]
-    unknown, draining, out, cleared = (now >= instant for instant in due)
     requeue_at = next((instant for instant in due if now < instant), None)
-    return HostHealth(not unknown, draining, out, cleared), requeue_at
+    unknown, draining, out, cleared = (now >= instant for instant in due)
+    tainted = release.taints_lost_hosts
+    return HostHealth(not unknown, draining and tainted, out and tainted, cleared), requeue_at
 
 
 # Each taint, and the stage at which the host has it.
@@ -160,8 +165,9 @@ def conditions_for(health: HostHealth, present: list[Raw], now: datetime) -> lis
 class HostController:
     """Which hosts have power, and the controller of their Nodes' conditions and taints."""
 
-    def __init__(self, client: AdminClient, clock: ScaledClock, delays: Delays) -> None:
+    def __init__(self, client: AdminClient, clock: ScaledClock, delays: Delays, release: Release) -> None:
         self._client = client
+        self._release = release
         self._clock = clock
         self._delays = delays
         self._lost: dict[str, timedelta] = {}
@@ -184,7 +190,8 @@ class HostController:
 
     def health(self, name: str) -> tuple[HostHealth, timedelta | None]:
         """The health of the host now, and the instant of its next change."""
-        return host_health_at(self._lost.get(name), self._clock.monotonic(), self._clock, self._delays)
+        lost, now = self._lost.get(name), self._clock.monotonic()
+        return host_health_at(lost, now, self._clock, self._delays, self._release)
 
     async def reconcile(self, key: Key) -> timedelta | None:
         name = key[1]

@@ -13,6 +13,7 @@ from windrow.emulator import kinds
 from windrow.emulator.host.hypervisor import Hypervisor
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.vm_readings import FINAL, is_connected, phase_of, read_strategy
+from windrow.emulator.release import Release
 from windrow.emulator.vms import volume_requests
 from windrow.emulator.vms.instances import interfaces
 from windrow.emulator.vms.virtual_machines import set_strategy
@@ -71,8 +72,9 @@ def _options(request: Request, struct: str) -> Raw:
 class VmSubresources:
     """The handlers, by resource and verb."""
 
-    def __init__(self, client: AdminClient, power: Hypervisor) -> None:
+    def __init__(self, client: AdminClient, power: Hypervisor, release: Release) -> None:
         self._client = client
+        self._release = release
         self._power = power
 
     def handlers(self) -> dict[tuple[str, str], Handler]:
@@ -84,8 +86,8 @@ class VmSubresources:
             (vm, "migrate"): self.migrate,
             (vm, "addvolume"): self.add_volume,
             (vm, "removevolume"): self.remove_volume,
-            (vmi, "addvolume"): self.refuse_volume_of_instance,
-            (vmi, "removevolume"): self.refuse_volume_of_instance,
+            (vmi, "addvolume"): partial(self._change_volumes_of_instance, volume_requests.ADDING),
+            (vmi, "removevolume"): partial(self._change_volumes_of_instance, volume_requests.REMOVING),
             (vmi, "guestosinfo"): self.guest_os_info,
             (vmi, "userlist"): partial(self._list, "VirtualMachineInstanceGuestOSUserList"),
             (vmi, "filesystemlist"): partial(self._list, "VirtualMachineInstanceFileSystemList"),
@@ -188,12 +190,26 @@ class VmSubresources:
                 raise
             raise _internal(f"unable to patch vm: {error.message}") from error
 
-    async def refuse_volume_of_instance(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
-        """Every instance here has a VirtualMachine, whose template is what may be changed."""
-        if await self._client.find(kinds.VMI.ref(ref.name, ref.namespace)) is None:
+    async def _change_volumes_of_instance(
+        self, change: volume_requests.VolumeChange, request: Request, ref: ObjectRef, caller: UserInfo
+    ) -> Reply:
+        """With declarative hot-plug only the template of its VirtualMachine may be changed. Before, the instance could be,
+        until it ended."""
+        instance = kinds.VMI.ref(ref.name, ref.namespace)
+        vmi = await self._client.find(instance)
+        if vmi is None:
             raise _not_found(ref.name, "virtualmachineinstance")
-        text = f"VMI {ref.namespace}/{ref.name} is owned by a VM"
-        raise BadRequest(text, status=400, reason="BadRequest")
+        if self._release.has_declarative_hotplug:
+            text = f"VMI {ref.namespace}/{ref.name} is owned by a VM"
+            raise BadRequest(text, status=400, reason="BadRequest")
+        options = _options(request, change.options)
+        change.check(options)
+        if why := change.find_conflict(_as_template(vmi), options):
+            raise _conflict(ref.name, why)
+        await self._client.mutate(
+            instance, lambda raw: change.edit(_as_template(raw), options), is_dry_run=_is_dry(options)
+        )
+        return ACCEPTED
 
     async def _read_vm_and_instance(self, ref: ObjectRef) -> tuple[Raw, Raw | None]:
         vm = await self._client.find(kinds.VM.ref(ref.name, ref.namespace))
@@ -252,6 +268,11 @@ class VmSubresources:
             raise _conflict(ref.name, "VMI is not running")
         self._power.reset(uid_of(vmi))
         return Reply(200, b"")
+
+
+def _as_template(vmi: Raw) -> Raw:
+    """The instance in the form of a VM whose template it is, which shares its spec."""
+    return {"spec": {"template": {"spec": vmi["spec"]}}}
 
 
 def _not_found(name: str, kind: str) -> NotFound:

@@ -7,6 +7,7 @@ Secrets to DIR/credentials.yaml.
 
 Examples:
   windrow emulate --preload cluster.yaml --time-scale 10
+  windrow emulate --harvester-version 1.7 --inventory site.yaml
   windrow emulate console default/prod-servers-x5x7z-9k2lp
 """
 
@@ -19,6 +20,7 @@ from windrow.cli import exit_codes, options
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
 from windrow.cli.paths import find_cloud_provider, require_writable_directory
+from windrow.cli.site import read_site
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="program that guests run as harvester-cloud-provider instead of Windrow's",
     )
+    options.add_site(parser)
     options.add_time_scale(parser, 1.0)
 
 
@@ -79,6 +82,7 @@ def _emulate(args: argparse.Namespace, context: CliContext) -> int:
         port=args.port,
         cloud_provider=find_cloud_provider(args.cloud_provider, context),
         env=context.env,
+        site=read_site(args, context),
     )
     return run_service(emulate.run(wanted, PlainOutput(context)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windrow.core.text import decode_base64
@@ -11,6 +11,7 @@ from windrow.emulator import names
 from windrow.emulator.guest_os.hardware import Hardware
 from windrow.emulator.host.images import has_agent, missing_modules
 from windrow.emulator.kit.listers import Key
+from windrow.emulator.kit.macs import new_mac
 from windrow.emulator.kit.vm_readings import root_claim_of
 from windrow.emulator.quantities import quantity_or_zero
 from windrow.emulator.vms.instances import interfaces
@@ -87,7 +88,8 @@ def is_blank(claim: Mapping[str, Any], images: Iterable[Raw]) -> bool:
 
 
 def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
-    """The hardware of the machine. Its disk is that of the root PVC, the same at every start."""
+    """The hardware of the machine. Its disk is that of the root PVC, the same at every start. A NIC without a MAC address,
+    as in Harvester 1.6, gets one of its pod."""
     namespace = namespace_of(vmi)
     claim = context.listers.claims.get((namespace, root_claim_of(vmi["spec"])))
     image_id = annotations_of(claim).get(names.IMAGE_ID, "") if claim else ""
@@ -103,7 +105,10 @@ def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
         vmi_uid=uid_of(vmi),
         user_data=cloud_init.user_data,
         network_data=cloud_init.network_data,
-        nics=interfaces.nics_of(vmi, namespace),
+        nics=tuple(
+            nic if nic.mac else replace(nic, mac=new_mac(context.rng))
+            for nic in interfaces.nics_of(vmi, namespace)
+        ),
         root=root,
         image=image_id,
         boots=claim is None or not is_blank(claim, context.listers.images.values()) or bool(root.files),

@@ -17,7 +17,7 @@ MAX_REPORTED = 10
 
 
 def nics_of(vmi: Mapping[str, Any], namespace: str) -> tuple[Nic, ...]:
-    """The NICs of the domain. Their MAC addresses were assigned before the instance was created."""
+    """The NICs as the instance names them. Before Harvester 1.7 they may be without a MAC address."""
     networks = networks_of(vmi["spec"], namespace)
     return tuple(
         Nic(one["name"], one.get("macAddress", ""), networks.get(one["name"], ""))

@@ -135,14 +135,14 @@ async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
         uid_of(vmi), "domain", context.delays.domain_define + context.delays.domain_start
     ):
         return due
-    hardware = read_hardware(context, vmi)
-    context.power.power_on((namespace_of(vmi), name_of(vmi)), hardware)
+    session = context.power.power_on((namespace_of(vmi), name_of(vmi)), read_hardware(context, vmi))
+    nics = session.hardware.nics
 
     def edit(raw: Raw) -> None:
         set_phase(raw, "Running", context.clock.now())
         conditions.set_domain(raw)
         conditions.set_conditions(raw, context.clock.now(), conditions.READY, *conditions.MIGRATABLE)
-        raw["status"]["interfaces"] = interfaces.render_running(hardware.nics, record.pod_address, None)
+        raw["status"]["interfaces"] = interfaces.render_running(nics, record.pod_address, None)
 
     await context.update(vmi, edit)
     emit = context.recorder.record
