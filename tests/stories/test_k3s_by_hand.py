@@ -1,32 +1,52 @@
-"""A K3s cluster made by hand on Harvester, as Harvester's documentation has it: machines whose user data holds the cloud
-provider's credential, K3s' install script with its arguments, and HelmCharts among the manifests."""
+"""Clusters made by hand on Harvester, as Harvester's documentation has it: machines whose user data holds what `windrow addon`
+prints. K3s by its install script and HelmCharts among the manifests, RKE2 by its own key for the cloud provider."""
 
 from __future__ import annotations
 
+import posixpath
 from datetime import timedelta
 
+import pytest
 from tests.support.clock import run_driven
 
+from windrow.app.addon.account import AddonAccount
+from windrow.app.addon.output import Target, render_output
+from windrow.app.addon.run import grant
 from windrow.app.guest_programs import guest_programs
-from windrow.core.formats.yaml import dump, dump_all
+from windrow.client.client import Client
+from windrow.client.in_process import InProcessTransport
+from windrow.core.formats.yaml import dump, dump_all, load
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
+from windrow.kubernetes.kubeconfig import parse_kubeconfig
 from windrow.kubernetes.objects import Raw, nested, new_object
 from windrow.kubernetes.resources import DEPLOYMENT, SECRET, SERVICE, ApiResource
 
 from .harvester_rig import a_harvester, boot
-from .service_rig import an_account
 
 HELM_CHART = ApiResource("helm.cattle.io", "v1", "HelmChart", "helmcharts")
-CLOUD_CONFIG = "/etc/kubernetes/cloud-config"
+RKE2 = "/var/lib/rancher/rke2"
+RKE2_CONFIG = f"{RKE2}/etc/config-files/cloud-provider-config"
 K3S = "/var/lib/rancher/k3s"
 INSTALL = "curl -sfL https://get.k3s.io | K3S_TOKEN=s3cret sh -s -"
 EXTERNAL = "--kubelet-arg=cloud-provider=external"
 SERVER = f"server --disable servicelb,traefik,local-storage --disable-cloud-controller {EXTERNAL}"
 
 
-def a_document(hostname: str, commands: list[str], files: dict[str, str]) -> str:
+async def run_addon(harvester: Harvester, name: str, target: Target) -> list[Raw]:
+    """`windrow addon NAME default --TARGET` as Harvester's administrator: the entries of its user data."""
+    access = parse_kubeconfig(harvester.admin_kubeconfig())
+    client = Client(InProcessTransport(access, harvester.network.find, harvester.clock.base))
+    account = AddonAccount(name, "default")
+    granted = await grant(client, account, harvester.clock.base, "local", lambda action: None)
+    text = render_output(granted.kubeconfig, target)
+    _, _, user_data = text.partition("########## cloud-init user data ############\n")
+    return list(load(user_data)["write_files"])
+
+
+def a_document(hostname: str, commands: list[str], files: dict[str, str], addon: list[Raw]) -> str:
     entries = [{"path": path, "content": text, "permissions": "0600"} for path, text in files.items()]
+    entries += addon
     return "#cloud-config\n" + dump(
         {
             "hostname": hostname,
@@ -38,7 +58,7 @@ def a_document(hostname: str, commands: list[str], files: dict[str, str]) -> str
 
 
 def charts() -> str:
-    values = {"cloudConfigPath": CLOUD_CONFIG, "global": {"cattle": {"clusterName": "mine"}}}
+    values = {"global": {"cattle": {"clusterName": "mine"}}}
     found = [
         new_object(
             HELM_CHART,
@@ -56,7 +76,7 @@ def charts() -> str:
         )
         for name, version, chart_values in (
             ("harvester-cloud-provider", "0.2.12", values),
-            ("harvester-csi-driver", "0.1.25", {"cloudConfig": {"hostPath": "/etc/kubernetes/"}}),
+            ("harvester-csi-driver", "0.1.25", {"cloudConfig": {"hostPath": posixpath.dirname(RKE2_CONFIG)}}),
         )
     ]
     return dump_all(found)
@@ -104,7 +124,7 @@ async def until(harvester: Harvester, name: str, words: str) -> None:
 def test_a_k3s_cluster_by_hand_gets_harvesters_cloud_provider_by_helm_charts():
     async def story() -> None:
         async with a_harvester(machine=machine_factory(guest_programs())) as harvester:
-            addon = {CLOUD_CONFIG: await an_account(harvester, "mine")}
+            addon = await run_addon(harvester, "mine", "k3s")
             manifests = {
                 f"{K3S}/server/manifests/harvester.yaml": charts(),
                 "/root/web.yaml": a_web_service(),
@@ -123,11 +143,12 @@ def test_a_k3s_cluster_by_hand_gets_harvesters_cloud_provider_by_helm_charts():
                     "kubectl get storageclasses",
                     "kubectl get svc web -o yaml | grep -E ' ip: '",
                 ],
-                addon | manifests,
+                manifests,
+                addon,
             )
             join = f"https://{await start(harvester, 'one', one)}:6443"
             agent = f"curl -sfL https://get.k3s.io | K3S_URL={join} K3S_TOKEN=s3cret sh -s - {EXTERNAL}"
-            await start(harvester, "two", a_document("two", [agent], addon))
+            await start(harvester, "two", a_document("two", [agent], {}, addon))
 
             await until(harvester, "one", "cloud-init: finished")
 
@@ -140,5 +161,27 @@ def test_a_k3s_cluster_by_hand_gets_harvesters_cloud_provider_by_helm_charts():
             assert "local-path" not in shown
             assert "ip: 192.168.50." in shown, "the address of the load balancer"
             assert "not simulated: kubectl" not in shown
+
+    run_driven(story())
+
+
+@pytest.mark.long
+def test_an_rke2_cluster_by_hand_gets_its_bundled_cloud_provider():
+    config = dump(
+        {"cloud-provider-name": "harvester", "cloud-provider-config": RKE2_CONFIG, "token": "s3cret"}
+    )
+
+    async def story() -> None:
+        async with a_harvester(machine=machine_factory(guest_programs())) as harvester:
+            addon = await run_addon(harvester, "mine", "rke2")
+            commands = ["curl -sfL https://get.rke2.io | sh -", "systemctl enable --now rke2-server.service"]
+            files = {
+                "/etc/rancher/rke2/config.yaml": config,
+                f"{RKE2}/server/manifests/web.yaml": a_web_service(),
+            }
+            await start(harvester, "one", a_document("one", commands, files, addon))
+
+            await until(harvester, "one", "taint node.cloudprovider.kubernetes.io/uninitialized removed")
+            await until(harvester, "one", 'is in use service="default/web"')
 
     run_driven(story())

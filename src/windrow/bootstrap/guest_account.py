@@ -12,14 +12,16 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 
 from windrow.harvester.names import CLUSTER_UID
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
-from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object, text_at
 from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
     ROLE_BINDING,
     SECRET,
     SERVICE_ACCOUNT,
@@ -31,6 +33,8 @@ CLOUD_PROVIDER_ROLE = "harvesterhci.io:cloudprovider"
 CSI_DRIVER_ROLE = "harvesterhci.io:csi-driver"
 TOKEN_TYPE = "kubernetes.io/service-account-token"
 ACCOUNT_NAME = "kubernetes.io/service-account.name"
+VIP = CONFIG_MAP.ref("vip", "harvester-system")
+VIP_PORT = 6443
 # The name of cluster, user and context in Harvester's kubeconfigs.
 NAME = "default"
 
@@ -87,18 +91,31 @@ class GuestAccount:
         }
 
 
-def find_kubeconfig(
-    token_secret: Mapping[str, Any], server: str, namespace: str, proxy_url: str = ""
-) -> str | None:
-    """The kubeconfig for the account whose token Secret this is; None until the token controller has filled it.
+def find_vip_server(vip: Mapping[str, Any] | None) -> str:
+    """Harvester as guests reach it, `https://<VIP>:6443`, from the ConfigMap VIP; "" where it holds no address."""
+    try:
+        address = ip_address(text_at(vip or {}, "data", "ip"))
+    except (TypeError, ValueError):
+        return ""
+    host = f"[{address}]" if address.version == 6 else str(address)
+    return f"https://{host}:{VIP_PORT}"
 
-    `server` is Harvester as guests reach it, `https://<VIP>:6443`. Raises ValueError where the Secret holds no base64.
+
+def find_access(token_secret: Mapping[str, Any], server: str, namespace: str) -> ClientConfig | None:
+    """The credential of the account whose token Secret this is; None until the token controller has filled it.
+
+    `server` is Harvester as guests reach it. Raises ValueError where the Secret holds no base64.
     """
     token, ca = _decoded(token_secret, "token"), _decoded(token_secret, "ca.crt")
     if not token or not ca:
         return None
-    access = ClientConfig(server=server, ca=ca, token=token, namespace=namespace, proxy_url=proxy_url)
-    return render_kubeconfig(access, NAME)
+    return ClientConfig(server=server, ca=ca, token=token, namespace=namespace)
+
+
+def find_kubeconfig(token_secret: Mapping[str, Any], server: str, namespace: str) -> str | None:
+    """`find_access` as a kubeconfig with Harvester's names."""
+    access = find_access(token_secret, server, namespace)
+    return render_kubeconfig(access, NAME) if access else None
 
 
 def _decoded(secret: Mapping[str, Any], key: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -55,6 +56,29 @@ def find_kubeconfig(args: argparse.Namespace, context: CliContext) -> Path:
     )
 
 
+def find_harvester_kubeconfig(args: argparse.Namespace, context: CliContext) -> Path:
+    """Harvester's kubeconfig: from --harvester, or where kubectl finds its own."""
+    if args.harvester:
+        return context.cwd / Path(args.harvester)
+    names = [name for name in context.env.get("KUBECONFIG", "").split(os.pathsep) if name]
+    if len(names) > 1:
+        raise CliError(
+            f"KUBECONFIG names {len(names)} files, and which one is Harvester's is not known.",
+            "Name Harvester's kubeconfig: --harvester FILE",
+            exit_codes.UNREACHABLE,
+        )
+    if names:
+        return context.cwd / names[0]
+    usual = Path(context.env.get("HOME", "")) / ".kube" / "config"
+    if context.env.get("HOME") and usual.exists():
+        return usual
+    raise CliError(
+        "No kubeconfig of Harvester: --harvester and KUBECONFIG are not set, and ~/.kube/config does not exist.",
+        "Name Harvester's kubeconfig: --harvester FILE",
+        exit_codes.UNREACHABLE,
+    )
+
+
 def read_client_config(path: Path) -> ClientConfig:
     """The client config of the file's current context. Raises CliError with the file's name, and OSError."""
     from windrow.kubernetes.kubeconfig import parse_kubeconfig
@@ -88,13 +112,15 @@ def _name_file_in_errors(path: Path) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def connect(args: argparse.Namespace, context: CliContext) -> AsyncIterator[Connection]:
-    """The management API, while the block runs."""
+async def connect(
+    args: argparse.Namespace, context: CliContext, kubeconfig: Path | None = None
+) -> AsyncIterator[Connection]:
+    """The management API, or the server of `kubeconfig`, while the block runs."""
     from windrow.app.clock import SystemClock
     from windrow.client.client import Client
     from windrow.client.http_transport import HttpTransport
 
-    access = read_client_config(find_kubeconfig(args, context))
+    access = read_client_config(kubeconfig or find_kubeconfig(args, context))
     namespace = getattr(args, "namespace", None) or access.namespace or "default"
     clock = SystemClock()
     async with HttpTransport(access, clock, env=context.env, user_agent="windrow-cli") as transport:
@@ -102,13 +128,16 @@ async def connect(args: argparse.Namespace, context: CliContext) -> AsyncIterato
 
 
 def run_connected(
-    args: argparse.Namespace, context: CliContext, work: Callable[[Connection], Awaitable[T]]
+    args: argparse.Namespace,
+    context: CliContext,
+    work: Callable[[Connection], Awaitable[T]],
+    kubeconfig: Path | None = None,
 ) -> T:
-    """Run `work` with a connection to the management API and return its result."""
+    """Run `work` with a connection to the management API, or to the server of `kubeconfig`, and return its result."""
     import asyncio
 
     async def connected() -> T:
-        async with connect(args, context) as manager:
+        async with connect(args, context, kubeconfig) as manager:
             return await work(manager)
 
     return asyncio.run(connected())

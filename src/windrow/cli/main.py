@@ -52,6 +52,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "Details": (
         Command("machine", "machine", "list machines"),
         Command("driver", "driver", "list, add, enable, disable and remove node drivers"),
+        Command("addon", "addon", "print a Harvester credential for a cluster made by hand"),
         Command("version", "version", "print the version"),
         Command("completion", "completion", "print a completion script for bash, zsh or fish"),
     ),

@@ -1,4 +1,4 @@
-"""Checks of files and directories that a command will need, before it begins."""
+"""Files and directories of a command: checks before it begins, and answers that go to a file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
+from windrow.core.files import write_private
 
 
 def require_writable_directory(path: Path, shown: str) -> None:
@@ -21,6 +22,14 @@ def require_writable_directory(path: Path, shown: str) -> None:
             "Name a writable directory with --state-dir.",
             exit_codes.USAGE,
         )
+
+
+def write_secret_answer(path: Path, text: str) -> None:
+    """Write an answer that holds a secret to the file that the user names, mode 0600. Raises OSError."""
+    if path.exists() and not path.is_file():  # a pipe or a terminal
+        path.write_text(text)
+    else:
+        write_private(path.resolve(), text)  # a link stays, and leads to the new file
 
 
 def require_writable_file(path: Path, shown: str) -> None:

@@ -72,6 +72,9 @@ GUEST_UID = "windrow.io/guest-uid"
 # Windrow's own: the owner of an object. On VMs, VM templates, claim templates and cloud-init Secrets, as annotations.
 CLUSTER_UID = "windrow.io/cluster-uid"
 MACHINE_UID = "windrow.io/machine-uid"
+# On what `windrow addon` makes: a label, and an annotation with NAMESPACE/NAME of the ServiceAccount whose object it is.
+MADE_BY = "windrow.io/made-by"
+ADDON_ACCOUNT = "windrow.io/addon-account"
 # An annotation on VMs: the fingerprint of the SSH key in the machine's record, which every driver keeps.
 SSH_KEY = "windrow.io/ssh-key"
 

@@ -55,6 +55,7 @@ class ClientConfig:
     namespace: str = ""
     exec: ExecConfig | None = None
     user: str = ""  # the user's name in the kubeconfig; for error messages only
+    cluster: str = field(default="", compare=False)  # the cluster's name there
 
     @property
     def credential(self) -> str:
@@ -104,6 +105,7 @@ def parse_kubeconfig(text: str, context: str = "", read_file: ReadFile | None = 
         namespace=_text(place, "namespace", f"context {chosen!r}"),
         exec=_exec(user, user_name),
         user=user_name,
+        cluster=_text(place, "cluster", ""),
     )
     _refuse_incomplete_credentials(config, user)
     if read_file is None:
@@ -112,9 +114,10 @@ def parse_kubeconfig(text: str, context: str = "", read_file: ReadFile | None = 
 
 
 def render_kubeconfig(
-    config: ClientConfig, name: str, *, also: Mapping[str, ClientConfig] | None = None
+    config: ClientConfig, name: str, *, cluster: str = "", also: Mapping[str, ClientConfig] | None = None
 ) -> str:
-    """A kubeconfig with one cluster, user and context, all called `name`. `parse_kubeconfig` reads it back.
+    """A kubeconfig with one cluster, user and context, all called `name`, the cluster `cluster` if that is given.
+    `parse_kubeconfig` reads it back.
 
     `also` are further clusters, each with a context of its name, for the same user; of these nothing but the cluster counts.
     """
@@ -125,17 +128,25 @@ def render_kubeconfig(
         "tokenFile": config.token_file,
         "exec": _render_exec(config.exec) if config.exec else None,
     }
-    clusters = {name: config, **(also or {})}
-    contexts = {
-        one: {"cluster": one, "user": name, "namespace": of.namespace} for one, of in clusters.items()
-    }
+    contexts = {name: config, **(also or {})}
+    named = {one: cluster or one if one == name else one for one in contexts}
     return dump(
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": one, "cluster": _render_cluster(of)} for one, of in clusters.items()],
+            "clusters": [
+                {"name": named[one], "cluster": _render_cluster(of)} for one, of in contexts.items()
+            ],
             "users": [{"name": name, "user": _without_empty(user)}],
-            "contexts": [{"name": one, "context": _without_empty(of)} for one, of in contexts.items()],
+            "contexts": [
+                {
+                    "name": one,
+                    "context": _without_empty(
+                        {"cluster": named[one], "user": name, "namespace": of.namespace}
+                    ),
+                }
+                for one, of in contexts.items()
+            ],
             "current-context": name,
         }
     )

@@ -1,8 +1,9 @@
 import base64
+from typing import Any
 
 import pytest
 
-from windrow.bootstrap.guest_account import GuestAccount, find_kubeconfig
+from windrow.bootstrap.guest_account import GuestAccount, find_kubeconfig, find_vip_server
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
 
 ACCOUNT = GuestAccount("51", "vms", "uid-1")
@@ -12,6 +13,21 @@ CA = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 def a_token_secret(**data: str) -> dict[str, object]:
     encoded = {key.replace("_", "."): base64.b64encode(text.encode()).decode() for key, text in data.items()}
     return {"metadata": {"name": "51-token", "namespace": "vms"}, "data": encoded}
+
+
+@pytest.mark.parametrize(
+    ("vip", "server"),
+    [
+        ({"data": {"ip": "10.0.0.2"}}, "https://10.0.0.2:6443"),
+        ({"data": {"ip": "fd00::2"}}, "https://[fd00::2]:6443"),
+        ({"data": {"ip": "evil.example/?"}}, ""),
+        ({"data": "text"}, ""),
+        ({}, ""),
+        (None, ""),
+    ],
+)
+def test_the_server_of_guests_is_harvesters_vip(vip: dict[str, Any] | None, server: str):
+    assert find_vip_server(vip) == server
 
 
 def test_the_objects_bear_the_names_that_harvester_gives_them() -> None:

@@ -55,7 +55,8 @@ def windrow(tmp_path: Path) -> Windrow:
 class Manager:
     """A management API without a manager, in a thread of its own: tests play the manager's part."""
 
-    def __init__(self) -> None:
+    def __init__(self, authorize: str | None = None) -> None:
+        self.authorize = authorize
         self._loop = asyncio.new_event_loop()
         self._up = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
@@ -69,6 +70,8 @@ class Manager:
             clock,
             Rng(1),
             tls=authority.server_identity(clock, ("localhost",), ("127.0.0.1",)),
+            root_ca=authority.certificate,
+            authorize=self.authorize,
         )
         for crd in (*crds(), harvester_config_crd()):
             self._api.install_crd(crd)

@@ -18,8 +18,8 @@ from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
 from windrow.cli.output.tree import format_wait
 from windrow.cli.output.views import read_cluster
+from windrow.cli.paths import write_secret_answer
 from windrow.clusters.api.names import KUBECONFIG_KEY, kubeconfig_name
-from windrow.core.files import write_private
 from windrow.core.text import decode_base64
 from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.resources import SECRET
@@ -46,11 +46,7 @@ async def _print(args: argparse.Namespace, context: CliContext, manager: Connect
     if not text:
         raise _not_ready_error(cluster, context)
     if args.file:
-        path = context.cwd / args.file
-        if path.exists() and not path.is_file():  # a pipe or a terminal
-            path.write_text(text)
-        else:
-            write_private(path.resolve(), text)  # a link stays, and leads to the new file
+        write_secret_answer(context.cwd / args.file, text)
         context.print_note(f"Written. Try: kubectl --kubeconfig {args.file} get nodes")
         mode = nested(cluster, "status", "endpoint", "mode", default="")
         if mode == "firstServer" and (server := nested(cluster, "status", "endpoint", "api", default="")):

@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 from datetime import timedelta
 
-from windrow.bootstrap.guest_account import GuestAccount, find_kubeconfig
+from windrow.bootstrap.guest_account import VIP, GuestAccount, find_kubeconfig, find_vip_server
 from windrow.bootstrap.pki import issue_client_config, new_cluster_secrets
 from windrow.client.client import Client
 from windrow.client.middleware.unanswered import UnansweredCreations
@@ -44,8 +44,8 @@ from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.harvester.names import CLUSTER_UID
 from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError
 from windrow.kubernetes.kubeconfig import render_kubeconfig
-from windrow.kubernetes.objects import Raw, annotations_of, nested, uid_of
-from windrow.kubernetes.resources import CONFIG_MAP, SECRET, SERVICE
+from windrow.kubernetes.objects import Raw, annotations_of, uid_of
+from windrow.kubernetes.resources import SECRET, SERVICE
 
 log = with_values(logging.getLogger(__name__))
 
@@ -53,8 +53,6 @@ log = with_values(logging.getLogger(__name__))
 # The admin kubeconfig, and after what time it is renewed.
 KUBECONFIG_LIFETIME = timedelta(days=365)
 KUBECONFIG_RENEWAL = timedelta(days=245)
-VIP = CONFIG_MAP.ref("vip", "harvester-system")
-VIP_PORT = 6443
 GUEST_SERVICE = SERVICE.ref("kubernetes", "default")
 
 
@@ -184,10 +182,7 @@ class ClusterActions:
                 secret=credential,
             )
             found = None
-        address = nested(found, "data", "ip", default="") if found else ""
-        if address:
-            return f"https://{address}:{VIP_PORT}"
-        return self._harvesters.get_config(credential, namespace).server
+        return find_vip_server(found) or self._harvesters.get_config(credential, namespace).server
 
     async def reserve_machine_names(self, action: do.ReserveMachineNames, state: ClusterState) -> None:
         reserved = [{"pool": one.pool, "name": one.name} for one in list_reserved(state)]
