@@ -92,7 +92,9 @@ def harvester_config() -> str:
         f"{rows}\n\n"
         "Forms: *encoded* is text that may be base64; *gib* and *mib* are whole numbers of that unit, or a quantity\n"
         "such as `4Gi`; *structure* is JSON in a string, or the structure itself; *affinity* is a Kubernetes Affinity,\n"
-        "also in base64.\n"
+        "also in base64.\n\n"
+        "`addressPools` is a field of the cluster manager's own, and no option of the driver:\n"
+        "[Give machines fixed addresses](../how-to/give-machines-addresses.md).\n"
     )
 
 

@@ -44,6 +44,7 @@ from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, name_of, namespace_of
 from windrow.kubernetes.resources import SECRET, ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
+from windrow.machines.static_addresses import find_pool_problems
 from windrow.nodedriver.config import find_unknown_keys, read_fields
 from windrow.nodedriver.validate.network_data import find_shared_addresses
 from windrow.nodedriver.validate.rules import find_problems
@@ -282,6 +283,7 @@ async def _check_machines(
         found = [*find_unknown_fields(raw), *_check_options(spec.options, spec.name)]
         told = {one.field for one in found if one.severity == "error"}
         found += [one for one in find_mistyped_fields(place_fields(raw)) if one.field not in told]
+        found += find_pool_problems(spec.options)
         found += _check_addresses(spec.options, sum(pool.quantity for pool in pools))
         try:
             on_harvester = await machines.check([spec]) if machines is not None else []

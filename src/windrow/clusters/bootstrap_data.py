@@ -21,7 +21,7 @@ from windrow.core.formats.version import NotVersion, Version
 from windrow.core.formats.yaml import NotYaml, load_all
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.selectors import read_label_selector
-from windrow.machines.port import HARVESTER, MachineSpec, Problem
+from windrow.machines.port import HARVESTER, MachineSpec, Problem, StaticAddress
 
 _EMPTY_PAIR = CertKeyPair("", "")
 # For questions about the configuration, which secrets have no part in.
@@ -52,6 +52,7 @@ def build_bootstrap_spec(
     machine: Machine,
     secrets: ClusterSecrets,
     credential: GuestCredential | None,
+    node_ips: tuple[str, ...] = (),
 ) -> BootstrapSpec:
     """The bootstrap spec of this machine."""
     return replace(
@@ -65,11 +66,16 @@ def build_bootstrap_spec(
         labels=pool.labels,
         taints=pool.taints,
         guest_credential=credential,
+        node_ip=",".join(node_ips),
     )
 
 
 def build_machine_spec(
-    cluster: Cluster, machine: Machine, cloud_config: str, harvester_uid: str
+    cluster: Cluster,
+    machine: Machine,
+    cloud_config: str,
+    harvester_uid: str,
+    addresses: tuple[StaticAddress, ...] = (),
 ) -> MachineSpec:
     return MachineSpec(
         name=machine.name,
@@ -81,6 +87,7 @@ def build_machine_spec(
         cloud_config=cloud_config,
         driver=machine.driver,
         harvester_uid=harvester_uid if machine.driver == HARVESTER else "",
+        addresses=addresses,
     )
 
 

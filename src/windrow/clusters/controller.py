@@ -13,21 +13,25 @@ from windrow.client.informer import Informer
 from windrow.client.middleware.retry import RetryingTransport
 from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
+from windrow.clusters.api.addresses import IPAddress, read_ip_address
 from windrow.clusters.api.cluster import ResolveDriver, harvester_only
-from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, IP_ADDRESS, MACHINE
 from windrow.clusters.api.machine import Machine, read_machine
 from windrow.clusters.api.secrets import CredentialError, SecretData, read_secret_data
 from windrow.clusters.context import ReconcileContext
+from windrow.clusters.execute.address_actions import AddressActions
 from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.executor import Executor
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.observer import Observer, clusters_using_config
 from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, Wait
+from windrow.clusters.plan.addresses import list_missing
 from windrow.clusters.plan.diagnosis import diagnose_all
 from windrow.clusters.plan.endpoint import list_api_servers
 from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.protection import ProtectionController, list_needed, list_needed_by_machine
+from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber, SecretUsers
 from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, GuestConnection
 from windrow.clusters.sources.harvester_objects import AccountObject, HarvesterObjects, Owned
@@ -125,6 +129,8 @@ class ClusterController:
         )
         self._leases = ManagerLeases(self._harvesters, identity, clock, rng, self._enqueue_users)
         self._secret_users = SecretUsers()
+        self._addresses = AddressBook(new_informer(IP_ADDRESS, read_ip_address))
+        self._awaiting_address: set[ObjectRef] = set()  # Clusters with machines that may wait for one
         self._context = ReconcileContext(
             api=api,
             clusters=self._clusters,
@@ -145,11 +151,13 @@ class ClusterController:
             self._prober,
             self._objects,
             self._leases,
+            self._addresses,
         )
         self._executor = Executor(
             self._context,
             ClusterActions(self._context, self._harvesters, guests),
             MachineActions(self._context, machines, guests),
+            AddressActions(api, self._addresses),
             self._observer.read_lease,
         )
         self.controller: Controller[ObjectRef] = Controller(
@@ -166,11 +174,17 @@ class ClusterController:
         self._context.process_state.unanswered.begin(self._clock.monotonic())
         async with asyncio.TaskGroup() as group:
             self._group = group
-            informers = (self._clusters.informer, self._machines.informer, self._secrets.informer)
+            informers: tuple[Informer[Any], ...] = (
+                self._clusters.informer,
+                self._machines.informer,
+                self._secrets.informer,
+                self._addresses.informer,
+            )
             for informer in informers:
                 group.create_task(informer.run(), name=f"watch {informer.kind.plural}")
             for informer in informers:
                 await informer.wait_for_sync()
+            self._addresses.read_all()
             for configs in self._configs.watch(group, [HARVESTER_CONFIG.kind]):
                 await configs.wait_for_sync()
             for machine in self._machines.values():
@@ -183,6 +197,7 @@ class ClusterController:
             group.create_task(self._on_machines())
             group.create_task(self._on_secrets())
             group.create_task(self._on_machine_statuses())
+            group.create_task(self._addresses.run(self._on_address), name="follow ipaddresses")
             group.create_task(self._protection.controller.run(), name="protect what Clusters need")
             group.create_task(self.controller.run(), name="reconcile clusters")
 
@@ -276,6 +291,14 @@ class ClusterController:
             case _:
                 pass
 
+    def _on_address(self, before: IPAddress | None, after: IPAddress | None) -> None:
+        """One that was released may be what a machine of another Cluster waits for."""
+        if after is None:
+            for ref in self._awaiting_address:
+                self.controller.queue.add(ref)
+        if before is None and after is not None and after.machine_uid not in self._cluster_of:
+            self._enqueue_cluster(after.cluster_uid)
+
     def _enqueue_cluster(self, uid: str) -> None:
         for raw in self._clusters.values():
             if uid_of(raw) == uid:
@@ -318,6 +341,7 @@ class ClusterController:
                 self._objects.watch(self._group, key, frozenset())
                 self._leases.close(key)
                 self._prober.watch(self._group, key, ())
+            self._awaiting_address.discard(key)
             return SETTLED
         if self._group is not None:
             self._prober.watch(self._group, key, self._observer.list_allowed_credentials(state.cluster))
@@ -328,6 +352,10 @@ class ClusterController:
             self._leases.open(self._group, key, state.places)
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)
+        if any(list_missing(one, state.cluster.find_pool(one.pool)) for one in state.active):
+            self._awaiting_address.add(key)
+        else:
+            self._awaiting_address.discard(key)
         self._remember_preflight(state)
         is_unexplained = state.has_failed_preflight and not state.credential_problems
         if is_unexplained or (state.orphans and state.orphans.unknown):

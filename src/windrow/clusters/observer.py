@@ -54,6 +54,7 @@ from windrow.clusters.orphans import (
     same_name_selectors,
     without_claims_of,
 )
+from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvester_objects import (
@@ -99,12 +100,14 @@ class Observer:
         prober: CredentialProber,
         objects: HarvesterObjects,
         leases: ManagerLeases,
+        addresses: AddressBook,
     ) -> None:
         self._context, self._configs, self._infrastructure = context, configs, infrastructure
         self._harvesters, self._guests, self._prober, self._objects = harvesters, guests, prober, objects
         # What was hashed last, and its hashes: a large configuration takes some hundred milliseconds.
         self._hashes: dict[ObjectRef, tuple[object, str, Mapping[str, str]]] = {}
         self._leases = leases
+        self._addresses = addresses
 
     async def observe(self, key: ObjectRef) -> ClusterState | None:
         """The Cluster `key` as it is now; None when there is none."""
@@ -127,7 +130,7 @@ class Observer:
         )
         state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
         state = replace(state, places=self._list_places(state))
-        state = replace(state, lease=self.read_lease(state))
+        state = self._with_addresses(replace(state, lease=self.read_lease(state)))
         state = await self._with_claims(state)
         if cluster.has_finalizer and cluster.deletion_timestamp is not None and not state.machines:
             end = self._context.by_wall_clock(self._find_account_end(state))
@@ -164,9 +167,17 @@ class Observer:
             if record.namespace == cluster.namespace and record.cluster_uid == cluster.uid
         ]
         records.sort(key=lambda record: (record.created, record.name))
-        return tuple(self._machine(record) for record in records)
+        return tuple(self._machine(record, cluster.families[0]) for record in records)
 
-    def _machine(self, record: Machine) -> MachineState:
+    def _with_addresses(self, state: ClusterState) -> ClusterState:
+        """The addresses of its networks that are claimed are read where a machine may want one."""
+        wanted = {one.network for pool in state.cluster.pools for one in pool.address_pools}
+        if state.harvester_uid and wanted:
+            taken = {network: self._addresses.list_taken(network, state.harvester_uid) for network in wanted}
+            state = replace(state, taken=taken)
+        return replace(state, claims=self._addresses.of_cluster(state.cluster.uid))
+
+    def _machine(self, record: Machine, family: int) -> MachineState:
         statuses = self._infrastructure.statuses()
         vm: MachineStatus | None = statuses.get(record.uid)
         if vm is not None and not statuses.is_watching:
@@ -181,6 +192,8 @@ class Observer:
             ),
             may_be_made_until=self._context.by_wall_clock(self._find_creation_end(record)),
             node_deleted=record.uid in self._context.process_state.node_deleted,
+            addresses=self._addresses.of_machine(record.uid),
+            family=family,
         )
 
     def _find_creation_end(self, record: Machine) -> timedelta | None:

@@ -12,6 +12,7 @@ from windrow.bootstrap import LAYOUTS
 from windrow.bootstrap.node_config import WORKER_LABEL
 from windrow.bootstrap.spec import ClusterSecrets, GuestCredential
 from windrow.clusters.api import names
+from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import DRAIN_TIMEOUT, Cluster, Pool
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
@@ -188,6 +189,8 @@ class MachineState:
     # Until when a request to create its VM that was not answered may be carried out; None: there is none.
     may_be_made_until: datetime | None = None
     node_deleted: bool = False  # with its password Secret, by this process
+    addresses: tuple[IPAddress, ...] = ()  # claimed for it
+    family: int = 4  # of IP, by which it is reached where it has addresses of both
 
     @property
     def name(self) -> str:
@@ -232,10 +235,15 @@ class MachineState:
 
     @property
     def address(self) -> str:
-        """The address under which others reach it: what Harvester reports, IPv4 first, else what the Node has."""
+        """The address under which others reach it: what was claimed for it, which needs no guest agent, else what Harvester
+        reports, else what the Node has. One of its family, where it has any."""
+        claimed = (
+            [claim.address for claim in self.addresses if claim.is_of_node] if self.record.was_created else []
+        )
         shown = self.vm.addresses if self.vm else ()
-        known = (*shown, *(self.node.addresses if self.node else ()))
-        return next((text for text in known if ":" not in text), known[0] if known else "")
+        known = (*claimed, *shown, *(self.node.addresses if self.node else ()))
+        fitting = (text for text in known if (":" in text) == (self.family == 6))
+        return next(fitting, known[0] if known else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +286,10 @@ class ClusterState:
     # On Harvester, of a deleted cluster without machines. None: there can be none, or it is too early to list them.
     orphans: Orphans | None = None
     lease: ManagerLease = field(default_factory=ManagerLease)
+    # Addresses that are claimed, by whatever machine, on each network of its address pools.
+    taken: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # IPAddresses with the cluster's uid, those of Machines that do not exist any more among them.
+    claims: tuple[IPAddress, ...] = ()
 
     @property
     def recorded(self) -> RecordedStatus:

@@ -54,7 +54,8 @@ def derive_machine(
     vm, node = machine.vm, machine.node
     if vm is not None and vm.presence == "present":
         # An address that is not reported for a while (no agent) is still the last one known.
-        status["addresses"] = list(vm.addresses) or before.get("addresses") or []
+        claimed = [claim.address for claim in machine.addresses]
+        status["addresses"] = list(vm.addresses) or before.get("addresses") or claimed
         status["host"] = vm.host
     if node is not None:
         status["nodeRef"] = {"name": node.name, "uid": node.uid}

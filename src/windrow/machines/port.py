@@ -35,6 +35,17 @@ DriverConfig = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class StaticAddress:
+    """An address that a machine shall have on one of its networks, `namespace/name` on Harvester."""
+
+    network: str
+    address: str
+    prefix: int
+    gateway: str = ""
+    nameservers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class MachineSpec:
     """Everything that is needed to create one machine.
 
@@ -52,6 +63,7 @@ class MachineSpec:
     cloud_config: str = field(repr=False)
     driver: str = HARVESTER  # the name of the node driver
     harvester_uid: str = ""  # identity of the Harvester that the cluster is on, "" before its first machine
+    addresses: tuple[StaticAddress, ...] = ()  # claimed for it; it gets no others on their networks
 
 
 def initial_driver_config(spec: MachineSpec) -> DriverConfig:

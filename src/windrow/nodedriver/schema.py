@@ -23,13 +23,40 @@ _COLUMNS = (
 _OPEN = {"type": "object", "nullable": True, "x-kubernetes-preserve-unknown-fields": True}
 # Set by Rancher, beside the driver's options; without effect here.
 _RANCHERS = {"common": _OPEN, "providerID": {"type": "string", "nullable": True}, "status": _OPEN}
+_TEXTS = {"type": "array", "nullable": True, "items": {"type": "string"}}
+# Windrow's own: the cluster manager reads it, and no driver is given it.
+_OWN = {
+    "addressPools": {
+        "type": "array",
+        "nullable": True,
+        "description": "addresses for machines, one of each entry for each machine; the first entry is on the node's network",
+        "items": {
+            "type": "object",
+            "required": ["network", "addresses", "prefix"],
+            "properties": {
+                "network": {
+                    "type": "string",
+                    "description": "networkName of one of the machine's interfaces",
+                },
+                "addresses": {
+                    **_TEXTS,
+                    "description": "ranges, networks or single addresses: 192.168.5.10-192.168.5.50",
+                },
+                "excludedAddresses": {**_TEXTS, "description": "those of them that no machine gets"},
+                "prefix": {"type": "integer", "description": "prefix length of the subnet"},
+                "gateway": {"type": "string", "nullable": True, "description": "default gateway"},
+                "nameservers": {**_TEXTS, "description": "addresses of DNS servers"},
+            },
+        },
+    }
+}
 
 
 def harvester_config_crd() -> Raw:
     """The CustomResourceDefinition."""
     schema = {
         "type": "object",
-        "properties": {**_RANCHERS, **{option.field: field_schema(option) for option in OPTIONS}},
+        "properties": {**_RANCHERS, **_OWN, **{option.field: field_schema(option) for option in OPTIONS}},
     }
     return new_crd(HARVESTER_CONFIG, schema, _COLUMNS)
 

@@ -19,6 +19,7 @@ from windrow.bootstrap.charts import CLOUD_PROVIDER_CHART, CSI_DRIVER_CHART
 from windrow.bootstrap.machine_files import POD_SECURITY
 from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
+from windrow.clusters.api.addresses import AddressPool, read_address_pools
 from windrow.clusters.api.endpoint import ControlPlaneEndpoint, choose_endpoint
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
@@ -116,6 +117,7 @@ class Pool(HasRoles):
     paused: bool = False
     kind: str = HARVESTER_CONFIG.kind  # of its machine config
     driver: str = HARVESTER  # that makes its machines
+    address_pools: tuple[AddressPool, ...] = ()  # of which each machine has an address
 
     @property
     def is_on_harvester(self) -> bool:
@@ -159,6 +161,9 @@ class Cluster:
     control_plane_endpoint: ControlPlaneEndpoint = field(default_factory=ControlPlaneEndpoint)
     # Of `selector_files`, read by the one who renders them: by source, name and key.
     file_contents: Mapping[tuple[str, str, str], bytes] = field(default_factory=dict, repr=False)
+    stack: str = ""  # networking.stackPreference; "" where it is not set
+    # The IP families of its pods, 4 and 6, the preferred one first.
+    families: tuple[int, ...] = (4,)
     cloud_provider: str = ""
     cloud_config_secret: str = ""  # "namespace:name" of a secret:// reference
     recorded: RecordedStatus = field(default_factory=RecordedStatus)
@@ -278,6 +283,7 @@ def _read_cluster(
         pools = []
     global_config, selectors = _read_config(rke)
     merged = _merge_cluster_wide(global_config, selectors)
+    stack = _read_stack(rke.child("networking"))
     endpoint_name, endpoint_ca = _read_endpoint(spec.child("localClusterAuthEndpoint"))
     version = spec.short_text("kubernetesVersion")
     recorded = read_recorded_status(raw.get("status") or {})
@@ -307,6 +313,8 @@ def _read_cluster(
         pod_security=_read_pod_security(spec),
         endpoint_name=endpoint_name,
         endpoint_ca=endpoint_ca,
+        stack=stack,
+        families=_find_families(merged),
         control_plane_endpoint=choose_endpoint(annotations_of(raw), recorded.endpoint, problems),
         cloud_provider=_find_cloud_provider(version, merged, pools),
         cloud_config_secret=_secret_reference(merged.get("cloud-provider-config"), problems),
@@ -330,6 +338,25 @@ def _read_cluster(
         if key in own and key[0] == HARVESTER_CONFIG.kind:
             HARVESTER_CONFIG_FIELDS.check(own[key], problems, f"{' '.join(key)}: ")
     return cluster
+
+
+_STACKS: Mapping[str, frozenset[int]] = {
+    "ipv4": frozenset({4}),
+    "ipv6": frozenset({6}),
+    "dual": frozenset({4, 6}),
+}
+
+
+def _read_stack(fields: Fields) -> str:
+    stack = fields.short_text("stackPreference")
+    return stack if stack in _STACKS else ""
+
+
+def _find_families(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """The IP families of the networks of pods, in their order: the first is the family of the cluster's own traffic."""
+    texts = _texts(config.get("cluster-cidr") or _NETWORKS["cluster-cidr"])[:MAX_NETWORKS]
+    found = dict.fromkeys(6 if ":" in text else 4 for text in texts)
+    return tuple(found) or (4,)
 
 
 def _read_directory(fields: Fields, key: str) -> str:
@@ -482,9 +509,10 @@ def _read_pool(
     _check_reference(fields, kind, config, driver, list(configs))
     if (system := fields.text("machineOS") or "linux") != "linux":
         fields.refuse("machineOS", f"is {system}", "only linux machines are made here")
+    quantity = fields.count("quantity", 1, MAX_QUANTITY)
     return Pool(
         name=fields.text("name"),
-        quantity=fields.count("quantity", 1, MAX_QUANTITY),
+        quantity=quantity,
         roles=frozenset(role for key, role in _ROLES if fields.flag(key)),
         config_name=config,
         options=options,
@@ -504,7 +532,30 @@ def _read_pool(
         startup_timeout=_read_startup_timeout(fields),
         max_unhealthy=_read_max_unhealthy(fields),
         paused=fields.flag("paused"),
+        address_pools=_read_addresses(fields, f"{kind} {config}", options, quantity)
+        if kind == HARVESTER_CONFIG.kind
+        else (),
     )
+
+
+def _read_addresses(
+    fields: Fields, config: str, options: Mapping[str, Any] | None, quantity: int
+) -> tuple[AddressPool, ...]:
+    """The address pools of the pool's machines; what is wrong with them is named with their HarvesterConfig."""
+    found = ProblemCollector()
+    namespace = str((options or {}).get("vmNamespace") or DEFAULT_VM_NAMESPACE)
+    pools = read_address_pools(options or {}, namespace, found)
+    for problem in found.found:
+        fields.problems.add(problem.field, f"{config}: {problem.message}", problem.hint)
+    for pool in pools:
+        if pool.size < quantity:
+            fields.problems.add(
+                pool.place,
+                f"{config}: {pool.place} has {pool.size} addresses, and {fields.path} asks for {quantity} machines",
+                "widen it, or ask for fewer; those without an address wait",
+                "warning",
+            )
+    return pools
 
 
 def _read_hostname_limit(fields: Fields, default: int) -> int:
@@ -901,6 +952,7 @@ def _check_networks(cluster: Cluster, problems: ProblemCollector) -> None:
                     f"write it as {default}",
                 )
     _check_families(networks, problems)
+    _check_pool_addresses(cluster, networks, problems)
     pods, services = networks.values()
     if any(one.overlaps(other) for one in pods for other in services):
         problems.add(
@@ -941,6 +993,55 @@ def _check_families(networks: Mapping[str, Sequence[Range]], problems: ProblemCo
             "write IPv4 networks only, until this release has dual stack",
             "warning",
         )
+
+
+def _check_stack(
+    cluster: Cluster, networks: Mapping[str, Sequence[Range]], problems: ProblemCollector
+) -> None:
+    """A stackPreference that the networks of pods and services do not keep: the distribution has the last word."""
+    where = "spec.rkeConfig.networking.stackPreference"
+    wanted = _STACKS.get(cluster.stack)
+    for key, ranges in networks.items():
+        found = {one.first.version for one in ranges}
+        if wanted and found and found != wanted:
+            problems.add(
+                where,
+                f"{where} is {cluster.stack}, and {key} is {_family_text(found)}",
+                f"write {_family_text(wanted)} networks in {key} of machineGlobalConfig, or another stackPreference",
+            )
+
+
+def _check_pool_addresses(
+    cluster: Cluster, networks: Mapping[str, Sequence[Range]], problems: ProblemCollector
+) -> None:
+    """Addresses of machines that are pods' or services' too, and families that the cluster has and its machines have not."""
+    for pool in cluster.pools:
+        where = f"HarvesterConfig {pool.config_name}"
+        for one in pool.address_pools:
+            for key, ranges in networks.items():
+                if shared := next((r for r in ranges for own in one.ranges if own.overlaps(r)), None):
+                    problems.add(
+                        f"{one.place}.addresses",
+                        f"{where}: {one.place} has {one.written}, and {key} is {shared}, with addresses in common",
+                        "give machines addresses of another network, or change it in machineGlobalConfig",
+                    )
+        node = [one for one in pool.address_pools if one.is_of_node]
+        static = {one.version for one in node}
+        if static and (missing := set(cluster.families) - static):
+            problems.add(
+                "addressPools",
+                f"{where}: its addressPools give the node {_family_text(static)} addresses, and cluster-cidr is "
+                f"{_family_text(set(cluster.families))}",
+                f"add an entry with {_family_text(missing)} addresses of network {node[0].network}, or leave "
+                f"{_family_text(missing)} out of cluster-cidr",
+            )
+        if static and (extra := static - set(cluster.families)):
+            problems.add(
+                "addressPools",
+                f"{where}: its addressPools give the node {_family_text(extra)} addresses, and cluster-cidr has no "
+                f"{_family_text(extra)} network",
+                "write cluster-cidr and service-cidr of both families in machineGlobalConfig, or remove the entry",
+            )
 
 
 def _family_text(versions: Set[int]) -> str:

@@ -11,13 +11,14 @@ from windrow.drivers.api import machine_config as machine_config
 from windrow.kubernetes.resources import ApiResource
 
 MACHINE = ApiResource("windrow.io", "v1alpha1", "Machine", "machines")
+IP_ADDRESS = ApiResource("windrow.io", "v1alpha1", "IPAddress", "ipaddresses", namespaced=False)
 
 # Its definition comes from the option table of the node driver, not from here.
 HARVESTER_CONFIG = machine_config("HarvesterConfig")
 
 
 def crds() -> list[dict[str, Any]]:
-    """The definitions of Cluster and Machine, as an API server takes them. The caller may change them."""
+    """The definitions of Cluster, Machine and IPAddress, as an API server takes them. The caller may change them."""
     return deepcopy(_crds())
 
 
@@ -29,4 +30,5 @@ def _crds() -> list[dict[str, Any]]:
     from windrow.core.formats import yaml
 
     folder = files("windrow.clusters.api") / "crds"
-    return [yaml.load((folder / name).read_text("utf-8")) for name in ("cluster.yaml", "machine.yaml")]
+    names = ("cluster.yaml", "machine.yaml", "ip_address.yaml")
+    return [yaml.load((folder / name).read_text("utf-8")) for name in names]

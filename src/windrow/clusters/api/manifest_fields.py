@@ -262,6 +262,8 @@ HARVESTER_CONFIG_FIELDS = FieldTable(
         "keyPairName": _PLAN + "test_key_pair_affinity_and_memory_are_passed_on",
         "userData": "unit/nodedriver/test_user_data.py::"
         "test_the_users_commands_come_before_the_installer_and_the_agent_is_not_named_twice",
+        "addressPools": "stories/test_addresses.py::"
+        "test_machines_have_the_addresses_that_were_claimed_for_them_and_give_them_back",
         "networkData": _PLAN + "test_user_data_is_always_in_the_secret_and_network_data_only_when_long",
         "vmAffinity": _VM + "test_the_users_affinity_gets_one_more_wish_per_pod_term",
         "enableEfi": _FIRMWARE,

@@ -40,7 +40,7 @@ from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.state import ClusterState
 from windrow.core.logs import with_values
 from windrow.core.text import encode_base64
-from windrow.harvester.identity import IDENTITY, read_identity
+from windrow.harvester.identity import IDENTITY, ca_fingerprint, read_identity
 from windrow.harvester.names import CLUSTER_UID
 from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError
 from windrow.kubernetes.kubeconfig import render_kubeconfig
@@ -118,6 +118,12 @@ class ClusterActions:
         change = {"guestServiceAccount": account} | ({"harvesterUID": identity} if identity else {})
         await self._context.patch_cluster_status(state, change)
         self._context.process_state.unanswered.on_recorded(state.cluster.uid)
+
+    async def record_harvester(self, action: do.RecordHarvester, state: ClusterState) -> None:
+        client = self._harvesters.get_client(action.credential, state.cluster.namespace)
+        config = self._harvesters.get_config(action.credential, state.cluster.namespace)
+        identity = await _find_harvester_uid(client) or ca_fingerprint(config)
+        await self._context.patch_cluster_status(state, {"harvesterUID": identity})
 
     async def create_service_account(self, action: do.CreateServiceAccount, state: ClusterState) -> None:
         cluster = state.cluster

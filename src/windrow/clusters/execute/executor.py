@@ -16,6 +16,7 @@ from windrow.client.events import EventNote, EventRecorder, EventType
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.bootstrap_secrets import BootstrapSecretError
 from windrow.clusters.context import ReconcileContext, StalePlan, cluster_ref, find_machine
+from windrow.clusters.execute.address_actions import AddressActions
 from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.plan import actions as do
@@ -51,12 +52,14 @@ class Executor:
         context: ReconcileContext,
         cluster_actions: ClusterActions,
         machine_actions: MachineActions,
+        address_actions: AddressActions,
         read_lease: Callable[[ClusterState], ManagerLease],
     ) -> None:
         """`read_lease` is asked before each action: one may take long, and the process may be stopped meanwhile."""
         self._read_lease = read_lease
         self._context = context
         self._on_cluster, self._on_machine = cluster_actions, machine_actions
+        self._on_addresses = address_actions
         self._events = EventRecorder(context.api, COMPONENT, context.clock, context.rng)
 
     async def execute(self, plan: Plan, state: ClusterState) -> dict[str, ActionFailure]:
@@ -121,6 +124,10 @@ class Executor:
                 await self._on_cluster.create_service_account(action, state)
             case do.RecreateServiceAccount():
                 await self._on_cluster.recreate_service_account(action, state)
+            case do.RecordHarvester():
+                await self._on_cluster.record_harvester(action, state)
+            case do.ReleaseUnusedAddresses():
+                await self._on_addresses.release_unused_addresses(action)
             case do.ReserveMachineNames():
                 await self._on_cluster.reserve_machine_names(action, state)
             case do.CreateMachine():
@@ -149,6 +156,10 @@ class Executor:
                 await self._on_cluster.delete_secrets(action, state)
             case do.RemoveFinalizer():
                 await self._on_cluster.remove_finalizer(action, state)
+            case do.ClaimAddresses():
+                await self._on_addresses.claim_addresses(action)
+            case do.ReleaseAddresses():
+                await self._on_addresses.release_addresses(action)
             case do.ProvisionVM():
                 await self._on_machine.provision_vm(action, state)
             case do.StartVM():

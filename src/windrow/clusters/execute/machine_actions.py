@@ -26,8 +26,9 @@ from windrow.clusters.context import (
 )
 from windrow.clusters.orphans import location_of
 from windrow.clusters.plan import actions as do
+from windrow.clusters.plan.addresses import list_node_ips
 from windrow.clusters.sources.guest_api import GuestClusterCache
-from windrow.clusters.state import ClusterState
+from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import format_time
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
@@ -51,12 +52,14 @@ class MachineActions:
         self._context, self._infrastructure, self._guests = context, infrastructure, guests
 
     async def provision_vm(self, action: do.ProvisionVM, state: ClusterState) -> None:
-        machine = get_machine(action.machine, state).record
+        found = get_machine(action.machine, state)
+        machine = found.record
         self._context.require_machine_consent(machine)
         if given := state.cluster.cloud_config_secret:
             self._context.require_consent(given, state.cluster.namespace)
-        cloud_config = await self._render_cloud_config(machine, state)
-        spec = build_machine_spec(state.cluster, machine, cloud_config, state.harvester_uid)
+        cloud_config = await self._render_cloud_config(found, state)
+        addresses = tuple(claim.static_address for claim in found.addresses)
+        spec = build_machine_spec(state.cluster, machine, cloud_config, state.harvester_uid, addresses)
         recorded, unanswered = machine.driver_config, self._context.process_state.unanswered
         if recorded is None:
             recorded = await self._infrastructure.plan(spec)
@@ -79,13 +82,19 @@ class MachineActions:
             now = self._context.clock.monotonic()
             self._context.process_state.unanswered.on_unanswered(machine.uid, now)
 
-    async def _render_cloud_config(self, machine: Machine, state: ClusterState) -> str:
+    async def _render_cloud_config(self, found: MachineState, state: ClusterState) -> str:
+        machine = found.record
         pool = state.cluster.find_pool(machine.pool)
         if pool is None or state.secrets is None:
             raise StalePlan
         cluster = await resolve_secrets(self._context.api.find, state.cluster, self._context.require_consent)
         intent = build_bootstrap_spec(
-            cluster, pool, machine, state.secrets, state.guest_credential.credential
+            cluster,
+            pool,
+            machine,
+            state.secrets,
+            state.guest_credential.credential,
+            list_node_ips(found, state.cluster),
         )
         return find_distribution(machine.version).render(intent)
 
@@ -107,11 +116,10 @@ class MachineActions:
         await get_connection(self._guests, state).patch_node(action.node, change)
 
     async def scrub_bootstrap_data(self, action: do.ScrubBootstrapData, state: ClusterState) -> None:
-        machine = get_machine(action.machine, state).record
+        found = get_machine(action.machine, state)
+        machine = found.record
         self._context.require_machine_consent(machine)
-        cloud_config = find_distribution(machine.version).scrub(
-            await self._render_cloud_config(machine, state)
-        )
+        cloud_config = find_distribution(machine.version).scrub(await self._render_cloud_config(found, state))
         try:
             scrubbed = await self._infrastructure.replace_user_data(machine.driver_config or {}, cloud_config)
         except ReplaceUserDataUnsupported as cannot:

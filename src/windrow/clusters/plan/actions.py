@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from windrow.client.events import EventType
+from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.state import MachineState
@@ -96,6 +97,25 @@ class RecreateServiceAccount(
     """Give up the token of a ServiceAccount that is gone, and record which Machines hold it; a new one is created then."""
 
     machines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RecordHarvester(_Action, reason="RecordHarvester"):
+    """Record which Harvester the cluster is on, before anything is made there."""
+
+    credential: str
+
+
+@dataclass(frozen=True)
+class ReleaseUnusedAddresses(
+    _Action,
+    reason="ReleaseUnusedAddresses",
+    done="Released IPAddresses of {cluster}",
+    event="Warning",
+):
+    """Delete IPAddresses whose Machine does not exist any more."""
+
+    addresses: tuple[IPAddress, ...]
 
 
 @dataclass(frozen=True)
@@ -231,6 +251,20 @@ class RemoveFinalizer(_Action, reason="RemoveFinalizer", done="Removed finalizer
 
 
 @dataclass(frozen=True)
+class ClaimAddresses(_MachineAction, reason="ClaimAddresses"):
+    """Create the IPAddresses of a machine: the record comes before the VM that has them."""
+
+    addresses: tuple[IPAddress, ...]
+
+
+@dataclass(frozen=True)
+class ReleaseAddresses(_MachineAction, reason="ReleaseAddresses"):
+    """Delete the IPAddresses of a machine that is gone."""
+
+    addresses: tuple[IPAddress, ...]
+
+
+@dataclass(frozen=True)
 class ProvisionVM(_MachineAction, reason="ProvisionVM", done="Provisioned {machine.vm_ref}"):
     """Have the machine's VM created."""
 
@@ -313,6 +347,8 @@ ClusterAction = (
     | RecordServiceAccount
     | CreateServiceAccount
     | RecreateServiceAccount
+    | RecordHarvester
+    | ReleaseUnusedAddresses
     | ReserveMachineNames
     | CreateMachine
     | AdoptVM
@@ -331,7 +367,9 @@ ClusterAction = (
     | RemoveFinalizer
 )
 MachineAction = (
-    ProvisionVM
+    ClaimAddresses
+    | ReleaseAddresses
+    | ProvisionVM
     | StartVM
     | LabelNode
     | ScrubBootstrapData

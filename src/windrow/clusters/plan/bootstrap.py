@@ -24,6 +24,7 @@ from windrow.clusters.plan.actions import (
     RecordGuestUID,
     ScrubBootstrapData,
 )
+from windrow.clusters.plan.addresses import Claims, plan_recovery, plan_unused
 from windrow.clusters.plan.endpoint import (
     find_stable_api_url,
     find_stable_join_url,
@@ -72,7 +73,7 @@ def plan(state: ClusterState) -> PartialPlan:
     for machine in state.active:
         _finish_node(machine, state, partial)
     partial.actions += _list_superseded(state)
-    return partial
+    return partial.add(plan_recovery(state)).add(plan_unused(state))
 
 
 def _elect_init_server(state: ClusterState, partial: PartialPlan) -> None:
@@ -126,8 +127,9 @@ def _elect_init_server(state: ClusterState, partial: PartialPlan) -> None:
 
 
 def _provision(state: ClusterState, partial: PartialPlan) -> None:
+    claims = Claims(state)
     for machine in state.active:
-        if machine.record.was_created:
+        if machine.record.was_created or not claims.plan(machine, partial):
             continue
         if not machine.record.was_requested and has_lost_join_server(machine, state):
             why = (

@@ -30,6 +30,7 @@ from windrow.clusters.plan.actions import (
     StartVM,
     first_clause,
 )
+from windrow.clusters.plan.addresses import plan_release, plan_unused
 from windrow.clusters.plan.diagnosis import remediation_disabled
 from windrow.clusters.plan.guest_access import plan_deletion as plan_account_end
 from windrow.clusters.plan.load_balancers import plan_deletion as plan_balancers_end
@@ -56,6 +57,7 @@ def plan(state: ClusterState) -> PartialPlan:
 
 def _next_step(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
     if not machine.record.was_requested:
+        plan_release(machine, partial)
         partial.actions.append(RemoveMachineFinalizer("nothing was created for it", machine.name))
     elif _must_drain(machine, state):
         _drain(machine, state, partial)
@@ -160,6 +162,7 @@ def _delete_node(machine: MachineState, state: ClusterState, partial: PartialPla
             return
         partial.actions.append(DeleteNode("its VM is deleted", machine.name, node))
     if not disks_remain and not _awaits_creation(machine, state, partial):
+        plan_release(machine, partial)
         partial.actions.append(RemoveMachineFinalizer(_describe_end(machine), machine.name))
 
 
@@ -222,10 +225,12 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
         if not machine.record.has_finalizer:
             continue
         if not machine.record.was_requested:
+            plan_release(machine, partial)
             partial.actions.append(RemoveMachineFinalizer("nothing was created for it", machine.name))
         elif machine.presence == "missing":
             disks_remain = _delete_remaining_disks(machine, state, partial)
             if not disks_remain and not _awaits_creation(machine, state, partial):
+                plan_release(machine, partial)
                 partial.actions.append(RemoveMachineFinalizer(_describe_end(machine), machine.name))
         else:
             _delete_vm(machine, state, partial)
@@ -246,6 +251,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     partial.add(account)
     partial.actions += plan_kept(state)  # not before Harvester took the rest, or each attempt would tell it
     partial.actions += _plan_kept(state.orphans)
+    partial.add(plan_unused(state, is_gone=True))
     partial.actions.append(DeleteSecrets("the Cluster is deleted"))
     gone = "its Machines are gone, and so is what Windrow made for it on Harvester"
     partial.actions.append(RemoveFinalizer(gone))

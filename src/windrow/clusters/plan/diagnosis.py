@@ -23,6 +23,7 @@ from typing import Literal
 from windrow.clusters.api.cluster import STARTUP_TIMEOUT, Pool
 from windrow.clusters.api.names import JOIN_SERVER_EXISTS, REMEDIATION, REPLACE_NOW
 from windrow.clusters.plan.actions import first_clause
+from windrow.clusters.plan.addresses import describe_shortage
 from windrow.clusters.plan.endpoint import has_lost_join_server
 from windrow.clusters.state import (
     INITIALIZING,
@@ -87,7 +88,8 @@ def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
     if machine.is_deleting:
         found = _waiting("Deleting", f"Machine {machine.name} to be deleted", "its finalizer is removed")
     elif not machine.record.was_created:
-        found = _waiting("Pending", f"Harvester to accept {machine.vm_ref}", "it boots and joins the cluster")
+        what = describe_shortage(machine, state) or f"Harvester to accept {machine.vm_ref}"
+        found = _waiting("Pending", what, "it boots and joins the cluster")
     else:
         rule = find_rule(_node_readiness(machine, state), _vm_condition(machine), _host_condition(machine))
         found = rule.diagnose(machine, pool, state)

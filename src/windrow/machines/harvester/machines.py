@@ -47,6 +47,7 @@ from windrow.machines.port import (
     Problem,
     is_synthetic_uid,
 )
+from windrow.machines.static_addresses import driver_options, find_pool_problems
 from windrow.machines.status_store import StatusStore
 from windrow.nodedriver.config import Configuration, dump_driver_config, find_unknown_keys, read_fields
 from windrow.nodedriver.config_json import load_driver_config
@@ -396,7 +397,8 @@ def _read_spec(spec: MachineSpec) -> tuple[Configuration, list[Problem]]:
 
     The configuration names the credential and never holds its kubeconfig.
     """
-    configuration, problems = read_fields(spec.options)
+    options = driver_options(spec)
+    configuration, problems = read_fields(options)
     configuration = replace(
         configuration,
         machine_name=spec.name,
@@ -410,7 +412,8 @@ def _read_spec(spec: MachineSpec) -> tuple[Configuration, list[Problem]]:
     unread_fields = {problem.field for problem in problems}
     problems = [
         *problems,
-        *find_unknown_keys(spec.options),
+        *find_unknown_keys(options),
+        *find_pool_problems(spec.options),
         *find_problems(configuration, spec.cloud_config, must_boot=True, unreadable=unread_fields),
     ]
     return configuration, problems

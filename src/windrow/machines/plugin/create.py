@@ -51,6 +51,7 @@ from windrow.machines.port import (
     MachineSpec,
     initial_driver_config,
 )
+from windrow.machines.static_addresses import driver_options
 from windrow.nodedriver.config import read_fields
 from windrow.nodedriver.config_json import load_driver_config
 from windrow.nodedriver.vm.plan import planned_claims
@@ -99,7 +100,7 @@ class CreateOperation:
         values, problems = plan_flags(
             spec.driver,
             await self.plugin.get_flags(),
-            spec.options,
+            driver_options(spec),
             self.credential.fields,
             str(machine.user_data_path),
             cluster_name=spec.cluster_name,
@@ -273,7 +274,7 @@ class CreateOperation:
 def _cloud_config(spec: MachineSpec) -> str:
     if spec.driver != HARVESTER:
         return spec.cloud_config
-    return add_guest_agent(spec.cloud_config, read_fields(spec.options)[0].user_data)
+    return add_guest_agent(spec.cloud_config, read_fields(driver_options(spec))[0].user_data)
 
 
 def _owner_keys(spec: MachineSpec) -> dict[str, Any]:

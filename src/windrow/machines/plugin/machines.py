@@ -65,6 +65,7 @@ from windrow.machines.port import (
     ReplaceUserDataUnsupported,
     initial_driver_config,
 )
+from windrow.machines.static_addresses import driver_options, find_pool_problems
 from windrow.machines.status_store import StatusStore
 from windrow.nodedriver.config import read_fields
 from windrow.nodedriver.vm.plan import planned_claims
@@ -156,6 +157,8 @@ class PluginMachines:
                 await self._check(spec)
             except MachineRefused as refused:
                 problems += refused.problems
+            if spec.driver == HARVESTER:
+                problems += find_pool_problems(spec.options)
         return list(dict.fromkeys(problems))
 
     async def plan(self, spec: MachineSpec) -> DriverConfig:
@@ -163,7 +166,7 @@ class PluginMachines:
         credential = await self._launcher.resolver.resolve(spec.driver, spec.credential, spec.harvester_uid)
         config = dict(initial_driver_config(spec))
         if spec.driver == HARVESTER:
-            configuration, _ = read_fields(spec.options)
+            configuration, _ = read_fields(driver_options(spec))
             named = replace(configuration, machine_name=spec.name, machine_uid=spec.machine_uid)
             config |= {
                 "WindrowHarvesterUID": credential.harvester_uid,

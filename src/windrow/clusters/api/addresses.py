@@ -1,0 +1,345 @@
+"""Address pools of a HarvesterConfig, and the IPAddress: the durable record of one address of one machine.
+
+An IPAddress has the name that its network and address give it, as those of networking.k8s.io have, so of two claims of
+one address the API server takes one. It is created before the VM that has the address, and deleted after that VM is gone.
+The Machine is the claim: there is no object for a wish.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from windrow.clusters.api.fields import Fields, ProblemCollector
+from windrow.clusters.api.kinds import IP_ADDRESS
+from windrow.core.formats.bounds import abbreviate
+from windrow.core.formats.cidr import Address, NotAddress, Range, parse_address
+from windrow.harvester.identity import CA_PREFIX
+from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
+from windrow.kubernetes.objects import Raw, name_of, nested, new_object, resource_version_of, uid_of
+from windrow.kubernetes.resources import ObjectRef
+from windrow.machines.port import StaticAddress
+
+FIELD = "addressPools"
+MAX_ADDRESS_POOLS = 16  # of one HarvesterConfig: two for each of as many cards as KubeVirt takes easily
+MAX_RANGES = 64  # of one address pool, and as many that are left out of it
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True)
+class AddressPool:
+    """Addresses of one family on one network of Harvester, from which each machine of a pool has one.
+
+    `ranges` are what machines can have: without excluded addresses, and without those that no host may have.
+    """
+
+    network: str  # "namespace/name" of a network on Harvester
+    ranges: tuple[Range, ...]
+    prefix: int
+    gateway: str = ""
+    nameservers: tuple[str, ...] = ()
+    is_of_node: bool = False  # on the node's network, which is that of the first entry
+    place: str = ""  # where it is written: "addressPools[0]"
+    written: str = ""  # as the user wrote the ranges
+
+    @property
+    def version(self) -> int:
+        """4 or 6, its family."""
+        return self.ranges[0].first.version
+
+    @cached_property
+    def size(self) -> int:
+        return sum(one.size for one in self.ranges)
+
+    @cached_property
+    def subnet(self) -> Network:
+        return ipaddress.ip_network(f"{self.ranges[0].first}/{self.prefix}", strict=False)
+
+    def address_at(self, place: int) -> Address:
+        """The address with this number, from 0 to `size` - 1, in the order of the ranges."""
+        for one in self.ranges:
+            if place < one.size:
+                return type(one.first)(int(one.first) + place)
+            place -= one.size
+        raise IndexError(place)
+
+    def __contains__(self, address: Address) -> bool:
+        return any(address in one for one in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class IPAddress:
+    """The record of one machine's address: a reading."""
+
+    name: str
+    uid: str
+    address: str
+    prefix: int
+    network: str
+    harvester: str  # identity of the Harvester that the network is on
+    machine: str  # "namespace/name" of the Machine
+    machine_uid: str
+    cluster_uid: str
+    gateway: str = ""
+    nameservers: tuple[str, ...] = ()
+    is_of_node: bool = False  # on the node's network
+    resource_version: str = field(default="", compare=False)
+
+    @property
+    def ref(self) -> ObjectRef:
+        return IP_ADDRESS.ref(self.name)
+
+    @property
+    def machine_namespace(self) -> str:
+        return self.machine.partition("/")[0]
+
+    @property
+    def version(self) -> int:
+        return 6 if ":" in self.address else 4
+
+    @property
+    def static_address(self) -> StaticAddress:
+        return StaticAddress(self.network, self.address, self.prefix, self.gateway, self.nameservers)
+
+    def __str__(self) -> str:
+        return f"IPAddress {self.name}"
+
+
+def address_name(harvester: str, network: str, address: str) -> str:
+    """The name of the IPAddress: the same for each claim of that address on that network, and for no other."""
+    place = hashlib.sha256(f"{harvester}/{network}".encode()).hexdigest()[:10]
+    return f"{place}-{ipaddress.ip_address(address).exploded.replace(':', '-')}"
+
+
+def may_be_same_harvester(one: str, other: str) -> bool:
+    """Whether two identities may be of one Harvester: one by its uid and one by its CA tell nothing."""
+    return one == other or one.startswith(CA_PREFIX) != other.startswith(CA_PREFIX)
+
+
+def read_ip_address(raw: Mapping[str, Any]) -> IPAddress | None:
+    """None for an object that was not written here, and names no address."""
+    spec = raw.get("spec") or {}
+    claim = spec.get("claimRef") or {}
+    try:
+        address = str(ipaddress.ip_address(str(spec.get("address"))))
+    except ValueError:
+        return None
+    return IPAddress(
+        name=name_of(raw),
+        uid=uid_of(raw),
+        address=address,
+        prefix=int(spec.get("prefix") or 0),
+        network=str(spec.get("network") or ""),
+        harvester=str(spec.get("harvester") or ""),
+        machine=f"{claim.get('namespace') or ''}/{claim.get('name') or ''}",
+        machine_uid=str(claim.get("uid") or ""),
+        cluster_uid=str(nested(raw, "metadata", "annotations", CLUSTER_UID, default="") or ""),
+        gateway=str(spec.get("gateway") or ""),
+        nameservers=tuple(str(one) for one in spec.get("nameservers") or ()),
+        is_of_node=spec.get("nodeNetwork") is True,
+        resource_version=resource_version_of(raw),
+    )
+
+
+def render_ip_address(claim: IPAddress) -> Raw:
+    namespace, _, machine = claim.machine.partition("/")
+    spec: Raw = {
+        "address": claim.address,
+        "prefix": claim.prefix,
+        "network": claim.network,
+        "harvester": claim.harvester,
+        "claimRef": {"namespace": namespace, "name": machine, "uid": claim.machine_uid},
+    }
+    if claim.is_of_node:
+        spec["nodeNetwork"] = True
+    if claim.gateway:
+        spec["gateway"] = claim.gateway
+    if claim.nameservers:
+        spec["nameservers"] = list(claim.nameservers)
+    annotations = {CLUSTER_UID: claim.cluster_uid, MACHINE_UID: claim.machine_uid}
+    return new_object(IP_ADDRESS, claim.name, annotations=annotations, spec=spec)
+
+
+# -- what the user writes ----------------------------------------------------------------------------------------
+
+
+def read_address_pools(
+    options: Mapping[str, Any], namespace: str, problems: ProblemCollector
+) -> tuple[AddressPool, ...]:
+    """The address pools of a HarvesterConfig's fields; none where one of them has a fault, which is added to `problems`.
+
+    `namespace` is that of the VMs, where a network without a namespace is.
+    """
+    if not options.get(FIELD):
+        return ()
+    own = ProblemCollector()
+    fields = Fields(options, "", own)
+    pools = [_read_pool(one, namespace, own) for one in fields.items(FIELD, MAX_ADDRESS_POOLS)]
+    found = tuple(pool for pool in pools if pool is not None)
+    found = tuple(replace(one, is_of_node=one.network == found[0].network) for one in found)
+    _check_together(found, own)
+    if options.get("networkData"):
+        own.add(
+            "networkData",
+            f"networkData and {FIELD} are both set, and both say which addresses machines have",
+            f"remove one of them; {FIELD} is written to each machine as its network data",
+        )
+    problems.found += own.found
+    return () if own.found else found
+
+
+def _read_pool(fields: Fields, namespace: str, problems: ProblemCollector) -> AddressPool | None:
+    before = len(problems.found)
+    network = fields.text("network")
+    if not network:
+        fields.refuse("network", "is not set", "write the networkName of one of the machine's interfaces")
+    wanted = _read_ranges(fields, "addresses")
+    excluded = _read_ranges(fields, "excludedAddresses")
+    if not wanted and not problems.has(fields.at("addresses")):
+        fields.refuse("addresses", "is empty", "write addresses there, such as [192.168.5.10-192.168.5.50]")
+    if len({one.first.version for one in wanted}) > 1:
+        fields.refuse(
+            "addresses", "has IPv4 and IPv6 addresses", f"write two entries of {FIELD}, one for each"
+        )
+    if len(problems.found) > before:
+        return None
+    version = wanted[0].first.version
+    prefix = fields.count("prefix", 0, 32 if version == 4 else 128)
+    if not prefix and not problems.has(fields.at("prefix")):
+        fields.refuse(
+            "prefix",
+            "is not set",
+            f"write the prefix length of the subnet, such as {24 if version == 4 else 64}",
+        )
+    gateway = _read_address(fields, "gateway", fields.text("gateway"))
+    servers = [_read_address(fields, "nameservers", text) for text in fields.texts("nameservers")]
+    if len(problems.found) > before:
+        return None
+    subnet = ipaddress.ip_network(f"{wanted[0].first}/{prefix}", strict=False)
+    for one in wanted:
+        if one.first not in subnet or one.last not in subnet:
+            fields.refuse(
+                "addresses",
+                f"has {one}, which is not in {subnet}",
+                "write addresses of one subnet, or correct prefix",
+            )
+    if gateway is not None and gateway not in subnet:
+        fields.refuse("gateway", f"is {gateway}, which is not in {subnet}", "write an address of that subnet")
+    if (
+        gateway is not None
+        and any(gateway in one for one in wanted)
+        and not any(gateway in one for one in excluded)
+    ):
+        fields.refuse(
+            "addresses",
+            f"has {gateway}, which is the gateway",
+            "leave it out, or add it to excludedAddresses",
+        )
+    ranges = subtract(wanted, (*excluded, *_unusable(subnet)))
+    if not ranges and len(problems.found) == before:
+        fields.refuse("addresses", "has no address that a machine can have", "write more, or exclude fewer")
+    if len(problems.found) > before:
+        return None
+    return AddressPool(
+        network=network if "/" in network else f"{namespace}/{network}",
+        ranges=ranges,
+        prefix=prefix,
+        gateway=str(gateway or ""),
+        nameservers=tuple(str(one) for one in servers if one is not None),
+        place=fields.path,
+        written=", ".join(map(str, wanted)),
+    )
+
+
+def _read_ranges(fields: Fields, key: str) -> tuple[Range, ...]:
+    texts = fields.texts(key)
+    if len(texts) > MAX_RANGES:
+        fields.refuse(key, f"has {len(texts)} entries", f"write {MAX_RANGES} at most")
+        return ()
+    found = []
+    for text in texts:
+        try:
+            found.append(Range.parse(text[:MAX_TEXT]))
+        except NotAddress:
+            fields.refuse(
+                key,
+                f"has {abbreviate(text)}, which is neither an address nor a range",
+                "write 192.168.5.10-192.168.5.50, 192.168.5.0/26 or one address",
+            )
+    return tuple(found)
+
+
+MAX_TEXT = 100  # two IPv6 addresses have 79 characters
+
+
+def _read_address(fields: Fields, key: str, text: str) -> Address | None:
+    if not text:
+        return None
+    try:
+        return parse_address(text[:MAX_TEXT])
+    except NotAddress:
+        fields.refuse(key, f"has {abbreviate(text)}, which is no address", "write an IP address")
+        return None
+
+
+def _unusable(subnet: Network) -> tuple[Range, ...]:
+    """The addresses of a subnet that no host may have: network and broadcast, and in IPv6 that of the routers (RFC 4291)."""
+    if subnet.num_addresses <= 2:
+        return ()
+    ends = [subnet.network_address] + ([subnet.broadcast_address] if subnet.version == 4 else [])
+    return tuple(Range(one, one) for one in ends)
+
+
+def subtract(ranges: Iterable[Range], excluded: Iterable[Range]) -> tuple[Range, ...]:
+    """What is left of `ranges`, each address once, in rising order."""
+    left = _join(ranges)
+    for hole in excluded:
+        left = [part for one in left for part in _cut(one, hole)]
+    return tuple(left)
+
+
+def _join(ranges: Iterable[Range]) -> list[Range]:
+    joined: list[Range] = []
+    for one in sorted(ranges, key=lambda one: (one.first.version, int(one.first))):
+        if joined and joined[-1].overlaps(one):
+            joined[-1] = Range(joined[-1].first, max(joined[-1].last, one.last, key=int))
+        else:
+            joined.append(one)
+    return joined
+
+
+def _cut(one: Range, hole: Range) -> list[Range]:
+    if not one.overlaps(hole):
+        return [one]
+    kind, parts = type(one.first), []
+    if int(one.first) < int(hole.first):
+        parts.append(Range(one.first, kind(int(hole.first) - 1)))
+    if int(hole.last) < int(one.last):
+        parts.append(Range(kind(int(hole.last) + 1), one.last))
+    return parts
+
+
+def _check_together(pools: Sequence[AddressPool], problems: ProblemCollector) -> None:
+    seen: dict[tuple[str, int], AddressPool] = {}
+    gateways: dict[int, AddressPool] = {}
+    for pool in pools:
+        other = seen.setdefault((pool.network, pool.version), pool)
+        if other is not pool:
+            problems.add(
+                f"{pool.place}.network",
+                f"{pool.place} and {other.place} are both IPv{pool.version} addresses of network {pool.network}",
+                "write all ranges into one of them: a machine has one address of each family there",
+            )
+        if pool.gateway:
+            first = gateways.setdefault(pool.version, pool)
+            if first is not pool:
+                problems.add(
+                    f"{pool.place}.gateway",
+                    f"{first.place} and {pool.place} both have an IPv{pool.version} gateway",
+                    "leave out that of the network that does not lead to other networks",
+                )

@@ -1,0 +1,163 @@
+"""Machines with addresses of their own: claimed before they are made, and released after."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.stories.cluster_rig import ALL, a_cluster, a_pool, gone, machines_of, post, scale, stock
+from tests.support.clock import run_driven
+from tests.support.simulation import Simulation, simulation
+
+from windrow.clusters.api.kinds import IP_ADDRESS
+from windrow.emulator.faults import AgentFault
+from windrow.kubernetes.objects import Raw, name_of, nested
+
+RANGE = {
+    "network": "vlan-50",
+    "addresses": ["192.168.50.100-192.168.50.109"],
+    "prefix": 24,
+    "gateway": "192.168.50.1",
+    "nameservers": ["192.168.50.1"],
+}
+
+
+def with_addresses(documents: list[Raw], *pools: Raw, cards: tuple[str, ...] = ("vlan-50",)) -> list[Raw]:
+    for raw in documents:
+        if raw["kind"] == "HarvesterConfig":
+            raw["addressPools"] = [dict(pool) for pool in pools]
+            raw["networkInfo"] = {"interfaces": [{"networkName": f"default/{card}"} for card in cards]}
+    return documents
+
+
+async def claims_of(sim: Simulation) -> dict[str, str]:
+    """The addresses by the name of their Machine."""
+    claims = await sim.management_client.list(IP_ADDRESS)
+    return {raw["spec"]["claimRef"]["name"]: raw["spec"]["address"] for raw in claims}
+
+
+def addresses_of(machine: Raw) -> list[str]:
+    return list(nested(machine, "status", "addresses", default=[]))
+
+
+def node_addresses(node: Raw) -> list[str]:
+    listed = nested(node, "status", "addresses", default=[])
+    return [one["address"] for one in listed if one["type"] == "InternalIP"]
+
+
+async def started(sim: Simulation, documents: list[Raw]) -> Any:
+    await stock(sim, documents)
+    sim.start_manager()
+    return await post(sim, documents)
+
+
+def test_machines_have_the_addresses_that_were_claimed_for_them_and_give_them_back() -> None:
+    async def story() -> None:
+        documents = with_addresses(a_cluster(a_pool("servers", 1, ALL), a_pool("workers", 2)), RANGE)
+        async with simulation(seed=5, with_manager=False) as sim:
+            ref = await started(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
+
+            claims = await claims_of(sim)
+            machines = await machines_of(sim, ref)
+            assert claims.keys() == {name_of(machine) for machine in machines}
+            assert len(set(claims.values())) == 3
+            assert all(addresses_of(one) == [claims[name_of(one)]] for one in machines)
+            nodes = {name_of(node): node_addresses(node) for node in await stage.list_nodes()}
+            assert nodes == {name: [address] for name, address in claims.items()}
+
+            await scale(sim, ref, 1, 1)
+            await stage.wait_for_settled()
+            assert len(await claims_of(sim)) == 2
+            await sim.management_client.delete(ref)
+            await gone(sim, ref)
+            assert await sim.management_client.list(IP_ADDRESS) == []
+
+    run_driven(story())
+
+
+def test_a_machine_with_addresses_of_its_own_needs_no_guest_agent() -> None:
+    """Its address is known, and Node and certificates have it."""
+
+    async def story() -> None:
+        documents = with_addresses(a_cluster(a_pool("servers", 1, ALL)), RANGE)
+        del documents[-1]["spec"]["rkeConfig"]["machineGlobalConfig"]["cloud-provider-name"]
+        async with simulation(seed=6, with_manager=False) as sim:
+            sim.harvester.faults.agents.append(AgentFault("*", "absent"))
+            ref = await started(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
+            claims = await claims_of(sim)
+            nodes = {name_of(node): node_addresses(node) for node in await stage.list_nodes()}
+            assert nodes == {name: [address] for name, address in claims.items()}
+            assert len(nodes) == 1
+
+    run_driven(story())
+
+
+@pytest.mark.long
+def test_two_cards_have_addresses_and_the_node_has_that_of_the_first() -> None:
+    async def story() -> None:
+        storage = {"network": "storage", "addresses": ["10.77.0.10-10.77.0.20"], "prefix": 24}
+        documents = with_addresses(
+            a_cluster(a_pool("servers", 1, ALL)), RANGE, storage, cards=("vlan-50", "storage")
+        )
+        async with simulation(seed=7, with_manager=False) as sim:
+            ref = await started(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
+            (machine,) = await machines_of(sim, ref)
+            claimed = {
+                raw["spec"]["network"]: raw["spec"]["address"]
+                for raw in await sim.management_client.list(IP_ADDRESS)
+            }
+            assert claimed.keys() == {"default/vlan-50", "default/storage"}
+            assert sorted(addresses_of(machine)) == sorted(claimed.values())
+            (node,) = await stage.list_nodes()
+            assert node_addresses(node) == [claimed["default/vlan-50"]]
+
+    run_driven(story())
+
+
+@pytest.mark.long
+def test_where_a_range_is_used_up_the_machine_waits_and_gets_what_another_cluster_releases() -> None:
+    async def story() -> None:
+        tight = {**RANGE, "addresses": ["192.168.50.100-192.168.50.101"]}
+        first = with_addresses(a_cluster(a_pool("servers", 1, ALL), name="first"), tight)
+        other = with_addresses(
+            a_cluster(a_pool("servers", 1, ALL), a_pool("workers", 1), name="other"), tight
+        )
+        for raw in other:
+            if raw["kind"] == "HarvesterConfig":
+                raw["metadata"]["name"] += "-o"
+        for pool in other[-1]["spec"]["rkeConfig"]["machinePools"]:
+            pool["machineConfigRef"]["name"] += "-o"
+        async with simulation(seed=8, with_manager=False) as sim:
+            one = await started(sim, first)
+            await sim.cluster("first").wait_for_settled()
+            await stock(sim, other)
+            two = await post(sim, other)
+            end = sim.clock.now() + timedelta(minutes=20)
+            while not (
+                waits := [m for m in await machines_of(sim, two, "workers") if "all 2 of" in waiting(m)]
+            ):
+                assert sim.clock.now() < end
+                await sim.advance(seconds=5)
+            assert waiting(waits[0]).startswith(
+                "an address of network default/vlan-50 to be released (all 2 of"
+            )
+            assert len(await claims_of(sim)) == 2  # the servers of both, which go on
+
+            await sim.management_client.delete(one)
+            await gone(sim, one)
+            await sim.cluster("other").wait_for_settled()
+            claims = await claims_of(sim)
+            assert len(claims) == len(set(claims.values())) == 2
+
+    run_driven(story())
+
+
+def waiting(machine: Raw) -> str:
+    return str(nested(machine, "status", "waiting", "for", default=""))

@@ -1,0 +1,411 @@
+"""Addresses of machines: what an address pool may be, what is claimed of it, and when it is released."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from tests.support.address_claims import claim_all
+
+from windrow.clusters.api.addresses import (
+    AddressPool,
+    IPAddress,
+    address_name,
+    may_be_same_harvester,
+    read_address_pools,
+    read_ip_address,
+    render_ip_address,
+    subtract,
+)
+from windrow.clusters.api.fields import ProblemCollector
+from windrow.clusters.api.status import RecordedStatus
+from windrow.clusters.orphans import OrphanVm
+from windrow.clusters.plan.actions import (
+    ClaimAddresses,
+    ProvisionVM,
+    RecordHarvester,
+    ReleaseAddresses,
+    ReleaseUnusedAddresses,
+    RemoveMachineFinalizer,
+)
+from windrow.clusters.plan.addresses import choose_address, list_node_ips
+from windrow.clusters.plan.planner import plan_cluster
+from windrow.core.formats.cidr import Range
+
+from .builders import (
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_pool,
+    leaving,
+    look,
+    missing,
+    of_kind,
+    record_of,
+    sighted,
+    some,
+    subjects,
+    unordered,
+)
+
+NETWORK = "default/vlan-50"
+
+
+def an_address_pool(*ranges: str, **rest: Any) -> AddressPool:
+    first = Range.parse(ranges[0]).first
+    return AddressPool(
+        NETWORK,
+        tuple(map(Range.parse, ranges)),
+        24 if first.version == 4 else 64,
+        is_of_node=True,
+        written=ranges[0],
+        **rest,
+    )
+
+
+TEN = an_address_pool("10.9.0.10-10.9.0.19", gateway="10.9.0.1", place="addressPools[0]")
+SERVERS = a_pool("servers", 1, SERVER)
+WORKERS = a_pool("workers", 3, address_pools=(TEN,))
+RECORDED = RecordedStatus(
+    init_server_uid="uid-s1",
+    init_server_name="s1",
+    initialized=True,
+    provisioned=True,
+    version="v1.35.1+rke2r1",
+    harvester_uid="hv",
+)
+
+
+def the_cluster(**changes: Any) -> Any:
+    return a_cluster(SERVERS, WORKERS, recorded=replace(RECORDED, **changes))
+
+
+def a_claim(address: str, machine: str = "w1", harvester: str = "hv") -> IPAddress:
+    return IPAddress(
+        name=address_name(harvester, NETWORK, address),
+        uid=f"claim-{address}",
+        address=address,
+        prefix=24 if "." in address else 64,
+        network=NETWORK,
+        harvester=harvester,
+        machine=f"fleet-default/{machine}",
+        machine_uid=f"uid-{machine}",
+        cluster_uid="cluster-uid",
+        is_of_node=True,
+    )
+
+
+# -- what is claimed ---------------------------------------------------------------------------------------------
+
+
+def test_an_address_is_claimed_before_the_vm_is_made():
+    new = unordered(a_machine("w1", WORKERS))
+    machines = [*some("s", 1, SERVERS), new]
+
+    before = plan_cluster(look(the_cluster(), machines))
+    (claim,) = of_kind(before, ClaimAddresses)
+    assert isinstance(claim, ClaimAddresses)
+    assert not of_kind(before, ProvisionVM)
+
+    after = plan_cluster(
+        look(the_cluster(), [machines[0], replace(new, addresses=claim.addresses)], claims=claim.addresses)
+    )
+    assert subjects(after, ProvisionVM) == ["w1"]
+    assert not of_kind(after, ClaimAddresses, ReleaseUnusedAddresses)
+
+
+def test_machines_of_one_plan_get_different_addresses():
+    new = [unordered(a_machine(f"w{number}", WORKERS)) for number in (1, 2, 3)]
+
+    plan = plan_cluster(look(the_cluster(), [*some("s", 1, SERVERS), *new]))
+
+    claimed = [one.address for action in of_kind(plan, ClaimAddresses) for one in action.addresses]  # type: ignore[union-attr]
+    assert len(set(claimed)) == 3
+    assert all(address.startswith("10.9.0.1") for address in claimed)
+
+
+def test_where_all_are_taken_the_machine_waits_and_says_so_and_others_go_on():
+    taken = {NETWORK: frozenset(f"10.9.0.{number}" for number in range(10, 19))}
+    new = [unordered(a_machine(f"w{number}", WORKERS)) for number in (1, 2)]
+
+    plan = plan_cluster(look(the_cluster(), [*some("s", 1, SERVERS), *new], taken=taken))
+    assert subjects(plan, ClaimAddresses) == ["w1"]
+
+    full = {NETWORK: taken[NETWORK] | {"10.9.0.19"}}
+    state = look(
+        the_cluster(),
+        [*some("s", 1, SERVERS), replace(new[0], addresses=(a_claim("10.9.0.19"),)), new[1]],
+        taken=full,
+    )
+    plan = plan_cluster(state)
+
+    assert subjects(plan, ProvisionVM) == ["w1"]
+    assert plan.diagnoses["w2"].waiting_for == (
+        f"an address of network {NETWORK} to be released (all 10 of 10.9.0.10-10.9.0.19 are claimed; widen "
+        "addressPools[0] of HarvesterConfig fleet-default/nc-workers, or delete machines that have one)"
+    )
+
+
+def test_nothing_is_claimed_before_it_is_recorded_which_harvester_the_network_is_on():
+    new = [unordered(a_machine(f"w{number}", WORKERS)) for number in (1, 2)]
+
+    plan = plan_cluster(look(the_cluster(harvester_uid=""), [*some("s", 1, SERVERS), *new]))
+
+    assert of_kind(plan, RecordHarvester, ClaimAddresses, ProvisionVM) == [
+        RecordHarvester("addresses are claimed on it", "ns:cc")
+    ]
+
+
+def test_of_a_machine_that_was_requested_nothing_more_is_claimed_though_the_config_has_changed():
+    old = record_of(a_machine("w1", WORKERS), driver_config={"MachineName": "w1"})
+
+    plan = plan_cluster(look(the_cluster(), [*some("s", 1, SERVERS), old]))
+
+    assert not of_kind(plan, ClaimAddresses)
+    assert subjects(plan, ProvisionVM) == ["w1"]
+
+
+def test_what_a_vm_reports_and_a_restored_state_has_lost_is_claimed_again():
+    running = sighted(a_machine("w1", WORKERS), addresses=("10.9.0.15", "10.9.0.200"))
+    machines = [*some("s", 1, SERVERS), running]
+
+    (claim,) = of_kind(plan_cluster(look(the_cluster(), machines)), ClaimAddresses)
+    assert isinstance(claim, ClaimAddresses)
+    assert [(one.address, one.machine_uid) for one in claim.addresses] == [("10.9.0.15", "uid-w1")]
+
+    again = look(
+        the_cluster(), [machines[0], replace(running, addresses=claim.addresses)], claims=claim.addresses
+    )
+    assert not of_kind(plan_cluster(again), ClaimAddresses, ReleaseUnusedAddresses)
+
+
+def test_an_address_that_a_vm_reports_is_not_given_to_another_machine():
+    only = an_address_pool("10.9.0.15")
+    pool = replace(WORKERS, address_pools=(only,))
+    stranger = sighted(a_machine("s1", SERVERS), addresses=("10.9.0.15",))
+    cluster = a_cluster(SERVERS, pool, recorded=RECORDED)
+
+    plan = plan_cluster(look(cluster, [stranger, unordered(a_machine("w1", pool))]))
+
+    assert not of_kind(plan, ClaimAddresses, ProvisionVM)
+
+
+# -- what is released --------------------------------------------------------------------------------------------
+
+
+def test_an_address_is_released_after_the_vm_is_gone_and_before_the_machine_is():
+    leaves = leaving(replace(a_machine("w1", WORKERS), addresses=(a_claim("10.9.0.15"),)))
+    server = some("s", 1, SERVERS)
+    claims = leaves.addresses
+
+    plan = plan_cluster(look(the_cluster(), [*server, leaves], claims=claims))
+    assert not of_kind(plan, ReleaseAddresses, ReleaseUnusedAddresses)
+
+    gone = replace(missing(leaves), node=None, deletion_requested=leaves.record.deletion_timestamp)
+    plan = plan_cluster(look(the_cluster(), [*server, gone], claims=claims))
+    of_w1 = [action for action in plan.actions if action.subject == "w1"]
+    kinds = [type(action) for action in of_w1]
+    assert kinds.index(ReleaseAddresses) < kinds.index(RemoveMachineFinalizer)
+
+
+def test_an_address_whose_machine_does_not_exist_is_released_unless_a_vm_has_its_uid():
+    claims = (a_claim("10.9.0.15", "w7"),)
+    machines = [*some("s", 1, SERVERS), *some("w", 3, WORKERS)]
+
+    assert of_kind(plan_cluster(look(the_cluster(), machines, claims=claims)), ReleaseUnusedAddresses)
+    vm = OrphanVm("default", "prod-workers-abcde-w7", "vm-7", "uid-w7", cluster_uid="cluster-uid")
+    for unrecorded in ((vm,), None):
+        state = look(the_cluster(), machines, claims=claims, unrecorded=unrecorded)
+        assert not of_kind(plan_cluster(state), ReleaseUnusedAddresses)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_clusters_that_plan_on_old_views_never_share_an_address_and_leak_none(seed: int):
+    """Random machines come and go, of two clusters; each plans on a view that may be older. The store takes one object of a
+    name, as an API server does."""
+    rng = Random(seed)
+    store: dict[str, IPAddress] = {}
+    clusters = {
+        uid: replace(a_cluster(SERVERS, replace(WORKERS, quantity=8), recorded=RECORDED), uid=uid)
+        for uid in ("one", "two")
+    }
+    machines: dict[str, dict[str, Any]] = {uid: {} for uid in clusters}
+    view: dict[str, IPAddress] = {}
+    for step in range(120):
+        if rng.random() < 0.6:
+            view = dict(store)
+        uid = rng.choice(sorted(clusters))
+        own = machines[uid]
+        if len(own) < 8 and rng.random() < 0.6:
+            name = f"{uid}{step}"
+            own[name] = unordered(a_machine(name, WORKERS))
+            own[name] = record_of(own[name], cluster_uid=uid)
+        elif own:
+            name = rng.choice(sorted(own))
+            gone = replace(missing(leaving(own[name])), deletion_requested=leaving(own[name]).record.created)
+            own[name] = record_of(gone, driver_config={"MachineName": name}, node="")
+        held = {
+            name: replace(one, addresses=tuple(c for c in store.values() if c.machine_uid == one.record.uid))
+            for name, one in own.items()
+        }
+        claims = tuple(claim for claim in store.values() if claim.cluster_uid == uid)
+        taken = {NETWORK: frozenset(claim.address for claim in view.values())}
+        plan = plan_cluster(
+            look(clusters[uid], [*some("s", 1, SERVERS), *held.values()], claims=claims, taken=taken)
+        )
+        for action in plan.actions:
+            match action:
+                case ClaimAddresses(addresses=(claim,)):
+                    store.setdefault(claim.name, claim)
+                case ReleaseAddresses(addresses=released) | ReleaseUnusedAddresses(addresses=released):
+                    for claim in released:
+                        assert store.pop(claim.name).machine_uid == claim.machine_uid
+                case ProvisionVM(machine=name):
+                    own[name] = record_of(
+                        own[name], driver_config={"MachineName": name, "WindrowVMUID": name}
+                    )
+                case RemoveMachineFinalizer(machine=name):
+                    del own[name]
+                case _:
+                    pass
+        made = {m.record.uid for every in machines.values() for m in every.values() if m.record.was_created}
+        holders = [claim.machine_uid for claim in store.values()]
+        assert len(holders) == len(set(holders)), f"seed {seed}"
+        assert made <= set(holders), f"seed {seed}: a VM without a record"
+        known = {m.record.uid for every in machines.values() for m in every.values()}
+        assert set(holders) <= known, f"seed {seed}: a leak"
+
+
+# -- the choice --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_free_address_is_found_exactly_where_there_is_one(seed: int):
+    rng = Random(seed)
+    ranges = subtract(
+        [Range.parse(f"10.9.0.{a}-10.9.0.{a + rng.randrange(20)}") for a in rng.sample(range(200), 3)],
+        [Range.parse(f"10.9.0.{rng.randrange(220)}") for _ in range(4)],
+    )
+    pool = AddressPool(NETWORK, ranges, 24)
+    every = [str(address) for one in ranges for address in one]
+    assert len(every) == len(set(every)) == pool.size
+    taken: set[str] = set(rng.sample(every, rng.randrange(len(every))))
+    while address := choose_address(pool, taken, str(rng.random())):
+        assert str(address) in every
+        assert str(address) not in taken
+        taken.add(str(address))
+    assert taken == set(every)
+
+
+def test_a_range_as_large_as_ipv6_has_costs_nothing():
+    pool = an_address_pool("fd00:9::/64")
+    assert pool.size == 2**64
+    address = choose_address(pool, set(), "uid")
+    assert address is not None
+    other = choose_address(pool, {str(address)}, "uid")
+    assert other in pool.ranges[0]
+    assert other != address
+
+
+def test_identities_that_cannot_be_compared_may_be_of_one_harvester():
+    assert may_be_same_harvester("a", "a")
+    assert not may_be_same_harvester("a", "b")
+    assert may_be_same_harvester("ca-1", "b")
+    assert not may_be_same_harvester("ca-1", "ca-2")
+
+
+def test_the_record_is_read_as_it_was_written():
+    claim = replace(a_claim("fd00:9::7"), gateway="fd00:9::1", nameservers=("fd00:9::53",), uid="")
+    assert read_ip_address(render_ip_address(claim)) == claim
+    assert claim.name == f"{address_name('hv', NETWORK, 'fd00:9::7')}"
+    assert claim.name.endswith("-fd00-0009-0000-0000-0000-0000-0000-0007")
+    assert read_ip_address({"metadata": {"name": "x"}, "spec": {"address": "no"}}) is None
+
+
+def test_the_node_has_the_addresses_of_the_first_pools_network_in_the_order_of_the_clusters_families():
+    second = AddressPool("default/storage", (Range.parse("10.8.0.0/24"),), 24)
+    six = an_address_pool("fd00:9::10-fd00:9::20")
+    pool = replace(WORKERS, address_pools=(TEN, six, second))
+    claims = (
+        replace(a_claim("10.8.0.5"), network="default/storage", is_of_node=False),
+        a_claim("10.9.0.15"),
+        a_claim("fd00:9::15"),
+    )
+    machine = replace(a_machine("w1", pool), addresses=claims)
+    cluster = a_cluster(SERVERS, pool)
+    assert list_node_ips(machine, cluster) == ("10.9.0.15",)
+    assert list_node_ips(machine, replace(cluster, families=(6, 4))) == ("fd00:9::15", "10.9.0.15")
+    assert machine.address == "10.9.0.15"
+    assert replace(machine, family=6).address == "fd00:9::15"
+
+
+# -- what a user may write ---------------------------------------------------------------------------------------
+
+GOOD = {
+    "network": "vlan-50",
+    "addresses": ["10.9.0.0/26", "10.9.0.100-10.9.0.110"],
+    "excludedAddresses": ["10.9.0.1-10.9.0.9"],
+    "prefix": 24,
+    "gateway": "10.9.0.1",
+    "nameservers": ["10.9.0.2"],
+}
+
+
+def read(*pools: Any, **options: Any) -> tuple[tuple[AddressPool, ...], list[str]]:
+    problems = ProblemCollector()
+    found = read_address_pools({"addressPools": list(pools), **options}, "default", problems)
+    return found, [f"{one.field}: {one.message}" for one in problems.found]
+
+
+def test_a_pool_has_what_its_subnet_lets_hosts_have():
+    (pool,), problems = read(GOOD)
+    assert problems == []
+    assert pool.network == NETWORK
+    assert pool.is_of_node
+    assert list(map(str, pool.ranges)) == ["10.9.0.10-10.9.0.63", "10.9.0.100-10.9.0.110"]
+    assert (pool.prefix, pool.gateway, pool.nameservers) == (24, "10.9.0.1", ("10.9.0.2",))
+    whole, _ = read({"network": "n", "addresses": ["10.9.0.0/30"], "prefix": 30})
+    assert list(map(str, whole[0].ranges)) == ["10.9.0.1-10.9.0.2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"network": ""}, "addressPools[0].network: addressPools[0].network is not set"),
+        ({"addresses": []}, "addressPools[0].addresses: addressPools[0].addresses is empty"),
+        ({"addresses": ["10.9.0.9-10.9.0.1"]}, "neither an address nor a range"),
+        ({"addresses": ["10.9.0.5", "fd00::5"]}, "has IPv4 and IPv6 addresses"),
+        ({"addresses": ["10.8.0.5"]}, "addressPools[0].gateway is 10.9.0.1, which is not in 10.8.0.0/24"),
+        ({"addresses": ["10.9.0.10-10.9.1.10"]}, "has 10.9.0.10-10.9.1.10, which is not in 10.9.0.0/24"),
+        ({"prefix": None}, "addressPools[0].prefix is not set"),
+        ({"prefix": 33}, "addressPools[0].prefix is 33"),
+        ({"gateway": "router"}, "addressPools[0].gateway has 'router', which is no address"),
+        ({"gateway": "10.9.0.20"}, "addressPools[0].addresses has 10.9.0.20, which is the gateway"),
+        ({"excludedAddresses": ["10.9.0.0/24"]}, "has no address that a machine can have"),
+        ({"nameservers": ["dns"]}, "addressPools[0].nameservers has 'dns', which is no address"),
+        ({"addresses": ["10.9.0.5"] * 65}, "addressPools[0].addresses has 65 entries"),
+        ({"addresses": "10.9.0.5"}, "addressPools[0].addresses is '10.9.0.5', which is not a list"),
+    ],
+)
+def test_a_pool_with_a_fault_is_refused_with_the_path_of_the_field(change: dict[str, Any], fault: str):
+    found, problems = read({**GOOD, **change})
+    assert found == ()
+    assert any(fault in one for one in problems), problems
+
+
+def test_two_entries_of_one_family_and_network_two_gateways_and_network_data_are_refused():
+    _, problems = read(GOOD, GOOD)
+    assert any("are both IPv4 addresses of network default/vlan-50" in one for one in problems)
+    _, problems = read(GOOD, {**GOOD, "network": "other"})
+    assert any("both have an IPv4 gateway" in one for one in problems)
+    _, problems = read(GOOD, networkData="version: 2")
+    assert any("networkData and addressPools are both set" in one for one in problems)
+
+
+def test_clusters_of_two_managers_that_claim_a_whole_range_at_once_have_each_address_once():
+    result = asyncio.run(claim_all(8, 8))
+    assert len(result.claimed) == 64
+    assert (result.faults, result.left) == (0, 0)

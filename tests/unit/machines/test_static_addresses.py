@@ -1,0 +1,88 @@
+"""What the addresses of a machine become in the options of its driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.core.formats.yaml import load
+from windrow.emulator.guest_os.cloudinit.network_data import read_network_data
+from windrow.machines.port import MachineSpec, StaticAddress
+from windrow.machines.static_addresses import derive_mac, driver_options, find_pool_problems
+
+CARDS = {
+    "interfaces": [
+        {"networkName": "vlan-50"},
+        {"networkName": "default/storage", "macAddress": "02:00:00:00:00:07"},
+    ]
+}
+FOUR = StaticAddress("default/vlan-50", "10.9.0.5", 24, "10.9.0.1", ("10.9.0.2",))
+SIX = StaticAddress("default/vlan-50", "fd00:9::5", 64, "fd00:9::1", ("10.9.0.2", "fd00:9::2"))
+
+
+def a_spec(*addresses: StaticAddress, **options: Any) -> MachineSpec:
+    given = {"networkInfo": CARDS, "addressPools": [{"network": "vlan-50"}], "cpuCount": "2", **options}
+    return MachineSpec("m", "uid-m", "c", "uid-c", "ns:cc", given, "", addresses=addresses)
+
+
+def test_a_driver_is_given_no_address_pools_and_without_addresses_nothing_else_changes():
+    assert driver_options(a_spec()) == {"networkInfo": CARDS, "cpuCount": "2"}
+
+
+def test_each_card_is_found_by_its_mac_address_and_has_both_families():
+    options = driver_options(a_spec(FOUR, SIX))
+
+    first = derive_mac("uid-m", 0)
+    assert [one["macAddress"] for one in options["networkInfo"]["interfaces"]] == [first, "02:00:00:00:00:07"]
+    assert load(options["networkData"]) == {
+        "version": 2,
+        "ethernets": {
+            "nic-0": {
+                "match": {"macaddress": first},
+                "dhcp4": False,
+                "dhcp6": False,
+                "accept-ra": False,
+                "addresses": ["10.9.0.5/24", "fd00:9::5/64"],
+                "routes": [{"to": "0.0.0.0/0", "via": "10.9.0.1"}, {"to": "::/0", "via": "fd00:9::1"}],
+                "nameservers": {"addresses": ["10.9.0.2", "fd00:9::2"]},
+            },
+            "nic-1": {
+                "match": {"macaddress": "02:00:00:00:00:07"},
+                "dhcp4": True,
+                "dhcp4-overrides": {"route-metric": 1000},
+            },
+        },
+    }
+
+
+def test_the_emulated_guest_reads_it_as_it_is_meant():
+    first, second = read_network_data(driver_options(a_spec(FOUR, SIX))["networkData"]).interfaces or ()
+    assert (first.addresses, first.gateway, first.dhcp) == (
+        ("10.9.0.5/24", "fd00:9::5/64"),
+        "10.9.0.1",
+        False,
+    )
+    assert (second.mac, second.dhcp) == ("02:00:00:00:00:07", True)
+
+
+def test_the_older_single_network_becomes_a_list_of_one():
+    spec = a_spec(FOUR, networkInfo=None, networkName="vlan-50", networkModel="e1000")
+    (card,) = driver_options(spec)["networkInfo"]["interfaces"]
+    assert (card["networkName"], card["model"]) == ("vlan-50", "e1000")
+    assert "networkName" not in driver_options(spec)
+
+
+def test_a_mac_address_is_local_and_another_for_each_machine_and_card():
+    made = {derive_mac(uid, place) for uid in ("a", "b") for place in (0, 1)}
+    assert len(made) == 4
+    assert all(mac.startswith("02:") and len(mac) == 17 for mac in made)
+
+
+def test_an_entry_without_an_interface_is_refused_and_one_that_is_not_the_first_is_warned_of():
+    def found(*networks: str) -> list[tuple[str, str]]:
+        pools = [{"network": network} for network in networks]
+        problems = find_pool_problems({"networkInfo": CARDS, "addressPools": pools})
+        return [(one.severity, one.field) for one in problems]
+
+    assert found("vlan-50", "storage") == []
+    assert found("elsewhere") == [("error", "addressPools[0].network")]
+    assert found("storage", "vlan-50") == [("warning", "addressPools[0].network")]
