@@ -93,7 +93,7 @@ def test_a_k3s_cluster_does_all_of_it_too(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("version", ["1.6", "1.7", "1.9"] if "WINDROW_NIGHTLY" in os.environ else ["1.6"])
-def test_every_release_of_harvester_carries_a_cluster_through_all_of_it(tmp_path: Path, version: str) -> None:
+def test_a_cluster_does_all_of_it_on_every_release_of_harvester(tmp_path: Path, version: str) -> None:
     """The default is 1.8, and 1.6 differs most; WINDROW_NIGHTLY=1 runs them all. On small hosts and a network of its own, so that the inventory counts, too."""
     (tmp_path / "site.yaml").write_text(INVENTORY)
     report = report_of(tmp_path, "--harvester-version", version, "--inventory", "site.yaml")

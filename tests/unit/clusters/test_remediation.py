@@ -623,8 +623,17 @@ def test_the_time_in_which_a_ready_node_was_initialised_is_not_time_of_not_being
 
 @pytest.mark.parametrize(
     ("since_start", "said"),
-    [(1, "it joins the cluster"), (4.9, "it joins the cluster"), (5, "the machine is replaced if that takes longer than 10m; its console: windrow machine console fleet-default/w1")],
-)  # fmt: skip
+    [
+        (1, "it joins the cluster"),
+        (4.9, "it joins the cluster"),
+        (
+            5,
+            "the machine is replaced if that takes longer than 10m; likely causes: (1) qemu-guest-agent is not in its "
+            "image and cannot be installed, (2) nothing leases addresses on its network (no DHCP server, or the VLAN "
+            "does not reach it); its console: windrow machine console fleet-default/w1",
+        ),
+    ],
+)
 def test_the_limit_of_a_newcomer_is_told_only_once_half_of_it_has_passed(since_start, said):
     newcomer = sighted(
         record_of(nodeless(a_machine("w1", WORKERS)), created=NOON - minutes(since_start)),
@@ -645,6 +654,49 @@ def test_the_limit_of_a_newcomer_is_told_only_once_half_of_it_has_passed(since_s
     assert [wait.until for wait in plan.waits if wait.machine == "w1"] == [
         newcomer.record.created + minutes(5 if since_start < 5 else 10)
     ]
+
+
+AGENT = "qemu-guest-agent is not in its image and cannot be installed"
+NO_DHCP = "nothing leases addresses on its network (no DHCP server, or the VLAN does not reach it)"
+RANGE_USED_UP = "the DHCP range of its network is used up (2 others of the pool have an address)"
+NETWORK_DATA = "its network data configures another NIC, or no address"
+
+
+@pytest.mark.parametrize(
+    ("others", "agent_connected", "causes"),
+    [
+        (False, False, [AGENT, NO_DHCP]),
+        (False, True, [NO_DHCP, NETWORK_DATA]),
+        (True, False, [RANGE_USED_UP, AGENT]),
+        (True, True, [RANGE_USED_UP, NETWORK_DATA]),
+    ],
+)
+def test_a_vm_without_address_has_its_likely_causes_told_in_order(others, agent_connected, causes):
+    newcomer = sighted(
+        record_of(nodeless(a_machine("w9", WORKERS)), created=NOON - minutes(6)),
+        addresses=(),
+        agent_connected=agent_connected,
+    )
+    siblings = some("w", 2, WORKERS) if others else []
+    seen = look(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), *siblings, newcomer])
+
+    said = derive_machine(newcomer, seen, plan_cluster(seen), {})["waiting"]["next"]
+
+    assert "likely causes: " + ", ".join(f"({n}) {cause}" for n, cause in enumerate(causes, 1)) in said
+
+
+def test_the_reason_of_a_replacement_says_that_there_was_no_address():
+    newcomer = sighted(
+        record_of(nodeless(a_machine("w9", WORKERS)), created=NOON - minutes(11)),
+        addresses=(),
+        agent_connected=False,
+    )
+    plan = planned(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), *some("w", 2, WORKERS), newcomer])
+
+    (deleted,) = [action for action in plan.actions if isinstance(action, DeleteMachine)]
+    assert deleted.because == (
+        "its Node did not become Ready, and VirtualMachine default/w9 reported no IP address, within 10m"
+    )
 
 
 @pytest.mark.parametrize(

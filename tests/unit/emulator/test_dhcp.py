@@ -151,3 +151,30 @@ def test_a_route_that_makes_no_sense_is_no_subnet():
     for route in ("", "{", "[]", '{"cidr":"x"}', '{"cidr":"10.0.0.1/32"}'):
         nad["metadata"]["annotations"]["network.harvesterhci.io/route"] = route
         assert read_lan(nad) is None
+
+
+def a_nic(network: str, number: int) -> Nic:
+    return Nic("nic-0", mac(number), network)
+
+
+def test_the_network_says_why_there_is_no_lease():
+    small = render_network("ns", "small", 50, Lan("10.0.0.0/29"))
+    without = render_network("ns", "without", 60, Lan("10.1.0.0/24"))
+    del without["metadata"]["annotations"]
+    broken = render_network("ns", "broken", 70, Lan("10.2.0.0/24"))
+    label_network(broken, is_ready=False)
+    vlans = Vlans({("ns", "small"): small, ("ns", "without"): without, ("ns", "broken"): broken})
+    while vlans.lease(
+        a_nic("ns/small", len(vlans.servers()[vlan_of(small)].leases()) if vlans.servers() else 0)
+    ):
+        pass
+
+    assert vlans.explain_no_lease(a_nic("ns/small", 99)) == (
+        "the DHCP server of ns/small has leased all 5 addresses of 10.0.0.0/29; "
+        "give the network a larger subnet (--inventory)"
+    )
+    assert "ns/without has no subnet (annotation network.harvesterhci.io/route)" in vlans.explain_no_lease(
+        a_nic("ns/without", 1)
+    )
+    assert "ns/broken is not ready" in vlans.explain_no_lease(a_nic("ns/broken", 1))
+    assert "ns/absent has no subnet" in vlans.explain_no_lease(a_nic("ns/absent", 1))

@@ -365,6 +365,9 @@ def _within_startup_timeout(
 ) -> Diagnosis:
     timeout = pool.startup_timeout
     console = f"its console: windrow machine console {machine.record.namespace}/{machine.name}"
+    if machine.node is None and not machine.address and _vm_condition(machine) == "running":
+        console = f"{_likely_causes(machine, state)}; {console}"
+        failure = f"{failure}, and {machine.vm_ref} reported no IP address,"
     if timeout is None:
         late = since + STARTUP_TIMEOUT / 2
         return (
@@ -382,6 +385,24 @@ def _within_startup_timeout(
         next=f"the machine is replaced if that takes longer than {human_duration(timeout)}; {console}",
         until=since + timeout,
     )
+
+
+def _likely_causes(machine: MachineState, state: ClusterState) -> str:
+    """Why a VM that runs may report no address, likeliest first: where others of its pool have one, image, user data and
+    VLAN work."""
+    with_address = sum(
+        1
+        for other in state.machines
+        if other.pool == machine.pool and other.name != machine.name and other.address
+    )
+    agent = "qemu-guest-agent is not in its image and cannot be installed"
+    dhcp = "nothing leases addresses on its network (no DHCP server, or the VLAN does not reach it)"
+    if with_address:
+        dhcp = f"the DHCP range of its network is used up ({with_address} others of the pool have an address)"
+    connected = machine.vm is not None and machine.vm.agent_connected
+    network_data = "its network data configures another NIC, or no address"
+    causes = [dhcp, network_data] if connected else [dhcp, agent] if with_address else [agent, dhcp]
+    return "likely causes: " + ", ".join(f"({place}) {cause}" for place, cause in enumerate(causes, 1))
 
 
 def _failed_host(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:

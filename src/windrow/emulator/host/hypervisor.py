@@ -84,7 +84,10 @@ class NicLink:
             if nic.network == POD_NETWORK:
                 return None  # KubeVirt's DHCP serves the VMI's own interface only
             self._session.guest_macs.add(nic.mac.lower())
-        return self._hypervisor.vlans.lease(nic)
+        lease = self._hypervisor.vlans.lease(nic)
+        if lease is None:
+            self.console(f"emulated network: {self._hypervisor.vlans.explain_no_lease(nic)}")
+        return lease
 
     async def release(self, nic: Nic) -> None:
         self._session.guest_macs.discard(nic.mac.lower())

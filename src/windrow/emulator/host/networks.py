@@ -148,6 +148,11 @@ class DhcpServer:
         self._leases[mac.lower()] = address
         return DhcpLease(str(address), self.lan.range.prefixlen, self.lan.router, self.lan.nameservers)
 
+    @property
+    def size(self) -> int:
+        """How many addresses its range has, those included that static pools keep."""
+        return max(self._last - self._first + 1, 0)
+
     def release(self, mac: str) -> None:
         """End the lease of `mac`; its address may be leased again. May be repeated."""
         self._leases.pop(mac.lower(), None)
@@ -159,8 +164,8 @@ class DhcpServer:
     def _next_free(self, is_reserved: Callable[[str], bool]) -> IPv4Address | None:
         # Round robin, as real servers do: a released address is the last to be reused.
         taken = {int(address) for address in self._leases.values()} | {int(IPv4Address(self.lan.router))}
-        size = self._last - self._first + 1
-        for step in range(max(size, 0)):
+        size = self.size
+        for step in range(size):
             candidate = self._first + (self._next - self._first + step) % size
             if candidate not in taken and not is_reserved(str(IPv4Address(candidate))):
                 self._next = candidate + 1
@@ -211,6 +216,20 @@ class Vlans:
                 server.release(mac)
             lease = server.lease(nic.mac, self._is_reserved)
         return lease
+
+    def explain_no_lease(self, nic: Nic) -> str:
+        """Why a NIC gets no lease, and what to do: the network is simulated, so this one can say."""
+        server = self.find_dhcp_server(nic.network)
+        if server is not None:
+            return (
+                f"the DHCP server of {nic.network} has leased all {server.size} addresses of {server.lan.cidr}; "
+                "give the network a larger subnet (--inventory)"
+            )
+        namespace, _, name = nic.network.partition("/")
+        nad = self._networks.get((namespace, name))
+        if nad is not None and labels_of(nad).get(names.NETWORK_READY) == "false":
+            return f"{nic.network} is not ready (label {names.NETWORK_READY}); see its ClusterNetwork"
+        return f"{nic.network} has no subnet (annotation {names.NETWORK_ROUTE}), so nothing leases addresses on it"
 
     def release(self, nic: Nic) -> None:
         """Release the NIC's lease. May be repeated."""
