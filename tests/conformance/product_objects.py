@@ -17,8 +17,8 @@ from typing import Any
 from windrow.bootstrap.charts import HELM_CHART_CONFIG, chart_configs, credential_secret, harvester_values
 from windrow.bootstrap.guest_account import GuestAccount
 from windrow.bootstrap.k3s.charts import HARVESTER_CHARTS, HELM_CHART, helm_chart
-from windrow.bootstrap.rke2.bundled_charts import find_charts
 from windrow.bootstrap.spec import GuestCredential
+from windrow.bootstrap.support_matrix.matrix import shipped_matrix
 from windrow.client.client import Client
 from windrow.client.events import EventNote, EventRecorder
 from windrow.client.leader_election import LeaderElector
@@ -412,7 +412,7 @@ async def review_cluster(reviewer: Reviewer, rng: random.Random) -> None:
         cluster.chart_values,
         cluster=cluster.name,
         credential_file="/var/lib/rancher/rke2/etc/config-files/cloud-provider-config",
-        charts=find_charts(Version.parse(cluster.version)),
+        charts=shipped_matrix().find_charts(Version.parse(cluster.version)),
     )
     for one in chart_configs(values):
         await reviewer.create(HELM_CHART_CONFIG, one)

@@ -24,6 +24,7 @@ from windrow.app.guest_programs import guest_programs
 from windrow.app.loop import running
 from windrow.app.network import Connect, in_process_connector
 from windrow.app.preload import credential_secrets, read_preload
+from windrow.bootstrap.support_matrix.matrix import SupportMatrix
 from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG
@@ -92,8 +93,10 @@ class Simulation:
         transport: Transport | None = None,
         connect: Connect | None = None,
         clock: LoopClock | None = None,
+        matrix: SupportMatrix | None = None,
     ) -> asyncio.Task[None]:
-        """Start the manager, as a new process would; a test may wrap `transport` and `connect`, or set its `clock`."""
+        """Start the manager, as a new process would; a test may wrap `transport` and `connect`, or set its `clock` and its
+        support matrix."""
         assert self._manager_task is None or self._manager_task.done(), "one manager at a time"
         manager, backend = make_manager(
             transport or self.api.local(),
@@ -101,6 +104,7 @@ class Simulation:
             clock or self.clock,
             self.rng,
             self.request_counts,
+            matrix=matrix,
         )
 
         async def process() -> None:

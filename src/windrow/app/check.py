@@ -15,6 +15,8 @@ from windrow.app.clock import SystemClock
 from windrow.app.machines import driver_for_kind as judge_by
 from windrow.app.network import HttpConnector
 from windrow.app.unknown_fields import find_mistyped_fields, find_unknown_fields, place_fields
+from windrow.bootstrap.support_matrix.comparison import Comparison as Comparison
+from windrow.bootstrap.support_matrix.matrix import SupportMatrix, read_matrix, shipped_matrix
 from windrow.client.client import Client
 from windrow.clusters.api.cluster import (
     Cluster,
@@ -35,10 +37,13 @@ from windrow.clusters.api.references import (
 )
 from windrow.clusters.bootstrap_data import check_bootstrap, sample_machine_spec
 from windrow.clusters.bootstrap_secrets import FindSecret, check_secrets
+from windrow.clusters.sources.harvester_versions import read_harvester_versions
+from windrow.clusters.versions import compare_versions, list_problems
 from windrow.core.rng import Rng
 from windrow.core.text import encode_base64
 from windrow.drivers.api import NODE_DRIVER, read_driver, read_machine_config_kinds
 from windrow.harvester.connection import describe_credential
+from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, name_of, namespace_of
@@ -51,6 +56,8 @@ from windrow.nodedriver.validate.rules import find_problems
 
 CREDENTIAL_FIELD = "cloudCredentialSecretName"
 
+# From a credential to what its Harvester says about versions.
+ReadVersions = Callable[[str], Awaitable[HarvesterVersions]]
 # From a driver and the `namespace:name` of a credential to its fields, read from the management API.
 ReadFields = Callable[[str, str], Awaitable[Mapping[str, str]]]
 
@@ -60,7 +67,8 @@ class CheckResult:
     """The problems of one Cluster, of a HarvesterConfig that no Cluster of the manifest names, or of another object.
 
     `harvester_asked`: whether all of it was checked on Harvester; `not_asked` says why not, where no problem does.
-    `unchecked_kinds` are the kinds of other drivers, with the pools that name them.
+    `unchecked_kinds` are the kinds of other drivers, with the pools that name them. `compared` are the versions that were
+    compared with the support matrix, `compared_with` its date; what of them does not fit is among the problems, too.
     """
 
     namespace: str
@@ -70,6 +78,8 @@ class CheckResult:
     harvester_asked: bool = False
     kind: str = "Cluster"
     unchecked_kinds: tuple[str, ...] = ()
+    compared: tuple[Comparison, ...] = ()
+    compared_with: str = ""
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -77,15 +87,17 @@ class CheckResult:
 
 
 async def run(
-    documents: Sequence[Raw], manager: ClientConfig | None, harvester: str = ""
+    documents: Sequence[Raw], manager: ClientConfig | None, harvester: str = "", matrix_text: str = ""
 ) -> list[CheckResult]:
     """A result for each Cluster in `documents`.
 
     `manager` is the management API, with credentials and further configs; `harvester` is the text of a kubeconfig to use
-    instead of any credential. Without both, only the manifest is checked.
+    instead of any credential. Without both, only the manifest is checked. `matrix_text` replaces parts of the support
+    matrix. Raises InvalidMatrix.
     """
+    matrix = read_matrix(matrix_text) if matrix_text else shipped_matrix()
     if manager is None and not harvester:
-        return await check(documents)
+        return await check(documents, matrix=matrix)
     from windrow.app.embedded import read_credential
     from windrow.app.machines import read_credential_fields as read_credential_fields
     from windrow.machines.harvester.machines import HarvesterMachines
@@ -102,7 +114,9 @@ async def run(
             if not harvester:
                 assert manager is not None
                 return await check(
-                    documents, not_asked=f"--harvester is not given, and {manager.server} does not answer"
+                    documents,
+                    not_asked=f"--harvester is not given, and {manager.server} does not answer",
+                    matrix=matrix,
                 )
             api = None
 
@@ -112,6 +126,10 @@ async def run(
             return await read_credential(api, name)
 
         machines = HarvesterMachines(credential, sockets.connect, clock, Rng())
+
+        async def versions(name: str) -> HarvesterVersions:
+            return await read_harvester_versions(await machines.get_client(name))
+
         return await check(
             documents,
             configs,
@@ -120,6 +138,8 @@ async def run(
             driver_for_kind=driver_for_kind,
             fields_of=partial(read_credential_fields, api) if api is not None else None,
             find_secret=api.find if api is not None else None,
+            read_versions=versions,
+            matrix=matrix,
         )
 
 
@@ -162,12 +182,16 @@ async def check(
     driver_for_kind: ResolveDriver = assume_driver,
     fields_of: ReadFields | None = None,
     find_secret: FindSecret | None = None,
+    read_versions: ReadVersions | None = None,
+    matrix: SupportMatrix | None = None,
 ) -> list[CheckResult]:
     """A result for each Cluster in `documents`. `configs` are existing machine configs; those in the documents come first.
     Without `machines`, nothing is checked on Harvester; `single_credential`: it is used for every pool. Configs of other
     kinds than HarvesterConfig are not checked; of these the credential is read with `fields_of`, unless it is a document.
     Secrets that the Cluster names are documents, or are read with `find_secret`: those of other namespaces must allow the
-    Cluster's, and those for registries and S3 must hold what they are named for."""
+    Cluster's, and those for registries and S3 must hold what they are named for. `read_versions` asks the Harvester of a
+    credential; it is asked once for each Cluster, where its machines could be checked."""
+    matrix = matrix or shipped_matrix()
     own = {_key(raw): raw for raw in reversed(documents) if _is_config(raw)}
     known = {_key(raw): raw for raw in reversed(configs)} | own
     placed = [place_fields(raw) for raw in known.values()]
@@ -192,6 +216,9 @@ async def check(
         of_credentials, unchecked = await _check_credentials(cluster, secrets, fields_of)
         of_credentials += await _check_consent(raw, documents, find_secret)
         of_credentials += await _check_named_secrets(cluster, documents, find_secret)
+        versions = await _read_versions(cluster, read_versions if was_asked else None)
+        compared = compare_versions(cluster, reading.problems, matrix, versions)
+        found += list_problems(compared)
         only_others = all(pool.kind != HARVESTER_CONFIG.kind for pool in cluster.pools) and bool(unchecked)
         results.append(
             CheckResult(
@@ -202,6 +229,8 @@ async def check(
                 not_asked=not_asked if machines is None and not only_others else "",
                 harvester_asked=was_asked and not unchecked,
                 unchecked_kinds=tuple(unchecked),
+                compared=tuple(compared),
+                compared_with=matrix.describe() if compared else "",
             )
         )
     for key, raw in reversed(own.items()):
@@ -222,6 +251,17 @@ async def check(
         for raw in documents
         if raw.get("kind") not in ("Cluster", HARVESTER_CONFIG.kind) and (found := find_unknown_fields(raw))
     ]
+
+
+async def _read_versions(cluster: Cluster, read: ReadVersions | None) -> HarvesterVersions | None:
+    """What the cluster's Harvester says; None where it is not asked or does not answer."""
+    credential = next((pool.credential for pool in cluster.pools if pool.is_on_harvester), None)
+    if read is None or credential is None:
+        return None
+    try:
+        return await read(credential)
+    except KubeError as error:
+        return HarvesterVersions(unread=str(error))
 
 
 async def _check_named_secrets(

@@ -33,6 +33,7 @@ from windrow.app.state.directory import CA_FILE, MANAGER_FILE, lock_state_dir
 from windrow.app.state.identity import load_or_create_store_uid
 from windrow.app.state.pki import RenewingIdentity, load_or_create_ca
 from windrow.bootstrap.pki import USER
+from windrow.bootstrap.support_matrix.matrix import SupportMatrix
 from windrow.client.client import Client
 from windrow.client.middleware.rate_limit import RateLimitedTransport
 from windrow.client.middleware.retry import RetryingTransport
@@ -125,6 +126,7 @@ def make_manager(
     proxy: str = "",
     plugins: PluginSettings | None = None,
     identity: ManagerIdentity | None = None,
+    matrix: SupportMatrix | None = None,
 ) -> tuple[ClusterController, MachineBackend]:
     """The cluster controller on the management API behind `transport`, and its machine backend; the caller runs both.
 
@@ -173,6 +175,7 @@ def make_manager(
         proxy=proxy,
         resolve_driver=backend.driver_for_kind,
         identity=identity,
+        matrix=matrix,
     )
     return manager, backend
 
@@ -208,6 +211,7 @@ async def embedded_manager(
     bind: str = LOOPBACK,
     proxy: str = "",
     plugins: PluginSettings | None = None,
+    matrix: SupportMatrix | None = None,
 ) -> AsyncIterator[EmbeddedManager]:
     """A cluster manager with its kubeconfig in `state_dir`. Raises DirectoryInUse.
 
@@ -240,7 +244,7 @@ async def embedded_manager(
             store_uid = load_or_create_store_uid(state_dir, rng) if persistent else ""
             identity = await read_identity(Client(api.local()), store_uid, rng)
             manager, backend = make_manager(
-                api.local(), connect, clock, rng, request_counts, proxy, plugins, identity
+                api.local(), connect, clock, rng, request_counts, proxy, plugins, identity, matrix
             )
             async with backend.running(), running(manager.run):
                 yield EmbeddedManager(write_kubeconfig(), path, request_counts)

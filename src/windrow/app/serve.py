@@ -14,6 +14,7 @@ from windrow.app.machines import PluginSettings, require_harvester_driver, sandb
 from windrow.app.network import HttpConnector
 from windrow.app.options import Output, ServeOptions
 from windrow.app.state.directory import open_state_directory
+from windrow.bootstrap.support_matrix.matrix import SupportMatrix, read_matrix, shipped_matrix
 from windrow.client.client import Client
 from windrow.client.leader_election import LeaderElector, LeaderTransport
 from windrow.core.errors import UserError
@@ -65,13 +66,14 @@ def _is_held(raw: object) -> bool:
 
 
 async def run(options: ServeOptions, out: Output) -> int:
-    """Serve until cancelled. Raises BadDriver where `driver` is not a docker-machine driver for Harvester."""
+    """Serve until cancelled. Raises InvalidMatrix, and BadDriver where `driver` is not a docker-machine driver for Harvester."""
+    matrix = read_matrix(options.support_matrix) if options.support_matrix else shipped_matrix()
     if options.driver is not None:
         await require_harvester_driver(options.driver, options.env, SystemClock())
     for line in (*open_state_directory(options.state_dir), sandbox_notice()):
         out.print_line(line)
     if options.kubeconfig is not None:
-        return await _serve_external(options, out)
+        return await _serve_external(options, matrix, out)
     clock = SystemClock()
     async with (
         HttpConnector(clock, options.env) as sockets,
@@ -85,6 +87,7 @@ async def run(options: ServeOptions, out: Output) -> int:
             bind=options.bind,
             proxy=options.proxy,
             plugins=_plugin_settings(options),
+            matrix=matrix,
         ) as managed,
     ):
         out.print_line(f"The cluster manager serves at {managed.access.server}.")
@@ -98,7 +101,7 @@ def _plugin_settings(options: ServeOptions) -> PluginSettings:
     return PluginSettings(options.state_dir, options.env, options.driver, options.allow_file_urls)
 
 
-async def _serve_external(options: ServeOptions, out: Output) -> int:
+async def _serve_external(options: ServeOptions, matrix: SupportMatrix, out: Output) -> int:
     """Keep the objects in another Kubernetes; of several managers, the one that holds the Lease is active."""
     assert options.kubeconfig is not None
     folder = options.kubeconfig.parent
@@ -122,6 +125,7 @@ async def _serve_external(options: ServeOptions, out: Output) -> int:
             proxy=options.proxy,
             plugins=replace(_plugin_settings(options), may_run=lambda: elector.may_delegate(PLUGIN_SURVIVAL)),
             identity=await read_identity(Client(transport), "", rng),
+            matrix=matrix,
         )
         out.print_line(
             f"The cluster manager keeps its objects at {access.server}; waiting for Lease {'/'.join(LEASE_NAME)}."

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from windrow.bootstrap import k3s, rke2
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec
+from windrow.bootstrap.support_matrix.matrix import Numbers, SupportMatrix
 
 
 class Distribution(Protocol):
@@ -35,6 +36,10 @@ class Distribution(Protocol):
     def find_cloud_provider(self, config: Mapping[str, Any], on_harvester: bool) -> str:
         """The cloud provider that a cluster with the user's `config` runs, "" for none that Windrow knows of.
         `on_harvester`: whether machines of it are VMs of Harvester."""
+
+    def find_harvester_charts(self, spec: BootstrapSpec, matrix: SupportMatrix) -> Mapping[str, Numbers]:
+        """The versions of the Harvester charts that a cluster of the spec gets, by chart; without those that the user brings,
+        and those that `matrix` does not know."""
 
     def list_contradictions(self, spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
         """What in the user's keys cannot be read or cannot be together; `render` raises the first."""

@@ -62,6 +62,12 @@ def uses_harvester(config: Mapping[str, Any]) -> bool:
     return config.get(CLOUD_PROVIDER_NAME) == HARVESTER
 
 
+def list_disabled(config: Mapping[str, Any]) -> list[str]:
+    """The components that the user's `disable` names, in a list or with commas."""
+    items = (str(item).split(",") for item in list_of(config.get("disable")))
+    return [name.strip() for parts in items for name in parts if name.strip()]
+
+
 def credential_text(spec: BootstrapSpec, user: Mapping[str, Any], *, harvester: bool) -> str:
     """The content of the credential file; "" where the user names a file that is already on the machine, or nothing.
 

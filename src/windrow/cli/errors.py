@@ -117,6 +117,7 @@ _EXIT_CODES = {
     "NoOwnStore": exit_codes.NOT_FOUND,  # app.state.backup
     "DirectoryInUse": exit_codes.FAILED,  # app.state.directory
     "DirectoryUnusable": exit_codes.FAILED,
+    "InvalidMatrix": exit_codes.REFUSED,  # bootstrap.support_matrix.matrix
     "BadDriver": exit_codes.USAGE,  # app.machines
     "Re2Missing": exit_codes.FAILED,  # core.formats.regex
     "RestoreInterrupted": exit_codes.FAILED,  # app.state.backup

@@ -44,6 +44,14 @@ def add_filenames(parser: argparse.ArgumentParser, about: str, *, required: bool
     )
 
 
+def add_support_matrix(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--support-matrix",
+        metavar="FILE",
+        help="versions that go together, in place of those known to Windrow",
+    )
+
+
 def _duration(text: str) -> timedelta:
     if text.isascii() and text.isdigit():  # seconds, as timeout(1) takes it
         text = f"{text}s"

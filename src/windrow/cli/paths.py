@@ -78,6 +78,18 @@ def find_driver_program(backend: str | None, named: str | None, context: CliCont
     return Path(found)
 
 
+# Beyond it a file is refused as too large, whatever follows.
+_MATRIX_READ = 1024 * 1024 + 1
+
+
+def read_support_matrix(named: str | None, context: CliContext) -> str:
+    """The text of the file for --support-matrix, "" for none. Raises OSError, UnicodeDecodeError."""
+    if not named:
+        return ""
+    with open(context.cwd / named, encoding="utf-8") as file:
+        return file.read(_MATRIX_READ)
+
+
 _PROGRAMS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"#!")
 _ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04")
 

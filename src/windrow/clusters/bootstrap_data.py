@@ -202,6 +202,23 @@ def _check_manifest(text: str) -> list[Problem]:
     return [Problem(fault, hint, _MANIFEST) for fault in faults[:MAX_FAULTS]]
 
 
+def _check_cloud_provider(cluster: Cluster) -> list[Problem]:
+    """A warning for machines on Harvester without any cloud provider."""
+    if not cluster.uses_harvester_driver or cluster.cloud_provider:
+        return []
+    if find_layout(cluster.version).name != "rke2":
+        return []  # K3s has its own unless one is named
+    return [
+        Problem(
+            "the machines are on Harvester, and no cloud-provider-name is set: services get no load balancer there, claims no "
+            "volume of Harvester",
+            "write cloud-provider-name: harvester in machineGlobalConfig",
+            "spec.rkeConfig.machineGlobalConfig",
+            "warning",
+        )
+    ]
+
+
 MAX_FAULTS = 20
 
 
@@ -211,6 +228,7 @@ def check_bootstrap(cluster: Cluster, existing: Sequence[Problem]) -> list[Probl
     found = _check_manifest(cluster.additional_manifest)
     if any(problem.field == "spec.kubernetesVersion" for problem in existing):
         return found  # without a version there is no distribution to ask
+    found += _check_cloud_provider(cluster)
     checked = set()
     for _, configuration, spec in _configurations(cluster, cluster.version):
         if configuration in checked:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from windrow.bootstrap.support_matrix.matrix import SupportMatrix, shipped_matrix
 from windrow.client.client import Client
 from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.cluster import Cluster
@@ -58,6 +59,7 @@ class ReconcileContext:
     rng: Rng
     stamps: ObservedStamps
     process_state: ProcessState = field(default_factory=ProcessState)
+    matrix: SupportMatrix = field(default_factory=shipped_matrix)
 
     def require_consent(self, reference: str, namespace: str) -> None:
         """Raises CredentialError unless Clusters of `namespace` may use the Secret `reference`."""

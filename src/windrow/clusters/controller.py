@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from windrow.bootstrap.support_matrix.matrix import SupportMatrix, shipped_matrix
 from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.middleware.retry import RetryingTransport
@@ -91,6 +92,7 @@ class ClusterController:
         proxy: str = "",
         resolve_driver: ResolveDriver = harvester_only,
         identity: ManagerIdentity | None = None,
+        matrix: SupportMatrix | None = None,
     ) -> None:
         self._clock = clock
         self._infrastructure = machines
@@ -139,6 +141,7 @@ class ClusterController:
             clock=clock,
             rng=rng,
             stamps=ObservedStamps(clock),
+            matrix=matrix or shipped_matrix(),
         )
         self._protection = ProtectionController(self._context)
         guests = self._guest_clusters

@@ -8,7 +8,7 @@ seems to record; and the LoadBalancers of a deleted cluster, once its machines a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -62,6 +62,7 @@ from windrow.clusters.sources.harvester_objects import (
     HarvesterObjects,
     machine_places,
 )
+from windrow.clusters.sources.harvester_versions import read_harvester_versions
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.sources.manager_leases import ManagerLeases
@@ -75,6 +76,7 @@ from windrow.clusters.state import (
     Place,
     Pod,
 )
+from windrow.clusters.versions import compare_versions, list_problems
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.resources import LOAD_BALANCER, VM
@@ -554,6 +556,7 @@ class Observer:
         specs = [sample_machine_spec(cluster, pool, n) for pool in pools for n in range(pool.quantity)]
         try:
             problems += await self._infrastructure.check(specs)
+            problems += await self._check_versions(state, sorted(usable & on_harvester))
             if state.guest_credential.state in ("missing", "pending") and cluster.credential in usable:
                 problems += await self._check_service_account(cluster)
         except InfrastructureUnknown as error:
@@ -562,6 +565,15 @@ class Observer:
             hint = "make Harvester reachable, with a credential that may read there"
             problems.append(Problem(str(error), hint, "spec.cloudCredentialSecretName"))
         return tuple(dict.fromkeys(problems))
+
+    async def _check_versions(self, state: ClusterState, credentials: Sequence[str]) -> list[Problem]:
+        """What does not go together; all credentials of a cluster lead to one Harvester."""
+        harvester = None
+        if credentials:
+            client = self._harvesters.get_client(credentials[0], state.cluster.namespace)
+            harvester = await read_harvester_versions(client)
+        compared = compare_versions(state.cluster, state.problems, self._context.matrix, harvester)
+        return list_problems(compared)
 
     async def _check_service_account(self, cluster: Cluster) -> list[Problem]:
         """Whether the name of the guest's account is free, or its objects ours from an earlier attempt."""

@@ -7,6 +7,7 @@ import pytest
 from tests.support.fake_machines import MemoryMachines
 
 from windrow.app.check import CheckResult, check
+from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, NotFound
 from windrow.kubernetes.resources import ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
@@ -26,6 +27,9 @@ def cluster(*pools: str, name: str = "orchard", **spec: Any) -> dict[str, Any]:
         }
         for place, pool in enumerate(pools or ("w",))
     ]
+    rke = spec.pop("rkeConfig", {"machinePools": described})
+    if isinstance(keys := rke.get("machineGlobalConfig", {}), dict):
+        rke = {**rke, "machineGlobalConfig": {"cloud-provider-name": "harvester", **keys}}
     return {
         "apiVersion": "provisioning.cattle.io/v1",
         "kind": "Cluster",
@@ -33,7 +37,7 @@ def cluster(*pools: str, name: str = "orchard", **spec: Any) -> dict[str, Any]:
         "spec": {
             "kubernetesVersion": "v1.34.7+rke2r1",
             "cloudCredentialSecretName": "a:b",
-            "rkeConfig": {"machinePools": described},
+            "rkeConfig": rke,
             **spec,
         },
     }
@@ -536,7 +540,7 @@ async def test_the_kind_of_another_driver_is_assumed_to_exist_without_a_manageme
 
 async def test_warnings_of_the_distribution_are_those_of_the_manager():
     documents = [cluster(), config()]
-    documents[0]["spec"]["rkeConfig"]["machineGlobalConfig"] = {"profile": "cis"}
+    documents[0]["spec"]["rkeConfig"]["machineGlobalConfig"]["profile"] = "cis"
 
     (problem,) = (await result_of(*documents)).problems
 
@@ -613,3 +617,36 @@ async def test_a_secret_for_a_registry_or_s3_must_exist_or_be_in_the_manifest(
 
     assert [one.message for one in absent.errors] == [told]
     assert (given.errors, unreadable.errors) == ((), ())
+
+
+async def test_versions_are_compared_once_with_the_harvester_of_a_credential():
+    asked: list[str] = []
+
+    async def versions(credential: str) -> HarvesterVersions:
+        asked.append(credential)
+        return HarvesterVersions("v1.1.2")
+
+    documents = [cluster("w", "v"), config(), config("nc-v")]
+    (result,) = await check(documents, machines=Harvester([]), read_versions=versions)
+
+    assert asked == ["a:b"]
+    (error,) = result.errors
+    assert error.field == "spec.kubernetesVersion"
+    assert "wants Harvester v1.2.0 or later, and this is v1.1.2" in error.message
+    assert result.compared_with == "2026-08-21"
+    assert {one.result for one in result.compared} == {"fits", "refused"}
+
+
+async def test_a_harvester_that_may_not_be_asked_for_its_release_is_a_warning():
+    async def versions(credential: str) -> HarvesterVersions:
+        raise Forbidden("settings.harvesterhci.io is forbidden", status=403)
+
+    (result,) = await check([cluster(), config()], machines=Harvester([]), read_versions=versions)
+
+    (problem,) = result.problems
+    assert problem.severity == "warning"
+    assert "the release of Harvester is not known: settings.harvesterhci.io is forbidden" in problem.message
+
+
+async def test_a_version_that_is_refused_is_not_compared():
+    assert (await result_of(cluster(kubernetesVersion="latest"), config())).compared == ()

@@ -11,8 +11,8 @@ from windrow.bootstrap import DISTRIBUTIONS, k3s, rke2
 from windrow.bootstrap.charts import Charts
 from windrow.bootstrap.k3s.charts import pinned_charts
 from windrow.bootstrap.k3s.flags import dropped_keys
-from windrow.bootstrap.rke2.bundled_charts import BUNDLED
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, Role
+from windrow.bootstrap.support_matrix.matrix import shipped_matrix
 from windrow.core.formats import yaml
 
 Make = Callable[..., BootstrapSpec]
@@ -495,7 +495,7 @@ def test_a_machine_that_could_never_join_is_refused(
 def test_the_pinned_charts_are_those_of_the_newest_rke2_and_read_the_secret() -> None:
     pinned = pinned_charts()
 
-    assert pinned == BUNDLED[-1][1] == Charts((0, 2, 14), (0, 1, 30))
+    assert pinned == shipped_matrix().bundled[-1][1] == Charts((0, 2, 14), (0, 1, 30))
     assert pinned.cloud_provider_reads_secret
     assert pinned.csi_driver_reads_secret
 

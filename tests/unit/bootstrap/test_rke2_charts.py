@@ -1,7 +1,7 @@
 import pytest
 
 from windrow.bootstrap.charts import Charts
-from windrow.bootstrap.rke2.bundled_charts import BUNDLED, find_charts
+from windrow.bootstrap.support_matrix.matrix import shipped_matrix
 from windrow.core.formats.version import Version
 
 
@@ -21,17 +21,17 @@ from windrow.core.formats.version import Version
 def test_a_release_bundles_the_charts_of_the_last_change_on_its_line(
     version: str, provider: tuple[int, int, int], storage: tuple[int, int, int]
 ) -> None:
-    assert find_charts(Version.parse(version)) == Charts(provider, storage)
+    assert shipped_matrix().find_charts(Version.parse(version)) == Charts(provider, storage)
 
 
 @pytest.mark.parametrize("version", ["v1.20.15+rke2r2", "v1.21.4+rke2r1"])
 def test_before_the_table_begins_nothing_is_known(version: str) -> None:
-    assert find_charts(Version.parse(version)) is None
+    assert shipped_matrix().find_charts(Version.parse(version)) is None
 
 
 def test_on_each_line_newer_releases_bundle_newer_charts() -> None:
-    for line in {version.line for version, _ in BUNDLED}:
-        found = [charts for version, charts in BUNDLED if version.line == line]
+    for line in {version.line for version, _ in shipped_matrix().bundled}:
+        found = [charts for version, charts in shipped_matrix().bundled if version.line == line]
         assert found == sorted(found, key=lambda charts: (charts.cloud_provider, charts.csi_driver))
 
 

@@ -123,6 +123,7 @@ spec:
   kubernetesVersion: v1.34.7+rke2r1
   cloudCredentialSecretName: cattle-global-data:cc-harvester
   rkeConfig:
+    machineGlobalConfig: {cloud-provider-name: harvester}
     machinePools:
       - name: servers
         quantity: 3

@@ -558,3 +558,38 @@ def test_the_console_of_a_machine_that_does_not_exist(windrow: Windrow, orchard:
 
     assert answer.code == exit_codes.NOT_FOUND
     assert "windrow machine list" in answer.err
+
+
+def test_check_prints_what_was_compared_with_verdict_and_cure_in_80_columns(windrow: Windrow, tmp_path: Path):
+    (tmp_path / "cluster.yaml").write_text(MANIFEST.replace("v1.34.7", "v1.21.1"))
+
+    answer = windrow("check", "-f", "cluster.yaml")
+    data = json.loads(windrow("check", "-f", "cluster.yaml", "-o", "json").out)
+
+    assert answer.code == exit_codes.REFUSED
+    lines = answer.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[:2] == [
+        "fleet-default/orchard  1 error, 1 warning",
+        "Compared with the support matrix of 2026-08-21:",
+    ]
+    assert "refused  RKE2 v1.21.1+rke2r1 brings neither the cloud provider nor the CSI" in lines
+    assert "         → choose a later release; or write cloud-provider-name: external, and" in lines
+    (item,) = data["items"]
+    assert [one["result"] for one in item["compared"]] == ["warning", "refused"]
+
+
+def test_a_support_matrix_of_the_users_is_read_and_named(windrow: Windrow, tmp_path: Path):
+    (tmp_path / "cluster.yaml").write_text(MANIFEST)
+    (tmp_path / "matrix.yaml").write_text('maintained: ["1.90"]')
+    (tmp_path / "bad.yaml").write_text("nonsense: 1")
+
+    read = windrow("check", "-f", "cluster.yaml", "--support-matrix", "matrix.yaml")
+    bad = windrow("check", "-f", "cluster.yaml", "--support-matrix", "bad.yaml")
+    absent = windrow("check", "-f", "cluster.yaml", "--support-matrix", "absent.yaml")
+
+    assert "Compared with the support matrix of 2026-08-21, with your maintained:" in read.out
+    assert "warning  RKE2 v1.34.7+rke2r1 is of a line that gets no new releases" in read.out
+    assert bad.code == absent.code == exit_codes.REFUSED
+    assert "has the key 'nonsense', which has no effect" in bad.err.lower().replace("\n", " ")
+    assert "absent.yaml" in absent.err

@@ -444,6 +444,8 @@ def test_a_cluster_of_another_driver_s_kind_can_be_checked_and_applied(
         == afterwards.out.splitlines()
         == [
             "fleet-default/orchard  no problem in what was checked",
+            "Compared with the support matrix of 2026-08-21:",
+            "fits     RKE2 v1.34.7+rke2r1 is of a line that gets new releases: v1.33 to v1.36",
             "Not checked: NoopConfig (pool servers); its machines are created by another",
             "driver.",
         ]

@@ -121,7 +121,10 @@ def a_manifest(paths: Mapping[str, list[str]]) -> list[dict[str, Any]]:
     raw["spec"] = {
         "cloudCredentialSecretName": "fleet-default:cc",
         "kubernetesVersion": "v1.35.1+rke2r1",
-        "rkeConfig": {"machinePools": [pool]},
+        "rkeConfig": {
+            "machineGlobalConfig": {"cloud-provider-name": "harvester"},
+            "machinePools": [pool],
+        },
     }
     config = {"apiVersion": "rke-machine-config.cattle.io/v1", "kind": "HarvesterConfig"}
     config |= {"metadata": {"name": "nc", "namespace": "fleet-default"}, "sshUser": "ubuntu"}

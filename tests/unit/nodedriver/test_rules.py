@@ -287,3 +287,16 @@ def test_a_size_that_was_meant_in_mib_is_warned_of(fields: dict[str, Any], words
 def test_large_sizes_and_quantities_are_taken_as_they_are() -> None:
     assert problems_of(memorySize="4096", diskInfo=disks({"imageName": "i", "size": 65536})) == []
     assert problems_of(memorySize="16384Mi") == []
+
+
+@pytest.mark.parametrize(("cpus", "memory", "fields"), [(1, 2, ["cpuCount", "memorySize"]), (2, 4, [])])
+def test_a_node_smaller_than_it_should_be_is_a_warning_for_a_cluster_alone(
+    cpus: int, memory: int, fields: list[str]
+) -> None:
+    configuration, _ = read_fields({**GOOD, "cpuCount": cpus, "memorySize": memory})
+    configuration = replace(configuration, machine_name="c1-pool1-abcde-fghij")
+
+    found = find_problems(configuration, must_boot=True)
+
+    assert [(one.field, one.severity) for one in found] == [(field, "warning") for field in fields]
+    assert find_problems(configuration) == []

@@ -40,6 +40,7 @@ from windrow.bootstrap.server_config import (
     server_keys,
 )
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, Role, require_joinable
+from windrow.bootstrap.support_matrix.matrix import CHARTS, Numbers, SupportMatrix
 from windrow.core.formats import yaml
 from windrow.core.formats.version import Version
 from windrow.kubernetes.objects import nested
@@ -51,6 +52,7 @@ __all__ = [
     "config_hash",
     "config_hashes",
     "find_cloud_provider",
+    "find_harvester_charts",
     "list_contradictions",
     "render",
     "scrub",
@@ -118,6 +120,14 @@ def render_config(spec: BootstrapSpec) -> dict[str, Any]:
     return config | ({"cluster-init": True} if spec.init_server else {})
 
 
+def find_harvester_charts(spec: BootstrapSpec, matrix: SupportMatrix) -> dict[str, Numbers]:
+    """The Harvester charts that Windrow installs, as it pins them: the matrix has none of K3s, which brings none."""
+    own = _list_own_charts(spec, find_cloud_provider(keys.merge_config(spec), spec.on_harvester))
+    pinned = pinned_charts()
+    versions = zip(CHARTS, (pinned.cloud_provider, pinned.csi_driver), strict=True)
+    return {name: version for name, version in versions if name in own}
+
+
 def list_contradictions(spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
     """What in the user's keys cannot be read or cannot be together, each with a hint."""
     user = keys.merge_config(spec)
@@ -158,7 +168,7 @@ def check(spec: BootstrapSpec) -> list[str]:
         for name in HARVESTER_CHARTS
         if name not in own
     ]
-    if CSI_DRIVER_CHART in own and LOCAL_STORAGE not in provider.list_disabled(user):
+    if CSI_DRIVER_CHART in own and LOCAL_STORAGE not in keys.list_disabled(user):
         warnings.append(
             "K3s' local storage and Harvester's are both default StorageClasses, and claims that name none get the newer "
             f"one; write disable: [{LOCAL_STORAGE}] to have Harvester's alone"

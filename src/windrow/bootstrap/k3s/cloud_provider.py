@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from windrow.bootstrap.node_config import CLOUD_PROVIDER_NAME, HARVESTER, list_of
+from windrow.bootstrap.node_config import CLOUD_PROVIDER_NAME, HARVESTER, list_disabled, list_of
 from windrow.bootstrap.spec import InvalidBootstrapSpec
 
 EXTERNAL = "external"
@@ -49,12 +49,6 @@ def server_keys(provider: str, config: Mapping[str, Any]) -> dict[str, Any]:
         # Both would answer services of type LoadBalancer.
         keys["disable"] = [*disabled, SERVICE_LB]
     return keys
-
-
-def list_disabled(config: Mapping[str, Any]) -> list[str]:
-    """The components that the user's `disable` names, in a list or with commas."""
-    items = (str(item).split(",") for item in list_of(config.get("disable")))
-    return [name.strip() for parts in items for name in parts if name.strip()]
 
 
 def list_contradictions(

@@ -21,7 +21,6 @@ from windrow.bootstrap.config_hash import config_hash, config_hashes
 from windrow.bootstrap.install_unit import BOOT_COMMANDS, RUN_COMMANDS, Installer, list_install_files
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests
-from windrow.bootstrap.rke2.bundled_charts import find_charts
 from windrow.bootstrap.rke2.flags import KEYS, check_config
 from windrow.bootstrap.server_config import (
     POD_SECURITY_KEY,
@@ -30,6 +29,7 @@ from windrow.bootstrap.server_config import (
     server_keys,
 )
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, require_joinable
+from windrow.bootstrap.support_matrix.matrix import CHARTS, Numbers, SupportMatrix, shipped_matrix
 from windrow.core.formats.version import Version
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "config_hash",
     "config_hashes",
     "find_cloud_provider",
+    "find_harvester_charts",
     "list_contradictions",
     "render",
     "scrub",
@@ -93,6 +94,17 @@ def find_cloud_provider(config: Mapping[str, Any], on_harvester: bool) -> str:
     return str(config.get(keys.CLOUD_PROVIDER_NAME) or "")
 
 
+def find_harvester_charts(spec: BootstrapSpec, matrix: SupportMatrix) -> dict[str, Numbers]:
+    """The Harvester charts that RKE2 installs by itself, where they are known and not disabled."""
+    user = keys.merge_config(spec)
+    charts = matrix.find_charts(Version.parse(spec.version)) if keys.uses_harvester(user) else None
+    if charts is None:
+        return {}
+    disabled = keys.list_disabled(user)
+    versions = zip(CHARTS, (charts.cloud_provider, charts.csi_driver), strict=True)
+    return {name: version for name, version in versions if name not in disabled}
+
+
 def list_contradictions(spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
     """What in the user's keys cannot be read or cannot be together, each with a hint."""
     user = keys.merge_config(spec)
@@ -135,7 +147,7 @@ def _list_manifests(spec: BootstrapSpec) -> Iterator[File]:
             values,
             cluster=spec.cluster,
             credential_file=LAYOUT.credential_file(spec),
-            charts=find_charts(Version.parse(spec.version)),
+            charts=shipped_matrix().find_charts(Version.parse(spec.version)),
         )
     yield from list_user_manifests(spec, LAYOUT, values)
     if harvester and spec.guest_credential and spec.brings_objects:

@@ -1,7 +1,8 @@
 """Report everything that is wrong with a manifest; change nothing.
 
 The manifest is read as the cluster manager reads it; a field that a kind does not have is an error. Then image, networks, storage class, key pair and names of its
-machines are checked on Harvester, with the credential from the management API or with --harvester. Without both, only
+machines are checked on Harvester, with the credential from the management API or with --harvester. The versions of
+Kubernetes, of the Harvester charts and of Harvester are compared with the support matrix. Without both, only
 the manifest is checked. Pools of another driver's kind are listed: Harvester cannot check them, but their credential
 is looked up in the management API. Exit code 3 means that there is an error.
 
@@ -28,6 +29,7 @@ from windrow.cli.manifests import (
 from windrow.cli.output.check_results import render_check_result
 from windrow.cli.output.data import list_of, render_data
 from windrow.cli.output.terminal import print_lines
+from windrow.cli.paths import read_support_matrix
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.kubernetes.objects import Raw
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_filenames(parser, "a manifest")
     parser.add_argument("--harvester", metavar="FILE", help="kubeconfig of the Harvester to ask")
+    options.add_support_matrix(parser)
     options.add_output(parser)
     options.add_connection(parser)
 
@@ -60,7 +63,15 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     for one in () if args.output else results:
         print_lines(
             context,
-            render_check_result(_title(one), one.problems, one.not_asked, context.width, one.unchecked_kinds),
+            render_check_result(
+                _title(one),
+                one.problems,
+                one.not_asked,
+                context.width,
+                one.unchecked_kinds,
+                one.compared,
+                one.compared_with,
+            ),
         )
     if unknown_kinds:
         raise combine(unknown_kinds)
@@ -82,7 +93,8 @@ async def _check(documents: list[Raw], args: argparse.Namespace, context: CliCon
         manager = None
     place_in_namespace(documents, args.namespace, (manager.namespace if manager else "") or "default")
     harvester = connect.read_kubeconfig(context.cwd / args.harvester) if args.harvester else ""
-    return await check.run(documents, manager, harvester)
+    matrix = read_support_matrix(args.support_matrix, context)
+    return await check.run(documents, manager, harvester, matrix)
 
 
 def _as_object(result: CheckResult) -> dict[str, object]:
@@ -100,6 +112,10 @@ def _as_object(result: CheckResult) -> dict[str, object]:
         "problems": problems,
         "checkedOnHarvester": result.harvester_asked,
         "uncheckedKinds": list(result.unchecked_kinds),
+        "comparedWith": result.compared_with,
+        "compared": [
+            {"result": one.result, "message": one.sentence, "hint": one.hint} for one in result.compared
+        ],
     }
 
 

@@ -53,7 +53,7 @@ from windrow.nodedriver.config import Configuration, dump_driver_config, find_un
 from windrow.nodedriver.config_json import load_driver_config
 from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.validate.network_data import find_shared_addresses
-from windrow.nodedriver.validate.references import check
+from windrow.nodedriver.validate.references import find_reference_problems, read_all_references
 from windrow.nodedriver.validate.rules import find_problems
 from windrow.nodedriver.vm import power as powers
 from windrow.nodedriver.vm.create import ensure_created, replace_user_data
@@ -257,8 +257,9 @@ class HarvesterMachines:
                     configurations.append(configuration)
                     problems += found
                     networks.append((configuration.network_data, [nic.network for nic in configuration.nics]))
-            problems += await connection.run(check(configurations))
-            problems += await _missing_namespaces(connection, configurations)
+            found_objects = await connection.run(read_all_references(configurations))
+            problems += find_reference_problems(configurations, found_objects)
+            problems += await _missing_namespaces(connection, configurations, found_objects.namespaces)
         return list(dict.fromkeys([*problems, *find_shared_addresses(networks)]))
 
     async def plan(self, spec: MachineSpec) -> DriverConfig:
@@ -323,6 +324,10 @@ class HarvesterMachines:
         if machine != before:
             worker.track(machine)
 
+    async def get_client(self, credential: str) -> Client:
+        """A client of the Harvester that the credential leads to. Raises InfrastructureUnknown."""
+        return Client((await self._get_connection(credential)).transport)
+
     async def _open(self, config: DriverConfig) -> tuple[Configuration, Connection]:
         """The machine's configuration, and the connection to its own Harvester. Raises InfrastructureUnknown."""
         configuration = load_driver_config(config)
@@ -374,12 +379,12 @@ def _valid_configuration(spec: MachineSpec) -> Configuration:
 
 
 async def _missing_namespaces(
-    connection: Connection, configurations: Sequence[Configuration]
+    connection: Connection, configurations: Sequence[Configuration], existing: frozenset[str]
 ) -> list[Problem]:
-    """A problem for each namespace that does not exist. Namespaces are never created: Harvester decides who may
+    """A problem for each namespace that does not exist; `existing` are known to. Namespaces are never created: Harvester decides who may
     create VMs in which."""
     problems = []
-    for name in sorted({configuration.vm_namespace for configuration in configurations}):
+    for name in sorted({configuration.vm_namespace for configuration in configurations} - existing):
         try:
             await Client(connection.transport).get(NAMESPACE.ref(name))
         except NotFound:

@@ -56,6 +56,11 @@ class ReferencedObjects:
         return found if isinstance(found, KeyPair) else None
 
     @property
+    def namespaces(self) -> frozenset[str]:
+        """Those in which an object was read, which therefore exist."""
+        return frozenset(ref.namespace for ref in self.readings if ref.namespace)
+
+    @property
     def release(self) -> Release:
         found = self.readings.get(SERVER_VERSION)
         return found if isinstance(found, Release) else ASSUMED
@@ -140,7 +145,19 @@ def check(configurations: Sequence[Configuration]) -> Operation[list[Problem]]:
 
     `rules.find_problems` checks a configuration by itself; this checks it against Harvester.
     """
-    found = yield from read_references([ref for each in configurations for ref in all_references(each)])
+    found = yield from read_all_references(configurations)
+    return find_reference_problems(configurations, found)
+
+
+def read_all_references(configurations: Sequence[Configuration]) -> Operation[ReferencedObjects]:
+    """Everything that the configurations refer to, read once each."""
+    return (yield from read_references([ref for each in configurations for ref in all_references(each)]))
+
+
+def find_reference_problems(
+    configurations: Sequence[Configuration], found: ReferencedObjects
+) -> list[Problem]:
+    """Every problem of the objects that the configurations refer to, once each."""
     problems = [problem for each in configurations for problem in check_references(each, found)]
     return list(dict.fromkeys(problems))
 

@@ -47,6 +47,7 @@ def find_problems(
     """
     problems = [problem for rule in RULES for problem in rule(configuration)]
     problems += _blank_boot_disk(configuration, "error" if must_boot else "warning")
+    problems += _small_machine(configuration) if must_boot else []
     if needs_private_key:
         problems += _private_key(configuration)
     try:
@@ -73,6 +74,27 @@ def _blank_boot_disk(configuration: Configuration, severity: Severity) -> Iterat
         message = "no disk in diskInfo has an image, so there is nothing to boot from"
         hint = "give the disk with bootOrder 1 an imageName"
     yield Problem(message, hint, "diskInfo", severity)
+
+
+# What RKE2's documentation asks for at least; below it a node may join, and then be killed for want of memory.
+_LEAST_CPUS, _LEAST_MEMORY_GIB = 2, 4
+
+
+def _small_machine(configuration: Configuration) -> Iterator[Problem]:
+    if 0 < configuration.cpu < _LEAST_CPUS:
+        yield Problem(
+            f"cpuCount is {configuration.cpu}, and a node of a cluster wants {_LEAST_CPUS}",
+            f"write {_LEAST_CPUS} or more",
+            "cpuCount",
+            "warning",
+        )
+    if 0 < configuration.memory_gib < _LEAST_MEMORY_GIB:
+        yield Problem(
+            f"memorySize is {configuration.memory_gib} GiB, and a node of a cluster wants {_LEAST_MEMORY_GIB} GiB",
+            f"write {_LEAST_MEMORY_GIB} or more",
+            "memorySize",
+            "warning",
+        )
 
 
 def _several_documents(configuration: Configuration) -> Iterator[Problem]:

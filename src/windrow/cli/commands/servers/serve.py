@@ -15,7 +15,7 @@ from pathlib import Path
 
 from windrow.cli import connect, options
 from windrow.cli.context import CliContext
-from windrow.cli.paths import find_driver_program, require_writable_directory
+from windrow.cli.paths import find_driver_program, read_support_matrix, require_writable_directory
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_proxy(parser)
     options.add_machine_backend(parser)
     parser.add_argument("--allow-file-urls", action="store_true", help="allow node drivers with a file: URL")
+    options.add_support_matrix(parser)
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
@@ -51,5 +52,6 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
         env=context.env,
         driver=find_driver_program(args.machine_backend, args.driver, context),
         allow_file_urls=args.allow_file_urls,
+        support_matrix=read_support_matrix(args.support_matrix, context),
     )
     return run_service(serve.run(wanted, PlainOutput(context)))
