@@ -1,9 +1,10 @@
 """A foreign docker-machine driver: its machines are entries in the JSON file that NOOP_WORLD names.
 
 It has a flag of every type and one for user data, config keys of its own, and nothing of Windrow. `token` is its
-secret: "wrong" is rejected, and with "silent" calls block. The file may have `delay` (seconds that Create takes),
-`broken` (the error of every call but the local ones), `refuses` (Create creates nothing), `stillborn` (Create creates a
-machine that never runs) and `by_name` (machines are found by name, not by id).
+secret: "wrong" is rejected, and with "silent" calls block. The file may have `delay` (seconds that Create takes), `slow`
+(seconds that it takes to tell its config once it has a machine), `broken` (the error of every call but the local ones),
+`refuses` (Create creates nothing), `stillborn` (Create creates a machine that never runs) and `by_name` (machines are found
+by name, not by id).
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class Noop:
         self.config |= json.loads(raw)
 
     def get_config(self, _: Any) -> bytes:
+        if self.config["InstanceId"]:
+            time.sleep(json.loads(self.path.read_text()).get("slow", 0))
         return json.dumps(self.config).encode()
 
     def set_flags(self, value: Any) -> None:

@@ -262,6 +262,28 @@ async def test_a_host_that_stops_at_any_moment_leaves_no_process_and_loses_no_ma
     assert rig.vms() == []
 
 
+@pytest.mark.parametrize("delay", [0, 20])
+async def test_a_host_that_stops_learns_the_id_of_a_machine_from_a_driver_that_takes_its_time(
+    tmp_path: Path, delay: float
+) -> None:
+    """Without its id such a machine is never found again. The host stops while the driver creates, or tells what it made."""
+    rig = Rig(tmp_path)
+    rig.change(delay=delay, slow=1.3)
+    async with running(rig.machines):
+        ordering = asyncio.create_task(rig.machines.ensure(a_spec(), None))
+        while not rig.vms():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await asyncio.wait({ordering}, timeout=0.1)
+    ordering.cancel()
+    await asyncio.wait({ordering})
+    rig.change(slow=0)
+
+    again = rig.machines = rig.new_host()
+    async with running(again):
+        await again.ensure(a_spec(), None)
+        assert rig.vms() == ["m-1"]
+
+
 async def test_processes_that_a_plugin_left_end_with_the_host(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.binary = a_binary(

@@ -56,7 +56,8 @@ from windrow.nodedriver.config import read_fields
 from windrow.nodedriver.config_json import load_driver_config
 from windrow.nodedriver.vm.plan import planned_claims
 
-_LAST_SAVE_S = 1.0
+# Of a program that is told to stop: Kubernetes gives it 30 s. A busy computer takes more than one.
+_LAST_SAVE_S = 5.0
 
 log = with_values(logging.getLogger(__name__))
 
@@ -195,16 +196,17 @@ class CreateOperation:
                 operation.accept(machine.config)
 
         try:
-            await self._call_create(operation, on_poll)
-        except DriverError as error:
-            await self._save()
-            if not operation.is_resolved and not was_started and await self._left_nothing(error):
-                machine.save(machine.config, create_started=False)
-            raise
+            try:
+                await self._call_create(operation, on_poll)
+            except DriverError as error:
+                await self._save()
+                if not operation.is_resolved and not was_started and await self._left_nothing(error):
+                    machine.save(machine.config, create_started=False)
+                raise
+            await self._save(vm_uid=machine.vm_uid)
         except asyncio.CancelledError:
             await self._save_last()
             raise
-        await self._save(vm_uid=machine.vm_uid)
         operation.accept(machine.config)
 
     async def _call_create(self, operation: PendingOperation, on_poll: OnPoll) -> None:
@@ -230,12 +232,18 @@ class CreateOperation:
             return False
 
     async def _save_last(self) -> None:
-        """The host stops during a Create: save what the driver has in its config by now."""
+        """The host stops during a Create: save what the driver has in its config by now, such as the id of its machine."""
+        name = self.machine.name
         try:
             async with asyncio.timeout(_LAST_SAVE_S):
                 await self._save()
-        except (TimeoutError, DriverError, PluginError) as error:
-            name = self.machine.name
+        except TimeoutError:
+            log.warning(
+                "it was being created, and its driver did not tell its config within %d s: what it has made may stay",
+                _LAST_SAVE_S,
+                machine=name,
+            )
+        except (DriverError, PluginError) as error:
             log.warning("it was being created, and the config of its driver is lost: %s", error, machine=name)
 
     async def _save(self, *, create_started: bool | None = None, vm_uid: str = "") -> None:
