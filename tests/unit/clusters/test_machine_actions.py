@@ -38,7 +38,7 @@ ACTIONS = (
 UNRECORDED = do.DeleteUnrecordedVMs("it is due", (OrphanVm("default", "w9", "vm-w9", "uid-w9"),))
 
 
-def carry_out(action: Any, state: ClusterState, consents: dict[str, frozenset[str]]) -> list[RecordedCall]:
+def execute(action: Any, state: ClusterState, consents: dict[str, frozenset[str]]) -> list[RecordedCall]:
     """The calls of the infrastructure; `consents` names, by the namespace of a Secret cc, who may use it."""
     unused: Any = None
     clock: Any = SimpleNamespace(monotonic=lambda: NOON - NOON, now=lambda: NOON)
@@ -82,12 +82,12 @@ def test_without_consent_to_both_credentials_of_its_machine_nothing_is_done(
     with pytest.raises(
         CredentialError, match=f"credential Secret {lacking}/cc does not exist or does not allow"
     ):
-        carry_out(action, look(a_cluster(POOL), [MACHINE]), consents)
+        execute(action, look(a_cluster(POOL), [MACHINE]), consents)
 
 
 def test_without_consent_to_the_credential_of_the_cluster_no_unrecorded_vm_is_deleted() -> None:
     with pytest.raises(CredentialError, match="credential Secret ns/cc"):
-        carry_out(UNRECORDED, look(a_cluster(POOL)), {"theirs": HERE})
+        execute(UNRECORDED, look(a_cluster(POOL)), {"theirs": HERE})
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_without_consent_to_the_credential_of_the_cluster_no_unrecorded_vm_is_de
     ids=["StartVM", "DeleteVM", "DeleteUnrecordedVMs"],
 )
 def test_with_consent_it_is_done(action: Any, call: tuple[str, str]) -> None:
-    calls = carry_out(action, look(a_cluster(POOL), [MACHINE]), {"ns": HERE, "theirs": HERE})
+    calls = execute(action, look(a_cluster(POOL), [MACHINE]), {"ns": HERE, "theirs": HERE})
 
     assert [(one.verb, one.machine) for one in calls] == [call]
 
@@ -109,4 +109,4 @@ def test_a_cloud_config_of_another_namespace_needs_consent_too() -> None:
     state = look(a_cluster(POOL, cloud_config_secret="given:cc"), [MACHINE])
 
     with pytest.raises(CredentialError, match="credential Secret given/cc"):
-        carry_out(ACTIONS[0], state, {"ns": HERE, "theirs": HERE})
+        execute(ACTIONS[0], state, {"ns": HERE, "theirs": HERE})
