@@ -110,7 +110,9 @@ class Site:
 
 
 @contextmanager
-def a_site(speed: float = SPEED, machine: Callable[..., Any] | None = None) -> Iterator[Site]:
+def a_site(
+    speed: float = SPEED, machine: Callable[..., Any] | None = None, **harvester_options: Any
+) -> Iterator[Site]:
     """A stocked Harvester that answers until the block ends."""
     started: list[Site] = []
     ready = Event()
@@ -119,7 +121,9 @@ def a_site(speed: float = SPEED, machine: Callable[..., Any] | None = None) -> I
 
     async def live() -> None:
         factory = machine or (lambda hardware, wires: BlankMachine(hardware, wires, agent=True))
-        harvester = Harvester(SystemClock(), Rng(11), machine_factory=factory, time_scale=speed)
+        harvester = Harvester(
+            SystemClock(), Rng(11), machine_factory=factory, time_scale=speed, **harvester_options
+        )
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(harvester.run())
             async with serve(harvester) as served:

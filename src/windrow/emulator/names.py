@@ -54,6 +54,7 @@ NETWORK_TYPE = "network.harvesterhci.io/type"
 NETWORK_READY = "network.harvesterhci.io/ready"
 NETWORK_ROUTE = "network.harvesterhci.io/route"
 CPU_MANAGER = "cpumanager"
+CPU_MODEL_PREFIX = "cpu-model.node.kubevirt.io"
 SCHEDULABLE = "kubevirt.io/schedulable"
 HEARTBEAT = "kubevirt.io/heartbeat"
 

@@ -13,9 +13,10 @@ from tests.support.clock import LoopClock, run_driven
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.host.keypairs import InvalidPublicKey, fingerprint
 from windrow.emulator.kit.controller import Controller
-from windrow.emulator.kit.vm_readings import claims_of, networks_of, root_claim_of
+from windrow.emulator.kit.vm_readings import networks_of
 from windrow.emulator.preload import PLACEHOLDER_KEY, Image, LanAllocator, VmNetwork, render_preload
 from windrow.emulator.proxy import BadConnect, read_head
+from windrow.emulator.vms.instances.devices import boot_claims_of, list_targets
 from windrow.emulator.vms.instances.hardware import list_secrets, read_cloud_init
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import nested
@@ -54,17 +55,43 @@ def test_no_cloud_init_is_empty():
 # --- readings ---------------------------------------------------------------------------------------------------
 
 
-def test_the_root_disk_is_the_one_that_boots_first():
-    spec = {
-        "domain": {"devices": {"disks": [{"name": "a"}, {"name": "b", "bootOrder": 1}]}},
-        "volumes": [
-            {"name": "a", "persistentVolumeClaim": {"claimName": "claim-a"}},
-            {"name": "b", "persistentVolumeClaim": {"claimName": "claim-b"}},
-        ],
-    }
+def disks_of(*disks):
+    """A spec whose disks have claims of their names."""
+    volumes = [
+        {"name": disk["name"], "persistentVolumeClaim": {"claimName": f"claim-{disk['name']}"}}
+        for disk in disks
+    ]
+    return {"domain": {"devices": {"disks": list(disks)}}, "volumes": volumes}
 
-    assert root_claim_of(spec) == "claim-b"
-    assert claims_of(spec) == ["claim-a", "claim-b"]
+
+@pytest.mark.parametrize(
+    ("disks", "claims"),
+    [
+        ([{"name": "a"}, {"name": "b"}], ["claim-a", "claim-b"]),
+        ([{"name": "a"}, {"name": "b", "bootOrder": 1}], ["claim-b"]),  # a is not tried
+        ([{"name": "a", "bootOrder": 2}, {"name": "b", "bootOrder": 1}], ["claim-b", "claim-a"]),
+    ],
+)
+def test_disks_are_tried_to_boot_in_their_order(disks, claims):
+    assert boot_claims_of(disks_of(*disks)) == claims
+
+
+def test_disks_are_named_by_bus_and_order():
+    disks = [
+        {"name": "init", "disk": {"bus": "virtio"}},
+        {"name": "root", "disk": {"bus": "sata"}},
+        {"name": "data", "disk": {"bus": "virtio"}},
+        {"name": "more", "disk": {"bus": "scsi"}},
+        {"name": "iso", "cdrom": {"bus": "sata"}},
+    ]
+
+    assert list_targets(disks_of(*disks)) == {
+        "init": "vda",
+        "root": "sda",
+        "data": "vdb",
+        "more": "sdb",
+        "iso": "sr0",
+    }
 
 
 def test_a_network_without_namespace_is_in_the_machines_own():

@@ -231,46 +231,43 @@ CLUSTER_FIELDS = FieldTable(
     },
 )
 
-_VM = "unit/harvester/test_vms.py::"
-_PLAN = "unit/nodedriver/test_plan.py::"
-_CONFIG = "unit/nodedriver/test_config.py::"
-_OLDER = _CONFIG + "test_the_older_single_disk_and_card_count_as_lists_of_one"
-_PROCESSOR = _VM + "test_processor_options_are_written_only_when_asked"
-_FIRMWARE = _VM + "test_firmware_trusted_module_and_devices"
+_OPTIONS = (
+    "stories/test_driver_options.py::"
+    "test_a_cluster_whose_pools_use_every_option_comes_up_and_each_has_its_effect"
+)
 _CALLER = "the cluster manager knows it from the Cluster"
 _NO_SSH = "machines are not reached through SSH"
 
 HARVESTER_CONFIG_FIELDS = FieldTable(
     works={
         "vmNamespace": _LIFE,
-        "cpuCount": _VM + "test_the_vm_equals_the_go_drivers",
-        "memorySize": _VM + "test_the_vm_equals_the_go_drivers",
-        "reservedMemorySize": _VM + "test_reserved_memory_and_key_names_are_annotations",
-        "cpuModel": _PROCESSOR,
-        "cpuPinning": _PROCESSOR,
-        "isolateEmulatorThread": _PLAN + "test_an_emulator_thread_is_isolated_only_beside_pinned_cpus",
-        "diskInfo": _PLAN + "test_an_image_gives_its_disk_the_class_and_the_full_name",
-        "imageName": _OLDER,
-        "diskSize": _OLDER,
-        "diskBus": _OLDER,
-        "networkInfo": _PLAN
-        + "test_cards_are_bridged_on_virtio_unless_told_otherwise_and_name_their_network_in_full",
-        "networkName": _OLDER,
-        "networkModel": _OLDER,
-        "sshUser": "unit/nodedriver/test_user_data.py::test_password_and_key_win_over_the_users_document",
-        "sshPassword": "unit/nodedriver/test_user_data.py::test_any_text_can_be_the_password",
-        "keyPairName": _PLAN + "test_key_pair_affinity_and_memory_are_passed_on",
-        "userData": "unit/nodedriver/test_user_data.py::"
-        "test_the_users_commands_come_before_the_installer_and_the_agent_is_not_named_twice",
+        "cpuCount": _OPTIONS,
+        "memorySize": _OPTIONS,
+        "reservedMemorySize": _OPTIONS,
+        "cpuModel": _OPTIONS,
+        "cpuPinning": _OPTIONS,
+        "isolateEmulatorThread": "unit/emulator/vms/test_scheduler.py::"
+        "test_pinned_cpus_want_a_host_with_a_cpu_manager_and_an_isolated_thread_one_more",
+        "diskInfo": _OPTIONS,
+        "imageName": _OPTIONS,
+        "diskSize": _OPTIONS,
+        "diskBus": _OPTIONS,
+        "networkInfo": _OPTIONS,
+        "networkName": _OPTIONS,
+        "networkModel": _OPTIONS,
+        "sshUser": _OPTIONS,
+        "sshPassword": "conformance/test_cloud_init.py::test_a_users_own_and_ours_are_done_by_a_first_boot",
+        "keyPairName": _OPTIONS,
+        "userData": _OPTIONS,
         "addressPools": "stories/test_addresses.py::"
         "test_machines_have_the_addresses_that_were_claimed_for_them_and_give_them_back",
-        "networkData": _PLAN + "test_user_data_is_always_in_the_secret_and_network_data_only_when_long",
-        "vmAffinity": _VM + "test_the_users_affinity_gets_one_more_wish_per_pod_term",
-        "enableEfi": _FIRMWARE,
-        "enableSecureBoot": _FIRMWARE,
-        "enableTpm": _FIRMWARE,
-        "vgpuInfo": "unit/nodedriver/test_vm_operations.py::"
-        "test_vgpus_are_written_as_the_builder_of_this_harvester_release_writes_them",
+        "networkData": _OPTIONS,
+        "vmAffinity": _OPTIONS,
+        "enableEfi": _OPTIONS,
+        "enableSecureBoot": _OPTIONS,
+        "enableTpm": _OPTIONS,
+        "vgpuInfo": "stories/test_driver_options.py::"
+        "test_a_machine_whose_device_is_taken_waits_and_its_status_names_the_device",
     },
     no_effect={
         "cloudConfig": "the cluster manager writes it itself; userData is merged with that",

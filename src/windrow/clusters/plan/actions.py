@@ -6,6 +6,7 @@ in the order of the plan; those of different machines side by side, after those 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -388,12 +389,16 @@ Action = ClusterAction | MachineAction
 
 
 MAX_CLAUSE = 100
+_NO_HOST = re.compile(r"\d+/\d+ nodes are available: ")
 
 
 def first_clause(text: str) -> str:
-    """The first clause of an explanation by another program, for sentences that are read at 80 columns."""
+    """The first clause of an explanation by another program, for sentences that are read at 80 columns.
+
+    It ends at a colon where it is too long; kube-scheduler's does not, since its reasons follow there.
+    """
     head = text.split("\n")[0]
-    for mark in (". ", ": "):
+    for mark in (". ",) if _NO_HOST.match(head) else (". ", ": "):
         if len(head) > MAX_CLAUSE and mark in head[20:]:
             head = head[: head.index(mark, 20)]
     return head if len(head) <= MAX_CLAUSE else head[: MAX_CLAUSE - 1].rstrip() + "…"

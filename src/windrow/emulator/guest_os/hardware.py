@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
@@ -35,6 +35,18 @@ class Nic:
     name: str
     mac: str
     network: str  # "namespace/name" of the NetworkAttachmentDefinition, "" for the pod network
+    model: str = "virtio"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDevice:
+    """A disk as the guest names it ("vda")."""
+
+    name: str
+    size_bytes: int
+
+
+Firmware = Literal["bios", "efi", "efi with secure boot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,11 @@ class Hardware:
     missing_modules: tuple[str, ...] = ()  # kernel modules that other images have
     cores: int = 2
     memory_bytes: int = 4 << 30
+    cpu_model: str = ""
+    disks: tuple[BlockDevice, ...] = ()
+    firmware: Firmware = "bios"
+    has_tpm: bool = False
+    host_devices: tuple[str, ...] = ()  # resource names of GPUs and of other devices of the host
     system_uuid: str = ""  # the firmware's uuid: the VMI's `domain.firmware.uuid`
 
 

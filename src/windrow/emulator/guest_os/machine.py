@@ -15,6 +15,7 @@ from windrow.emulator.guest_cluster.node_process import Clusters, NodeProcess
 from windrow.emulator.guest_os.cloudinit.stages import CloudInitRun
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import AgentReport, GuestProgram, Hardware, HostInterface, Machine
+from windrow.emulator.guest_os.kernel_files import list_boot_messages
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.packages import (
     QEMU_GUEST_AGENT,
@@ -111,6 +112,8 @@ class GuestMachine:
             f"Linux version 6.8.0-60-generic ({_OS_INFO['prettyName']}) booting on {self.hardware.name}"
         )
         install_commands = installation_commands(self.delays.service_restart)
+        for message in list_boot_messages(self.hardware):
+            guest.console(message)
         commands: dict[str, Command] = {
             **FILE_AND_TEXT_COMMANDS,
             **SYSTEM_COMMANDS,

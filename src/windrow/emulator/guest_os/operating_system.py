@@ -15,6 +15,7 @@ from windrow.core.clock import sleep
 from windrow.emulator.guest_os.budget import ScriptBudget
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import File, Hardware, HostInterface
+from windrow.emulator.guest_os.kernel_files import list_kernel_files
 from windrow.emulator.guest_os.notifier import Notifier
 
 Spawn = Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
@@ -33,6 +34,7 @@ class GuestOS:
         self.files_changed = Notifier()  # notified when a file is written or removed
         self.addresses_changed = Notifier()  # notified when an address is added or removed
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.kernel_files = {path: File(text, 0o444) for path, text in list_kernel_files(hardware).items()}
         self.kernel_parameters: dict[str, str] = {}  # parameters that were set since power-on
         self.budget = ScriptBudget(self.monotonic, hardware.root)
         self._booted = self.monotonic()
@@ -109,7 +111,8 @@ class GuestOS:
     # -- files
 
     def find(self, path: str) -> File | None:
-        return self.hardware.root.files.get(posixpath.normpath(path))
+        path = posixpath.normpath(path)
+        return self.hardware.root.files.get(path) or self.kernel_files.get(path)
 
     def read(self, path: str) -> bytes | None:
         found = self.find(path)
@@ -135,13 +138,14 @@ class GuestOS:
         return self.is_file(path) or self.is_directory(path)
 
     def is_file(self, path: str) -> bool:
-        return posixpath.normpath(path) in self.hardware.root.files
+        return self.find(path) is not None
 
     def is_directory(self, path: str) -> bool:
         path = posixpath.normpath(path)
         if path == "/" or path in self._directories or path in _IMAGE_DIRECTORIES:
             return True
-        return any(name.startswith(path + "/") for name in (*self.hardware.root.files, *self._directories))
+        names = (*self.hardware.root.files, *self._directories, *self.kernel_files)
+        return any(name.startswith(path + "/") for name in names)
 
     def make_directory(self, path: str) -> None:
         self._directories.add(posixpath.normpath(path))
@@ -149,16 +153,17 @@ class GuestOS:
     def list_under(self, path: str) -> list[str]:
         """Paths of all files below a directory, sorted."""
         prefix = posixpath.normpath(path).rstrip("/") + "/"
-        return sorted(name for name in self.hardware.root.files if name.startswith(prefix))
+        names = {*self.hardware.root.files, *self.kernel_files}
+        return sorted(name for name in names if name.startswith(prefix))
 
     def list_files(self, path: str) -> list[str]:
         """The path of the file itself, or of all files below the directory, as the disk has them."""
         return [posixpath.normpath(path)] if self.is_file(path) else self.list_under(path)
 
     def remove(self, path: str) -> bool:
-        """Remove a file or a whole directory; False when there was nothing."""
+        """Remove a file or a whole directory; False when there was nothing. What is the kernel's stays."""
         path = posixpath.normpath(path)
-        paths = self.list_files(path)
+        paths = [name for name in self.list_files(path) if name in self.hardware.root.files]
         for name in paths:
             del self.hardware.root.files[name]
         directories = {name for name in self._directories if name == path or name.startswith(path + "/")}

@@ -17,6 +17,12 @@ from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.objects import Raw, nested, new_object
 from windrow.kubernetes.resources import NODE
 
+# What libvirt finds usable on a server with a processor of the Cascade Lake generation.
+CPU_MODELS = (
+    "Penryn", "Nehalem", "Westmere", "SandyBridge", "IvyBridge", "Haswell-noTSX", "Broadwell-noTSX",
+    "Skylake-Client-noTSX-IBRS", "Skylake-Server-noTSX-IBRS", "Cascadelake-Server-noTSX",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
@@ -30,6 +36,8 @@ class HostSpec:
     address: str = ""
     networks: tuple[str, ...] = ("mgmt",)
     labels: Mapping[str, str] = field(default_factory=dict)
+    cpu_models: tuple[str, ...] = CPU_MODELS
+    devices: Mapping[str, int] = field(default_factory=dict)  # GPUs and other devices, by resource name
 
 
 def default_hosts(count: int = 3, region: str = "eu-west") -> tuple[HostSpec, ...]:
@@ -52,11 +60,18 @@ def render_node(host: HostSpec, now: datetime, version: str) -> Raw:
         names.SCHEDULABLE: "true",
         names.CPU_MANAGER: "true",
         **{f"{names.NETWORK_PREFIX}/{network}": "true" for network in host.networks},
+        **{f"{names.CPU_MODEL_PREFIX}/{model}": "true" for model in host.cpu_models},
         **({names.REGION: host.region} if host.region else {}),
         **({names.ZONE: host.zone} if host.zone else {}),
         **host.labels,
     }
-    size = {"cpu": str(host.cpu), "memory": host.memory, "pods": "200", "ephemeral-storage": "200Gi"}
+    size = {
+        "cpu": str(host.cpu),
+        "memory": host.memory,
+        "pods": "200",
+        "ephemeral-storage": "200Gi",
+        **{name: str(count) for name, count in host.devices.items()},
+    }
     conditions: list[Raw] = []
     for type, status, reason, message in _HEALTHY:
         conditions = set_condition(conditions, Condition(type, status, reason, message), now)  # type: ignore[arg-type]

@@ -103,15 +103,14 @@ def claims_of(template_spec: Mapping[str, Any]) -> list[str]:
     return [name for name in names if name]
 
 
-def root_claim_of(template_spec: Mapping[str, Any]) -> str:
-    """The claim of the disk that boots: lowest bootOrder, else the first one. "" without claims."""
-    claims = {
-        volume["name"]: nested(volume, "persistentVolumeClaim", "claimName")
-        for volume in template_spec.get("volumes") or ()
-    }
-    disks = nested(template_spec, "domain", "devices", "disks", default=[])
-    disks = sorted(disks, key=lambda disk: disk.get("bootOrder") or 1 << 30)
-    return next((claims[disk["name"]] for disk in disks if claims.get(disk.get("name"))), "")
+def host_devices_of(template_spec: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The GPUs and host devices that it asks for: "GPU" or "HostDevice", and the resource's name."""
+    devices = nested(template_spec, "domain", "devices", default={})
+    return [
+        (kind, str(one.get("deviceName") or ""))
+        for key, kind in (("gpus", "GPU"), ("hostDevices", "HostDevice"))
+        for one in devices.get(key) or ()
+    ]
 
 
 def networks_of(template_spec: Mapping[str, Any], namespace: str) -> dict[str, str]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
 from typing import Any
 
 from windrow.emulator import names
 from windrow.emulator.kit.scheduling import NO_AFFINITY, Placement, find_obstacle, node_preference
+from windrow.emulator.kit.vm_readings import host_devices_of
 from windrow.emulator.quantities import MI, quantity_or_zero
 from windrow.emulator.vms.pod_affinity import PlacedPod, read_pod, read_topology
 from windrow.kubernetes.conditions import is_true
@@ -26,15 +27,20 @@ LAUNCHER_OVERHEAD = 260 * MI
 # Weights of kube-scheduler's plugins, each of which gives 0 to 100.
 POD_AFFINITY_WEIGHT = NODE_AFFINITY_WEIGHT = 2
 LEAST_ALLOCATED_WEIGHT = 1
+# CPU models that every host has: its own.
+HOST_MODELS = ("host-model", "host-passthrough")
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
     cpu: Fraction
     memory: Fraction
+    devices: Mapping[str, int] = field(default_factory=dict)  # GPUs and host devices, by resource name
 
     def plus(self, other: ResourceRequest, sign: int = 1) -> ResourceRequest:
-        return ResourceRequest(self.cpu + sign * other.cpu, self.memory + sign * other.memory)
+        names = self.devices.keys() | other.devices.keys()
+        devices = {name: self.devices.get(name, 0) + sign * other.devices.get(name, 0) for name in names}
+        return ResourceRequest(self.cpu + sign * other.cpu, self.memory + sign * other.memory, devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +57,26 @@ class Host:
     used_memory: Fraction = Fraction(0)
     pods: tuple[PlacedPod, ...] = ()
     cordoned: bool = False
+    devices: Mapping[str, int] = field(default_factory=dict)  # free GPUs and host devices
 
 
 def read_request(vmi: Mapping[str, Any]) -> ResourceRequest:
-    requests = nested(vmi, "spec", "domain", "resources", "requests", default={})
+    domain = vmi["spec"]["domain"]
+    requests = nested(domain, "resources", "requests", default={})
+    # An isolated emulator thread has a CPU of its own.
+    isolated = 1 if nested(domain, "cpu", "isolateEmulatorThread") else 0
+    asked = Counter(name for _, name in host_devices_of(vmi["spec"]))
     return ResourceRequest(
-        quantity_or_zero(requests.get("cpu")), quantity_or_zero(requests.get("memory")) + LAUNCHER_OVERHEAD
+        quantity_or_zero(requests.get("cpu")) + isolated,
+        quantity_or_zero(requests.get("memory")) + LAUNCHER_OVERHEAD,
+        asked,
     )
+
+
+def list_devices(node: Mapping[str, Any]) -> dict[str, int]:
+    """How many GPUs and host devices of each resource name the host offers."""
+    allocatable = nested(node, "status", "allocatable", default={})
+    return {name: int(str(count)) for name, count in allocatable.items() if "/" in name}
 
 
 class HostAllocations:
@@ -100,6 +119,10 @@ class HostAllocations:
             used_memory=self._used[name].memory,
             cordoned=bool(nested(node, "spec", "unschedulable")),
             pods=tuple(pod for _, pod in self._pods_on[name].values()),
+            devices={
+                kind: count - self._used[name].devices.get(kind, 0)
+                for kind, count in list_devices(node).items()
+            },
         )
 
 
@@ -146,8 +169,7 @@ def _free_share(demand: ResourceRequest, host: Host) -> Fraction:
 
 
 def _find_obstacles(spec: Mapping[str, Any], demand: ResourceRequest, host: Host) -> list[str]:
-    selector = {**(spec.get("nodeSelector") or {}), names.SCHEDULABLE: "true"}  # as virt-controller adds it
-    pod = {**spec, "nodeSelector": selector}
+    pod = {**spec, "nodeSelector": {**(spec.get("nodeSelector") or {}), **_own_selector(spec)}}
     if obstacle := find_obstacle(pod, host.labels, host.taints, cordoned=host.cordoned):
         return [obstacle]
     if not host.ready:
@@ -157,7 +179,22 @@ def _find_obstacles(spec: Mapping[str, Any], demand: ResourceRequest, host: Host
         short.append("Insufficient cpu")
     if host.used_memory + demand.memory > host.memory:
         short.append("Insufficient memory")
+    short += [
+        f"Insufficient {name}" for name, count in demand.devices.items() if count > host.devices.get(name, 0)
+    ]
     return short
+
+
+def _own_selector(spec: Mapping[str, Any]) -> dict[str, str]:
+    """The node labels that virt-controller asks for on its own."""
+    cpu = nested(spec, "domain", "cpu", default={})
+    selector = {names.SCHEDULABLE: "true"}
+    if cpu.get("dedicatedCpuPlacement"):
+        selector[names.CPU_MANAGER] = "true"
+    model = cpu.get("model") or HOST_MODELS[0]
+    if model not in HOST_MODELS:
+        selector[f"{names.CPU_MODEL_PREFIX}/{model}"] = "true"
+    return selector
 
 
 def _render_message(obstacles: Mapping[str, list[str]]) -> str:

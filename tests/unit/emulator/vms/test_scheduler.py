@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from windrow.emulator.kit.scheduling import Placement
 from windrow.emulator.vms.pod_affinity import read_pod
-from windrow.emulator.vms.scheduler import Host, find_host
+from windrow.emulator.vms.scheduler import Host, HostAllocations, find_host
 
 GI = 1 << 30
 
@@ -221,3 +222,64 @@ def test_a_node_is_required_by_its_name():
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}}}
 
     assert Placement("b") == find_host(a_vmi(affinity=affinity), [in_zone("a", "z1"), in_zone("b", "z1")])
+
+
+# --- what KubeVirt adds: CPUs and devices ------------------------------------------------------------------------
+
+GPU = "nvidia.com/NVIDIA_A2-4Q"
+
+
+def with_domain(**domain):
+    made = a_vmi()
+    made["spec"]["domain"] |= domain
+    return made
+
+
+def with_label(name, key):
+    return a_host(name, labels={"kubevirt.io/schedulable": "true", key: "true"})
+
+
+def test_a_cpu_model_wants_a_host_that_has_it():
+    hosts = [a_host("a"), with_label("b", "cpu-model.node.kubevirt.io/Haswell-noTSX")]
+
+    assert Placement("b") == find_host(with_domain(cpu={"model": "Haswell-noTSX"}), hosts)
+    for own in ("host-model", "host-passthrough"):
+        assert Placement("a") == find_host(with_domain(cpu={"model": own}), hosts)
+
+
+def test_pinned_cpus_want_a_host_with_a_cpu_manager_and_an_isolated_thread_one_more():
+    pinned = {"dedicatedCpuPlacement": True}
+    hosts = [a_host("a"), with_label("b", "cpumanager")]
+
+    assert Placement("b") == find_host(with_domain(cpu=pinned), hosts)
+    isolated = with_domain(cpu={**pinned, "isolateEmulatorThread": True})
+    assert Placement("b") == find_host(isolated, hosts)
+    full = replace(hosts[1], used_cpu=Fraction(7))  # one of eight is free
+    assert Placement("b") == find_host(with_domain(cpu=pinned), [full])
+    assert "1 Insufficient cpu" in find_host(isolated, [full]).message
+
+
+@pytest.mark.parametrize("field", ["gpus", "hostDevices"])
+def test_a_device_is_given_while_a_host_has_one(field):
+    asking = with_domain(devices={field: [{"name": "one", "deviceName": GPU}]})
+    hosts = [a_host("a"), a_host("b", devices={GPU: 1})]
+
+    assert Placement("b") == find_host(asking, hosts)
+    assert (
+        f"2 Insufficient {GPU}" in find_host(asking, [hosts[0], replace(hosts[1], devices={GPU: 0})]).message
+    )
+
+
+def test_a_device_is_free_again_when_its_machine_is_gone():
+    asking = {**with_domain(devices={"gpus": [{"name": "one", "deviceName": GPU}]})}
+    asking["metadata"]["uid"] = "u"
+    node = {
+        "metadata": {"name": "a"},
+        "status": {"allocatable": {"cpu": "8", "memory": "32Gi", GPU: "1"}},
+    }
+    allocations = HostAllocations()
+
+    allocations.assign(asking, "a")
+    assert allocations.read_host(node).devices == {GPU: 0}
+    allocations.release("u")
+    assert allocations.read_host(node).devices == {GPU: 1}

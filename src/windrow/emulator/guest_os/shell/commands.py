@@ -281,7 +281,7 @@ async def _copy(call: Invocation) -> int:
     *sources, target = operands
     into = len(sources) > 1 or target.endswith("/") or guest.is_directory(target)
     for source in map(posixpath.normpath, sources):
-        files = {name: guest.hardware.root.files[name] for name in guest.list_files(source)}
+        files = {name: found for name in guest.list_files(source) if (found := guest.find(name))}
         if not files and not guest.is_directory(source):
             call.print_error(f"cannot stat '{source}': No such file or directory")
             return 1
@@ -319,8 +319,8 @@ async def _chmod(call: Invocation) -> int:
             call.print_error(f"cannot access '{path}': No such file or directory")
             code = 1
         for name in call.guest.list_files(path):
-            entry = call.guest.hardware.root.files[name]
-            entry.mode = _mode(mode, entry.mode)
+            if entry := call.guest.find(name):
+                entry.mode = _mode(mode, entry.mode)
     return code
 
 
@@ -329,7 +329,8 @@ async def _chown(call: Invocation) -> int:
     _, operands = parse_options(call.argv[1:])
     for path in operands[1:]:
         for name in call.guest.list_files(path):
-            call.guest.hardware.root.files[name].owner = operands[0]
+            if entry := call.guest.find(name):
+                entry.owner = operands[0]
     return 0
 
 

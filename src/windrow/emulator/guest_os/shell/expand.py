@@ -91,7 +91,7 @@ class WordExpansion:
         if not any(mark in part for part, quoted in parts for mark in "*?[" if not quoted):
             return [text]
         pattern = "".join(re.sub(r"([*?\[])", r"[\1]", part) if quoted else part for part, quoted in parts)
-        return sorted(path for path in self.guest.hardware.root.files if _glob(path, pattern)) or [text]
+        return [path for path in self.guest.list_under("/") if _glob(path, pattern)] or [text]
 
     async def text(self, text: str) -> str:
         """Text inside double quotes or a here-document."""

@@ -395,8 +395,8 @@ class Shell:
         return ""
 
     async def _script_file(self, path: str, call: Invocation) -> int:
-        entry = self.guest.hardware.root.files[path]
-        if not entry.mode & 0o111:
+        entry = self.guest.find(path)
+        if entry is None or not entry.mode & 0o111:
             return self._fail(call.streams, f"{path}: Permission denied", 126)
         if not entry.content.startswith(b"#!"):
             self.guest.console(f"not simulated: program {path}")

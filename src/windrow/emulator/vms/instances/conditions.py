@@ -7,7 +7,9 @@ from datetime import datetime
 from windrow.emulator import names
 from windrow.emulator.guest_os.hardware import AgentReport
 from windrow.emulator.kit.edits import annotate
+from windrow.emulator.kit.vm_readings import host_devices_of
 from windrow.emulator.vms.instances import interfaces
+from windrow.emulator.vms.instances.devices import list_targets
 from windrow.emulator.vms.status import render_conditions
 from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.objects import Raw, labels_of, nested
@@ -18,7 +20,9 @@ POD_NOT_READY = Condition(
     "Ready", "False", "PodConditionMissing", "virt-launcher pod is not ready: its node is not"
 )
 READY = Condition("Ready", "True")
-MIGRATABLE = (Condition("LiveMigratable", "True"), Condition("StorageLiveMigratable", "True"))
+BOUND_TO_ITS_HOST = Condition(
+    "LiveMigratable", "False", "HostDeviceNotLiveMigratable", "VMI uses a PCI host devices"
+)
 
 
 def set_conditions(raw: Raw, now: datetime, *new: Condition) -> None:
@@ -36,6 +40,12 @@ def remove_conditions(raw: Raw, *types: str) -> None:
 
 def unschedulable(problem: str) -> Condition:
     return Condition("PodScheduled", "False", "Unschedulable", problem)
+
+
+def migratable(raw: Raw) -> tuple[Condition, Condition]:
+    """Whether the instance could run on another host."""
+    live = BOUND_TO_ITS_HOST if host_devices_of(raw["spec"]) else Condition("LiveMigratable", "True")
+    return live, Condition("StorageLiveMigratable", "True")
 
 
 def set_agent(raw: Raw, report: AgentReport | None, now: datetime) -> None:
@@ -68,8 +78,20 @@ def set_domain(raw: Raw) -> None:
         currentCPUTopology={key: cpu.get(key, 1) for key in ("sockets", "cores", "threads")},
         memory=dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), guest),
         machine={"type": "pc-q35-9.2"},
-        volumeStatus=[
-            {"name": volume["name"], "target": f"vd{letter}"}
-            for volume, letter in zip(raw["spec"].get("volumes") or (), "abcdefghijklmnop", strict=False)
-        ],
+        volumeStatus=[_volume_status(raw, volume) for volume in raw["spec"].get("volumes") or ()],
     )
+
+
+def _volume_status(raw: Raw, volume: Raw) -> Raw:
+    name = volume["name"]
+    status = {"name": name, "target": list_targets(raw["spec"]).get(name, "")}
+    claim = nested(volume, "persistentVolumeClaim", default={})
+    if not claim.get("hotpluggable"):
+        return status
+    return {
+        **status,
+        "hotplugVolume": {},
+        "phase": "Ready",
+        "reason": "VolumeReady",
+        "message": f"Successfully attach hotplugged volume {name} to VM",
+    }

@@ -8,14 +8,15 @@ from typing import Any
 
 from windrow.core.text import decode_base64
 from windrow.emulator import names
-from windrow.emulator.guest_os.hardware import Hardware
+from windrow.emulator.guest_os.hardware import Firmware, Hardware
 from windrow.emulator.host.images import has_agent, missing_modules
 from windrow.emulator.kit.listers import Key
 from windrow.emulator.kit.macs import new_mac
-from windrow.emulator.kit.vm_readings import root_claim_of
+from windrow.emulator.kit.vm_readings import claims_of, host_devices_of
 from windrow.emulator.quantities import quantity_or_zero
 from windrow.emulator.vms.instances import interfaces
 from windrow.emulator.vms.instances.context import InstanceContext
+from windrow.emulator.vms.instances.devices import boot_claims_of, read_disks
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, nested, uid_of
 
 DEFAULT_MEMORY = 4 << 30
@@ -87,11 +88,33 @@ def is_blank(claim: Mapping[str, Any], images: Iterable[Raw]) -> bool:
     return not annotations_of(claim).get(names.IMAGE_ID) and not copied
 
 
+def _find_root(context: InstanceContext, namespace: str, spec: Raw) -> Raw | None:
+    """The claim of the first disk in boot order that has something to boot, else of the first."""
+    found = [
+        claim for name in boot_claims_of(spec) if (claim := context.listers.claims.get((namespace, name)))
+    ]
+    return next((claim for claim in found if _boots(context, claim)), next(iter(found), None))
+
+
+def _boots(context: InstanceContext, claim: Raw) -> bool:
+    return not is_blank(claim, context.listers.images.values()) or bool(
+        context.power.disk(uid_of(claim)).files
+    )
+
+
+def _firmware(spec: Raw) -> Firmware:
+    efi = nested(spec, "domain", "firmware", "bootloader", "efi")
+    if efi is None:
+        return "bios"
+    return "efi" if efi.get("secureBoot") is False else "efi with secure boot"  # KubeVirt's default
+
+
 def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
-    """The hardware of the machine. Its disk is that of the root PVC, the same at every start. A NIC without a MAC address,
-    as in Harvester 1.6, gets one of its pod."""
+    """The hardware of the machine. Its root disk is the first that boots, the same at every start. A NIC without a MAC
+    address, as in Harvester 1.6, gets one of its pod."""
     namespace = namespace_of(vmi)
-    claim = context.listers.claims.get((namespace, root_claim_of(vmi["spec"])))
+    spec, claims = vmi["spec"], context.listers.claims
+    claim = _find_root(context, namespace, spec)
     image_id = annotations_of(claim).get(names.IMAGE_ID, "") if claim else ""
     image_namespace, _, image_name = image_id.partition("/")
     cloud_init = read_cloud_init(vmi, context.listers.secrets, namespace)
@@ -111,10 +134,17 @@ def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
         ),
         root=root,
         image=image_id,
-        boots=claim is None or not is_blank(claim, context.listers.images.values()) or bool(root.files),
+        boots=claim is None or _boots(context, claim),
         image_has_agent=has_agent(image),
         missing_modules=missing_modules(image),
-        cores=int(nested(vmi, "spec", "domain", "cpu", "cores", default=1)),
+        cores=int(nested(spec, "domain", "cpu", "cores", default=1)),
+        cpu_model=nested(spec, "domain", "cpu", "model", default=""),
+        disks=read_disks(
+            spec, {name: raw for name in claims_of(spec) if (raw := claims.get((namespace, name)))}
+        ),
+        firmware=_firmware(spec),
+        has_tpm=nested(spec, "domain", "devices", "tpm") is not None,
+        host_devices=tuple(name for _, name in host_devices_of(spec)),
         memory_bytes=int(quantity_or_zero(nested(vmi, "spec", "domain", "memory", "guest")))
         or DEFAULT_MEMORY,
         system_uuid=nested(vmi, "spec", "domain", "firmware", "uuid", default=""),

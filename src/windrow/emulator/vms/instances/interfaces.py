@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windrow.emulator.guest_os.hardware import AgentReport, Nic
+from windrow.emulator.guest_os.kernel_files import interface_name
 from windrow.emulator.kit.vm_readings import networks_of
 from windrow.kubernetes.objects import Raw, nested
 
@@ -20,14 +21,14 @@ def nics_of(vmi: Mapping[str, Any], namespace: str) -> tuple[Nic, ...]:
     """The NICs as the instance names them. Before Harvester 1.7 they may be without a MAC address."""
     networks = networks_of(vmi["spec"], namespace)
     return tuple(
-        Nic(one["name"], one.get("macAddress", ""), networks.get(one["name"], ""))
+        Nic(
+            one["name"],
+            one.get("macAddress", ""),
+            networks.get(one["name"], ""),
+            one.get("model") or "virtio",
+        )
         for one in nested(vmi, "spec", "domain", "devices", "interfaces", default=[])
     )
-
-
-def guest_interface_name(place: int) -> str:
-    """Linux's name of the n-th virtio NIC of a q35 machine."""
-    return f"enp{place + 1}s0"
 
 
 def render_planned(nics: Iterable[Nic]) -> list[Raw]:
@@ -41,7 +42,7 @@ def render_running(nics: Iterable[Nic], pod_address: str, report: AgentReport | 
     made = _pod_network_first(named)
     if report is None:
         return made
-    known = {nic.name for _, nic in named} | {guest_interface_name(place) for place in range(len(named))}
+    known = {nic.name for _, nic in named} | {interface_name(place) for place in range(len(named))}
     for name, addresses in report.addresses.items():
         if name not in known and len(made) < MAX_REPORTED:
             made.append({"interfaceName": name, **_addresses(addresses), "infoSource": "guest-agent"})
@@ -64,14 +65,14 @@ def _entry(place: int, nic: Nic, pod_address: str, report: AgentReport | None) -
     if found is None:
         return entry
     info = "domain, guest-agent, multus-status"
-    return {**entry, "interfaceName": guest_interface_name(place), **_addresses(found), "infoSource": info}
+    return {**entry, "interfaceName": interface_name(place), **_addresses(found), "infoSource": info}
 
 
 def _find_reported(report: AgentReport | None, nic: Nic, place: int) -> tuple[str, ...] | None:
     """The agent's report names NICs as the hypervisor or as the guest does."""
     if report is None:
         return None
-    return report.addresses.get(nic.name, report.addresses.get(guest_interface_name(place)))
+    return report.addresses.get(nic.name, report.addresses.get(interface_name(place)))
 
 
 def _addresses(addresses: Iterable[str]) -> Raw:

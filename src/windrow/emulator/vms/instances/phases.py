@@ -11,12 +11,12 @@ from ipaddress import IPv4Address
 from windrow.emulator import names
 from windrow.emulator.host.hypervisor import PowerSession
 from windrow.emulator.kit.edits import remove_finalizer
-from windrow.emulator.kit.vm_readings import claims_of, grace_of, networks_of, phase_of
+from windrow.emulator.kit.vm_readings import claims_of, grace_of, host_devices_of, networks_of, phase_of
 from windrow.emulator.vms.instances import conditions, interfaces
 from windrow.emulator.vms.instances.context import InstanceContext, InstanceRecord
 from windrow.emulator.vms.instances.hardware import list_secrets, read_hardware
 from windrow.emulator.vms.instances.launcher_pods import LAUNCHER_IMAGE
-from windrow.emulator.vms.scheduler import find_host
+from windrow.emulator.vms.scheduler import find_host, list_devices
 from windrow.emulator.vms.status import set_phase
 from windrow.kubernetes.conditions import Condition
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested, uid_of
@@ -47,6 +47,11 @@ async def create_pod(context: InstanceContext, vmi: Raw, record: InstanceRecord)
         return None
     if due := context.timers.due(uid_of(vmi), "pod", context.delays.pod_create):
         return due
+    if problem := _find_forbidden_devices(context, vmi):
+        synchronized = Condition("Synchronized", "False", "FailedCreate", problem)
+        await context.set_conditions(vmi, synchronized)
+        await context.recorder.record(vmi, "FailedCreate", problem, names.VIRT_CONTROLLER, "Warning")
+        return None
     await context.create_pod(vmi, record)
     record.pod_address = str(FIRST_POD_ADDRESS + next(context.pod_numbers))
 
@@ -62,6 +67,21 @@ async def create_pod(context: InstanceContext, vmi: Raw, record: InstanceRecord)
     text = f"Created virtual machine pod {record.pod}"
     await context.recorder.record(vmi, "SuccessfulCreate", text, names.VIRT_CONTROLLER)
     return None
+
+
+def _find_forbidden_devices(context: InstanceContext, vmi: Raw) -> str:
+    """KubeVirt's words against devices that no host has given it, "" where all are permitted.
+
+    Harvester lists the devices that hosts have in KubeVirt's configuration. While none has any there is no list, and
+    nothing is checked.
+    """
+    permitted = {name for node in context.listers.nodes.values() for name in list_devices(node)}
+    wrong = [
+        f"{kind} {name} is not permitted in permittedHostDevices configuration"
+        for kind, name in host_devices_of(vmi["spec"])
+        if name not in permitted
+    ]
+    return f"failed to render launch manifest: {' '.join(wrong)}" if wrong and permitted else ""
 
 
 async def _report_missing_claim(context: InstanceContext, vmi: Raw, claim: str) -> None:
@@ -141,7 +161,7 @@ async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
     def edit(raw: Raw) -> None:
         set_phase(raw, "Running", context.clock.now())
         conditions.set_domain(raw)
-        conditions.set_conditions(raw, context.clock.now(), conditions.READY, *conditions.MIGRATABLE)
+        conditions.set_conditions(raw, context.clock.now(), conditions.READY, *conditions.migratable(raw))
         raw["status"]["interfaces"] = interfaces.render_running(nics, record.pod_address, None)
 
     await context.update(vmi, edit)
