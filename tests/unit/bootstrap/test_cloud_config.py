@@ -1,8 +1,4 @@
-import re
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -127,24 +123,3 @@ def test_a_document_with_nothing_to_keep_stays_a_document() -> None:
 def test_what_is_no_cloud_config_is_not_scrubbed_into_nothing(text: str) -> None:
     with pytest.raises(yaml.NotYaml):
         scrub(text)
-
-
-CLOUD_INIT = shutil.which("cloud-init")
-
-
-@pytest.mark.skipif(CLOUD_INIT is None, reason="cloud-init is not installed (Debian: apt install cloud-init)")
-@pytest.mark.parametrize("scrubbed", [False, True])
-@pytest.mark.parametrize("role", [None, *Role])
-def test_cloud_init_itself_finds_the_document_valid(
-    a_spec: Make, a_joiner: Make, tmp_path: Path, role: Role | None, scrubbed: bool
-) -> None:
-    text = merged(a_spec() if role is None else a_joiner(role))
-    path = tmp_path / "user-data"
-    path.write_text(scrub(text) if scrubbed else text)
-
-    done = subprocess.run(
-        [str(CLOUD_INIT), "schema", "--config-file", str(path)], capture_output=True, text=True, check=False
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search("valid", done.stdout, re.IGNORECASE)

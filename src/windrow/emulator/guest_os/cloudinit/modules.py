@@ -130,11 +130,15 @@ def read_hostname(config: Mapping[str, Any]) -> str:
 
 
 def list_user_accounts(config: Mapping[str, Any]) -> list[UserAccount]:
-    """User accounts with their ssh keys; top-level keys go to the image's default user."""
+    """User accounts with their ssh keys; top-level keys go to the image's default user, which `user` gives another name."""
     accounts: dict[str, list[str]] = {}
     users = config.get("users")
     top = [str(key) for key in as_list(config.get("ssh_authorized_keys")) if isinstance(key, str)]
     listed: list[Any] = users if isinstance(users, list) else ["default"]
+    named = config.get("user")
+    renamed = str(named.get("name") or "" if isinstance(named, dict) else named or "")
+    if renamed:
+        listed = [*listed, "default"]  # made also where `users` leaves it out
     for entry in listed:
         if isinstance(entry, str):
             for name in entry.split(","):
@@ -144,7 +148,10 @@ def list_user_accounts(config: Mapping[str, Any]) -> list[UserAccount]:
             keys += [str(key) for key in as_list(entry.get("ssh_authorized_keys"))]
     if top:
         accounts.setdefault("default", []).extend(top)
-    return [UserAccount(name, tuple(keys)) for name, keys in accounts.items()]
+    return [
+        UserAccount(renamed if renamed and name == "default" else name, tuple(keys))
+        for name, keys in accounts.items()
+    ]
 
 
 def list_packages(config: Mapping[str, Any]) -> list[str]:
