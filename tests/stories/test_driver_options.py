@@ -11,6 +11,7 @@ from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.manifest_fields import HARVESTER_CONFIG_FIELDS
 from windrow.demo.cluster import is_ready
 from windrow.kubernetes.objects import Raw, name_of, nested
+from windrow.nodedriver.options import BY_FIELD
 
 
 def documents(*names: str) -> list[Raw]:
@@ -58,4 +59,4 @@ def test_a_machine_whose_device_is_taken_waits_and_its_status_names_the_device()
 def test_the_pools_use_every_option_that_has_an_effect():
     used = {field for options in POOLS.values() for field, value in options.items() if value is not None}
 
-    assert used | {"vmNamespace"} == {field for field in HARVESTER_CONFIG_FIELDS.works if "." not in field}
+    assert used | {"vmNamespace"} == BY_FIELD.keys() & HARVESTER_CONFIG_FIELDS.works.keys()
