@@ -12,11 +12,18 @@ from windrow.harvester.identity import owner_annotations
 from windrow.harvester.names import GUEST_CLUSTER
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.requests import Reply, Request
-from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
-from windrow.machines.plugin.ownership import SEEN_UID_KEY, UNANSWERED_KEY, exists, find_vm_uid
+from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential, StartState
+from windrow.machines.plugin.ownership import (
+    SEEN_UID_KEY,
+    UNANSWERED_KEY,
+    exists,
+    find_vm_uid,
+    is_adoptable,
+)
 from windrow.machines.plugin.process.client import DriverError
+from windrow.machines.plugin.status import PollResult
 from windrow.machines.plugin.tracked_machine import ACCOUNT, TrackedMachine, load_tracked_machine
-from windrow.machines.port import InfrastructureUnknown
+from windrow.machines.port import InfrastructureUnknown, MachineStatus
 from windrow.protocols import dockermachine as wire
 
 PLANNED = {
@@ -207,3 +214,31 @@ async def test_a_creation_in_doubt_is_proven_by_a_definite_state_only(
 
 async def test_a_machine_in_error_exists_where_its_creation_is_certain(tmp_path: Path) -> None:
     assert await exists_elsewhere(tmp_path, wire.ERROR, uncertain=False, same_account=False)
+
+
+@pytest.mark.parametrize(
+    ("presence", "state", "start", "adoptable"),
+    [
+        ("present", "starting", StartState("ns/m"), True),
+        ("present", "starting", None, True),
+        ("present", "stopped", StartState("ns/m"), True),
+        ("present", "starting", StartState("ns/m", ("m-cloudinit",)), False),
+        ("present", "stopped", StartState("ns/m", ("m-cloudinit",), "has run"), False),
+        ("present", "failed", StartState("ns/m", (), "has run"), True),
+        ("present", "failed", StartState("ns/m"), False),
+        ("present", "failed", None, False),
+        # Its driver contradicts what Harvester shows.
+        ("missing", "stopped", StartState("ns/m", (), "has run"), False),
+    ],
+)
+def test_what_an_earlier_create_left_is_adopted_if_it_starts_is_stopped_or_has_run(
+    presence: Any, state: Any, start: StartState | None, adoptable: bool
+) -> None:
+    result = PollResult(MachineStatus("uid-1", "m", presence, "vm-1", state), is_windrow=False)
+
+    assert is_adoptable(result, start) is adoptable
+
+
+@pytest.mark.parametrize("start", [None, StartState("ns/m"), StartState("ns/m", (), "has run")])
+def test_what_is_in_no_state_that_its_driver_can_read_is_not_adopted(start: StartState | None) -> None:
+    assert not is_adoptable(None, start)

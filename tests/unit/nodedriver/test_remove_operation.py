@@ -23,7 +23,7 @@ from windrow.harvester.names import (
 from windrow.harvester.problems import Problem
 from windrow.harvester.vms import read_vm
 from windrow.harvester.volumes import claim_name
-from windrow.kubernetes.errors import Conflict, KubeError
+from windrow.kubernetes.errors import Conflict, KubeError, NotFound
 from windrow.kubernetes.objects import annotations_of
 from windrow.kubernetes.requests import JSON_PATCH, Reply, Request, WatchEvent
 from windrow.kubernetes.resources import PVC, SECRET
@@ -297,6 +297,18 @@ def test_on_another_harvester_a_404_proves_nothing() -> None:
     with pytest.raises(Refused, match="this is another Harvester"):
         api.run(remove_and_wait(MACHINE, ELSEWHERE))
     assert SECRET_REF.path in api.objects
+
+
+def test_a_404_that_does_not_name_the_vm_proves_nothing() -> None:
+    """Of a server that does not serve the kind, for a moment: the VM and what is left of it stay."""
+    api = ApiDouble(
+        (REF, a_vm("own")), (SECRET_REF, {"metadata": {"annotations": owner_annotations("c-1", "m-1")}})
+    )
+    api.replies["PATCH", REF.path] = [Reply(404, b"404 page not found")]
+    with pytest.raises(NotFound):
+        api.run(remove_and_wait(MACHINE))
+    assert api.requests == ["PATCH virtualmachines/m"]
+    assert len(api.objects) == 2
 
 
 def test_a_vm_that_was_there_and_is_gone_at_the_next_attempt_is_removed() -> None:
