@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.stories.cluster_rig import ALL, SERVERS, Transcript, a_cluster, a_pool, post, stock
 from tests.stories.test_cluster_life import a_story, check_story
 from tests.support.clock import run_driven
-from tests.support.simulation import VIP, simulation
+from tests.support.simulation import VIP, Simulation, simulation
 
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.scenarios import check_nodes
@@ -43,9 +44,13 @@ def test_bootstrap_of_three_servers_and_two_workers() -> None:
     check_story("k3s-bootstrap-3-2", story)
 
 
-async def come_up(documents: list[Raw], *, seed: int = 5) -> tuple[list[str], dict[str, Raw], list[Raw]]:
-    """Which checks of Nodes failed; the HelmCharts for Harvester; the Nodes."""
-    async with simulation(seed=seed) as sim:
+async def come_up(
+    documents: list[Raw], complete: Callable[[Simulation], None] = lambda sim: None
+) -> tuple[list[str], dict[str, Raw], list[Raw]]:
+    """Which checks of Nodes failed; the HelmCharts for Harvester; the Nodes. `complete` puts what only the Harvester knows
+    into the documents."""
+    async with simulation(seed=5) as sim:
+        complete(sim)
         await stock(sim, documents)
         ref = await post(sim, documents)
         stage = sim.cluster(ref.name, ref.namespace)
@@ -102,33 +107,26 @@ ADDON_FILE = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
 def test_the_way_of_harvesters_documentation_works() -> None:
     """User data with the file of the addon script, a HelmChart as additional manifest, and the three keys."""
 
-    async def story() -> tuple[list[str], dict[str, Raw]]:
-        pools = [a_pool("all", 1, ALL)]
-        rke = an_rke_config(
-            *pools,
-            config={"disable": ["servicelb", "local-storage"], "disable-cloud-controller": True},
-            machineSelectorConfig=[
-                {"config": {"kubelet-arg": ["cloud-provider=external"], "protect-kernel-defaults": False}}
-            ],
-            additionalManifest=DOCUMENTED,
-        )
-        documents = a_cluster(*pools, kubernetesVersion=VERSION, rkeConfig=rke)
-        async with simulation(seed=5) as sim:
-            kubeconfig = base64.b64encode(sim.harvester.admin_kubeconfig(VIP).encode()).decode()
-            documents[0]["userData"] = (
-                "#cloud-config\nwrite_files:\n"
-                f"- encoding: b64\n  content: {kubeconfig}\n  owner: root:root\n"
-                f"  path: {ADDON_FILE}\n  permissions: '0644'\n"
-            )
-            await stock(sim, documents)
-            ref = await post(sim, documents)
-            stage = sim.cluster(ref.name, ref.namespace)
-            await stage.wait_for_settled()
-            await check_nodes(stage)
-            failed = [f"{check.name}: {check.detail}" for check in stage.report.checks if check.failed]
-            return failed, await charts_of(stage)
+    pools = [a_pool("all", 1, ALL)]
+    rke = an_rke_config(
+        *pools,
+        config={"disable": ["servicelb", "local-storage"], "disable-cloud-controller": True},
+        machineSelectorConfig=[
+            {"config": {"kubelet-arg": ["cloud-provider=external"], "protect-kernel-defaults": False}}
+        ],
+        additionalManifest=DOCUMENTED,
+    )
+    documents = a_cluster(*pools, kubernetesVersion=VERSION, rkeConfig=rke)
 
-    failed, charts = run_driven(story())
+    def write_user_data(sim: Simulation) -> None:
+        kubeconfig = base64.b64encode(sim.harvester.admin_kubeconfig(VIP).encode()).decode()
+        documents[0]["userData"] = (
+            "#cloud-config\nwrite_files:\n"
+            f"- encoding: b64\n  content: {kubeconfig}\n  owner: root:root\n"
+            f"  path: {ADDON_FILE}\n  permissions: '0644'\n"
+        )
+
+    failed, charts, _ = run_driven(come_up(documents, write_user_data))
 
     assert failed == []
     assert charts["harvester-cloud-provider"]["spec"]["version"] == "0.2.6"

@@ -9,21 +9,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from windrow.bootstrap.cloud_config import File
 from windrow.bootstrap.spec import BootstrapSpec, GuestCredential
 from windrow.core.formats import yaml
 from windrow.core.formats.bounds import abbreviate
-from windrow.kubernetes.objects import Raw, nested, new_object
+from windrow.kubernetes.objects import Raw, flatten_list, nested, new_object
 from windrow.kubernetes.resources import SECRET, ApiResource
 
+HELM_CHART = ApiResource("helm.cattle.io", "v1", "HelmChart", "helmcharts")
 HELM_CHART_CONFIG = ApiResource("helm.cattle.io", "v1", "HelmChartConfig", "helmchartconfigs")
 NAMESPACE = "kube-system"
 CREDENTIAL_SECRET = "harvester-cloud-provider-config"
 CREDENTIAL_KEY = "cloud-provider-config"
 CLOUD_PROVIDER_CHART = "harvester-cloud-provider"
 CSI_DRIVER_CHART = "harvester-csi-driver"
+
+
+@lru_cache(maxsize=8)
+def list_helm_charts(manifest: str) -> tuple[tuple[str, str], ...]:
+    """Name and `spec.chart` of each HelmChart in `manifest` (YAML documents, and Lists of objects in them).
+
+    A manifest that is not YAML has none: the server says what is wrong with it. The last results are kept, since a Cluster
+    with a large manifest is read at each of its changes.
+    """
+    if HELM_CHART.kind not in manifest:
+        return ()
+    try:
+        documents = yaml.load_all(manifest)
+    except yaml.NotYaml:
+        return ()
+    objects = (raw for document in documents for raw in flatten_list(document))
+    return tuple(
+        (str(nested(raw, "metadata", "name", default="")), str(nested(raw, "spec", "chart", default="")))
+        for raw in objects
+        if nested(raw, "kind") == HELM_CHART.kind
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,40 @@
-"""The files of a machine, in the order that every distribution writes them."""
+"""The document of a machine, and its files in the order that every distribution writes them."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from windrow.bootstrap.charts import chart_configs
-from windrow.bootstrap.cloud_config import File
+from windrow.bootstrap.cloud_config import File, render_document
+from windrow.bootstrap.install_unit import BOOT_COMMANDS, RUN_COMMANDS
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.pki import list_ca_files
 from windrow.bootstrap.registries import render_registries
-from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec
+from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, require_joinable
 from windrow.core.formats import yaml
 from windrow.kubernetes.selectors import read_label_selector
 
 FILE_SOURCES = ("secret", "configMap")
 FILE_MODE = "0600"
+
+
+def render_machine(
+    spec: BootstrapSpec,
+    layout: Layout,
+    example: str,
+    list_contradictions: Callable[[BootstrapSpec], Iterable[InvalidBootstrapSpec]],
+    list_files: Callable[[BootstrapSpec], Iterable[File]],
+) -> str:
+    """The cloud-config document of a machine of any distribution, whose versions end in `example`.
+
+    Raises InvalidBootstrapSpec for a machine that could never join, or whose keys contradict each other.
+    """
+    require_joinable(spec, layout.name, layout.title, example)
+    for contradiction in list_contradictions(spec):
+        raise contradiction
+    return render_document(spec.hostname, list(list_files(spec)), bootcmd=BOOT_COMMANDS, runcmd=RUN_COMMANDS)
 
 
 def list_machine_files(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
+from typing import Any
 
 from windrow.bootstrap import DISTRIBUTIONS, Distribution
 from windrow.bootstrap.layout import Layout
@@ -19,7 +21,7 @@ from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine, machine_labels, shorten_name
 from windrow.core.formats.version import NotVersion, Version
 from windrow.core.formats.yaml import NotYaml, load_all
-from windrow.kubernetes.objects import nested
+from windrow.kubernetes.objects import flatten_list, nested
 from windrow.kubernetes.selectors import read_label_selector
 from windrow.machines.port import HARVESTER, MachineSpec, Problem, StaticAddress
 
@@ -192,14 +194,24 @@ def _check_manifest(text: str) -> list[Problem]:
     except NotYaml as error:
         message = f"{_MANIFEST} cannot be read: {error}"
         return [Problem(message, "correct it; the servers apply nothing of it else", _MANIFEST, "warning")]
-    faults = [
-        f"document {place} of {_MANIFEST} has no {key}"
-        for place, raw in enumerate(documents, 1)
-        for key in ("apiVersion", "kind", "metadata.name")
-        if not (nested(raw, *key.split(".")) or (key == "metadata.name" and nested(raw, "items")))
-    ]
     hint = "write Kubernetes objects, with --- between them; the servers apply nothing of it else"
-    return [Problem(fault, hint, _MANIFEST) for fault in faults[:MAX_FAULTS]]
+    return [Problem(fault, hint, _MANIFEST) for fault in islice(_list_manifest_faults(documents), MAX_FAULTS)]
+
+
+def _list_manifest_faults(documents: Sequence[Any]) -> Iterator[str]:
+    """A List, which may be empty, has no name of its own; each of its items has one."""
+    for place, raw in enumerate(documents, 1):
+        where, objects = f"document {place} of {_MANIFEST}", flatten_list(raw)
+        if objects == [raw]:
+            yield from _list_missing(raw, where, "apiVersion", "kind", "metadata.name")
+            continue
+        yield from _list_missing(raw, where, "apiVersion")
+        for number, one in enumerate(objects, 1):
+            yield from _list_missing(one, f"item {number} of {where}", "apiVersion", "kind", "metadata.name")
+
+
+def _list_missing(raw: Any, where: str, *keys: str) -> Iterator[str]:
+    return (f"{where} has no {key}" for key in keys if not nested(raw, *key.split(".")))
 
 
 def _check_cloud_provider(cluster: Cluster) -> list[Problem]:

@@ -270,11 +270,21 @@ async def test_values_for_what_is_no_chart_in_k3s_are_told_without_a_name_of_rke
     assert found.hint == "install a HelmChart of this name with additionalManifest"
 
 
-async def test_a_chart_that_the_users_own_manifest_installs_may_have_values():
-    manifest = "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: grafana}\n"
+@pytest.mark.parametrize(
+    ("manifest", "warnings"),
+    [
+        ("apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: grafana}\n", 0),
+        ('{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "helm.cattle.io/v1", "kind": "HelmChart", "metadata": {"name": "grafana"}}]}', 0),
+        ("apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: grafana-agent}\n", 1),
+        ("# no grafana here\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", 1),
+    ],
+)  # fmt: skip
+async def test_a_chart_that_the_users_own_manifest_installs_may_have_values(manifest: str, warnings: int):
     rke = a_rke(chartValues={"grafana": {"a": 1}}, additionalManifest=manifest)
 
-    assert (await result_of(cluster(**rke), config())).problems == ()
+    told = (await result_of(cluster(**rke), config())).problems
+
+    assert ["brings no chart grafana" in one.message for one in told] == [True] * warnings
 
 
 @pytest.mark.parametrize(

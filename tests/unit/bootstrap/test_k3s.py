@@ -157,7 +157,6 @@ def test_the_install_unit_is_told_version_and_role_and_no_token(
         "INSTALL_K3S_SKIP_ENABLE=true",
         f"WINDROW_SERVICE={unit}",
         f"WINDROW_IMAGES={DATA}/agent/images",
-        f"WINDROW_REVISION={k3s.config_hash(spec)}",
     ]
 
 

@@ -114,7 +114,6 @@ def test_the_install_unit_is_told_version_and_role(a_joiner: Make, roles: set[Ro
         "INSTALL_RKE2_VERSION=v1.35.1+rke2r1",
         f"INSTALL_RKE2_TYPE={kind}",
         f"RKE2_SERVICE=rke2-{kind}.service",
-        f"WINDROW_REVISION={rke2.config_hash(spec)}",
     ]
 
 

@@ -112,6 +112,7 @@ def test_what_exists_can_be_deleted_whatever_its_version_says() -> None:
         ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\nkind: ConfigMap\napiVersion: v1\n", "error", "document 2 of spec.rkeConfig.additionalManifest has no metadata.name"),
         ("apiVersion: v1\nmetadata: {name: a}\n", "error", "document 1 of spec.rkeConfig.additionalManifest has no kind"),
         ("items: [{a: b}]\nkind: List\n", "error", "document 1 of spec.rkeConfig.additionalManifest has no apiVersion"),
+        ("items: [{kind: a, metadata: {name: b}}]\nkind: List\napiVersion: v1\n", "error", "item 1 of document 1 of spec.rkeConfig.additionalManifest has no apiVersion"),
     ],
 )  # fmt: skip
 def test_a_manifest_that_servers_could_not_apply_is_told_before_they_are_made(
@@ -121,6 +122,13 @@ def test_a_manifest_that_servers_could_not_apply_is_told_before_they_are_made(
 
     assert (severity, True) in [(one.severity, words in one.message) for one in found]
     assert {one.field for one in found} == {"spec.rkeConfig.additionalManifest"}
+
+
+@pytest.mark.parametrize("items", ["[]", "[{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]"])
+def test_a_list_has_no_name_and_may_be_empty(items: str) -> None:
+    manifest = f"apiVersion: v1\nkind: List\nitems: {items}\n"
+
+    assert check_bootstrap(replace(a_cluster(**LOCAL), additional_manifest=manifest), []) == []
 
 
 def test_of_a_manifest_twenty_faults_are_told() -> None:

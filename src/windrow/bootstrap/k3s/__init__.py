@@ -24,22 +24,22 @@ from windrow.bootstrap.charts import (
     harvester_values,
     overlay,
 )
-from windrow.bootstrap.cloud_config import File, render_document, scrub
+from windrow.bootstrap.cloud_config import File, scrub
 from windrow.bootstrap.config_hash import config_hash, config_hashes
-from windrow.bootstrap.install_unit import BOOT_COMMANDS, RUN_COMMANDS, Installer, list_install_files
+from windrow.bootstrap.install_unit import Installer, list_install_files
 from windrow.bootstrap.k3s import cloud_provider as provider
 from windrow.bootstrap.k3s.charts import HARVESTER_CHARTS, helm_chart, list_given_charts, pinned_charts
 from windrow.bootstrap.k3s.cloud_provider import find_cloud_provider
 from windrow.bootstrap.k3s.flags import KEYS, check_config, dropped_keys
 from windrow.bootstrap.layout import Layout
-from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests
+from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests, render_machine
 from windrow.bootstrap.server_config import (
     ADMISSION_ARGUMENT,
     agent_keys,
     list_pod_security_contradictions,
     server_keys,
 )
-from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, Role, require_joinable
+from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, Role
 from windrow.bootstrap.support_matrix.matrix import CHARTS, Numbers, SupportMatrix
 from windrow.core.formats import yaml
 from windrow.core.formats.version import Version
@@ -96,10 +96,7 @@ def render(spec: BootstrapSpec) -> str:
 
     Raises InvalidBootstrapSpec for a machine that could never join, or whose keys contradict each other.
     """
-    require_joinable(spec, NAME, LAYOUT.title, "k3s<n>")
-    for contradiction in list_contradictions(spec):
-        raise contradiction
-    return render_document(spec.hostname, list(_list_files(spec)), bootcmd=BOOT_COMMANDS, runcmd=RUN_COMMANDS)
+    return render_machine(spec, LAYOUT, "k3s<n>", list_contradictions, _list_files)
 
 
 def render_config(spec: BootstrapSpec) -> dict[str, Any]:
@@ -240,5 +237,4 @@ def _environment(spec: BootstrapSpec) -> dict[str, str]:
         "INSTALL_K3S_SKIP_ENABLE": "true",
         "WINDROW_SERVICE": "k3s.service" if spec.is_server else "k3s-agent.service",
         "WINDROW_IMAGES": LAYOUT.images_directory(spec),
-        "WINDROW_REVISION": config_hash(spec),
     }

@@ -12,15 +12,19 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from windrow.bootstrap.charts import CLOUD_PROVIDER_CHART, CSI_DRIVER_CHART, NAMESPACE, Charts
+from windrow.bootstrap.charts import (
+    CLOUD_PROVIDER_CHART,
+    CSI_DRIVER_CHART,
+    HELM_CHART,
+    NAMESPACE,
+    Charts,
+    list_helm_charts,
+)
 from windrow.core.formats import yaml
 from windrow.core.formats.json import loads
-from windrow.kubernetes.objects import Raw, nested, new_object
-from windrow.kubernetes.resources import ApiResource
+from windrow.kubernetes.objects import Raw, new_object
 
-HELM_CHART = ApiResource("helm.cattle.io", "v1", "HelmChart", "helmcharts")
 HARVESTER_CHARTS = (CLOUD_PROVIDER_CHART, CSI_DRIVER_CHART)
-_NAMES = (("metadata", "name"), ("spec", "chart"))
 
 
 @cache
@@ -44,19 +48,11 @@ def list_given_charts(manifest: str) -> frozenset[str]:
 
     A manifest that is not YAML has none: the server says what is wrong with it.
     """
-    if HELM_CHART.kind not in manifest or not any(name in manifest for name in HARVESTER_CHARTS):
-        return frozenset()
-    try:
-        documents = yaml.load_all(manifest)
-    except yaml.NotYaml:
-        return frozenset()
     named = set()
-    for raw in documents:
-        if isinstance(raw, Mapping) and raw.get("kind") == HELM_CHART.kind:
-            name, chart = (str(nested(raw, *path, default="")) for path in _NAMES)
-            # A chart may be given as the URL or the path of its archive.
-            archive = chart.rstrip("/").rpartition("/")[2]
-            named |= {ours for ours in HARVESTER_CHARTS if name == ours or archive.startswith(ours)}
+    for name, chart in list_helm_charts(manifest):
+        # A chart may be given as the URL or the path of its archive.
+        archive = chart.rstrip("/").rpartition("/")[2]
+        named |= {ours for ours in HARVESTER_CHARTS if name == ours or archive.startswith(ours)}
     return frozenset(named)
 
 

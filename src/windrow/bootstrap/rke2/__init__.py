@@ -16,11 +16,11 @@ from windrow.bootstrap.charts import (
     credential_manifest,
     harvester_values,
 )
-from windrow.bootstrap.cloud_config import File, render_document, scrub
+from windrow.bootstrap.cloud_config import File, scrub
 from windrow.bootstrap.config_hash import config_hash, config_hashes
-from windrow.bootstrap.install_unit import BOOT_COMMANDS, RUN_COMMANDS, Installer, list_install_files
+from windrow.bootstrap.install_unit import Installer, list_install_files
 from windrow.bootstrap.layout import Layout
-from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests
+from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests, render_machine
 from windrow.bootstrap.rke2.flags import KEYS, check_config
 from windrow.bootstrap.server_config import (
     POD_SECURITY_KEY,
@@ -28,7 +28,7 @@ from windrow.bootstrap.server_config import (
     list_pod_security_contradictions,
     server_keys,
 )
-from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, require_joinable
+from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec
 from windrow.bootstrap.support_matrix.matrix import CHARTS, Numbers, SupportMatrix, shipped_matrix
 from windrow.core.formats.version import Version
 
@@ -68,10 +68,7 @@ def render(spec: BootstrapSpec) -> str:
 
     Raises InvalidBootstrapSpec for a machine that could never join, or whose keys contradict each other.
     """
-    require_joinable(spec, NAME, LAYOUT.title, "rke2r<n>")
-    for contradiction in list_contradictions(spec):
-        raise contradiction
-    return render_document(spec.hostname, list(_list_files(spec)), bootcmd=BOOT_COMMANDS, runcmd=RUN_COMMANDS)
+    return render_machine(spec, LAYOUT, "rke2r<n>", list_contradictions, _list_files)
 
 
 def render_config(spec: BootstrapSpec) -> dict[str, Any]:
@@ -160,7 +157,6 @@ def _environment(spec: BootstrapSpec) -> dict[str, str]:
         "INSTALL_RKE2_VERSION": spec.version,
         "INSTALL_RKE2_TYPE": kind,
         "RKE2_SERVICE": f"rke2-{kind}.service",
-        "WINDROW_REVISION": config_hash(spec),
     }
     if spec.data_directory:
         environment["INSTALL_RKE2_AGENT_IMAGES_DIR"] = LAYOUT.images_directory(spec)

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.bootstrap import DISTRIBUTIONS
-from windrow.bootstrap.charts import CLOUD_PROVIDER_CHART, CSI_DRIVER_CHART
+from windrow.bootstrap.charts import CLOUD_PROVIDER_CHART, CSI_DRIVER_CHART, list_helm_charts
 from windrow.bootstrap.machine_files import POD_SECURITY
 from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
@@ -810,9 +810,11 @@ def _is_rke2(cluster: Cluster) -> bool:
 
 
 def _is_chart(name: str, cluster: Cluster) -> bool:
-    """Whether the distribution may bring the chart, or the user's own manifest may install it."""
+    """Whether the distribution may bring the chart, or the user's own manifest has a HelmChart of this name."""
     begins = _CHARTS.get(_distribution_of(cluster.version))
-    return begins is None or name.startswith(begins) or name in cluster.additional_manifest
+    if begins is None or name.startswith(begins):
+        return True
+    return any(name == given for given, _ in list_helm_charts(cluster.additional_manifest))
 
 
 def _check_config_namespaces(cluster: Cluster, problems: ProblemCollector) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 from windrow.core.formats.yaml import NotYaml, load
 from windrow.emulator.guest_cluster.cluster import ChartPod, ChartRelease, GuestCluster, MountFailed
-from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART, HELM_CHART_CONFIG
 from windrow.emulator.guest_cluster.kube_vip.settings import DEFAULTS as VIP_DEFAULTS
 from windrow.emulator.guest_cluster.kube_vip.settings import KubeVipSettings, read_kube_vip_settings
+from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.guest_cluster.service_accounts import ensure_service_account
-from windrow.emulator.guest_os.hardware import File, GuestProgram
+from windrow.emulator.guest_os.hardware import File
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.kubernetes.objects import nested, new_object
 from windrow.kubernetes.resources import SECRET, STORAGE_CLASS
@@ -107,10 +107,9 @@ def render_arguments(values: Mapping[str, Any]) -> list[str]:
     return [*arguments, *(str(one) for one in values.get("extraArgs") or ())]
 
 
-async def deploy_bundled_charts(
-    guest: GuestOS, cluster: GuestCluster, settings: Settings, programs: Mapping[str, GuestProgram]
-) -> None:
+async def deploy_bundled_charts(context: ServerContext) -> None:
     """Install the charts of `cloud-provider-name: harvester`. May be repeated."""
+    guest, cluster, settings = context.guest, context.cluster, context.settings
     if settings.cloud_provider != "harvester":
         return
     await guest.sleep(guest.delays.chart)
@@ -128,18 +127,17 @@ async def deploy_bundled_charts(
         await cluster.ensure(HELM_CHART, raw)
         defaults = default_values(chart, settings.data_directory)
         cluster.releases[chart] = ChartRelease(chart, NAMESPACE, NAMESPACE, defaults)
-        await install_chart(guest, cluster, chart, programs)
+        await install_chart(context, chart)
     cluster.changed.notify()
 
 
-async def install_chart(
-    guest: GuestOS, cluster: GuestCluster, chart: str, programs: Mapping[str, GuestProgram]
-) -> None:
+async def install_chart(context: ServerContext, chart: str) -> None:
     """Make what the chart of a release holds, and have its program run. May be repeated."""
+    guest, cluster = context.guest, context.cluster
     await ensure_service_account(cluster, chart, _ROLE_RULES[chart])
     if chart == CSI_DRIVER:
         await _make_storage_class(cluster)
-    if chart in programs:
+    if chart in context.programs:
         cluster.pods.setdefault(chart, _pod(cluster, chart))
     else:
         guest.log("helm", f"chart {chart} is installed; its program is not simulated")

@@ -12,16 +12,14 @@ from datetime import datetime, timedelta
 
 from windrow.core.clock import format_time, sleep
 from windrow.emulator.guest_cluster.charts import deploy_bundled_charts
-from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heartbeat
+from windrow.emulator.guest_cluster.cluster import ChartPod, Heartbeat
 from windrow.emulator.guest_cluster.components.cloud_controller import run_cloud_controller
 from windrow.emulator.guest_cluster.components.helm_controller import HelmController
 from windrow.emulator.guest_cluster.components.service_lb import ServiceLB
-from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.kubelet import NOT_READY, UNREACHABLE, set_node_condition
+from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.guest_cluster.workloads.manager import run_controller_manager
-from windrow.emulator.guest_os.hardware import GuestProgram
 from windrow.emulator.guest_os.notifier import result_unless
-from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.edits import annotate
 from windrow.emulator.kit.scheduling import find_untolerated
 from windrow.kubernetes.conditions import Condition, find_condition
@@ -41,14 +39,12 @@ IS_VOTER = Condition("EtcdIsVoter", "True", "MemberNotLearner", "Node is a votin
 class ControlPlane:
     """The controllers of one server. `run` waits for the leader lock, then leads until cancelled."""
 
-    def __init__(
-        self, guest: GuestOS, cluster: GuestCluster, settings: Settings, programs: Mapping[str, GuestProgram]
-    ) -> None:
-        self.guest = guest
-        self.cluster = cluster
-        self.settings = settings
-        self.distribution = settings.distribution
-        self.programs = programs
+    def __init__(self, context: ServerContext) -> None:
+        self.context = context
+        self.guest = context.guest
+        self.cluster = context.cluster
+        self.settings = context.settings
+        self.distribution = self.settings.distribution
 
     async def run(self) -> None:
         async with self.cluster.leader_lock:
@@ -60,16 +56,13 @@ class ControlPlane:
                 group.create_task(self._remove_stalled_learners())
                 group.create_task(self._schedule_pods())
                 if not self.settings.is_true("disable-helm-controller"):
-                    controller = HelmController(self.guest, self.cluster, self.settings, self.programs)
-                    group.create_task(controller.run())
+                    group.create_task(HelmController(self.context).run())
                 if self._runs_service_lb():
                     group.create_task(ServiceLB(self.guest, self.cluster).run())
                 group.create_task(run_controller_manager(self.guest, self.cluster))
                 if self._runs_cloud_controller():
                     group.create_task(run_cloud_controller(self.guest, self.cluster))
-                group.create_task(
-                    deploy_bundled_charts(self.guest, self.cluster, self.settings, self.programs)
-                )
+                group.create_task(deploy_bundled_charts(self.context))
 
     def _runs_cloud_controller(self) -> bool:
         is_off = self.settings.is_true("disable-cloud-controller")

@@ -11,9 +11,11 @@ import base64
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from windrow.core.formats.duration import NotDuration, parse_duration
 from windrow.core.formats.json import dumps, loads
 from windrow.core.formats.yaml import NotYaml, dump
 from windrow.core.text import encode_base64
@@ -237,9 +239,7 @@ class _Kubectl:
 
     async def _wait(self, words: list[str]) -> int:
         wanted, _, status = self.options.get("for", "").removeprefix("condition=").partition("=")
-        text = self.options.get("timeout", "30s")
-        number, unit = text[:-1], text[-1:]
-        seconds = int(number) * {"m": 60, "h": 3600}.get(unit, 1) if number.isdigit() else 30
+        seconds = self._read_timeout()
         if not self.options.get("for", "").startswith("condition="):
             self.call.guest.console(f"not simulated: {' '.join(self.call.argv)}")
             return 0
@@ -252,6 +252,18 @@ class _Kubectl:
                 return 0
             await self.call.guest.sleep(1)
         raise _Failed(f"timed out waiting for the condition on {' '.join(words)}")
+
+    def _read_timeout(self) -> int:
+        """The seconds of `wait --timeout`, which is a duration of Go; below zero it is a week."""
+        text = self.options.get("timeout", "30s")
+        try:
+            span = parse_duration(text)
+        except NotDuration:
+            why = f'invalid duration "{text}"'
+            if text.isdecimal():
+                why = f'missing unit in duration "{text}"'
+            raise _Failed(f'invalid argument "{text}" for "--timeout" flag: time: {why}') from None
+        return int((span if span >= timedelta() else timedelta(weeks=1)).total_seconds())
 
     # -- objects
 

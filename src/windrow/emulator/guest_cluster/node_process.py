@@ -37,6 +37,7 @@ from windrow.emulator.guest_cluster.distribution.tokens import BadToken, Token, 
 from windrow.emulator.guest_cluster.etcd import EtcdMember, JoinRefused, NotMember
 from windrow.emulator.guest_cluster.kube_vip.process import KubeVip
 from windrow.emulator.guest_cluster.kubelet import BadKubelet, Kubelet, node_name, parse_labels, parse_taints
+from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.guest_cluster.supervisor import (
     ApiHandler,
     SharedPortHandler,
@@ -387,7 +388,7 @@ class NodeProcess:
         manifests = f"{self.settings.data_directory}/server/manifests"
         work = [deploy_manifests(self.guest, cluster, manifests)]
         if not self.settings.is_true("disable-controller-manager"):
-            work.append(ControlPlane(self.guest, cluster, self.settings, self.programs).run())
+            work.append(ControlPlane(ServerContext(self.guest, cluster, self.settings, self.programs)).run())
         await run_together(*work)
 
     def _supervisor(self, cluster: GuestCluster, server: ServerInstance) -> ApiHandler | SupervisorHandler:

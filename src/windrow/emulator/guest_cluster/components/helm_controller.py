@@ -23,13 +23,11 @@ from windrow.emulator.guest_cluster.charts import (
     uninstall_chart,
     update_vip_settings,
 )
-from windrow.emulator.guest_cluster.cluster import ChartRelease, GuestCluster
+from windrow.emulator.guest_cluster.cluster import ChartRelease
 from windrow.emulator.guest_cluster.components.helm_archive import Chart, ChartNotFound, find_chart
 from windrow.emulator.guest_cluster.components.packaged import TRAEFIK, find_packaged_chart, install_traefik
-from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART, HELM_CHART_CONFIG
-from windrow.emulator.guest_os.hardware import GuestProgram
-from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.kit.scheduling import find_obstacle
 from windrow.kubernetes.conditions import Condition, is_true, set_condition
@@ -68,13 +66,11 @@ _BOOTSTRAP_SPEC: Mapping[str, Any] = {
 class HelmController:
     """The controller on the leading server. `run` ends by cancellation only."""
 
-    def __init__(
-        self, guest: GuestOS, cluster: GuestCluster, settings: Settings, programs: Mapping[str, GuestProgram]
-    ) -> None:
-        self.guest = guest
-        self.cluster = cluster
-        self.settings = settings
-        self.programs = programs
+    def __init__(self, context: ServerContext) -> None:
+        self.context = context
+        self.guest = context.guest
+        self.cluster = context.cluster
+        self.settings = context.settings
         self._jobs: dict[Key, asyncio.Task[None]] = {}
         self._specs: dict[Key, Raw] = {}
 
@@ -190,7 +186,7 @@ class HelmController:
                 return
             self.cluster.releases[chart.name] = release
             await read_values(self.cluster, chart.name)
-            await install_chart(self.guest, self.cluster, chart.name, self.programs)
+            await install_chart(self.context, chart.name)
             if known is not None and chart.name in self.cluster.pods:
                 self.cluster.pods[chart.name].generation += 1
         elif chart.name == TRAEFIK:
