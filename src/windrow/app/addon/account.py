@@ -19,7 +19,7 @@ from windrow.bootstrap.guest_account import (
     TOKEN_TYPE,
 )
 from windrow.harvester.names import ADDON_ACCOUNT, MADE_BY
-from windrow.kubernetes.objects import Raw, annotations_of, labels_of, new_object, uid_of
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -174,6 +174,10 @@ class Token:
     @property
     def uid(self) -> str:
         return uid_of(self.raw)
+
+    @property
+    def is_filled(self) -> bool:
+        return bool(nested(self.raw, "data", "token"))
 
     def __repr__(self) -> str:
         return f"Token({self.ref})"

@@ -170,7 +170,12 @@ def _plan_object(
 
 
 def plan_revocation(account: AddonAccount, state: AddonState) -> list[Action]:
-    """The deletion of all tokens but the newest."""
+    """The deletion of all tokens but the newest. Raises AddonRefused where that one was never handed out."""
+    if len(state.tokens) > 1 and not state.tokens[-1].is_filled:
+        raise AddonRefused(
+            f"{state.tokens[-1].ref} has no token yet, so the earlier ones are all that clusters can have",
+            f"Print it first: windrow addon {account.name} {account.namespace}",
+        )
     return [
         Delete(token.ref, token.uid, "a newer token is there")
         for token in state.tokens[:-1]

@@ -10,6 +10,7 @@ import pytest
 from windrow.app.addon.account import AddonAccount, list_tokens
 from windrow.app.addon.plan import (
     Action,
+    AddonRefused,
     AddonState,
     Create,
     Delete,
@@ -43,6 +44,8 @@ class Harvester:
         self.made += 1
         self.objects[ref] = copy.deepcopy(raw)
         self.objects[ref]["metadata"]["uid"] = f"uid-{self.made}"
+        if ref.kind == SECRET:
+            self.objects[ref]["data"] = {"token": "dA=="}
 
     def state(self, account: AddonAccount, **rest: Any) -> AddonState:
         secrets = [raw for ref, raw in self.objects.items() if ref.kind == SECRET]
@@ -125,6 +128,15 @@ def test_rotation_adds_one_token_and_revocation_leaves_the_newest():
         assert plan_grant(NARROW, harvester.state(NARROW), rotate=True) == [], "one at a time"
         harvester.execute(plan_revocation(NARROW, harvester.state(NARROW)))
         assert [token.serial for token in harvester.state(NARROW).tokens] == [serial]
+
+
+def test_no_token_is_revoked_for_one_that_was_never_handed_out():
+    harvester = granted(NARROW)
+    harvester.grant(NARROW, rotate=True)
+    del harvester.objects[NARROW.token(2)]["data"]
+
+    with pytest.raises(AddonRefused, match="has no token yet"):
+        plan_revocation(NARROW, harvester.state(NARROW))
 
 
 def test_the_tenth_token_is_newer_than_the_ninth():
