@@ -8,7 +8,7 @@ that line on, "1.26-1.28" those of these lines.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -44,6 +44,9 @@ class ConfigKeys:
     title: str
     agents_skip: bool
     managed: frozenset[str] = MANAGED
+    cures: Mapping[str, str] = field(
+        default_factory=dict
+    )  # what to write for a key that is none, or is one no longer
 
     def server_only(self) -> frozenset[str]:
         """The keys that agents do not take."""
@@ -92,13 +95,15 @@ class ConfigKeys:
             first, _, last = span.partition("-")
             if first and version.line < _parse_line(first):
                 return f"{key!r} is a key of {title} since v{first}, {version} {effect}; remove it"
-            return f"{key!r} was a key of {title} up to v{last}, {version} {effect}; remove it"
+            cure = self.cures.get(key, "remove it")
+            return f"{key!r} was a key of {title} up to v{last}, {version} {effect}; {cure}"
         if version.line > newest:
             line = ".".join(map(str, newest))
             missed = "" if self.agents_skip else ", so agents do not get it"
             return f"{key!r} was no key of {title} {line}{missed}; check that {version} supports it"
         near = get_close_matches(key, self.find(version.line), 1)
-        cure = f"did you mean {near[0]!r}?" if near else "remove it or correct its spelling"
+        likely = f"did you mean {near[0]!r}?" if near else "remove it or correct its spelling"
+        cure = self.cures.get(key, likely)
         return f"{key!r} is no key of {title}, which {effect}; {cure}"
 
     def _spans(self) -> Mapping[str, str]:

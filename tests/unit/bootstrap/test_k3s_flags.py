@@ -55,6 +55,21 @@ def test_a_key_that_the_release_has_not_is_one_warning(key: str, version: str, w
     assert words in warning
 
 
+@pytest.mark.parametrize(
+    ("key", "cure"),
+    [
+        ("disable-local-storage", "write disable: [local-storage]"),
+        ("disable-traefik", "write disable: [traefik]"),
+        ("no-deploy", "write its values as disable: […]"),
+        ("no-flannel", "write flannel-backend: none"),
+    ],
+)
+def test_what_tutorials_write_is_told_with_what_it_is_called(key: str, cure: str) -> None:
+    (warning,) = check_config({key: 1}, NOW)
+
+    assert warning.endswith(f"; {cure}")
+
+
 def test_a_key_is_either_for_servers_only_or_for_all() -> None:
     assert {"disable", "cluster-init", "disable-cloud-controller", "flannel-backend"} <= KEYS.server_only()
     assert not {"kubelet-arg", "node-label", "flannel-iface", "vpn-auth"} & KEYS.server_only()

@@ -20,11 +20,14 @@ from windrow.core.formats.version import Version
 
 # Joining machines and Windrow reach a server on one port, and a machine is judged by its Node.
 PORTS = frozenset({"https-listen-port", "supervisor-port", "apiserver-port"})
+_PACKAGED = ("coredns", "local-storage", "metrics-server", "runtimes", "servicelb", "traefik")
 KEYS = ConfigKeys(
     "windrow.bootstrap.k3s",
     "K3s",
     agents_skip=False,
     managed=MANAGED | PORTS | {"cluster-init", "disable-agent"},
+    cures={f"disable-{name}": f"write disable: [{name}]" for name in _PACKAGED}
+    | {"no-deploy": "write its values as disable: […]", "no-flannel": "write flannel-backend: none"},
 )
 # Keys of RKE2 that K3s has not, but that mean something here.
 TRANSLATED = frozenset({CLOUD_PROVIDER_NAME, CLOUD_PROVIDER_CONFIG})
