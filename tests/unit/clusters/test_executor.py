@@ -1,0 +1,286 @@
+"""Executing a plan: which actions a failure, the Lease or the bound of a reconcile stops, and what Events say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from tests.support.clock import LoopClock, run_driven
+from tests.support.fake_machines import MemoryMachines
+from tests.unit.clusters.builders import (
+    NOON,
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_pool,
+    condition,
+    leaving,
+    look,
+    record_of,
+)
+
+from windrow.apiserver.storage.memory import MemoryStore
+from windrow.app.embedded import management_api
+from windrow.client.client import Client
+from windrow.clusters.api.secrets import CredentialError, SecretData
+from windrow.clusters.api.status import RecordedStatus
+from windrow.clusters.context import ReconcileContext
+from windrow.clusters.execute.cluster_actions import ClusterActions
+from windrow.clusters.execute.executor import MAX_CONCURRENT, MAX_PER_RECONCILE, Executor
+from windrow.clusters.execute.machine_actions import MachineActions
+from windrow.clusters.plan import actions as do
+from windrow.clusters.plan.actions import Action, Disruption, HeldDisruption
+from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA
+from windrow.clusters.plan.planner import Plan
+from windrow.clusters.state import ActionFailure, ClusterState, CredentialProblem, ManagerLease
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import Forbidden
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import EVENT, NAMESPACE, SECRET
+from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
+
+POOL, SERVERS = a_pool(quantity=80), a_pool("servers", 1, SERVER)
+NAMES = [f"w{number}" for number in range(1, 81)]
+MACHINES = [
+    record_of(
+        a_machine(name, POOL),
+        driver_config={
+            "MachineName": name,
+            "VMNamespace": "default",
+            "WindrowMachineUID": f"uid-{name}",
+            "WindrowCredential": "ns:cc",
+        },
+    )
+    for name in NAMES
+]
+STATE = look(a_cluster(POOL, SERVERS), MACHINES)
+HELD = ManagerLease()
+TAKEN = ManagerLease("taken", "default/windrow-1", "another")
+
+
+@dataclass
+class Site:
+    executor: Executor
+    machines: MemoryMachines
+    api: Client
+
+    async def execute(self, *actions: Action, state: ClusterState = STATE) -> dict[str, ActionFailure]:
+        return await self.executor.execute(Plan(actions), state)
+
+    @property
+    def removed(self) -> list[str]:
+        return [call.machine for call in self.machines.calls if call.verb == "remove"]
+
+    async def events(self) -> list[tuple[str, str]]:
+        """The object of each Event, and its message."""
+        listed = await self.api.list(EVENT, "fleet-default")
+        return sorted((raw["involvedObject"]["kind"], raw["message"]) for raw in listed)
+
+
+def on_a_site(story: Callable[[Site], Any], leases: Iterator[ManagerLease] | None = None) -> None:
+    async def run() -> None:
+        clock = LoopClock(NOON)
+        server = management_api(MemoryStore(), clock, Rng(1))
+        await server.prepare()
+        api = Client(server.local())
+        await api.create(NAMESPACE, new_object(NAMESPACE, "fleet-default"))
+        unused: Any = None
+        may = SecretData("ns", "cc", allowed_namespaces=frozenset({"fleet-default"}))
+        secrets: Any = {SECRET.ref("cc", "ns"): may}
+        context = ReconcileContext(api, unused, unused, secrets, clock, Rng(2), unused)
+        machines = MemoryMachines(clock)
+        executor = Executor(
+            context,
+            ClusterActions(context, unused, unused),
+            MachineActions(context, machines, unused),
+            unused,
+            lambda state: HELD if leases is None else next(leases),
+        )
+        await story(Site(executor, machines, api))
+
+    run_driven(run())
+
+
+def delete_vm(name: str) -> do.DeleteVM:
+    return do.DeleteVM("it is due", name)
+
+
+def test_a_failure_ends_the_actions_of_its_machine_and_of_no_other() -> None:
+    async def story(site: Site) -> None:
+        start = do.StartVM("it is due", "w1")
+        failures = await site.execute(start, delete_vm("w1"), delete_vm("w2"))
+
+        assert failures == {
+            "w1": ActionFailure("machine w1 not found", "delete the Machine; its pool creates another")
+        }
+        assert site.removed == ["w2"]
+        assert await site.events() == [
+            ("Machine", "Requested deletion of VirtualMachine default/w2: it is due")
+        ]
+
+    on_a_site(story)
+
+
+def test_one_reconcile_changes_a_bounded_number_of_machines_and_failures_do_not_count() -> None:
+    async def story(site: Site) -> None:
+        site.machines.fail("remove", InfrastructureUnknown("Harvester does not answer", "wait"), 10)
+
+        failures = await site.execute(*map(delete_vm, NAMES))
+
+        assert sorted(failures) == sorted(NAMES[:10])
+        done = set(site.removed) - set(failures)
+        assert MAX_PER_RECONCILE <= len(done) < MAX_PER_RECONCILE + MAX_CONCURRENT
+
+    on_a_site(story)
+
+
+def test_equal_actions_on_the_cluster_are_one_event_and_bounded_too() -> None:
+    async def story(site: Site) -> None:
+        kept = do.KeepVMs("they have disks")
+        assert await site.execute(kept) == {}
+        assert await site.events() == [
+            ("Cluster", "Kept VirtualMachines of Cluster fleet-default/prod on Harvester: they have disks")
+        ]
+        await site.execute(*[do.KeepClaims("they have data")] * (MAX_PER_RECONCILE + 6))
+        assert (await site.events())[0] == (
+            "Cluster",
+            "Kept PersistentVolumeClaims of Cluster fleet-default/prod on Harvester: they have data (64 times)",
+        )
+
+    on_a_site(story)
+
+
+def test_a_lease_that_is_lost_stops_the_next_action_and_is_no_failure() -> None:
+    async def story(site: Site) -> None:
+        assert await site.execute(delete_vm("w1"), delete_vm("w1"), delete_vm("w1")) == {}
+        assert site.removed == ["w1"]
+        assert len(await site.events()) == 1
+
+    on_a_site(story, iter([HELD, TAKEN]))
+
+
+def test_what_is_done_to_a_machine_that_people_follow_is_an_event_of_its_cluster_too() -> None:
+    async def story(site: Site) -> None:
+        await site.execute(do.DeleteMachine("it is due", "w1"))
+        assert await site.events() == [
+            ("Cluster", "Deleted Machine w1: it is due"),
+            ("Machine", "Deleted Machine w1: it is due"),
+        ]
+
+    on_a_site(story)
+
+
+def test_a_deletion_that_is_requested_again_is_no_second_event() -> None:
+    async def story(site: Site) -> None:
+        asked = replace(MACHINES[0], deletion_requested=NOON)
+        await site.execute(delete_vm("w1"), state=look(a_cluster(POOL), [asked]))
+        assert site.removed == ["w1"]
+        assert await site.events() == []
+
+    on_a_site(story)
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (
+            CredentialError("the Secret is gone", "create it"),
+            ("the Secret is gone", "create it", "a credential that may be used"),
+        ),
+        (InfrastructureUnknown("it does not answer", "wait"), ("it does not answer", "wait", "")),
+        (MachineRefused([Problem("no image", "name one")]), ("no image", "name one", "")),
+        (
+            MachineRefused([Problem("no image", "name one"), Problem("no network", "name one")]),
+            ("no image (and 1 more)", "name one", ""),
+        ),
+        (Forbidden("you may not", status=403), ("DeleteVM failed: you may not", "it is retried", "")),
+        (KeyError("x"), ("DeleteVM failed: KeyError('x')", "this is a defect; please report it", "")),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_a_failure_says_what_was_found_and_what_to_do(error: Exception, failure: Sequence[str]) -> None:
+    async def story(site: Site) -> None:
+        site.machines.fail("remove", error)
+        assert await site.execute(delete_vm("w1")) == {"w1": ActionFailure(*failure)}
+
+    on_a_site(story)
+
+
+# -- what is held ----------------------------------------------------------------------------------------------------
+
+
+def a_held(kind: Any = "replace", because: str = "2 of 3 are unhealthy", name: str = "w1") -> HeldDisruption:
+    return HeldDisruption(Disruption(kind, do.DeleteMachine("it is due", name)), because)
+
+
+def with_condition(type: str, message: str, machines: Sequence[Any] = MACHINES) -> ClusterState:
+    said = {**condition(type, "False"), "message": message}
+    return look(a_cluster(POOL, recorded=RecordedStatus(raw={"conditions": [said]})), machines)
+
+
+@pytest.mark.parametrize(
+    ("held", "state", "kinds"),
+    [
+        (a_held(), STATE, ["Cluster", "Machine"]),
+        (a_held("scale-down"), STATE, []),
+        (a_held(), with_condition("RemediationAllowed", "w1: 2 of 3 are unhealthy; and w2"), []),
+        (a_held(), with_condition("RemediationAllowed", "w2: 2 of 3 are unhealthy"), ["Cluster", "Machine"]),
+        (a_held(name="gone"), STATE, ["Cluster"]),
+    ],
+    ids=["newly held", "not a replacement", "said before", "another was said", "no such Machine"],
+)
+def test_a_replacement_that_is_newly_held_is_an_event(
+    held: HeldDisruption, state: ClusterState, kinds: list[str]
+) -> None:
+    async def story(site: Site) -> None:
+        await site.executor.record_held(Plan(held=(held,)), state)
+        name = held.disruption.machine
+        message = f"Restricted remediation of Machine {name}: 2 of 3 are unhealthy"
+        assert await site.events() == [(kind, message) for kind in kinds]
+
+    on_a_site(story)
+
+
+@pytest.mark.parametrize("is_said", [False, True])
+def test_the_last_etcd_member_that_is_deleted_is_an_event_once(is_said: bool) -> None:
+    member = leaving(a_machine("s1", SERVERS))
+    waiting = {"waiting": {"for": f"{HOLDS_ALL_DATA}; apply it again"}} if is_said else {}
+    state = look(a_cluster(SERVERS), [record_of(member, status=waiting)])
+    held = HeldDisruption(
+        Disruption("remove-member", do.RemoveEtcdMember("it is due", "s1", "s1")),
+        f"{HOLDS_ALL_DATA}; add a server",
+    )
+
+    async def story(site: Site) -> None:
+        await site.executor.record_held(Plan(held=(held,)), state)
+        message = f"Held deletion of Machine s1: {HOLDS_ALL_DATA}; add a server"
+        assert await site.events() == ([] if is_said else [("Cluster", message), ("Machine", message)])
+
+    on_a_site(story)
+
+
+@pytest.mark.parametrize(
+    ("problems", "before", "expected"),
+    [
+        ((CredentialProblem("401", "renew it", is_rejected=True),), "", ["401; renew it"]),
+        ((CredentialProblem("401", "renew it", is_rejected=True),), "401; renew it", []),
+        ((CredentialProblem("401", "renew it", is_rejected=True),), "403; renew it", ["401; renew it"]),
+        ((), "401; renew it", []),
+        (None, "401; renew it", []),
+    ],
+    ids=["rejected", "as before", "for another reason", "accepted", "not probed"],
+)
+def test_a_credential_that_is_rejected_for_another_reason_than_before_is_an_event(
+    problems: Any, before: str, expected: list[str]
+) -> None:
+    state = replace(
+        with_condition("CredentialValid", before) if before else STATE, credential_problems=problems
+    )
+
+    async def story(site: Site) -> None:
+        await site.executor.record_credential_problem(state)
+        assert [message for _, message in await site.events()] == expected
+
+    on_a_site(story)
