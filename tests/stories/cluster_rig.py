@@ -178,6 +178,11 @@ class Transcript:
         """A line of the storyteller's own."""
         self.lines.append(f"== {self._plain(line)}")
 
+    def restart(self) -> None:
+        """Forget what was told, also which address was which: both depend on the names of the machines."""
+        self.lines.clear()
+        self._addresses.clear()
+
     def _hear(self, request: Request, reply: Reply) -> None:
         raw = loads(reply.body)
         match raw.get("kind"):

@@ -20,8 +20,10 @@ from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, IP_ADDRESS, MA
 from windrow.clusters.api.machine import Machine, read_machine
 from windrow.clusters.api.secrets import CredentialError, SecretData, read_secret_data
 from windrow.clusters.context import ReconcileContext
+from windrow.clusters.endpoint_balancer import ObservedBalancer, key_of_balancers
 from windrow.clusters.execute.address_actions import AddressActions
 from windrow.clusters.execute.cluster_actions import ClusterActions
+from windrow.clusters.execute.endpoint_actions import EndpointActions
 from windrow.clusters.execute.executor import Executor
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.observer import Observer, clusters_using_config
@@ -161,6 +163,7 @@ class ClusterController:
             ClusterActions(self._context, self._harvesters, guests),
             MachineActions(self._context, machines, guests),
             AddressActions(api, self._addresses),
+            EndpointActions(self._context, self._harvesters),
             self._observer.read_lease,
         )
         self.controller: Controller[ObjectRef] = Controller(
@@ -225,6 +228,7 @@ class ClusterController:
             if after is None:
                 self._context.stamps.forget(uid_of(raw))
                 self._context.process_state.unanswered.forget(uid_of(raw))
+                self._context.process_state.unanswered.forget(key_of_balancers(uid_of(raw)))
             self.controller.queue.add(ref)
 
     async def _on_machines(self) -> None:
@@ -280,7 +284,8 @@ class ClusterController:
                 self._prober.probe_again(self._credentials.get(after.machine_uid, ""))
 
     def _on_harvester_object(self, before: Owned | None, after: Owned | None) -> None:
-        """A VM that no Machine records has come or gone; a claim is gone; an account or its token has come or gone.
+        """A VM that no Machine records has come or gone; a claim is gone; an account or its token has come or gone; the
+        LoadBalancer of an endpoint has changed.
 
         A VM that a Machine records is reported with the machine's status.
         """
@@ -290,6 +295,8 @@ class ClusterController:
             case MachineClaim(cluster_uid=cluster_uid) | AccountObject(cluster_uid=cluster_uid) if (
                 after is None
             ):
+                self._enqueue_cluster(cluster_uid)
+            case ObservedBalancer(cluster_uid=cluster_uid) if before != after:
                 self._enqueue_cluster(cluster_uid)
             case _:
                 pass
@@ -342,6 +349,7 @@ class ClusterController:
         if state is None:
             if self._group is not None:
                 self._objects.watch(self._group, key, frozenset())
+                self._objects.watch_balancers(self._group, key, frozenset())
                 self._leases.close(key)
                 self._prober.watch(self._group, key, ())
             self._awaiting_address.discard(key)
@@ -352,6 +360,7 @@ class ClusterController:
             return Waiting("the first answer of Harvester", state.now, "the preflight")
         if self._group is not None:
             self._objects.watch(self._group, key, state.places)
+            self._objects.watch_balancers(self._group, key, self._observer.list_balancer_places(state))
             self._leases.open(self._group, key, state.places)
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)

@@ -16,6 +16,7 @@ from windrow.bootstrap.guest_account import GuestAccount
 from windrow.client.client import Client
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Cluster, read_cluster
+from windrow.clusters.api.endpoint import field_of
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.references import parse_secret_reference
@@ -35,6 +36,7 @@ from windrow.clusters.bootstrap_data import (
 )
 from windrow.clusters.bootstrap_secrets import check_secrets
 from windrow.clusters.context import ReconcileContext
+from windrow.clusters.endpoint_balancer import key_of_balancers, list_balancers, read_balancer
 from windrow.clusters.orphans import (
     MachineClaim,
     OrphanLoadBalancer,
@@ -54,6 +56,7 @@ from windrow.clusters.orphans import (
     same_name_selectors,
     without_claims_of,
 )
+from windrow.clusters.plan import endpoint_balancers
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.guest_api import GuestClusterCache
@@ -79,7 +82,7 @@ from windrow.clusters.state import (
 from windrow.clusters.versions import compare_versions, list_problems
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.cloud_init_secret import secret_ref
-from windrow.harvester.resources import LOAD_BALANCER, VM
+from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, VM
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
 from windrow.kubernetes.resources import POD, PVC, SECRET, ApiResource, ObjectRef
@@ -133,7 +136,7 @@ class Observer:
         state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
         state = replace(state, places=self._list_places(state))
         state = self._with_addresses(replace(state, lease=self.read_lease(state)))
-        state = await self._with_claims(state)
+        state = await self._with_claims(await self._with_balancers(state))
         if cluster.has_finalizer and cluster.deletion_timestamp is not None and not state.machines:
             end = self._context.by_wall_clock(self._find_account_end(state))
             return replace(state, orphans=await self._find_orphans(cluster), account_may_be_made_until=end)
@@ -221,7 +224,7 @@ class Observer:
         places = {Place(one.credential, one.vm_namespace, cluster.namespace) for one in records}
         if account is not None:
             places.add(Place(account.credential, account.namespace, cluster.namespace))
-        places |= machine_places(cluster)
+        places |= machine_places(cluster) | self.list_balancer_places(state)
         return frozenset(one for one in places if self._find_refusal(one.credential, cluster) is None)
 
     def read_lease(self, state: ClusterState) -> ManagerLease:
@@ -344,6 +347,43 @@ class Observer:
             return None
         read = filter(None, (read_machine_claim(raw) for raw in found if raw is not None))
         return tuple(claim for claim in read if is_claim_of(claim, record.name, record.uid))
+
+    # -- the LoadBalancers of the endpoint -------------------------------------------------------------------------
+
+    def list_balancer_places(self, state: ClusterState) -> frozenset[Place]:
+        location = state.cluster.control_plane_endpoint.location
+        if location is None or self._find_refusal(location.credential, state.cluster) is not None:
+            return frozenset()
+        return frozenset({Place(location.credential, location.namespace, state.cluster.namespace)})
+
+    async def _with_balancers(self, state: ClusterState) -> ClusterState:
+        """What the watch shows; read again where something would follow from it, or before the watch is open."""
+        endpoint, uid = state.cluster.control_plane_endpoint, state.cluster.uid
+        if endpoint.location is None:
+            return state
+        unanswered = self._context.process_state.unanswered
+        end = unanswered.find_end(key_of_balancers(uid), was_observed=not endpoint.is_pending)
+        state = replace(state, balancers_may_be_made_until=self._context.by_wall_clock(end))
+        is_ending = state.cluster.deletion_timestamp is not None
+        if is_ending and state.machines:
+            return state  # they go after the machines
+        places = self.list_balancer_places(state)
+        shown = [one for place in places for one in self._objects.list_balancers(uid, place) or ()]
+        is_shown = all(self._objects.list_balancers(uid, place) is not None for place in places)
+        state = replace(state, balancers={one.name: one for one in shown} if is_shown and places else None)
+        if state.balancers is None and not (endpoint.is_pending or is_ending):
+            return state
+        follows = endpoint_balancers.plan(state)
+        if state.balancers is not None and not (is_ending or follows.actions or follows.waits):
+            return state
+        try:
+            client = await self._harvesters.get_verified_client(endpoint.location, state.cluster.namespace)
+            refs = [LOAD_BALANCER.ref(one.name, endpoint.location.namespace) for one in endpoint.balancers]
+            found = await asyncio.gather(*map(client.find, refs))
+        except (CredentialError, KubeError) as error:
+            return replace(state, balancers=None, balancers_unknown=str(error))
+        read = (read_balancer(raw) for raw in found if raw is not None)
+        return replace(state, balancers={one.name: one for one in read})
 
     # -- what the guest had made -----------------------------------------------------------------------------------
 
@@ -559,6 +599,8 @@ class Observer:
             problems += await self._check_versions(state, sorted(usable & on_harvester))
             if state.guest_credential.state in ("missing", "pending") and cluster.credential in usable:
                 problems += await self._check_service_account(cluster)
+            if cluster.control_plane_endpoint.mode == "loadBalancer" and cluster.credential in usable:
+                problems += await self._check_endpoint(cluster)
         except InfrastructureUnknown as error:
             problems.append(Problem(error.message, error.hint, "spec.cloudCredentialSecretName"))
         except KubeError as error:
@@ -591,6 +633,47 @@ class Observer:
             "cloud-provider-config"
         )
         return [Problem(message, hint, "metadata.name")]
+
+    async def _check_endpoint(self, cluster: Cluster) -> list[Problem]:
+        """Whether its IPPool has the addresses that its LoadBalancers need, and their names are free."""
+        endpoint, field = cluster.control_plane_endpoint, field_of(names.ENDPOINT_IP_POOL)
+        client = self._harvesters.get_client(cluster.credential, cluster.namespace)
+        wanted = list_balancers(cluster)
+        refs = [LOAD_BALANCER.ref(one.name, cluster.vm_namespace) for one in wanted]
+        try:
+            pool, *found = await asyncio.gather(
+                client.find(IP_POOL.ref(endpoint.pool)), *map(client.find, refs)
+            )
+        except Forbidden as error:
+            hint = "let it get IPPools, and create, get, list, watch, patch and delete load balancers there"
+            return [Problem(f"{field}: {error}", hint, field)]
+        if pool is None:
+            hint = "create it there, or write the name of one that exists"
+            return [
+                Problem(f"{field} is {endpoint.pool}, and there is no such IPPool on Harvester", hint, field)
+            ]
+        made = [read_balancer(raw) for raw in found if raw is not None]
+        problems = [
+            Problem(
+                f"{one} on Harvester is not this cluster's",
+                "delete it there, or rename the cluster",
+                "metadata.name",
+            )
+            for one in made
+            if one.cluster_uid != cluster.uid
+        ]
+        lacking = len(wanted) - len(made)
+        if (free := _free_addresses(pool)) < lacking:
+            message = (
+                f"{field}: IPPool {endpoint.pool} has {free} free addresses, and the endpoint needs {lacking}"
+            )
+            problems.append(Problem(message, "widen a range of it, or write the name of another", field))
+        return problems
+
+
+def _free_addresses(pool: Raw) -> int:
+    free = nested(pool, "status", "available", default=1)  # a pool that was just made has no status yet
+    return free if isinstance(free, int) else 1
 
 
 def credentials_of(cluster: Cluster) -> list[str]:

@@ -43,7 +43,8 @@ def list_needed(cluster: Raw) -> frozenset[ObjectRef]:
         return frozenset()
     namespace = namespace_of(cluster)
     account = nested(cluster, "status", "guestServiceAccount", "credential", default="")
-    secrets = (_secret_of(one, namespace) for one in (account, *list_secret_references(cluster)))
+    endpoint = nested(cluster, "status", "controlPlaneEndpoint", "credential", default="")
+    secrets = (_secret_of(one, namespace) for one in (account, endpoint, *list_secret_references(cluster)))
     pools = mappings_at(cluster, "spec", "rkeConfig", "machinePools")
     references = (pool.get("machineConfigRef") for pool in pools)
     named = [reference for reference in references if isinstance(reference, dict)]

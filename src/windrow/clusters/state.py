@@ -16,6 +16,7 @@ from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import DRAIN_TIMEOUT, Cluster, Pool
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
+from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
 from windrow.harvester.problems import join_hint
 from windrow.kubernetes.conditions import find_condition
@@ -290,6 +291,11 @@ class ClusterState:
     taken: Mapping[str, frozenset[str]] = field(default_factory=dict)
     # IPAddresses with the cluster's uid, those of Machines that do not exist any more among them.
     claims: tuple[IPAddress, ...] = ()
+    # The LoadBalancers of its endpoint, by name. None: unknown, perhaps for the reason given.
+    balancers: Mapping[str, ObservedBalancer] | None = None
+    balancers_unknown: str = ""
+    # Until when a request to create one that was not answered may be carried out; None: there is none.
+    balancers_may_be_made_until: datetime | None = None
 
     @property
     def recorded(self) -> RecordedStatus:
@@ -317,6 +323,7 @@ class ClusterState:
         """Whether anything of the cluster may be on Harvester."""
         recorded = self.recorded
         begun = recorded.init_server_uid or recorded.initialized or recorded.service_account is not None
+        begun = begun or (recorded.endpoint is not None and recorded.endpoint.location is not None)
         return bool(begun) or any(machine.record.was_requested for machine in self.machines)
 
     @property

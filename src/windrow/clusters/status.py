@@ -16,6 +16,7 @@ from windrow.clusters.plan.actions import HeldDisruption, StartVM, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA, LAST_ETCD_MEMBER, is_tripped
 from windrow.clusters.plan.endpoint import find_join_server, find_stable_api_url, list_api_servers
+from windrow.clusters.plan.endpoint_balancers import describe_problem
 from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.pools import list_pending_changes
@@ -187,7 +188,7 @@ SCALING_DOWN = "ScalingDown"
 
 
 # What a person has to decide while the cluster runs; a list of conditions is not read.
-_WARNING_CONDITIONS = ("LeaseHeld", "VMsRecorded", "GuestCredentialValid")
+_WARNING_CONDITIONS = ("LeaseHeld", "VMsRecorded", "GuestCredentialValid", "EndpointReady")
 
 
 def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[str, Any]:
@@ -340,6 +341,7 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
             _guest_credential_condition(state),
             unrecorded_condition(state),
             lease_condition(state),
+            _endpoint_condition(state),
         ),
     )
     pending = _up_to_date_condition(state)
@@ -411,6 +413,16 @@ def lease_condition(state: ClusterState) -> Condition | None:
     if before is None or lease.state != "held":
         return None  # the condition stays
     return Condition("LeaseHeld", "True", "Held", "this manager holds its Lease on Harvester")
+
+
+def _endpoint_condition(state: ClusterState) -> Condition | None:
+    """Whether the LoadBalancer of the endpoint passes on to servers; None where there is none, or that is unknown."""
+    if state.balancers is None or not state.recorded.initialized or state.cluster.deletion_timestamp:
+        return None  # the condition stays
+    reason, problem = describe_problem(state)
+    if problem:
+        return Condition("EndpointReady", "False", reason, problem)
+    return Condition("EndpointReady", "True", "Ready", "its LoadBalancer passes on to its servers")
 
 
 def _guest_credential_condition(state: ClusterState) -> Condition | None:

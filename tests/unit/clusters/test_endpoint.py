@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -31,28 +32,71 @@ from tests.unit.clusters.builders import (
     unordered,
     unready,
 )
-from tests.unit.clusters.test_cluster import a_raw_cluster, errors, read, warnings
+from tests.unit.clusters.test_cluster import a_raw_cluster, a_raw_pool, errors, read, warnings
 
-from windrow.clusters.api.cluster import Cluster, Pool
-from windrow.clusters.api.endpoint import ControlPlaneEndpoint, read_recorded_endpoint, render_endpoint
-from windrow.clusters.api.names import ENDPOINT_ADDRESS, ENDPOINT_MODE, JOIN_SERVER_EXISTS
+from windrow.bootstrap import k3s, rke2
+from windrow.bootstrap.layout import Layout
+from windrow.bootstrap.spec import Role
+from windrow.clusters.api.cluster import Cluster, Pool, read_cluster
+from windrow.clusters.api.endpoint import (
+    BalancerLocation,
+    ControlPlaneEndpoint,
+    EndpointBalancer,
+    read_recorded_endpoint,
+    render_endpoint,
+)
+from windrow.clusters.api.names import (
+    ENDPOINT_ADDRESS,
+    ENDPOINT_IP_POOL,
+    ENDPOINT_JOIN_ADDRESS,
+    ENDPOINT_MODE,
+    JOIN_SERVER_EXISTS,
+)
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.bootstrap_data import sample_bootstrap_spec
-from windrow.clusters.plan.actions import CreateMachine, DeleteMachine, ProvisionVM, PublishKubeconfig
-from windrow.clusters.plan.endpoint import has_lost_join_server, list_api_servers
-from windrow.clusters.plan.planner import Plan
+from windrow.clusters.endpoint_balancer import ObservedBalancer, balancer_name, render_balancer
+from windrow.clusters.plan.actions import (
+    CreateLoadBalancer,
+    CreateMachine,
+    DeleteEndpoint,
+    DeleteMachine,
+    ProvisionVM,
+    PublishKubeconfig,
+    RecordEndpointHost,
+    RecordLoadBalancers,
+    RemoveFinalizer,
+    UpdateLoadBalancer,
+)
+from windrow.clusters.plan.endpoint import (
+    find_stable_api_url,
+    find_stable_join_url,
+    has_lost_join_server,
+    list_api_servers,
+)
+from windrow.clusters.plan.endpoint_balancers import list_servers
+from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.state import ClusterState, GuestState, MachineState
-from windrow.clusters.status import derive_machine
+from windrow.clusters.status import derive_cluster, derive_machine
 from windrow.kubernetes.conditions import find_condition
 
-MODE, ADDRESS = (f"metadata.annotations[{key}]" for key in (ENDPOINT_MODE, ENDPOINT_ADDRESS))
+KEYS = (ENDPOINT_MODE, ENDPOINT_ADDRESS, ENDPOINT_JOIN_ADDRESS, ENDPOINT_IP_POOL)
+MODE, ADDRESS, JOIN_ADDRESS, IP_POOL = (f"metadata.annotations[{key}]" for key in KEYS)
 SERVERS, WORKERS = a_pool("servers", 3, SERVER), a_pool("workers", 2)
 VIP = ControlPlaneEndpoint("address", "10.0.0.100")
+LOCATION = BalancerLocation("default", "ns:cc", "harvester-uid")
+BALANCED = ControlPlaneEndpoint(
+    "loadBalancer",
+    "10.1.0.10",
+    "10.1.0.11",
+    "endpoints",
+    (EndpointBalancer("api", "prod-api-x"), EndpointBalancer("join", "prod-join-x")),
+    LOCATION,
+)
 JOIN, API = "https://10.0.0.100:9345", "https://10.0.0.100:6443"
 
 
 def asking(**annotations: Any) -> dict[str, Any]:
-    """A Cluster with `mode`, `address` as its annotations."""
+    """A Cluster with `mode`, `address` and the like as its annotations."""
     given = {f"windrow.io/endpoint-{key}": value for key, value in annotations.items()}
     return a_raw_cluster(metadata={"annotations": given})
 
@@ -103,6 +147,12 @@ def test_an_address_or_a_name_is_in_the_certificates_of_every_server(address: st
         ({"mode": "address", "address": "fe80::1"}, ADDRESS, "which every machine has for itself"),
         ({"address": "10.0.0.9"}, ADDRESS, "is set, and windrow.io/endpoint-mode is not set"),
         ({"mode": "firstServer", "address": "10.0.0.9"}, ADDRESS, "is set, and windrow.io/endpoint-mode is firstServer"),
+        ({"mode": "loadBalancer"}, IP_POOL, "is not set, and windrow.io/endpoint-mode is loadBalancer"),
+        ({"mode": "loadBalancer", "ip-pool": "a/b"}, IP_POOL, "which is no name of an IPPool"),
+        ({"mode": "loadBalancer", "ip-pool": "p", "address": "10.0.0.9"}, ADDRESS, "windrow.io/endpoint-mode is loadBalancer"),
+        ({"mode": "address", "address": "10.0.0.9", "ip-pool": "p"}, IP_POOL, "windrow.io/endpoint-mode is address"),
+        ({"mode": "address", "address": "10.0.0.9", "join-address": "10.0.0.9:1"}, JOIN_ADDRESS, "which is no address or name"),
+        ({"join-address": "10.0.0.9"}, JOIN_ADDRESS, "windrow.io/endpoint-mode is not set"),
     ],
 )  # fmt: skip
 def test_a_contradictory_or_missing_part_is_refused_with_its_field(
@@ -132,7 +182,9 @@ def test_an_endpoint_is_fixed_once_the_init_server_is_elected() -> None:
     assert "is 'vip', and the cluster keeps endpoint address 10.0.0.100" in sentences[2]
 
 
-@pytest.mark.parametrize("endpoint", [ControlPlaneEndpoint(), VIP])
+@pytest.mark.parametrize(
+    "endpoint", [ControlPlaneEndpoint(), VIP, BALANCED, replace(BALANCED, host="", join_host="")]
+)
 def test_what_is_recorded_is_read_back(endpoint: ControlPlaneEndpoint) -> None:
     assert read_recorded_endpoint({"controlPlaneEndpoint": render_endpoint(endpoint)}) == endpoint
 
@@ -284,3 +336,227 @@ def test_when_the_server_was_lost_is_kept_until_the_machine_joins() -> None:
 
     assert dated(late, state) == ("False", NOON - minutes(2))
     assert dated(joined, after) == ("True", NOON)
+
+
+# -- load balancers ----------------------------------------------------------------------------------------------
+
+ONE = ControlPlaneEndpoint(
+    "loadBalancer",
+    "10.1.0.10",
+    pool="endpoints",
+    balancers=(EndpointBalancer("api", "prod-api-x"),),
+    location=LOCATION,
+)
+
+
+def balanced(
+    endpoint: ControlPlaneEndpoint, machines: Iterable[MachineState] = (), **rest: Any
+) -> ClusterState:
+    cluster = rest.pop("cluster", None) or a_cluster(SERVERS, WORKERS)
+    recorded = replace(cluster.recorded, endpoint=endpoint if endpoint.location else None)
+    cluster = replace(cluster, control_plane_endpoint=endpoint, recorded=recorded)
+    return look(cluster, machines, **rest)
+
+
+def a_balancer(name: str = "prod-api-x", **changes: Any) -> ObservedBalancer:
+    found = ObservedBalancer("default", name, f"uid-{name}", "cluster-uid", "10.1.0.10", ("s1", "s2", "s3"))
+    return replace(found, **changes)
+
+
+def shown(*balancers: ObservedBalancer) -> dict[str, ObservedBalancer]:
+    return {one.name: one for one in balancers}
+
+
+def test_load_balancers_are_recorded_before_they_are_made_and_before_any_machine() -> None:
+    asked = ControlPlaneEndpoint("loadBalancer", pool="endpoints")
+    pending = replace(ONE, host="")
+
+    first = plan_cluster(balanced(asked, cluster=a_newborn(SERVERS), guest=GuestState()))
+    second = plan_cluster(balanced(pending, cluster=a_newborn(SERVERS), guest=GuestState(), balancers={}))
+
+    (record,) = first.actions
+    assert isinstance(record, RecordLoadBalancers)
+    assert (record.namespace, record.credential, record.pool) == ("default", "ns:cc", "endpoints")
+    assert [one.purpose for one in record.balancers] == ["api"]
+    (made,) = second.actions
+    assert isinstance(made, CreateLoadBalancer)
+    assert (made.balancer, made.servers) == (pending.balancers[0], ())
+
+
+def test_servers_that_are_divided_have_a_load_balancer_for_joining_too() -> None:
+    divided = a_newborn(
+        a_pool("etcd", 3, frozenset({Role.ETCD})), a_pool("control", 2, frozenset({Role.CONTROL_PLANE}))
+    )
+
+    (record,) = plan_cluster(
+        balanced(ControlPlaneEndpoint("loadBalancer", pool="p"), cluster=divided, guest=GuestState())
+    ).actions
+
+    assert isinstance(record, RecordLoadBalancers)
+    assert [one.purpose for one in record.balancers] == ["api", "join"]
+
+
+def test_no_machine_is_made_before_each_load_balancer_has_its_address() -> None:
+    pending = replace(BALANCED, join_host="")
+    newborn = {"cluster": a_newborn(SERVERS), "guest": GuestState()}
+    api = a_balancer(servers=())
+    waiting = a_balancer("prod-join-x", address="", servers=(), problem="no IP addresses available")
+
+    waits = plan_cluster(balanced(pending, balancers=shown(api, waiting), **newborn))
+    ready = plan_cluster(
+        balanced(
+            pending,
+            balancers=shown(api, a_balancer("prod-join-x", address="10.1.0.11", servers=())),
+            **newborn,
+        )
+    )
+
+    assert waits.actions == ()
+    assert "to get an address of IPPool endpoints (no IP addresses available)" in waits.waits[0].what
+    assert ready.actions == (
+        RecordEndpointHost("LoadBalancer default/prod-join-x has this address", "join", "10.1.0.11"),
+    )
+
+
+def test_machines_behind_two_addresses_join_by_the_second_and_people_use_the_first() -> None:
+    state = balanced(BALANCED, some("s", 3, SERVERS))
+
+    assert find_stable_join_url(state) == "https://10.1.0.11:9345"
+    assert find_stable_api_url(state) == "https://10.1.0.10:6443"
+    assert state.cluster.endpoint_hosts == ("10.1.0.10", "10.1.0.11")
+
+
+def test_a_load_balancer_follows_its_servers_by_name() -> None:
+    servers = some("s", 3, SERVERS)
+    changed = [
+        servers[0],
+        leaving(servers[1]),
+        missing(servers[2]),
+        unordered(a_machine("s4", SERVERS)),
+        *some("w", 2, WORKERS),
+    ]
+
+    def behind(machines: list[MachineState]) -> list[tuple[str, ...]]:
+        plan = plan_cluster(balanced(ONE, machines, balancers=shown(a_balancer())))
+        return [action.servers for action in plan.actions if isinstance(action, UpdateLoadBalancer)]
+
+    assert behind([*servers, *some("w", 2, WORKERS)]) == []
+    assert behind(changed) == [("s1", "s4")]
+
+
+def test_behind_divided_load_balancers_are_api_servers_and_members_of_etcd() -> None:
+    etcd, control = (
+        a_pool("etcd", 1, frozenset({Role.ETCD})),
+        a_pool("control", 1, frozenset({Role.CONTROL_PLANE})),
+    )
+    machines = [a_machine("e1", etcd), a_machine("c1", control), a_machine("w1", WORKERS)]
+
+    state = balanced(BALANCED, machines)
+
+    assert list_servers("api", state) == ("c1",)
+    assert list_servers("join", state) == ("e1",)
+
+
+def test_a_load_balancer_of_another_is_neither_changed_nor_deleted() -> None:
+    foreign = a_balancer(cluster_uid="", servers=("web",))
+    pending = replace(ONE, host="")
+    ending = a_cluster(SERVERS, deletion_timestamp=NOON)
+
+    waits = plan_cluster(
+        balanced(pending, cluster=a_newborn(SERVERS), guest=GuestState(), balancers=shown(foreign))
+    )
+    end = plan_cluster(balanced(ONE, cluster=ending, balancers=shown(foreign)))
+
+    assert waits.actions == ()
+    assert "it is not this cluster's" in waits.waits[0].what
+    assert of_kind(end, DeleteEndpoint) == []
+    assert of_kind(end, RemoveFinalizer)
+
+
+def test_load_balancers_are_deleted_after_the_machines_and_before_the_secrets() -> None:
+    ending = a_cluster(SERVERS, deletion_timestamp=NOON)
+    late = {"cluster": ending, "balancers_may_be_made_until": NOON + minutes(1)}
+
+    def kinds(*machines: MachineState, **rest: Any) -> list[str]:
+        return [action.reason for action in plan_cluster(balanced(ONE, machines, **rest)).actions]
+
+    assert "DeleteEndpoint" not in kinds(
+        leaving(a_machine("s1", SERVERS)), cluster=ending, balancers=shown(a_balancer())
+    )
+    assert kinds(cluster=ending, balancers=shown(a_balancer())) == ["DeleteEndpoint"]
+    assert kinds(cluster=ending, balancers=shown(a_balancer(is_deleting=True))) == []
+    assert kinds(cluster=ending, balancers=None) == []
+    assert kinds(balancers={}, **late) == []  # a request to create it may be carried out yet
+    assert kinds(cluster=ending, balancers={}) == ["DeleteSecrets", "RemoveFinalizer"]
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "words"),
+    [
+        ({}, "NotFound", "LoadBalancer default/prod-api-x is not found"),
+        (shown(a_balancer(cluster_uid="other")), "NotOwned", "is not this cluster's"),
+        (shown(a_balancer(address="10.1.0.12")), "AddressChanged", "free 10.1.0.10 in IPPool endpoints"),
+        (shown(a_balancer(problem="no running backend servers")), "NotReady", "no running backend servers"),
+        (shown(a_balancer()), "", ""),
+    ],
+)
+def test_what_is_wrong_with_a_load_balancer_is_a_condition_and_a_warning(
+    found: dict[str, ObservedBalancer], reason: str, words: str
+) -> None:
+    state = balanced(ONE, some("s", 3, SERVERS), balancers=found)
+
+    status = derive_cluster(state, plan_cluster(state), None)
+
+    condition = find_condition(status["conditions"], "EndpointReady")
+    assert condition is not None
+    assert (condition.status, condition.reason) == (("False", reason) if reason else ("True", "Ready"))
+    assert words in condition.message
+    assert any(words in warning for warning in status["warnings"] or ()) is bool(reason)
+
+
+def rendered(endpoint: ControlPlaneEndpoint, place: int, layout: Layout) -> tuple[list[int], int]:
+    cluster = replace(a_cluster(SERVERS), control_plane_endpoint=endpoint)
+    spec = render_balancer(cluster, endpoint.balancers[place], "default", ("s1",), layout)["spec"]
+    return [one["port"] for one in spec["listeners"]], spec["healthCheck"]["port"]
+
+
+def test_rke2_joins_on_9345_and_k3s_on_the_port_of_the_api() -> None:
+    assert rendered(ONE, 0, rke2.LAYOUT) == ([6443, 9345], 6443)
+    assert rendered(ONE, 0, k3s.LAYOUT) == ([6443], 6443)
+    assert rendered(BALANCED, 0, rke2.LAYOUT) == ([6443], 6443)
+    assert rendered(BALANCED, 1, rke2.LAYOUT) == ([9345], 9345)
+    assert rendered(BALANCED, 1, k3s.LAYOUT) == ([6443], 6443)
+
+
+def test_clusters_of_one_name_have_load_balancers_of_two() -> None:
+    one, other = a_cluster(), replace(a_cluster(), uid="other-uid")
+
+    assert balancer_name(one, "api") != balancer_name(other, "api")
+    assert balancer_name(replace(one, name="51"), "api").startswith("a51-api-")
+
+
+def test_divided_servers_of_k3s_need_an_address_of_their_own_for_joining() -> None:
+    pools = (
+        a_raw_pool("etcd", controlPlaneRole=False, workerRole=False),
+        a_raw_pool("control", etcdRole=False, workerRole=False),
+    )
+
+    def told(version: str, **more: str) -> list[str]:
+        raw = a_raw_cluster(*pools, kubernetesVersion=version)
+        given = {"mode": "address", "address": "10.0.0.100", **more}
+        raw["metadata"]["annotations"] = {f"windrow.io/endpoint-{key}": value for key, value in given.items()}
+        return [one.field for one in errors(read(raw))]
+
+    assert told("v1.35.1+k3s1") == [JOIN_ADDRESS]
+    assert told("v1.35.1+k3s1", **{"join-address": "10.0.0.101"}) == []
+    assert told("v1.35.1+rke2r1") == []
+
+
+def test_machines_of_another_driver_are_behind_no_load_balancer_of_harvester() -> None:
+    raw = a_raw_cluster(a_raw_pool(machineConfigRef={"kind": "FakeConfig", "name": "nc"}))
+    raw["metadata"]["annotations"] = {ENDPOINT_MODE: "loadBalancer", ENDPOINT_IP_POOL: "endpoints"}
+    config = {"kind": "FakeConfig", "metadata": {"name": "nc", "namespace": "fleet-default"}}
+
+    found = read_cluster(raw, [config], lambda kind: "fake")
+
+    assert [one.field for one in errors(found)] == [MODE]

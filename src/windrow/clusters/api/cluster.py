@@ -20,7 +20,7 @@ from windrow.bootstrap.machine_files import POD_SECURITY
 from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.addresses import AddressPool, read_address_pools
-from windrow.clusters.api.endpoint import ControlPlaneEndpoint, choose_endpoint
+from windrow.clusters.api.endpoint import ControlPlaneEndpoint, choose_endpoint, field_of
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.machine_inputs import (
@@ -183,7 +183,7 @@ class Cluster:
     @property
     def endpoint_hosts(self) -> tuple[str, ...]:
         """The names and addresses of its endpoints, for certificates: `endpoint_name` without its port, too."""
-        found = (self.control_plane_endpoint.host, self.endpoint_name.partition(":")[0])
+        found = (*self.control_plane_endpoint.hosts, self.endpoint_name.partition(":")[0])
         return tuple(dict.fromkeys(filter(None, found)))
 
     @property
@@ -331,6 +331,7 @@ def _read_cluster(
         _check_roles,
         _check_namespaces,
         _check_networks,
+        _check_endpoint,
     ):
         check(cluster, problems)
     CLUSTER_FIELDS.check(raw, problems)
@@ -929,6 +930,36 @@ def _check_namespaces(cluster: Cluster, problems: ProblemCollector) -> None:
                 f"the vmNamespace {space!r} of pool {name!r} cannot be a namespace",
                 "write the name of a namespace of Harvester: small letters, digits and inner dashes, 63 at most",
             )
+
+
+def _check_endpoint(cluster: Cluster, problems: ProblemCollector) -> None:
+    """Endpoints by which the servers that are asked for could not be reached. One that is recorded stays as it is."""
+    endpoint, servers = cluster.control_plane_endpoint, [pool for pool in cluster.pools if pool.is_server]
+    if cluster.recorded.endpoint is not None:
+        return
+    where = field_of(names.ENDPOINT_MODE)
+    for pool in servers:
+        if endpoint.mode == "loadBalancer" and pool.driver not in ("", HARVESTER):
+            problems.add(
+                where,
+                f"{where} is loadBalancer, and machines of pool {pool.name!r} are made by driver {pool.driver}: a LoadBalancer "
+                "of Harvester passes on to VMs of its own only",
+                "write address, and bring an address of your own",
+            )
+    is_divided = any(pool.is_etcd != pool.is_control_plane for pool in servers)
+    if (
+        endpoint.mode == "address"
+        and is_divided
+        and not endpoint.join_host
+        and _distribution_of(cluster.version) == "k3s"
+    ):
+        where = field_of(names.ENDPOINT_JOIN_ADDRESS)
+        problems.add(
+            where,
+            f"{where} is not set, and some servers have etcd or the control plane alone: K3s has one port for joining and "
+            "for the API, and no one address leads to servers for both",
+            "write an address that leads to the machines with etcdRole there",
+        )
 
 
 # The keys of the distribution that are networks, with the networks that they have unless set.

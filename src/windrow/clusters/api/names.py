@@ -17,6 +17,8 @@ REMEDIATION = "windrow.io/remediation"  # annotation on a Cluster; "off" turns r
 # Ours, on a Cluster: how its machines and people reach it, see `api/endpoint.py`.
 ENDPOINT_MODE = "windrow.io/endpoint-mode"
 ENDPOINT_ADDRESS = "windrow.io/endpoint-address"
+ENDPOINT_JOIN_ADDRESS = "windrow.io/endpoint-join-address"
+ENDPOINT_IP_POOL = "windrow.io/endpoint-ip-pool"
 
 # Reason of a Machine's condition BootstrapDataScrubbed where its driver cannot take the secrets out.
 SCRUB_NOT_SUPPORTED = "NotSupported"

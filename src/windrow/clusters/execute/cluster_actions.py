@@ -36,13 +36,13 @@ from windrow.clusters.orphans import guest_account_of, location_of
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.sources.guest_api import GuestClusterCache
-from windrow.clusters.sources.harvesters import HarvesterClients
+from windrow.clusters.sources.harvesters import HarvesterClients, find_harvester_uid
 from windrow.clusters.state import ClusterState
 from windrow.core.logs import with_values
 from windrow.core.text import encode_base64
-from windrow.harvester.identity import IDENTITY, ca_fingerprint, read_identity
+from windrow.harvester.identity import ca_fingerprint
 from windrow.harvester.names import CLUSTER_UID
-from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError
+from windrow.kubernetes.errors import AlreadyExists, KubeError
 from windrow.kubernetes.kubeconfig import render_kubeconfig
 from windrow.kubernetes.objects import Raw, annotations_of, uid_of
 from windrow.kubernetes.resources import SECRET, SERVICE
@@ -108,7 +108,7 @@ class ClusterActions:
             action.namespace, action.service_account, action.credential, state.harvester_uid
         )
         client = await self._harvesters.get_verified_client(planned, state.cluster.namespace)
-        identity = state.harvester_uid or await _find_harvester_uid(client)
+        identity = state.harvester_uid or await find_harvester_uid(client)
         account = {
             "namespace": action.namespace,
             "serviceAccount": action.service_account,
@@ -122,7 +122,7 @@ class ClusterActions:
     async def record_harvester(self, action: do.RecordHarvester, state: ClusterState) -> None:
         client = self._harvesters.get_client(action.credential, state.cluster.namespace)
         config = self._harvesters.get_config(action.credential, state.cluster.namespace)
-        identity = await _find_harvester_uid(client) or ca_fingerprint(config)
+        identity = await find_harvester_uid(client) or ca_fingerprint(config)
         await self._context.patch_cluster_status(state, {"harvesterUID": identity})
 
     async def create_service_account(self, action: do.CreateServiceAccount, state: ClusterState) -> None:
@@ -336,13 +336,6 @@ class ClusterActions:
         )
         if raw is not None:
             self._context.clusters.mutated(raw)
-
-
-async def _find_harvester_uid(client: Client) -> str:
-    try:
-        return read_identity(await client.get(IDENTITY))
-    except Forbidden:
-        return ""
 
 
 async def _create_account_objects(client: Client, account: GuestAccount) -> None:

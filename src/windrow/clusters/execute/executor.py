@@ -18,6 +18,7 @@ from windrow.clusters.bootstrap_secrets import BootstrapSecretError
 from windrow.clusters.context import ReconcileContext, StalePlan, cluster_ref, find_machine
 from windrow.clusters.execute.address_actions import AddressActions
 from windrow.clusters.execute.cluster_actions import ClusterActions
+from windrow.clusters.execute.endpoint_actions import EndpointActions
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.actions import Action, HeldDisruption
@@ -53,6 +54,7 @@ class Executor:
         cluster_actions: ClusterActions,
         machine_actions: MachineActions,
         address_actions: AddressActions,
+        endpoint_actions: EndpointActions,
         read_lease: Callable[[ClusterState], ManagerLease],
     ) -> None:
         """`read_lease` is asked before each action: one may take long, and the process may be stopped meanwhile."""
@@ -60,6 +62,7 @@ class Executor:
         self._context = context
         self._on_cluster, self._on_machine = cluster_actions, machine_actions
         self._on_addresses = address_actions
+        self._on_endpoint = endpoint_actions
         self._events = EventRecorder(context.api, COMPONENT, context.clock, context.rng)
 
     async def execute(self, plan: Plan, state: ClusterState) -> dict[str, ActionFailure]:
@@ -128,6 +131,16 @@ class Executor:
                 await self._on_cluster.record_harvester(action, state)
             case do.ReleaseUnusedAddresses():
                 await self._on_addresses.release_unused_addresses(action)
+            case do.RecordLoadBalancers():
+                await self._on_endpoint.record_load_balancers(action, state)
+            case do.CreateLoadBalancer():
+                await self._on_endpoint.create_load_balancer(action, state)
+            case do.RecordEndpointHost():
+                await self._on_endpoint.record_endpoint_host(action, state)
+            case do.UpdateLoadBalancer():
+                await self._on_endpoint.update_load_balancer(action, state)
+            case do.DeleteEndpoint():
+                await self._on_endpoint.delete_endpoint(action, state)
             case do.ReserveMachineNames():
                 await self._on_cluster.reserve_machine_names(action, state)
             case do.CreateMachine():

@@ -15,6 +15,8 @@ from typing import ClassVar, Literal
 from windrow.client.events import EventType
 from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.endpoint import EndpointBalancer, Purpose
+from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.state import MachineState
 from windrow.kubernetes.resources import ObjectRef
@@ -117,6 +119,53 @@ class ReleaseUnusedAddresses(
     """Delete IPAddresses whose Machine does not exist any more."""
 
     addresses: tuple[IPAddress, ...]
+
+
+@dataclass(frozen=True)
+class RecordLoadBalancers(_Action, reason="RecordLoadBalancers"):
+    """Record which LoadBalancers on Harvester are going to be created for the control plane endpoint."""
+
+    namespace: str
+    credential: str
+    pool: str
+    balancers: tuple[EndpointBalancer, ...]
+
+
+@dataclass(frozen=True)
+class CreateLoadBalancer(
+    _Action,
+    reason="CreateLoadBalancer",
+    done="Created LoadBalancer {action.balancer} of {cluster} on Harvester",
+):
+    """Create a LoadBalancer on Harvester in front of the servers."""
+
+    balancer: EndpointBalancer
+    servers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RecordEndpointHost(
+    _Action, reason="RecordEndpoint", done="Recorded endpoint {action.host} of {cluster}"
+):
+    """Record the address that a LoadBalancer was given: from now on it is that of the cluster."""
+
+    purpose: Purpose
+    host: str
+
+
+@dataclass(frozen=True)
+class UpdateLoadBalancer(_Action, reason="UpdateLoadBalancer"):
+    """Name the VMs behind a LoadBalancer anew."""
+
+    balancer: ObservedBalancer
+    servers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DeleteEndpoint(_Action, reason="DeleteEndpoint", done="Deleted {action.balancer} of {cluster}"):
+    """Delete a LoadBalancer of the control plane endpoint, with the address that it holds."""
+
+    balancer: ObservedBalancer
 
 
 @dataclass(frozen=True)
@@ -350,6 +399,11 @@ ClusterAction = (
     | RecreateServiceAccount
     | RecordHarvester
     | ReleaseUnusedAddresses
+    | RecordLoadBalancers
+    | CreateLoadBalancer
+    | RecordEndpointHost
+    | UpdateLoadBalancer
+    | DeleteEndpoint
     | ReserveMachineNames
     | CreateMachine
     | AdoptVM

@@ -37,12 +37,13 @@ from windrow.clusters.state import ClusterState, MachineState
 
 
 def is_prepared(state: ClusterState) -> bool:
-    """Whether machines may be recorded: checked, with secrets and, where wanted, the guest's credential."""
+    """Whether machines may be recorded: checked, with secrets and, where wanted, the guest's credential and an endpoint."""
     return (
         state.cluster.has_finalizer
         and not state.has_failed_preflight
         and state.secrets is not None
         and state.guest_credential.state in ("ready", "unneeded")
+        and not state.cluster.control_plane_endpoint.is_pending
     )
 
 

@@ -32,6 +32,7 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.addresses import plan_release, plan_unused
 from windrow.clusters.plan.diagnosis import remediation_disabled
+from windrow.clusters.plan.endpoint_balancers import plan_deletion as plan_endpoint_end
 from windrow.clusters.plan.guest_access import plan_deletion as plan_account_end
 from windrow.clusters.plan.load_balancers import plan_deletion as plan_balancers_end
 from windrow.clusters.plan.load_balancers import plan_kept
@@ -245,6 +246,9 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     remains = _plan_remains(state)
     if remains.waits:
         return partial.add(remains)
+    endpoint = plan_endpoint_end(state)
+    if endpoint.waits:
+        return partial.add(endpoint)
     account = plan_account_end(state)
     if account.waits:
         return partial.add(account)

@@ -7,8 +7,6 @@ the `server` that it was given; nothing can change it on a machine that runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from windrow.bootstrap import Distribution
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.spec import InvalidBootstrapSpec
@@ -24,17 +22,19 @@ def join_url(server: MachineState) -> str:
 
 def find_stable_join_url(state: ClusterState) -> str:
     """The `server:` of all machines, where there is a control plane endpoint; else ""."""
-    return _find_stable_url(state, lambda layout, host: layout.join_url(host))
+    endpoint = state.cluster.control_plane_endpoint
+    host = endpoint.join_host or endpoint.host
+    return _layout(state).join_url(host) if host else ""
 
 
 def find_stable_api_url(state: ClusterState) -> str:
     """The URL of the guest API at the control plane endpoint; "" where there is none."""
-    return _find_stable_url(state, lambda layout, host: layout.api_url(host))
-
-
-def _find_stable_url(state: ClusterState, url: Callable[[Layout, str], str]) -> str:
     host = state.cluster.control_plane_endpoint.host
-    return url(find_layout(state.recorded.version or state.cluster.version), host) if host else ""
+    return _layout(state).api_url(host) if host else ""
+
+
+def _layout(state: ClusterState) -> Layout:
+    return find_layout(state.recorded.version or state.cluster.version)
 
 
 def find_join_server(state: ClusterState) -> str:

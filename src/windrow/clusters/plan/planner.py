@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from windrow.clusters.plan import bootstrap, deletion, guest_access, pools
+from windrow.clusters.plan import bootstrap, deletion, endpoint_balancers, guest_access, pools
 from windrow.clusters.plan.actions import (
     Action,
+    CreateLoadBalancer,
     CreateServiceAccount,
     DeleteMachine,
     HeldDisruption,
@@ -41,6 +42,7 @@ def plan_cluster(state: ClusterState) -> Plan:
         partial = deletion.plan(state)  # what is being deleted still is; nothing new is begun
     else:
         partial = bootstrap.plan_preparation(state).add(guest_access.plan(state))
+        partial.add(endpoint_balancers.plan(state))
         if bootstrap.is_prepared(state):
             partial.add(bootstrap.plan(state)).add(pools.plan_remediation(state, diagnoses))
             partial.add(deletion.plan(state)).add(pools.plan(state, diagnoses))
@@ -62,7 +64,9 @@ def is_permitted(action: Action, state: ClusterState, lease: ManagerLease) -> bo
     """
     if lease.permits:
         return True
-    return not state.has_begun and not isinstance(action, CreateServiceAccount | ProvisionVM)
+    return not state.has_begun and not isinstance(
+        action, CreateServiceAccount | CreateLoadBalancer | ProvisionVM
+    )
 
 
 def _wait_for_lease(lease: ManagerLease) -> Wait:

@@ -3,7 +3,8 @@
 * VMs that carry the uid of a Cluster, whether a Machine records them or not: a management API that was restored to an
   earlier state does not know the machines whose statuses it would have to ask for;
 * the PersistentVolumeClaims of machines, until they are gone;
-* the ServiceAccounts of guests, and their tokens.
+* the ServiceAccounts of guests, and their tokens;
+* the LoadBalancers of endpoints, where a Cluster has one.
 
 One informer for each kind, credential and namespace. One that is refused (a credential need not have every right) is
 tried again seldom, and nothing is known of its kind meanwhile.
@@ -23,6 +24,7 @@ from windrow.client.informer import Informer
 from windrow.client.transport import Transport
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.secrets import CredentialError
+from windrow.clusters.endpoint_balancer import ObservedBalancer, read_owned_balancer
 from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.users import UserIndex
@@ -33,7 +35,7 @@ from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import Stopped, run_until, start_in, wait_first
 from windrow.harvester.names import CLUSTER_UID, CREATOR, CREATOR_NODE_DRIVER
-from windrow.harvester.resources import VM
+from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import annotations_of, is_deleting, name_of
 from windrow.kubernetes.resources import PVC, SECRET, SERVICE_ACCOUNT, ApiResource, ObjectRef
@@ -69,7 +71,7 @@ def read_account_object(raw: Mapping[str, Any]) -> AccountObject | None:
     return AccountObject(name_of(raw), cluster_uid) if cluster_uid and not is_deleting(raw) else None
 
 
-Owned = OrphanVm | MachineClaim | AccountObject
+Owned = OrphanVm | MachineClaim | AccountObject | ObservedBalancer
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ _KINDS = (
     _Kind(SERVICE_ACCOUNT, read_account_object),
     _Kind(SECRET, read_account_object, fields=f"type={TOKEN_TYPE}"),
 )
+_BALANCERS = _Kind(LOAD_BALANCER, read_owned_balancer)
 
 
 @dataclass(slots=True)
@@ -117,6 +120,7 @@ class HarvesterObjects:
         self._on_change, self._on_sync = on_change, on_sync
         self._watched: dict[tuple[Place, ApiResource], _Watched] = {}
         self._used: UserIndex[Place] = UserIndex()
+        self._with_balancers: UserIndex[Place] = UserIndex()
 
     def list_vms(self, cluster_uid: str, places: Iterable[Place]) -> tuple[OrphanVm, ...] | None:
         """Those of the cluster, without those that are being deleted; None while one of `places` is not watched."""
@@ -134,6 +138,10 @@ class HarvesterObjects:
         if accounts is None or secrets is None:
             return None
         return account in accounts and secret in secrets
+
+    def list_balancers(self, cluster_uid: str, place: Place) -> list[ObservedBalancer] | None:
+        """The LoadBalancers that were made for the endpoint of the cluster; None while they are not watched."""
+        return self._list(LOAD_BALANCER, ObservedBalancer, cluster_uid, (place,))
 
     def _list(
         self, kind: ApiResource, type: type[V], cluster_uid: str, places: Iterable[Place]
@@ -153,11 +161,21 @@ class HarvesterObjects:
     def watch(self, group: asyncio.TaskGroup, cluster: ObjectRef, places: frozenset[Place]) -> None:
         """Watch the places of this Cluster from now on, and those no more that no Cluster has. May be repeated."""
         begun, ended = self._used.update(cluster, places)
+        self._begin_and_end(group, begun, ended, _KINDS)
+
+    def watch_balancers(self, group: asyncio.TaskGroup, cluster: ObjectRef, places: frozenset[Place]) -> None:
+        """The same for LoadBalancers, which few Clusters have."""
+        begun, ended = self._with_balancers.update(cluster, places)
+        self._begin_and_end(group, begun, ended, (_BALANCERS,))
+
+    def _begin_and_end(
+        self, group: asyncio.TaskGroup, begun: Iterable[Place], ended: Iterable[Place], kinds: Iterable[_Kind]
+    ) -> None:
         for place in ended:
-            for kind in _KINDS:
+            for kind in kinds:
                 self._watched.pop((place, kind.resource)).stop()
         for place in begun:
-            for kind in _KINDS:
+            for kind in kinds:
                 watched = self._watched[place, kind.resource] = _Watched()
                 name = f"watch {kind.resource.plural} of {place.namespace}"
                 watched.task = start_in(group, self._run(place, kind, watched), name=name)

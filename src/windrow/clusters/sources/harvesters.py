@@ -5,6 +5,7 @@ from __future__ import annotations
 from windrow.client.client import Client
 from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
+from windrow.clusters.api.endpoint import BalancerLocation
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.secrets import CredentialError, SecretData, read_credential, require_consent
 from windrow.clusters.api.status import GuestServiceAccount
@@ -17,6 +18,7 @@ from windrow.harvester.identity import (
     compare_identity,
     read_identity,
 )
+from windrow.kubernetes.errors import Forbidden
 from windrow.kubernetes.kubeconfig import ClientConfig
 
 
@@ -67,8 +69,10 @@ class HarvesterClients:
             known = self._clients[credential] = (config, Client(transport))
         return known[1]
 
-    async def get_verified_client(self, account: GuestServiceAccount, namespace: str) -> Client:
-        """The client of the very Harvester that the ServiceAccount is on. Raises CredentialError.
+    async def get_verified_client(
+        self, account: GuestServiceAccount | BalancerLocation, namespace: str
+    ) -> Client:
+        """The client of the very Harvester that the ServiceAccount, or the endpoint, is on. Raises CredentialError.
 
         What another Harvester has, or has not, proves nothing about the account.
         """
@@ -81,7 +85,7 @@ class HarvesterClients:
         if compare_identity(account.harvester, found, fingerprint) != "same":
             raise CredentialError(
                 f"the {describe_credential(account.credential)} leads to another Harvester ({found}) than the one with "
-                f"ServiceAccount {account} ({account.harvester})",
+                f"{_describe(account)} ({account.harvester})",
                 "put the kubeconfig of that Harvester into the credential Secret",
             )
         return client
@@ -94,3 +98,17 @@ class HarvesterClients:
             return self.get_config(credential, namespace).proxy_url
         except CredentialError:
             return ""
+
+
+def _describe(account: GuestServiceAccount | BalancerLocation) -> str:
+    if isinstance(account, BalancerLocation):
+        return f"the cluster's LoadBalancer in namespace {account.namespace}"
+    return f"ServiceAccount {account}"
+
+
+async def find_harvester_uid(client: Client) -> str:
+    """The identity of a Harvester, "" where it may not be read."""
+    try:
+        return read_identity(await client.get(IDENTITY))
+    except Forbidden:
+        return ""
