@@ -110,6 +110,11 @@ def _machine_conditions(
         made = set_condition(made, lost, state.now)
     elif machine.record.find_condition(names.JOIN_SERVER_EXISTS) is not None:
         made = set_condition(made, Condition(names.JOIN_SERVER_EXISTS, "True", "Joined", ""), state.now)
+    if machine.vm is not None and machine.vm.host_ready is False and not machine.is_ready:
+        failed = Condition(names.HOST_READY, "False", "HostNotReady", f"host {machine.vm.host} is not Ready")
+        made = set_condition(made, failed, state.now)
+    elif machine.is_ready and machine.record.find_condition(names.HOST_READY) is not None:
+        made = set_condition(made, Condition(names.HOST_READY, "True", "HostReady", ""), state.now)
     return made
 
 

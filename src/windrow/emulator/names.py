@@ -21,7 +21,11 @@ QUOTA_HALT = "harvesterhci.io/insufficient-resource-quota"
 MAINTAIN_MODE = "harvesterhci.io/maintain-mode-strategy"
 TOUCHED = "harvesterhci.io/timestamp"
 
-# On claims; Kubernetes' own, older than `storageClassName`.
+# Storage of one host: its volumes stay where they were made.
+LOCAL_PROVISIONERS = ("lvm.driver.harvesterhci.io", "kubernetes.io/no-provisioner", "rancher.io/local-path")
+
+# On claims; Kubernetes' own, the first older than `storageClassName`.
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 CREATOR = "harvesterhci.io/creator"

@@ -32,13 +32,14 @@ from tests.unit.clusters.builders import (
 
 from windrow.clusters.api.cluster import IntOrPercent
 from windrow.clusters.api.machine import with_status
+from windrow.clusters.api.names import HOST_READY
 from windrow.clusters.api.status import Breaker, RecordedStatus
 from windrow.clusters.plan.actions import DeleteMachine, StartVM
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import INITIALIZING, GuestState
 from windrow.clusters.status import derive_cluster, derive_machine, find_wait
-from windrow.kubernetes.conditions import Condition, set_condition
+from windrow.kubernetes.conditions import Condition, find_condition, set_condition
 
 SERVERS = a_pool("servers", 3, SERVER)
 WORKERS = a_pool("workers", 5)
@@ -654,6 +655,57 @@ def test_the_limit_of_a_newcomer_is_told_only_once_half_of_it_has_passed(since_s
     assert [wait.until for wait in plan.waits if wait.machine == "w1"] == [
         newcomer.record.created + minutes(5 if since_start < 5 else 10)
     ]
+
+
+ELSEWHERE = "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 node(s) had volume node affinity conflict."
+
+
+@pytest.mark.parametrize(("since", "replaced"), [(14.9, False), (15, True)])
+def test_a_vm_whose_disks_are_on_a_lost_host_is_replaced_after_a_quarter_of_an_hour(since, replaced):
+    worker = sighted(unready(W1, NOON - minutes(since)), state="starting", because=ELSEWHERE)
+
+    plan = planned(*workers_with(worker))
+
+    assert subjects(plan, DeleteMachine) == (["w1"] if replaced else [])
+    assert "its disks are on a host that is not available" in plan.diagnoses["w1"].waiting_for
+
+
+@pytest.mark.parametrize("why", ["0/3 nodes are available: 3 Insufficient memory.", ""])
+def test_a_vm_that_no_host_has_room_for_is_waited_for(why):
+    worker = sighted(unready(W1, NOON - minutes(60)), state="starting", because=why)
+
+    assert planned(*workers_with(worker)).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("host", "since", "replaced"),
+    [("False", 14.9, False), ("False", 15, True), ("True", 5, True), ("", 5, True), ("", 4.9, False)],
+)
+def test_a_node_whose_vm_was_started_on_another_host_has_a_quarter_of_an_hour_in_all(host, since, replaced):
+    """Harvester 1.6 takes six minutes for it, and then the VM boots."""
+    worker = unready(W1, NOON - minutes(since))
+    if host:
+        known = set_condition(
+            worker.record.conditions, Condition(HOST_READY, host, "x"), NOON - minutes(since)
+        )
+        worker = record_of(worker, conditions=known)
+
+    assert subjects(planned(*workers_with(worker)), DeleteMachine) == (["w1"] if replaced else [])
+
+
+def test_that_its_host_failed_is_recorded_until_its_node_is_ready():
+    lost = sighted(unready(W1, NOON - minutes(2)), host_ready=False, host="h")
+    seen = look(*workers_with(lost))
+
+    def host_ready(machine):
+        found = derive_machine(machine, seen, plan_cluster(seen), {})["conditions"]
+        condition = find_condition(found, HOST_READY)
+        return condition and (condition.status, condition.message)
+
+    assert host_ready(lost) == ("False", "host h is not Ready")
+    known = set_condition((), Condition(HOST_READY, "False", "HostNotReady"), NOON)
+    assert host_ready(record_of(W1, conditions=known)) == ("True", "")
+    assert host_ready(W1) is None
 
 
 AGENT = "qemu-guest-agent is not in its image and cannot be installed"

@@ -26,6 +26,9 @@ SCRUB_NOT_SUPPORTED = "NotSupported"
 # Condition of a Machine that was told to join through a server which is lost. Its date counts for remediation.
 JOIN_SERVER_EXISTS = "JoinServerExists"
 
+# Condition of a Machine whose host on Harvester failed while its Node was not Ready; True again once the Node is.
+HOST_READY = "HostReady"
+
 # Ours, on guest Nodes.
 APPLIED_REVISION = "windrow.io/applied-revision"
 

@@ -21,7 +21,7 @@ from enum import IntEnum
 from typing import Literal
 
 from windrow.clusters.api.cluster import STARTUP_TIMEOUT, Pool
-from windrow.clusters.api.names import JOIN_SERVER_EXISTS, REMEDIATION, REPLACE_NOW
+from windrow.clusters.api.names import HOST_READY, JOIN_SERVER_EXISTS, REMEDIATION, REPLACE_NOW
 from windrow.clusters.plan.actions import first_clause
 from windrow.clusters.plan.addresses import describe_shortage
 from windrow.clusters.plan.endpoint import has_lost_join_server
@@ -36,6 +36,8 @@ from windrow.clusters.state import (
 from windrow.core.formats.duration import human_duration
 
 HOST_FAILURE_TIMEOUT = timedelta(minutes=15)
+# kube-scheduler's words for a pod whose volumes are on another node.
+CANNOT_MOVE = "volume node affinity conflict"
 START_TIMEOUT = timedelta(minutes=2)
 # A controller that was away probes the init server's API for as long before it has the machine replaced.
 API_PROBE_PERIOD = timedelta(minutes=2)
@@ -185,6 +187,14 @@ def _stale_node(machine: MachineState, pool: Pool, state: ClusterState) -> Diagn
 def _changing(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
     if not machine.record.was_ready and machine.vm and machine.vm.state in ("provisioning", "starting"):
         return _boot_step(machine, state)
+    if machine.record.was_ready and machine.vm and CANNOT_MOVE in machine.vm.because:
+        return _not_ready(
+            machine,
+            state,
+            max(HOST_FAILURE_TIMEOUT, pool.unhealthy_timeout),
+            f"{_vm_to_run(machine)}; its disks are on a host that is not available",
+            f"its Node is not Ready, and the disks of {machine.vm_ref} are on a host that is not available",
+        )
     return _waiting(_phase_of_vm(machine), _vm_to_run(machine), next_step_of_vm(machine))
 
 
@@ -418,12 +428,17 @@ def _failed_host(machine: MachineState, pool: Pool, state: ClusterState) -> Diag
 
 def _unready_node(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
     why = first_clause(machine.node.ready_message) if machine.node else "the Node was deleted"
+    timeout = pool.unhealthy_timeout
+    host = machine.record.find_condition(HOST_READY)
+    if host is not None and host.status == "False":
+        # Its host failed since its Node was Ready: by now Harvester has started it elsewhere, and it boots.
+        timeout = max(HOST_FAILURE_TIMEOUT, timeout)
     return _not_ready(
         machine,
         state,
-        pool.unhealthy_timeout,
+        timeout,
         f"Node {machine.node_name} to become Ready again ({why})",
-        f"its Node was not Ready for {human_duration(pool.unhealthy_timeout)} ({why})",
+        f"its Node was not Ready for {human_duration(timeout)} ({why})",
     )
 
 

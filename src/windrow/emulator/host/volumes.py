@@ -26,6 +26,12 @@ def default_class(listers: Listers) -> str:
     return ""
 
 
+def is_local(claim: Raw, listers: Listers) -> bool:
+    """Whether its volume is on one host, and cannot be attached on another."""
+    name = nested(claim, "spec", "storageClassName", default="") or default_class(listers)
+    return nested(listers.classes.get(("", name)), "provisioner") in names.LOCAL_PROVISIONERS
+
+
 def unbound_reason(claim: Raw, listers: Listers) -> str:
     """Why the claim cannot be bound; "" when it can."""
     wanted = nested(claim, "spec", "storageClassName", default=None)

@@ -8,7 +8,7 @@ anti-affinity, the emptier host; among equals the first by name. Pure.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
@@ -22,6 +22,7 @@ from windrow.emulator.vms.pod_affinity import PlacedPod, read_pod, read_topology
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, uid_of
 
+VOLUME_ELSEWHERE = "node(s) had volume node affinity conflict"
 # What KubeVirt adds to the guest's memory for launcher, QEMU and page tables; about this for a small machine.
 LAUNCHER_OVERHEAD = 260 * MI
 # Weights of kube-scheduler's plugins, each of which gives 0 to 100.
@@ -126,13 +127,16 @@ class HostAllocations:
         )
 
 
-def find_host(vmi: Mapping[str, Any], hosts: Sequence[Host]) -> Placement:
+def find_host(vmi: Mapping[str, Any], hosts: Sequence[Host], volume_hosts: Collection[str] = ()) -> Placement:
+    """`volume_hosts` are those of its local volumes, each of which must be on the host."""
     spec = vmi["spec"]
     demand = read_request(vmi)
     topology = read_topology(read_pod(vmi), ((host.labels, host.pods) for host in hosts))
 
     def find_obstacles(host: Host) -> list[str]:
         found = _find_obstacles(spec, demand, host)
+        if not found and any(name != host.name for name in volume_hosts):
+            return [VOLUME_ELSEWHERE]
         return found or list(filter(None, [topology.find_obstacle(host.labels)]))
 
     obstacles = {host.name: find_obstacles(host) for host in hosts}

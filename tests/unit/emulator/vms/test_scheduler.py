@@ -283,3 +283,14 @@ def test_a_device_is_free_again_when_its_machine_is_gone():
     assert allocations.read_host(node).devices == {GPU: 0}
     allocations.release("u")
     assert allocations.read_host(node).devices == {GPU: 1}
+
+
+def test_a_pod_with_a_local_volume_goes_where_the_volume_is_or_waits():
+    hosts = [a_host("a", used_memory=Fraction(8 * GI)), a_host("b")]
+
+    assert Placement("a") == find_host(a_vmi(), hosts, ["a"])
+    lost = [a_host("a", cordoned=True), a_host("b")]
+    assert find_host(a_vmi(), lost, ["a"]).message.startswith(
+        "0/2 nodes are available: 1 node(s) had volume node affinity conflict, 1 node(s) were unschedulable."
+    )
+    assert not find_host(a_vmi(), hosts, ["a", "b"]).node

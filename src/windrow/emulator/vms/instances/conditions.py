@@ -25,6 +25,15 @@ BOUND_TO_ITS_HOST = Condition(
 )
 
 
+def immovable(claim: str) -> Condition:
+    """A disk of the instance is on its host alone."""
+    why = (
+        f"cannot migrate VMI: PVC {claim} is not shared, live migration requires that all PVCs must be shared "
+        "(using ReadWriteMany access mode)"
+    )
+    return Condition("LiveMigratable", "False", "DisksNotLiveMigratable", why)
+
+
 def set_conditions(raw: Raw, now: datetime, *new: Condition) -> None:
     """Set the conditions; lastTransitionTime changes only with the status."""
     conditions = nested(raw, "status", "conditions", default=[])

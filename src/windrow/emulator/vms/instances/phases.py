@@ -10,7 +10,8 @@ from ipaddress import IPv4Address
 
 from windrow.emulator import names
 from windrow.emulator.host.hypervisor import PowerSession
-from windrow.emulator.kit.edits import remove_finalizer
+from windrow.emulator.host.volumes import is_local
+from windrow.emulator.kit.edits import annotate, remove_finalizer
 from windrow.emulator.kit.vm_readings import claims_of, grace_of, host_devices_of, networks_of, phase_of
 from windrow.emulator.vms.instances import conditions, interfaces
 from windrow.emulator.vms.instances.context import InstanceContext, InstanceRecord
@@ -19,7 +20,8 @@ from windrow.emulator.vms.instances.launcher_pods import LAUNCHER_IMAGE
 from windrow.emulator.vms.scheduler import find_host, list_devices
 from windrow.emulator.vms.status import set_phase
 from windrow.kubernetes.conditions import Condition
-from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested, uid_of
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested, uid_of
+from windrow.kubernetes.resources import PVC, ref_of
 
 FIRST_POD_ADDRESS = IPv4Address("10.52.0.10")
 
@@ -99,6 +101,10 @@ async def schedule(context: InstanceContext, vmi: Raw, record: InstanceRecord) -
             await context.set_conditions(vmi, conditions.unschedulable(problem))
             return None
         await context.update(vmi, lambda raw: conditions.remove_conditions(raw, "PodScheduled"))
+        for claim in _local_claims(context, vmi):
+            await context.client.mutate(
+                ref_of(PVC, claim), lambda raw: annotate(raw, {names.SELECTED_NODE: record.host})
+            )
         await context.bind_pod(vmi, record)
     if not context.hosts.has_power(record.host):
         return await handle_host_down(context, vmi, record)
@@ -127,6 +133,11 @@ def _is_container_creating(context: InstanceContext, vmi: Raw) -> bool:
     return lacks_secret or any(tuple(nad.split("/", 1)) not in context.listers.networks for nad in nads)
 
 
+def _local_claims(context: InstanceContext, vmi: Raw) -> list[Raw]:
+    claims = [context.listers.claims.get((namespace_of(vmi), claim)) for claim in claims_of(vmi["spec"])]
+    return [claim for claim in claims if claim is not None and is_local(claim, context.listers)]
+
+
 def _assign_host(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> str:
     """Assign a host; the scheduler's message without one."""
     nodes = list(context.listers.nodes.values())
@@ -137,7 +148,9 @@ def _assign_host(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
             f"0/{count} nodes are available: pod has unbound immediate PersistentVolumeClaims. "
             f"preemption: 0/{count} nodes are available: {count} Preemption is not helpful for scheduling."
         )
-    found = find_host(vmi, [context.allocations.read_host(node) for node in nodes])
+    volume_hosts = {annotations_of(claim).get(names.SELECTED_NODE) for claim in _local_claims(context, vmi)}
+    hosts = [context.allocations.read_host(node) for node in nodes]
+    found = find_host(vmi, hosts, [host for host in volume_hosts if host])
     if found.node:
         record.host = found.node
         context.allocations.assign(vmi, found.node)
@@ -157,11 +170,13 @@ async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
         return due
     session = context.power.power_on((namespace_of(vmi), name_of(vmi)), read_hardware(context, vmi))
     nics = session.hardware.nics
+    local = [name_of(claim) for claim in _local_claims(context, vmi)]
 
     def edit(raw: Raw) -> None:
         set_phase(raw, "Running", context.clock.now())
         conditions.set_domain(raw)
-        conditions.set_conditions(raw, context.clock.now(), conditions.READY, *conditions.migratable(raw))
+        movable = (conditions.immovable(local[0]),) if local else conditions.migratable(raw)
+        conditions.set_conditions(raw, context.clock.now(), conditions.READY, *movable)
         raw["status"]["interfaces"] = interfaces.render_running(nics, record.pod_address, None)
 
     await context.update(vmi, edit)
