@@ -7,8 +7,10 @@ from tests.support.clock import run_driven
 from windrow.core.formats.json import dumps, loads
 from windrow.emulator import kinds
 from windrow.emulator.host.nodes import HostSpec
+from windrow.emulator.vms.scheduler import list_devices
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import nested
+from windrow.kubernetes.objects import labels_of, nested
+from windrow.kubernetes.resources import NODE
 
 from .harvester_rig import IMAGE, NAMESPACE, a_harvester, a_vm, eventually, has_address, vmi_ref
 
@@ -51,6 +53,21 @@ def test_without_any_device_on_its_hosts_a_machine_is_unschedulable():
             await eventually(harvester, vmi_ref(), condition("PodScheduled", f"3 Insufficient {GPU}"), 60)
 
     run_driven(story())
+
+
+def test_hosts_get_what_none_has_and_keep_what_one_has():
+    async def story():
+        async with a_harvester(hosts=[HostSpec("host-1", devices={GPU: 1}), HostSpec("host-2")]) as harvester:
+            for _ in range(2):
+                await harvester.preload(devices=[GPU, "amd.com/gpu"], cpu_models=["EPYC-Rome", "host-model"])
+            return [await harvester.api.local().get(NODE.ref(name)) for name in ("host-1", "host-2")]
+
+    nodes = run_driven(story())
+
+    assert [list_devices(node) for node in nodes] == [{GPU: 1, "amd.com/gpu": 8}, {"amd.com/gpu": 8}]
+    models = {key for node in nodes for key in labels_of(node) if key.startswith("cpu-model.node")}
+    assert "cpu-model.node.kubevirt.io/EPYC-Rome" in models
+    assert "cpu-model.node.kubevirt.io/host-model" not in models
 
 
 def test_a_blank_disk_that_comes_first_is_passed_over():

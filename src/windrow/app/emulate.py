@@ -17,7 +17,15 @@ from windrow.app.clock import SystemClock
 from windrow.app.guest_programs import GuestProcess, guest_programs
 from windrow.app.loop import running
 from windrow.app.options import EmulateOptions, Output
-from windrow.app.preload import Preload, credential_secrets, describe_preload, names_of, read_preload
+from windrow.app.preload import (
+    CPU_MODEL,
+    HOST_DEVICE,
+    Preload,
+    credential_secrets,
+    describe_preload,
+    names_of,
+    read_preload,
+)
 from windrow.app.state.directory import (
     CREDENTIALS_FILE,
     HARVESTER_FILE,
@@ -105,13 +113,16 @@ class EmbeddedHarvester:
 
 
 async def preload_objects(harvester: Harvester, preload: Preload) -> None:
-    """Create every object that `preload` names; credentials belong to the management API. May be repeated."""
+    """Create every object that `preload` names, and give hosts what machines want of them; credentials belong to the
+    management API. May be repeated."""
     await harvester.preload(
         images=names_of(preload, IMAGE),
         networks=names_of(preload, NETWORK),
         namespaces=names_of(preload, NAMESPACE),
         storage_classes=names_of(preload, STORAGE_CLASS),
         key_pairs=names_of(preload, KEY_PAIR),
+        devices=names_of(preload, HOST_DEVICE),
+        cpu_models=names_of(preload, CPU_MODEL),
     )
 
 

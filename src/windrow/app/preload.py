@@ -7,6 +7,7 @@ the user's own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
@@ -22,12 +23,24 @@ from windrow.clusters.api.references import (
     render_allowed_namespaces,
 )
 from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
-from windrow.kubernetes.objects import Raw, mappings_at, name_of, namespace_of, nested, new_object
+from windrow.kubernetes.objects import (
+    Raw,
+    is_dns_subdomain,
+    mappings_at,
+    name_of,
+    namespace_of,
+    nested,
+    new_object,
+)
 from windrow.kubernetes.resources import NAMESPACE, SECRET, ApiResource, ObjectRef
 from windrow.nodedriver.config import read_fields
 from windrow.nodedriver.validate.references import all_references
 
-# Credentials are Secrets of the management API; all others are objects on Harvester.
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+# What a host must have for a machine: no API objects, and listed beside those that are created.
+HOST_DEVICE = ApiResource("", "", "HostDevice", "hostdevices", namespaced=False)
+CPU_MODEL = ApiResource("", "", "CPUModel", "cpumodels", namespaced=False)
+# Credentials are Secrets of the management API; all others are Harvester's.
 Preload = frozenset[ObjectRef]
 
 
@@ -46,6 +59,13 @@ def read_preload(documents: Iterable[Mapping[str, Any]]) -> Preload:
 def _references_of_config(config: Mapping[str, Any]) -> Iterator[ObjectRef]:
     configuration, _ = read_fields(read_options(config))  # the manager reports malformed fields
     yield NAMESPACE.ref(configuration.vm_namespace)
+    # A host can have what is the name of a resource, and of a label; the manager refuses the rest.
+    for device in configuration.vgpu_info or ():
+        domain, _, name = device.device_name.partition("/")
+        if is_dns_subdomain(domain) and _NAME.fullmatch(name):
+            yield HOST_DEVICE.ref(device.device_name)
+    if _NAME.fullmatch(configuration.cpu_model):
+        yield CPU_MODEL.ref(configuration.cpu_model)
     for ref in all_references(configuration):
         yield ref
         if ref.namespace:

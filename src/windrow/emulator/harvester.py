@@ -33,7 +33,7 @@ from windrow.emulator.host.images import IMPORT_OUTCOME, ImageController
 from windrow.emulator.host.keypairs import KeyPairController
 from windrow.emulator.host.network_labels import NetworkController
 from windrow.emulator.host.networks import Vlans
-from windrow.emulator.host.nodes import HostController, HostSpec, default_hosts, render_node
+from windrow.emulator.host.nodes import HostController, HostSpec, add_to_hosts, default_hosts, render_node
 from windrow.emulator.host.volumes import ClaimController
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.controller import Controller, Reconcile
@@ -175,10 +175,15 @@ class Harvester:
         namespaces: Iterable[str] = (),
         storage_classes: Iterable[str] = (),
         key_pairs: Iterable[KeyPair | str] = (),
+        devices: Iterable[str] = (),
+        cpu_models: Iterable[str] = (),
     ) -> None:
-        """Create these objects; existing ones are not changed. Returns when images with import outcome `done` are
+        """Create these objects; existing ones are not changed. Hosts get the devices and CPU models that none has. Returns when images with import outcome `done` are
         ready and key pairs are validated."""
         await self.ready.wait()
+        await add_to_hosts(
+            self._client, [host.name for host in self._host_specs], set(devices), set(cpu_models)
+        )
         for name in storage_classes:
             await self._client.ensure(STORAGE_CLASS, render_storage_class(name))
         wanted = render_preload(

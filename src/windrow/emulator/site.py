@@ -126,6 +126,14 @@ def _read_host(reader: _Reader, address: IPv4Address) -> HostSpec:
             reader.take("clusterNetworks", usual.networks, _are_names, "a list of names such as mgmt")
         ),
         labels=dict(reader.take("labels", {}, _are_labels, "a mapping of label names to texts")),
+        cpu_models=tuple(
+            reader.take(
+                "cpuModels", usual.cpu_models, _are_models, "a list of CPU models such as Haswell-noTSX"
+            )
+        ),
+        devices=dict(
+            reader.take("devices", {}, _are_devices, "a mapping of devices such as nvidia.com/A2 to how many")
+        ),
     )
     reader.finish()
     return host
@@ -214,6 +222,16 @@ def _is_network_name(value: Any) -> bool:
 
 def _are_names(value: Any) -> bool:
     return isinstance(value, list) and 0 < len(value) <= 16 and all(map(_matches(_LABEL), value))
+
+
+def _are_models(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= 100 and all(map(_matches(_LABEL_VALUE), value))
+
+
+def _are_devices(value: Any) -> bool:
+    is_name, is_count = _matches(_LABEL_KEY), _is_between(0, MAX_CPU)
+    is_short = isinstance(value, Mapping) and len(value) <= 64
+    return is_short and all(is_name(key) and "/" in key and is_count(count) for key, count in value.items())
 
 
 def _are_labels(value: Any) -> bool:

@@ -1,4 +1,6 @@
 from windrow.app.preload import (
+    CPU_MODEL,
+    HOST_DEVICE,
     credential_secrets,
     describe_preload,
     leave_out_kubeconfigs,
@@ -47,6 +49,17 @@ def test_a_malformed_field_stocks_nothing_and_is_left_to_the_manager_to_refuse()
     stock = read_preload([{"kind": "HarvesterConfig", "diskInfo": "{not json"}])
 
     assert names_of(stock, IMAGE) == []
+
+
+def test_hosts_get_the_devices_and_the_cpu_model_that_a_manifest_names():
+    devices = '{"vGPURequests":[{"deviceName":"nvidia.com/A2"},{"deviceName":"no resource"},{"deviceName":"a/b/c"}]}'
+    config = {"kind": "HarvesterConfig", "vgpuInfo": devices, "cpuModel": "EPYC-Rome"}
+    malformed = {"kind": "HarvesterConfig", "cpuModel": "a model"}
+
+    found = read_preload([config, malformed])
+
+    assert names_of(found, HOST_DEVICE) == ["nvidia.com/A2"]
+    assert names_of(found, CPU_MODEL) == ["EPYC-Rome"]
 
 
 def test_every_credential_that_a_cluster_or_its_pools_name_becomes_a_secret():

@@ -30,6 +30,8 @@ def test_hosts_and_networks_are_read():
                     "region": "eu",
                     "zone": "a",
                     "labels": {"gpu": "yes"},
+                    "devices": {"nvidia.com/A2": 2},
+                    "cpuModels": ["Haswell-noTSX"],
                 },
                 {"name": "small", "clusterNetworks": ["mgmt", "storage"], "address": "10.0.0.7"},
             ],
@@ -44,7 +46,12 @@ def test_hosts_and_networks_are_read():
     assert site == Site(
         "v1.7.1",
         (
-            HostSpec("big", "eu", "a", 64, "512Gi", "192.168.101.1", labels={"gpu": "yes"}),
+            HostSpec(
+                *("big", "eu", "a", 64, "512Gi", "192.168.101.1"),
+                labels={"gpu": "yes"},
+                cpu_models=("Haswell-noTSX",),
+                devices={"nvidia.com/A2": 2},
+            ),
             HostSpec("small", address="10.0.0.7", networks=("mgmt", "storage")),
         ),
         (
@@ -64,7 +71,13 @@ def test_all_faults_are_told_at_once_with_their_paths():
             "host": [],
             "hosts": [
                 {"name": "A", "cpu": "many", "memory": "1Mi", "zone": "a b", "address": "::1", "colour": 1},
-                {"cpu": 0, "clusterNetworks": [], "labels": {"a b": "c"}},
+                {
+                    "cpu": 0,
+                    "clusterNetworks": [],
+                    "labels": {"a b": "c"},
+                    "devices": {"A2": 1},
+                    "cpuModels": ["a b"],
+                },
                 "h",
             ],
             "networks": [
@@ -81,15 +94,19 @@ def test_all_faults_are_told_at_once_with_their_paths():
             "host",
             "hosts[2]",
             *(f"hosts[0].{field}" for field in ("name", "zone", "cpu", "memory", "address", "colour")),
-            *(f"hosts[1].{field}" for field in ("name", "cpu", "clusterNetworks", "labels")),
+            *(
+                f"hosts[1].{field}"
+                for field in ("name", "cpu", "clusterNetworks", "labels", "devices", "cpuModels")
+            ),
             *(f"networks[0].{field}" for field in ("name", "vlan", "cidr", "gateway")),
             *(f"networks[1].{field}" for field in ("cidr", "clusterNetwork")),
             "networks[2].gateway",
         ]
     )
     assert "hosts[0].cpu: wanted a whole number from 1 to 1024, found 'many'" in found
-    assert "hosts[0].colour: not a field; the fields are address, clusterNetworks, cpu, labels" in " ".join(
-        found
+    assert (
+        "hosts[0].colour: not a field; the fields are address, clusterNetworks, cpu, cpuModels, devices"
+        in " ".join(found)
     )
 
 

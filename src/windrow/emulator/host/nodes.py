@@ -14,7 +14,7 @@ from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key
 from windrow.emulator.release import Release
 from windrow.kubernetes.conditions import Condition, set_condition
-from windrow.kubernetes.objects import Raw, nested, new_object
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, new_object
 from windrow.kubernetes.resources import NODE
 
 # What libvirt finds usable on a server with a processor of the Cascade Lake generation.
@@ -22,6 +22,11 @@ CPU_MODELS = (
     "Penryn", "Nehalem", "Westmere", "SandyBridge", "IvyBridge", "Haswell-noTSX", "Broadwell-noTSX",
     "Skylake-Client-noTSX-IBRS", "Skylake-Server-noTSX-IBRS", "Cascadelake-Server-noTSX",
 )  # fmt: skip
+
+# Models that every host has: its own.
+HOST_CPU_MODELS = ("host-model", "host-passthrough")
+# How many of a device a host gets that a manifest refers to.
+DEVICES_OF_A_HOST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,29 @@ def render_node(host: HostSpec, now: datetime, version: str) -> Raw:
             },
         },
     )
+
+
+async def add_to_hosts(
+    client: AdminClient, hosts: Iterable[str], devices: set[str], cpu_models: set[str]
+) -> None:
+    """Give all hosts the devices, and the CPU models, that none of them has. May be repeated."""
+    nodes = [raw for name in hosts if (raw := await client.find(NODE.ref(name))) is not None]
+    wanted = {f"{names.CPU_MODEL_PREFIX}/{model}": "true" for model in cpu_models - set(HOST_CPU_MODELS)}
+    sizes = [nested(raw, "status", "allocatable", default={}) for raw in nodes]
+    counts = {name: str(DEVICES_OF_A_HOST) for name in devices if not any(name in size for size in sizes)}
+    labels = {key: value for key, value in wanted.items() if not any(key in labels_of(raw) for raw in nodes)}
+
+    def add_labels(raw: Raw) -> None:
+        raw["metadata"]["labels"].update(labels)
+
+    def add_devices(raw: Raw) -> None:
+        for size in ("capacity", "allocatable"):
+            raw["status"][size].update(counts)
+
+    for node in nodes if labels else ():
+        await client.mutate(NODE.ref(name_of(node)), add_labels)
+    for node in nodes if counts else ():
+        await client.mutate(NODE.ref(name_of(node)), add_devices, "status")
 
 
 _HEALTHY = (

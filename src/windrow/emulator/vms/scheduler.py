@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any
 
 from windrow.emulator import names
+from windrow.emulator.host.nodes import HOST_CPU_MODELS
 from windrow.emulator.kit.scheduling import NO_AFFINITY, Placement, find_obstacle, node_preference
 from windrow.emulator.kit.vm_readings import host_devices_of
 from windrow.emulator.quantities import MI, quantity_or_zero
@@ -28,8 +29,6 @@ LAUNCHER_OVERHEAD = 260 * MI
 # Weights of kube-scheduler's plugins, each of which gives 0 to 100.
 POD_AFFINITY_WEIGHT = NODE_AFFINITY_WEIGHT = 2
 LEAST_ALLOCATED_WEIGHT = 1
-# CPU models that every host has: its own.
-HOST_MODELS = ("host-model", "host-passthrough")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +194,8 @@ def _own_selector(spec: Mapping[str, Any]) -> dict[str, str]:
     selector = {names.SCHEDULABLE: "true"}
     if cpu.get("dedicatedCpuPlacement"):
         selector[names.CPU_MANAGER] = "true"
-    model = cpu.get("model") or HOST_MODELS[0]
-    if model not in HOST_MODELS:
+    model = cpu.get("model") or HOST_CPU_MODELS[0]
+    if model not in HOST_CPU_MODELS:
         selector[f"{names.CPU_MODEL_PREFIX}/{model}"] = "true"
     return selector
 
