@@ -242,6 +242,25 @@ def test_a_load_balancer_that_is_deleted_comes_back_with_its_address() -> None:
     run_driven(story())
 
 
+def test_the_pool_of_a_manifest_is_preloaded_into_an_emulated_harvester() -> None:
+    async def story() -> None:
+        documents = named(a_cluster(a_pool("servers", 1, ALL)), BY_BALANCER)
+        async with simulation(seed=3) as sim:
+            await stock(sim, documents)
+            await stock(sim, named(a_cluster(), {**BY_BALANCER, ENDPOINT_IP_POOL: "others"}))
+            ref = await create(sim, documents)
+            await sim.cluster(ref.name, ref.namespace).wait_for_settled()
+            found = await sim.management_client.get(ref)
+            assert nested(found, "status", "controlPlaneEndpoint", "host") == "192.168.100.100"
+            pools = await sim.harvester_client.list(IP_POOL)
+            assert [nested(raw, "spec", "ranges", 0, "rangeStart") for raw in pools] == [
+                "192.168.100.100",
+                "192.168.100.110",
+            ]
+
+    run_driven(story())
+
+
 def test_while_the_pool_has_no_address_the_cluster_is_refused_and_goes_on_when_it_has() -> None:
     async def story() -> None:
         async with a_story(a_pool("servers", 1, ALL), annotations=BY_BALANCER) as it:

@@ -41,7 +41,7 @@ from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.proxy import serve
 from windrow.emulator.site import Site
-from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
+from windrow.harvester.resources import IMAGE, IP_POOL, KEY_PAIR, NETWORK
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import Reply, Request
@@ -123,6 +123,7 @@ async def preload_objects(harvester: Harvester, preload: Preload) -> None:
         key_pairs=names_of(preload, KEY_PAIR),
         devices=names_of(preload, HOST_DEVICE),
         cpu_models=names_of(preload, CPU_MODEL),
+        ip_pools=names_of(preload, IP_POOL),
     )
 
 

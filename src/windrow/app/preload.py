@@ -14,6 +14,8 @@ from typing import Any
 
 from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG
 from windrow.clusters.api.cluster import read_options
+from windrow.clusters.api.endpoint import read_asked_endpoint
+from windrow.clusters.api.fields import ProblemCollector
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.api.references import (
@@ -22,9 +24,11 @@ from windrow.clusters.api.references import (
     qualify_credential,
     render_allowed_namespaces,
 )
+from windrow.harvester.resources import IP_POOL
 from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
 from windrow.kubernetes.objects import (
     Raw,
+    annotations_of,
     is_dns_subdomain,
     mappings_at,
     name_of,
@@ -53,6 +57,7 @@ def read_preload(documents: Iterable[Mapping[str, Any]]) -> Preload:
                 refs.update(_references_of_config(document))
             case "Cluster":
                 refs.update(_credentials_of_cluster(document))
+                refs.update(_pool_of_endpoint(document))
     return frozenset(refs)
 
 
@@ -79,6 +84,12 @@ def _credentials_of_cluster(cluster: Mapping[str, Any]) -> Iterator[ObjectRef]:
         ref = parse_secret_reference(qualify_credential(name, namespace_of(cluster)))
         if ref is not None:  # the manager reports what is none
             yield ref
+
+
+def _pool_of_endpoint(cluster: Mapping[str, Any]) -> Iterator[ObjectRef]:
+    pool = read_asked_endpoint(annotations_of(cluster), ProblemCollector()).pool
+    if pool:
+        yield IP_POOL.ref(pool)
 
 
 def names_of(preload: Preload, kind: ApiResource) -> list[str]:

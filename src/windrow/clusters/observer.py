@@ -15,7 +15,7 @@ from datetime import timedelta
 from windrow.bootstrap.guest_account import GuestAccount
 from windrow.client.client import Client
 from windrow.clusters.api import names
-from windrow.clusters.api.cluster import Cluster, read_cluster
+from windrow.clusters.api.cluster import MAX_QUANTITY, Cluster, read_cluster
 from windrow.clusters.api.endpoint import field_of
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine
@@ -672,8 +672,9 @@ class Observer:
 
 
 def _free_addresses(pool: Raw) -> int:
-    free = nested(pool, "status", "available", default=1)  # a pool that was just made has no status yet
-    return free if isinstance(free, int) else 1
+    """As many as one could want, of a pool that was just made and has no status yet."""
+    free = nested(pool, "status", "available")
+    return free if isinstance(free, int) else MAX_QUANTITY
 
 
 def credentials_of(cluster: Cluster) -> list[str]:

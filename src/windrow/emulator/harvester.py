@@ -52,7 +52,7 @@ from windrow.emulator.kit.network import Network
 from windrow.emulator.kit.step_timers import StepTimers
 from windrow.emulator.kit.vm_readings import FINAL, claims_of, phase_of
 from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
-from windrow.emulator.preload import Image, KeyPair, LanAllocator, VmNetwork, render_preload
+from windrow.emulator.preload import Image, KeyPair, LanAllocator, VmNetwork, render_ip_pool, render_preload
 from windrow.emulator.release import Release
 from windrow.emulator.site import DEFAULT_VERSION
 from windrow.emulator.system import render_storage_class, system_objects
@@ -62,7 +62,7 @@ from windrow.emulator.vms.instances.controller import InstanceController
 from windrow.emulator.vms.instances.migrations import MigrationController
 from windrow.emulator.vms.subresources import VmSubresources
 from windrow.emulator.vms.virtual_machines import VM_FINALIZERS, VmController
-from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, namespace_of, nested, uid_of
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested, uid_of
 from windrow.kubernetes.resources import NODE, STORAGE_CLASS, ApiResource, ObjectRef, ref_of
 
 VIP = "192.168.100.10"
@@ -177,6 +177,7 @@ class Harvester:
         key_pairs: Iterable[KeyPair | str] = (),
         devices: Iterable[str] = (),
         cpu_models: Iterable[str] = (),
+        ip_pools: Iterable[str] = (),
     ) -> None:
         """Create these objects; existing ones are not changed. Hosts get the devices and CPU models that none has. Returns when images with import outcome `done` are
         ready and key pairs are validated."""
@@ -186,6 +187,9 @@ class Harvester:
         )
         for name in storage_classes:
             await self._client.ensure(STORAGE_CLASS, render_storage_class(name))
+        known = [name_of(raw) for raw in await self._client.list(kinds.IP_POOL)]
+        for place, name in enumerate((one for one in ip_pools if one not in known), len(known)):
+            await self._client.ensure(kinds.IP_POOL, render_ip_pool(name, place))
         wanted = render_preload(
             images=images, networks=networks, namespaces=namespaces, key_pairs=key_pairs, lans=self._lans
         )

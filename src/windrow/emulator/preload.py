@@ -87,6 +87,18 @@ class LanAllocator:
         return self.given[key]
 
 
+POOL_SUBNET, FIRST_OF_POOLS, POOL_SIZE = "192.168.100.0/24", 100, 10
+
+
+def render_ip_pool(name: str, place: int) -> Raw:
+    """An IPPool of the management network, for LoadBalancers that name it: without a scope it is chosen for no other. Pools of
+    two places have no address in common."""
+    first = FIRST_OF_POOLS + POOL_SIZE * place
+    network = POOL_SUBNET.rpartition(".")[0]
+    ends = {"rangeStart": f"{network}.{first}", "rangeEnd": f"{network}.{first + POOL_SIZE - 1}"}
+    return new_object(kinds.IP_POOL, name, spec={"ranges": [{"subnet": POOL_SUBNET, **ends}], "selector": {}})
+
+
 def _split(name: str) -> tuple[str, str]:
     """Namespace and name of `namespace/name`; the namespace is `default` where there is none."""
     namespace, _, short = name.rpartition("/")

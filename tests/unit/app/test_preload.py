@@ -7,7 +7,7 @@ from windrow.app.preload import (
     names_of,
     read_preload,
 )
-from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
+from windrow.harvester.resources import IMAGE, IP_POOL, KEY_PAIR, NETWORK
 from windrow.kubernetes.resources import NAMESPACE, STORAGE_CLASS
 
 CONFIG = {
@@ -71,6 +71,16 @@ def test_every_credential_that_a_cluster_or_its_pools_name_becomes_a_secret():
         {"name": "cc-2", "namespace": "cattle-global-data", "annotations": allowed},
     ]
     assert secrets[0]["stringData"]["harvestercredentialConfig-kubeconfigContent"] == "the kubeconfig"
+
+
+def test_the_pool_of_an_endpoint_is_preloaded_where_the_endpoint_is_a_load_balancer():
+    def pools(**annotations: str) -> list[str]:
+        given = {f"windrow.io/endpoint-{key.replace('_', '-')}": value for key, value in annotations.items()}
+        cluster = {**CLUSTER, "metadata": {**CLUSTER["metadata"], "annotations": given}}
+        return names_of(read_preload([cluster]), IP_POOL)
+
+    assert pools(mode="loadBalancer", ip_pool="endpoints") == ["endpoints"]
+    assert pools(mode="address", address="10.0.0.100") == pools(ip_pool="endpoints") == []
 
 
 def test_preloaded_objects_are_listed_by_kind():

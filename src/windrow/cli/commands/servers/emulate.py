@@ -1,8 +1,8 @@
 """Run an emulated Harvester on this computer, until Ctrl-C. Its machines act on their cloud-init.
 
 It writes its kubeconfig to DIR/harvester.yaml; its objects are in memory and end with it. --preload creates the
-images, networks, storage classes, key pairs and namespaces that a manifest refers to, and writes the credential
-Secrets to DIR/credentials.yaml.
+images, networks, storage classes, key pairs, IP pools and namespaces that a manifest refers to, and writes the
+credential Secrets to DIR/credentials.yaml.
 `windrow emulate console NAMESPACE/NAME` prints the console of a machine of a running emulator.
 
 Examples:
