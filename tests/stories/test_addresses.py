@@ -11,8 +11,10 @@ from tests.support.clock import run_driven
 from tests.support.simulation import Simulation, simulation
 
 from windrow.clusters.api.kinds import IP_ADDRESS
+from windrow.core.formats.yaml import load
 from windrow.emulator.faults import AgentFault
-from windrow.kubernetes.objects import Raw, name_of, nested
+from windrow.kubernetes.objects import Raw, name_of, nested, secret_texts
+from windrow.kubernetes.resources import SECRET
 
 RANGE = {
     "network": "vlan-50",
@@ -157,6 +159,67 @@ def test_where_a_range_is_used_up_the_machine_waits_and_gets_what_another_cluste
             assert len(claims) == len(set(claims.values())) == 2
 
     run_driven(story())
+
+
+SIX = {
+    "network": "vlan-50",
+    "addresses": ["fd00:50::100-fd00:50::1ff"],
+    "prefix": 64,
+    "gateway": "fd00:50::1",
+    "nameservers": ["fd00:50::1"],
+}
+NETWORKS = {
+    "cluster-cidr": ("10.42.0.0/16", "fd00:42::/56"),
+    "service-cidr": ("10.43.0.0/16", "fd00:43::/112"),
+}
+
+
+def with_stack(documents: list[Raw], stack: str) -> list[Raw]:
+    rke = documents[-1]["spec"]["rkeConfig"]
+    chosen = {"ipv4": slice(0, 1), "ipv6": slice(1, 2), "dual": slice(0, 2)}[stack]
+    for key, networks in NETWORKS.items():
+        rke["machineGlobalConfig"][key] = ",".join(networks[chosen])
+    rke["networking"] = {"stackPreference": stack}
+    return documents
+
+
+@pytest.mark.parametrize(
+    ("stack", "pools", "version"),
+    [
+        ("dual", (RANGE, SIX), "v1.34.7+rke2r1"),
+        pytest.param("dual", (RANGE, SIX), "v1.34.7+k3s1", marks=pytest.mark.long),
+        pytest.param("ipv6", (SIX,), "v1.34.7+rke2r1", marks=pytest.mark.long),
+    ],
+)
+def test_machines_nodes_and_kubeconfig_have_the_families_of_the_cluster(
+    stack: str, pools: tuple[Raw, ...], version: str
+) -> None:
+    async def story() -> None:
+        documents = with_stack(
+            with_addresses(a_cluster(a_pool("servers", 1, ALL), a_pool("workers", 1)), *pools), stack
+        )
+        documents[-1]["spec"]["kubernetesVersion"] = version
+        async with simulation(seed=9, with_manager=False) as sim:
+            ref = await started(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
+            claims = [raw["spec"] for raw in await sim.management_client.list(IP_ADDRESS)]
+            nodes = await stage.list_nodes()
+            for node in nodes:
+                own = [one["address"] for one in claims if one["claimRef"]["name"] == name_of(node)]
+                assert sorted(node_addresses(node)) == sorted(own)
+                assert len(own) == len(pools)
+                assert len(node["spec"]["podCIDRs"]) == len(pools)
+            assert len(nodes) == 2
+            server = await published_server(sim, ref)
+            assert ("[fd00:50::" in server) == (stack == "ipv6")
+
+    run_driven(story())
+
+
+async def published_server(sim: Simulation, ref: Any) -> str:
+    raw = await sim.management_client.get(SECRET.ref(f"{ref.name}-kubeconfig", ref.namespace))
+    return str(load(secret_texts(raw)["value"])["clusters"][0]["cluster"]["server"])
 
 
 def waiting(machine: Raw) -> str:

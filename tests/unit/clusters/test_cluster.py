@@ -337,24 +337,77 @@ def test_annotations_of_a_pool_are_those_of_its_machines_but_for_orders():
         assert f"machineDeploymentAnnotations has {name}, which is not given to Machines" in warnings(reading)
 
 
+DUAL = {"cluster-cidr": "10.42.0.0/16,fd00:42::/56", "service-cidr": "10.43.0.0/16,fd00:43::/112"}
+SIX = {"cluster-cidr": ["fd00:42::/56"], "service-cidr": ["fd00:43::/112"]}
+
+
 @pytest.mark.parametrize(
-    ("config", "families"),
+    ("stack", "config", "families", "faults"),
     [
-        ({"cluster-cidr": "10.42.0.0/16,fd00:42::/56", "service-cidr": "10.43.0.0/16,fd00:43::/112"}, "IPv4 and IPv6"),
-        ({"cluster-cidr": ["fd00:42::/56"], "service-cidr": ["fd00:43::/112"]}, "IPv6"),
-        ({"cluster-cidr": "10.42.0.0/16,fd00:42::/56"}, "IPv4 and IPv6"),
+        ("dual", DUAL, (4, 6), []),
+        ("", DUAL, (4, 6), []),
+        ("dual", {**DUAL, "cluster-cidr": "fd00:42::/56,10.42.0.0/16"}, (6, 4), []),
+        ("ipv6", SIX, (6,), []),
+        ("ipv4", {}, (4,), []),
+        ("dual", {}, (4,), ["cluster-cidr is IPv4", "service-cidr is IPv4"]),
+        ("ipv6", {}, (4,), ["cluster-cidr is IPv4", "service-cidr is IPv4"]),
+        ("ipv4", DUAL, (4, 6), ["cluster-cidr is IPv4 and IPv6", "service-cidr is IPv4 and IPv6"]),
+        ("dual", {"cluster-cidr": DUAL["cluster-cidr"]}, (4, 6), ["service-cidr is IPv4"]),
+    ],
+)
+def test_the_families_of_a_cluster_are_those_of_its_networks_and_stack_preference_must_agree(
+    stack, config, families, faults
+):
+    reading = read(
+        a_raw_cluster(rke={"machineGlobalConfig": config, "networking": {"stackPreference": stack}})
+    )
+
+    assert reading.cluster.families == families
+    where = "spec.rkeConfig.networking.stackPreference"
+    told = [one for one in reading.problems if one.field == where]
+    assert [one.message for one in told] == [f"{where} is {stack}, and {fault}" for fault in faults]
+    assert warnings(reading) == ""
+
+
+def test_a_stack_preference_that_is_none_is_refused():
+    reading = read(a_raw_cluster(rke={"networking": {"stackPreference": "both"}}))
+    assert facts(reading) == ["spec.rkeConfig.networking.stackPreference is both"]
+
+
+FOUR_POOL = {"network": "vlan-50", "addresses": ["10.9.0.10-10.9.0.20"], "prefix": 24}
+SIX_POOL = {"network": "vlan-50", "addresses": ["fd00:9::10-fd00:9::20"], "prefix": 64}
+
+
+@pytest.mark.parametrize(
+    ("config", "pools", "fault"),
+    [
+        ({}, [FOUR_POOL], ""),
+        (DUAL, [FOUR_POOL, SIX_POOL], ""),
+        (SIX, [SIX_POOL], ""),
+        (DUAL, [FOUR_POOL], "addressPools give the node IPv4 addresses, and cluster-cidr is IPv4 and IPv6"),
+        ({}, [FOUR_POOL, SIX_POOL], "addressPools give the node IPv6 addresses, and cluster-cidr has no IPv6 network"),
+        ({}, [{**FOUR_POOL, "addresses": ["10.42.9.0/24"]}], "and cluster-cidr is 10.42.0.0-10.42.255.255, with addresses"),
+        ({}, [{**FOUR_POOL, "addresses": ["10.43.9.7"]}], "and service-cidr is 10.43.0.0-10.43.255.255, with addresses"),
     ],
 )  # fmt: skip
-def test_ipv6_networks_are_warned_of_while_machines_have_ipv4_only(config, families):
-    raw = a_raw_cluster(rke={"machineGlobalConfig": config, "networking": {"stackPreference": "dual"}})
-    reading = read(raw)
+def test_addresses_of_machines_are_none_of_pods_and_services_and_of_the_families_of_the_cluster(
+    config, pools, fault
+):
+    reading = read(a_raw_cluster(rke={"machineGlobalConfig": config}), a_raw_config(addressPools=pools))
+
+    assert bool(facts(reading)) == bool(fault)
+    assert fault in " ".join(facts(reading))
+
+
+def test_fewer_addresses_than_machines_are_warned_of():
+    few = {**FOUR_POOL, "addresses": ["10.9.0.10-10.9.0.11"]}
+    reading = read(a_raw_cluster(a_raw_pool(quantity=3)), a_raw_config(addressPools=[few]))
 
     assert errors(reading) == []
     assert (
-        f"cluster-cidr and service-cidr are {families}, and machines report IPv4 addresses only"
+        "addressPools[0] has 2 addresses, and spec.rkeConfig.machinePools[0] asks for 3 machines"
         in warnings(reading)
     )
-    assert "spec.rkeConfig.networking.stackPreference has no effect" in warnings(reading)
 
 
 @pytest.mark.parametrize(("text", "warned"), [("0s", False), ("149s", True), ("150s", False), ("", False)])

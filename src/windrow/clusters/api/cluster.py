@@ -349,8 +349,12 @@ _STACKS: Mapping[str, frozenset[int]] = {
 
 
 def _read_stack(fields: Fields) -> str:
-    stack = fields.short_text("stackPreference")
-    return stack if stack in _STACKS else ""
+    key = "stackPreference"
+    stack = fields.short_text(key)
+    if stack and stack not in _STACKS:
+        fields.refuse(key, f"is {stack}", f"write one of {', '.join(_STACKS)}")
+        return ""
+    return stack
 
 
 def _find_families(config: Mapping[str, Any]) -> tuple[int, ...]:
@@ -985,6 +989,7 @@ def _check_networks(cluster: Cluster, problems: ProblemCollector) -> None:
                     f"write it as {default}",
                 )
     _check_families(networks, problems)
+    _check_stack(cluster, networks, problems)
     _check_pool_addresses(cluster, networks, problems)
     pods, services = networks.values()
     if any(one.overlaps(other) for one in pods for other in services):
@@ -1017,14 +1022,6 @@ def _check_families(networks: Mapping[str, Sequence[Range]], problems: ProblemCo
             f"{where}.service-cidr",
             f"cluster-cidr is {_family_text(pods)} and service-cidr {_family_text(services)}, so that no service reaches a pod",
             "give both a network of the same family",
-        )
-    if 6 in pods | services:
-        problems.add(
-            f"{where}.cluster-cidr",
-            f"cluster-cidr and service-cidr are {_family_text(pods | services)}, and machines report IPv4 addresses only: "
-            "nodes and load balancers will have no IPv6 address",
-            "write IPv4 networks only, until this release has dual stack",
-            "warning",
         )
 
 

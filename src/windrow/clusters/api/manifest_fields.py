@@ -144,6 +144,8 @@ CLUSTER_FIELDS = FieldTable(
         f"{_FILES}.secret.items[].permissions": _MODES,
         "spec.rkeConfig.machinePoolDefaults.hostnameLengthLimit": _READING
         + "test_a_pool_has_its_own_limit_of_host_names_or_that_of_all",
+        "spec.rkeConfig.networking.stackPreference": "stories/test_addresses.py::"
+        "test_machines_nodes_and_kubeconfig_have_the_families_of_the_cluster",
         "spec.rkeConfig.registries.mirrors": _REGISTRY_FILE + "test_mirrors_are_taken_as_they_are",
         _REGISTRY: _REGISTRY_FILE
         + "test_credentials_and_authorities_are_written_where_the_runtime_looks_for_them",
@@ -210,8 +212,6 @@ CLUSTER_FIELDS = FieldTable(
         f"{_POOL}.userdata": "it is for foreign infrastructure; HarvesterConfig has userData",
         f"{_FILES}.configMap.items[].dynamic": _ROLLOUTS,
         f"{_FILES}.secret.items[].dynamic": _ROLLOUTS,
-        "spec.rkeConfig.networking.stackPreference": "machines report IPv4 addresses only, see machineGlobalConfig for "
-        "the networks of pods and services",
         "spec.rkeConfig.provisionGeneration": _NOT_YET,
         "spec.rkeConfig.rotateCertificates": _NOT_YET,
         "spec.rkeConfig.rotateEncryptionKeys": _NOT_YET,
@@ -221,7 +221,6 @@ CLUSTER_FIELDS = FieldTable(
     usual={
         f"{_POOL}.displayName": ".name",
         f"{_POOL}.machineConfigRef.apiVersion": "rke-machine-config.cattle.io/v1",
-        "spec.rkeConfig.networking.stackPreference": "ipv4",
     },
     refused={
         "spec.rkeConfig.infrastructureRef": (

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
 from windrow.apiserver.loopback import LoopbackClient
@@ -208,7 +209,8 @@ class GuestCluster:
 
     def issue_server_identity(self, node: str, address: str, settings: Settings) -> TlsIdentity:
         """The serving certificate of the API and the supervisor, signed by the server CA for all names of the server."""
-        ips = ["127.0.0.1", "::1", _first_address(settings.text("service-cidr", "10.43.0.0/16")), address]
+        services = settings.list("service-cidr") or ("10.43.0.0/16",)
+        ips = ["127.0.0.1", "::1", *map(_first_address, services), address]
         service, domain = "kubernetes.default.svc", settings.text("cluster-domain", "cluster.local")
         names = ["kubernetes", "kubernetes.default", service, f"{service}.{domain}", "localhost", node]
         for flag in ("tls-san", "node-ip", "node-external-ip", "advertise-address"):
@@ -227,10 +229,13 @@ class GuestCluster:
         )
         return TlsIdentity(certificate + self.authorities.server_ca, key, self.authorities.client_ca)
 
-    def allocate_pod_range(self) -> str:
+    def allocate_pod_ranges(self) -> list[str]:
+        """The next range of each network of pods: a /24, in IPv6 a /64."""
         self._pod_ranges += 1
-        base = self.critical["cluster-cidr"].split(",")[0].split(".")
-        return f"{base[0]}.{base[1]}.{(self._pod_ranges - 1) % 256}.0/24"
+        return [
+            _nth_range(ip_network(text, strict=False), self._pod_ranges - 1)
+            for text in self.critical["cluster-cidr"].split(",")
+        ]
 
 
 def read_service_ranges(settings: Settings) -> ServiceRanges:
@@ -242,5 +247,11 @@ def read_service_ranges(settings: Settings) -> ServiceRanges:
 
 
 def _first_address(cidr: str) -> str:
-    base = cidr.split(",")[0].split("/")[0]
-    return base.rsplit(".", 1)[0] + ".1" if "." in base else base + "1"
+    return str(ip_network(cidr, strict=False).network_address + 1)
+
+
+def _nth_range(network: IPv4Network | IPv6Network, number: int) -> str:
+    prefix = max(network.prefixlen, 24 if network.version == 4 else 64)
+    place = number % 2 ** (prefix - network.prefixlen)
+    size = network.max_prefixlen - prefix
+    return f"{network.network_address + (place << size)}/{prefix}"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from windrow.emulator.kit.network import bracketed
+
 
 class JoinRefused(Exception):
     """etcd refuses a new member now; the message is etcd's."""
@@ -29,7 +31,7 @@ class EtcdMember:
 
     @property
     def peer(self) -> str:
-        return f"{self.name}=https://{self.address}:2380"
+        return f"{self.name}=https://{bracketed(self.address)}:2380"
 
 
 @dataclass(slots=True)

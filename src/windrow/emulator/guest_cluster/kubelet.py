@@ -105,6 +105,16 @@ def parse_taints(settings: Settings) -> list[Raw]:
     return taints
 
 
+def _own_addresses(guest: GuestOS) -> tuple[str, ...]:
+    """What RKE2 and K3s pass to the kubelet unless they are told: the address of the interface with the default route, and,
+    where that is IPv4, an IPv6 address of the machine, too."""
+    first = guest.address
+    if not first or ":" in first:
+        return (first,) if first else ()
+    six = next((one for found in guest.addresses.values() for one in found if ":" in one), "")
+    return (first, six) if six else (first,)
+
+
 class Kubelet:
     """The kubelet of one machine. `run` ends only by cancellation or a BadKubelet."""
 
@@ -122,7 +132,8 @@ class Kubelet:
         self.version = version
         self.programs = programs
         self.name = node_name(guest, settings)
-        self.address = settings.text("node-ip").split(",")[0] or guest.address
+        self.addresses = tuple(settings.list("node-ip")) or _own_addresses(guest)
+        self.address = self.addresses[0] if self.addresses else ""
         self.labels = parse_labels(settings)
         self.taints = parse_taints(settings)
         # K3s' own cloud controller counts as well, and the servers' settings say whether it runs.
@@ -184,8 +195,8 @@ class Kubelet:
             taints.append({"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"})
         taints.append({"key": NOT_READY, "effect": "NoSchedule"})
         node = new_object(NODE, self.name, labels=self._all_labels(), annotations=self._annotations())
-        pod_range = self.cluster.allocate_pod_range()
-        node["spec"] = {"podCIDR": pod_range, "podCIDRs": [pod_range], "taints": taints}
+        pod_ranges = self.cluster.allocate_pod_ranges()
+        node["spec"] = {"podCIDR": pod_ranges[0], "podCIDRs": pod_ranges, "taints": taints}
         if provider_id := self.settings.kubelet_argument("provider-id"):
             node["spec"]["providerID"] = provider_id
         node["status"] = self._status()
@@ -226,13 +237,13 @@ class Kubelet:
             "node.alpha.kubernetes.io/ttl": "0",
             "volumes.kubernetes.io/controller-managed-attach-detach": "true",
             self.settings.distribution.node_annotation("hostname"): self.name,
-            self.settings.distribution.node_annotation("internal-ip"): self.address,
+            self.settings.distribution.node_annotation("internal-ip"): ",".join(self.addresses),
         }
         if external := self.settings.list("node-external-ip"):
             annotations[self.settings.distribution.node_annotation("external-ip")] = ",".join(external)
         annotations[self.settings.distribution.node_annotation("node-args")] = self._node_arguments()
         if self.waits_for_cloud_provider:
-            annotations[PROVIDED_IP] = self.address
+            annotations[PROVIDED_IP] = ",".join(self.addresses)
         return annotations
 
     def _node_arguments(self) -> str:
@@ -253,7 +264,7 @@ class Kubelet:
         }
         addresses = [{"type": "Hostname", "address": self.name}]
         if not self.waits_for_cloud_provider:
-            addresses.insert(0, {"type": "InternalIP", "address": self.address})
+            addresses[:0] = [{"type": "InternalIP", "address": one} for one in self.addresses]
         return {
             "capacity": capacity,
             "allocatable": dict(capacity),

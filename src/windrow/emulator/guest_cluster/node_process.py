@@ -48,6 +48,7 @@ from windrow.emulator.guest_os.hardware import GuestProgram
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.run import Invocation
 from windrow.emulator.guest_os.systemd import BINARY_PREFIX, NotifyReady
+from windrow.emulator.kit.network import bracketed
 
 Raw = dict[str, Any]
 Clusters = dict[str, GuestCluster]
@@ -248,10 +249,11 @@ class NodeProcess:
         if not address:
             raise Fatal("no address found: unable to select an IP from the default routes")
         own = {one for addresses in self.guest.addresses.values() for one in addresses}
-        if address not in own:
-            raise Fatal(
-                f"node IP {address} not found in the host's network interfaces ({', '.join(sorted(own)) or 'none'})"
-            )
+        for one in (address, *self.settings.list("node-ip")):
+            if one not in own:
+                raise Fatal(
+                    f"node IP {one} not found in the host's network interfaces ({', '.join(sorted(own)) or 'none'})"
+                )
         return address
 
     def _listen(self, address: str, port: int, handler: ApiHandler | SupervisorHandler) -> None:
@@ -444,7 +446,7 @@ class NodeProcess:
         known = self.clusters.get(self.disk_state.get("cluster", ""))
         if known is not None:
             servers = known.servers.values()
-            urls += [f"https://{one.address}:{one.settings.supervisor_port}" for one in servers]
+            urls += [f"https://{bracketed(one.address)}:{one.settings.supervisor_port}" for one in servers]
         return list(dict.fromkeys(urls))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
 from windrow.emulator.guest_os.hardware import File
+from windrow.emulator.kit.network import bracketed
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, SERVICE_ACCOUNT
@@ -53,5 +54,7 @@ async def pod_access(cluster: GuestCluster, account: str, server: ServerInstance
             f"{_FILES}/ca.crt": File(ca.encode()),
             f"{_FILES}/namespace": File(_NAMESPACE.encode()),
         },
-        render_kubeconfig(ClientConfig(f"https://{address}:{port}", ca=ca, token=token), "default"),
+        render_kubeconfig(
+            ClientConfig(f"https://{bracketed(address)}:{port}", ca=ca, token=token), "default"
+        ),
     )

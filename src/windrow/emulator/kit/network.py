@@ -14,6 +14,11 @@ from windrow.kubernetes.handler import Handler
 Change = Callable[[str, int], None]
 
 
+def bracketed(address: str) -> str:
+    """The address as URLs have it."""
+    return f"[{address}]" if ":" in address else address
+
+
 class Network:
     """The registry of handlers."""
 

@@ -168,6 +168,9 @@ def check_settings(guest: GuestOS, settings: Settings) -> None:
     for flag in ("node-ip", "node-external-ip", "advertise-address", "bind-address"):
         for value in settings.list(flag):
             _check_address(flag, value)
+    for flag in ("cluster-cidr", "service-cidr"):
+        for value in settings.list(flag):
+            _check_network(flag, value)
     settings.distribution.check(guest, settings)
     _check_registries(guest, settings)
 
@@ -182,6 +185,15 @@ def _check_registries(guest: GuestOS, settings: Settings) -> None:
             raise BadSettings(f"failed to read {registries}: yaml: {collapse_whitespace(error)}") from error
         if found is not None and not isinstance(found, dict):
             raise BadSettings(f"failed to read {registries}: it is not a mapping of mirrors and configs")
+
+
+def _check_network(flag: str, value: str) -> None:
+    try:
+        if "/" not in value:
+            raise ValueError
+        ipaddress.ip_network(value, strict=False)
+    except ValueError as error:
+        raise BadSettings(f"invalid {flag} {value}: invalid CIDR address: {value}") from error
 
 
 def _check_address(flag: str, value: str) -> None:

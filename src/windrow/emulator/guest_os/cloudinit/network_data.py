@@ -79,10 +79,11 @@ def _interface_v1(entry: Mapping[str, Any]) -> InterfaceConfig:
         kind = str(subnet.get("type", ""))
         if kind in ("dhcp", "dhcp4"):
             dhcp = True
-        elif kind in ("static", "static4"):
+        elif kind in ("static", "static4", "static6"):
             address = str(subnet.get("address", ""))
             if address and "/" not in address:
-                address = f"{address}/{_prefix(str(subnet.get('netmask') or '255.255.255.0'))}"
+                netmask = str(subnet.get("netmask") or ("64" if ":" in address else "255.255.255.0"))
+                address = f"{address}/{_prefix(netmask)}"
             addresses.append(address)
             gateway = gateway or str(subnet.get("gateway") or "")
             servers += [str(one) for one in as_list(subnet.get("dns_nameservers"))]
