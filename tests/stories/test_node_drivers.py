@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.drivers.files import DRIVER, a_tar_gz, an_elf, sha256
@@ -16,7 +17,7 @@ from windrow.kubernetes.objects import Raw, nested, new_object
 from windrow.kubernetes.resources import CRD, EVENT
 from windrow.protocols.dockermachine import Flag
 
-from .node_driver_rig import FIRST, FLAGS, NOOP_CONFIG, SECOND, URL, node_driver_rig, run_story
+from .node_driver_rig import FIRST, FLAGS, NOOP_CONFIG, SECOND, URL, NodeDriverRig, node_driver_rig, run_story
 
 # -- creation -------------------------------------------------------------------------------------------------------
 
@@ -717,5 +718,133 @@ def test_a_name_that_is_invalid_for_rancher_is_refused_by_the_api(tmp_path: Path
         async with node_driver_rig(tmp_path) as rig:
             with pytest.raises(Invalid, match="displayName"):
                 await rig.add("noop", displayName="n" * 58)
+
+    run_story(story)
+
+
+# -- another program in the place of the built-in one ------------------------------------------------------------------
+
+GO_URL = "https://drivers.example/docker-machine-driver-harvester-amd64.tar.gz"
+GO_DRIVER = a_tar_gz(("docker-machine-driver-harvester", an_elf()))
+GO_FLAGS = (Flag("string", "harvester-kubeconfig-content", "the kubeconfig", "", ""),)
+
+
+async def applied(rig: NodeDriverRig) -> tuple[str | None, str | None]:
+    status = (await rig.get("harvester"))["status"]
+    return status.get("appliedURL"), status.get("appliedChecksum")
+
+
+async def override(rig: NodeDriverRig, file: bytes = GO_DRIVER, **spec: Any) -> None:
+    rig.files_by_url[GO_URL], rig.probe_result = file, GO_FLAGS
+    await rig.change("harvester", **{"url": GO_URL, "checksum": sha256(file), **spec})
+
+
+def test_another_program_takes_the_place_of_the_built_in_driver_until_the_next_start(tmp_path: Path):
+    async def story() -> None:
+        program, told = tmp_path / "ours", list[str]()
+        options: dict[str, Any] = {"programs": {"harvester": program}, "on_override": told.append}
+        async with node_driver_rig(tmp_path, **options) as rig:
+            await rig.wait()
+            rig.download_s = 10
+            await override(rig)
+            await rig.wait()
+            first, controller = rig.controller, rig.controller
+            assert first is not None
+            downloading = await rig.condition("Downloaded", "harvester")
+            pending = await applied(rig), first.find_binary("harvester"), told.copy()
+            active = await rig.condition("Active", "harvester")
+            await rig.wait(20)
+
+            assert pending == (("local://", None), program, [])
+            assert (downloading.status, downloading.reason) == ("Unknown", "Downloading")
+            assert "Windrow's own driver stays in use until then" in active.message
+            assert rig.fetched == [GO_URL]
+            assert await applied(rig) == (GO_URL, sha256(GO_DRIVER))
+            found = first.find_binary("harvester")
+            assert found is not None
+            assert found.read_bytes() == an_elf()
+            assert first.is_overridden("harvester")
+            assert told == ["harvester"]
+            assert (await rig.condition("Active", "harvester")).status == "True"
+            assert find_refusal("HarvesterConfig", first.drivers) is None
+
+            await rig.stop()
+            controller = rig.start(**options)
+            await controller.wait_started()
+            assert controller.find_binary("harvester") == program
+            await rig.wait()
+
+            assert (await rig.get("harvester"))["spec"]["url"] == "local://"
+            assert await applied(rig) == ("local://", None)
+            assert (await rig.condition("Downloaded", "harvester")).reason == "BuiltIn"
+            assert controller.find_binary("harvester") == program
+            assert rig.files() == []
+
+    run_story(story)
+
+
+@pytest.mark.parametrize(
+    ("file", "spec", "type", "reason"),
+    [
+        (GO_DRIVER, {"checksum": "0" * 64}, "Downloaded", "ChecksumMismatch"),
+        (GO_DRIVER, {"checksum": ""}, "Downloaded", "InvalidSpec"),
+        (GO_DRIVER, {"url": "http://drivers.example/d.tar.gz"}, "Downloaded", "InvalidSpec"),
+        (FIRST, {}, "Installed", "NameConflict"),
+    ],
+    ids=["checksum", "no-checksum", "http", "another-driver"],
+)
+def test_a_program_that_cannot_take_its_place_leaves_windrows_own_in_use(
+    tmp_path: Path, file: bytes, spec: dict[str, Any], type: str, reason: str
+):
+    async def story() -> None:
+        async with node_driver_rig(tmp_path, programs={"harvester": tmp_path / "ours"}) as rig:
+            await override(rig, file, **spec)
+            await rig.wait()
+
+            found = await rig.condition(type, "harvester")
+            assert (found.status, found.reason) == ("False", reason)
+            active = await rig.condition("Active", "harvester")
+            assert (active.status, active.reason) == ("True", "UpdateFailed")
+            assert "Windrow's own driver stays in use" in active.message
+            assert (await applied(rig))[1] is None
+            assert rig.controller is not None
+            assert rig.controller.find_binary("harvester") == tmp_path / "ours"
+            assert not rig.controller.is_overridden("harvester")
+
+    run_story(story)
+
+
+def test_a_program_of_the_right_name_without_harvesters_flags_is_no_driver_for_it(tmp_path: Path):
+    async def story() -> None:
+        async with node_driver_rig(tmp_path) as rig:
+            await override(rig)
+            rig.probe_result = FLAGS
+            await rig.wait()
+
+            found = await rig.condition("Installed", "harvester")
+            assert (found.status, found.reason) == ("False", "InvalidCreateFlags")
+            assert "has no create flag harvester-kubeconfig-content" in found.message
+
+    run_story(story)
+
+
+def test_the_built_in_driver_is_back_at_once_when_its_url_is(tmp_path: Path):
+    async def story() -> None:
+        told: list[str] = []
+        async with node_driver_rig(tmp_path, on_override=told.append) as rig:
+            await override(rig)
+            await rig.wait()
+            assert rig.controller is not None
+            assert rig.controller.is_overridden("harvester")
+            await rig.change("harvester", url="local://", checksum="")
+            await rig.wait()
+
+            assert not rig.controller.is_overridden("harvester")
+            assert rig.controller.find_binary("harvester") is None
+            assert await applied(rig) == ("local://", None)
+            assert rig.files() == []
+            assert told == ["harvester", "harvester"]
+            conditions = await rig.conditions("harvester")
+            assert conditions["Installed"] == ("True", "BuiltIn")
 
     run_story(story)

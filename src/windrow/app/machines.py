@@ -22,6 +22,7 @@ from windrow.core.clock import Clock
 from windrow.core.errors import UserError
 from windrow.core.rng import Rng
 from windrow.core.text import decode_base64
+from windrow.drivers.api import HARVESTER as HARVESTER_DRIVER
 from windrow.drivers.api import Fault, NodeDriver, find_driver, find_refusal
 from windrow.drivers.archive import Platform
 from windrow.drivers.controller import NodeDriverController
@@ -152,7 +153,9 @@ def full_backend(
     `may_write` is asked while a plugin writes to Harvester: its requests are not ours.
     """
     host_id = new_host_id(rng, settings.state_dir)
-    drivers = _make_driver_controller(api, clock, rng, settings, host_id, on_kind_changed)
+    drivers = _make_driver_controller(
+        api, clock, rng, settings, host_id, on_kind_changed, lambda driver: machines.hand_back(driver)
+    )
     statuses = StatusStore()
 
     plugins = PluginMachines(
@@ -177,9 +180,10 @@ def full_backend(
         direct = HarvesterMachines(credentials, connect, clock, rng, store=statuses)
         by_driver[HARVESTER] = direct
         services.append(direct.run)
+    machines = DriverDispatch(by_driver, plugins, statuses, drivers.is_overridden)
 
     return MachineBackend(
-        DriverDispatch(by_driver, plugins, statuses),
+        machines,
         tuple(services),
         lambda kind: driver_for_kind(kind, drivers.drivers),
         drivers,
@@ -193,6 +197,7 @@ def _make_driver_controller(
     settings: PluginSettings,
     host_id: str,
     on_kind_changed: Callable[[str], None],
+    on_override: Callable[[str], None],
 ) -> NodeDriverController:
     find_sandbox = sandbox_of_downloaded(settings)
     env = {**settings.plugin_env, HOST_ID_ENV: host_id}
@@ -212,6 +217,7 @@ def _make_driver_controller(
         programs={HARVESTER: settings.driver} if settings.driver else {},
         run_blocking=asyncio.to_thread,
         on_kind_changed=on_kind_changed,
+        on_override=on_override,
         sandbox=describe_sandbox(),
     )
 
@@ -250,8 +256,6 @@ def driver_for_kind(kind: str, drivers: Iterable[NodeDriver]) -> str | Problem:
 
 
 HINT = "name a docker-machine driver for Harvester: Windrow's, which `make driver` builds, or the Go one"
-# A flag of every version of the Go driver, and of no other driver.
-MARKER_FLAG = "harvester-kubeconfig-content"
 
 
 class BadDriver(UserError):
@@ -266,7 +270,8 @@ async def require_harvester_driver(path: Path, env: Mapping[str, str], clock: Cl
         )
     except Fault as fault:
         raise BadDriver(f"{path} is not a docker-machine driver: {fault.message}", HINT) from fault
-    if MARKER_FLAG not in {flag.name for flag in flags}:
+    if HARVESTER_DRIVER.marker not in {flag.name for flag in flags}:
         raise BadDriver(
-            f"{path} is a docker-machine driver, but not for Harvester: it has no flag {MARKER_FLAG}", HINT
+            f"{path} is a docker-machine driver, but not for Harvester: it has no flag {HARVESTER_DRIVER.marker}",
+            HINT,
         )

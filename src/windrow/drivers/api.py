@@ -130,7 +130,10 @@ NO_FIELD_ANNOTATIONS = FieldAnnotations()
 
 @dataclass(frozen=True, slots=True)
 class NodeDriver:
-    """A NodeDriver. `checksum` is in lower case; `faults` is empty where the driver can be downloaded."""
+    """A NodeDriver. `checksum` is in lower case; `faults` is empty where the driver can be downloaded.
+
+    A built-in driver is part of Windrow, unless its URL names another program, which then takes its place.
+    """
 
     name: str
     uid: str
@@ -149,8 +152,19 @@ class NodeDriver:
     faults: tuple[Fault, ...] = ()
 
     @property
+    def is_built_in(self) -> bool:
+        """Whether Windrow's own program is asked for."""
+        return bool(self.built_in_kind) and self.url in ("", LOCAL_URL)
+
+    @property
+    def override_checksum(self) -> str:
+        """The checksum of the program that is used in place of the built-in one, "" for none."""
+        return self.applied[1] if self.built_in_kind and not self.is_built_in and self.active else ""
+
+    @property
     def is_requested(self) -> bool:
-        return self.active or self.add_cloud_credential
+        # Nothing needs the credential's fields of a built-in driver that is not active.
+        return self.active or (self.add_cloud_credential and not self.built_in_kind)
 
     @property
     def driver_name(self) -> str:
@@ -180,13 +194,15 @@ class NodeDriver:
 def read_driver(
     raw: Mapping[str, Any], *, files_allowed: bool = False, built_in_kind: str = ""
 ) -> NodeDriver:
-    """The reading of `raw`. A built-in driver's URL and checksum are ignored."""
+    """The reading of `raw`."""
     spec = raw.get("spec")
     spec = spec if isinstance(spec, Mapping) else {}
+    url = _text(spec, "url")
+    is_own = bool(built_in_kind) and url in ("", LOCAL_URL)
     return NodeDriver(
         name=name_of(raw),
         uid=uid_of(raw),
-        url=_text(spec, "url"),
+        url=url,
         checksum=_text(spec, "checksum").lower(),
         active=spec.get("active") is True,
         display_name=_text(spec, "displayName"),
@@ -198,7 +214,7 @@ def read_driver(
         is_deleting=is_deleting(raw),
         has_finalizer=FINALIZER in finalizers_of(raw),
         status=nested(raw, "status", default={}),
-        faults=() if built_in_kind else tuple(_spec_faults(spec, files_allowed)),
+        faults=() if is_own else tuple(_spec_faults(spec, files_allowed, bool(built_in_kind))),
     )
 
 
@@ -241,13 +257,13 @@ def redact_url(url: str) -> str:
         return "the URL"
 
 
-def _spec_faults(spec: Mapping[str, Any], files_allowed: bool) -> list[Fault]:
+def _spec_faults(spec: Mapping[str, Any], files_allowed: bool, may_be_built_in: bool) -> list[Fault]:
     faults = [
         *find_url_faults(_text(spec, "url"), files_allowed=files_allowed),
         *find_checksum_faults(_text(spec, "checksum")),
         *_display_name_faults(_text(spec, "displayName")),
     ]
-    if spec.get("builtin") is True and not faults:
+    if spec.get("builtin") is True and not may_be_built_in and not faults:
         message = "spec.builtin is true, but only harvester is built in"
         faults.append(Fault(message, "remove it"))
     return faults
@@ -324,12 +340,13 @@ def _text(spec: Mapping[str, Any], key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A built-in node driver. Its object has the driver's name."""
+    """A built-in node driver. Its object has the driver's name; every program for it has the create flag `marker`."""
 
     name: str
     kind: str
     description: str
     annotations: tuple[tuple[str, str], ...] = ()
+    marker: str = ""
 
 
 HARVESTER = BuiltIn(
@@ -342,6 +359,8 @@ HARVESTER = BuiltIn(
         ("optionalCredentialFields", "clusterId"),
         ("defaults", "clusterType:imported"),
     ),
+    # A flag of every version of the Go driver, and of no other driver.
+    marker="harvester-kubeconfig-content",
 )
 
 

@@ -22,6 +22,7 @@ from windrow.core.stamps import TOLERANCE
 from windrow.drivers.api import (
     CLUSTER,
     HARVESTER,
+    LOCAL_URL,
     MACHINE,
     NODE_DRIVER,
     BuiltIn,
@@ -52,10 +53,12 @@ from windrow.drivers.schema import machine_config_kind
 from windrow.drivers.status import StatusWriter
 from windrow.drivers.store import DriverStore, InstalledDriver
 from windrow.kubernetes.errors import AlreadyExists, NotFound
-from windrow.kubernetes.objects import Raw, name_of, namespace_of
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
 from windrow.kubernetes.resources import CRD, ApiResource
 
 log = with_values(logging.getLogger(__name__))
+
+_NO_OVERRIDE = {"appliedURL": LOCAL_URL, "appliedChecksum": None, "binaryChecksum": None}
 
 # The queue key of resetting the built-in drivers; no object can have this name.
 START = ""
@@ -66,7 +69,8 @@ class NodeDriverController:
 
     `fetch` downloads an https URL; `read_flags` starts an installed driver and returns its create flags, and is called
     only for a verified checksum. `programs` are the binaries of built-in drivers by name, where they have one.
-    `on_kind_changed` gets each machine config kind that becomes usable or unusable. `sandbox` describes what downloaded
+    `on_kind_changed` gets each machine config kind that becomes usable or unusable, `on_override` the name of each built-in
+    driver whose place another program has taken or left. `sandbox` describes what downloaded
     programs run in, "" for nothing; None leaves it out of the status.
     """
 
@@ -84,6 +88,7 @@ class NodeDriverController:
         programs: Mapping[str, Path] | None = None,
         run_blocking: RunBlocking = run_inline,
         on_kind_changed: Callable[[str], None] | None = None,
+        on_override: Callable[[str], None] | None = None,
         sandbox: str | None = None,
     ) -> None:
         self._api, self._store = api, store
@@ -92,11 +97,14 @@ class NodeDriverController:
         self._built_ins = {driver.name: driver for driver in built_ins}
         self._programs = dict(programs or {})
         self._run_blocking, self._on_kind_changed = run_blocking, on_kind_changed
-        self._installer = Installer(api, store, fetch, read_flags, clock, run_blocking, self._read)
+        self._on_override = on_override
+        markers = {driver.name: driver.marker for driver in built_ins}
+        self._installer = Installer(api, store, fetch, read_flags, clock, run_blocking, self._read, markers)
         self._status_writer = StatusWriter(api, clock, rng)
         # With the instant of the monotonic clock at which it was recorded.
         self._failures: dict[str, tuple[Failure, timedelta]] = {}
         self._built_ins_reset = False
+        self._reset_generations: dict[str, int] = {}  # of the built-in ones, after the reset of this start
         self._started = asyncio.Event()
         self._drivers: Informer[NodeDriver] = Informer(api.transport, NODE_DRIVER, "", self._read, clock, rng)
         self._clusters: Informer[frozenset[str]] = Informer(
@@ -122,11 +130,20 @@ class NodeDriverController:
         Also of a driver that is not active: its machines must be removable.
         """
         if name in self._built_ins:
-            return self._programs.get(name)
+            override = self._find_override(name)
+            return self._store.verified_path(override) if override else self._programs.get(name)
         for one in self._drivers.values():
             if one.driver_name == name and (path := self._store.verified_path(one.applied[1])) is not None:
                 return path
         return None
+
+    def is_overridden(self, name: str) -> bool:
+        """Whether another program is in use in place of the built-in driver `name`, as its NodeDriver asks."""
+        return bool(self._find_override(name))
+
+    def _find_override(self, name: str) -> str:
+        driver = self._drivers.get(NODE_DRIVER.ref(name)) if name in self._built_ins else None
+        return driver.override_checksum if driver is not None and not driver.is_deleting else ""
 
     # -- the work ------------------------------------------------------------------------------------------------
 
@@ -152,6 +169,7 @@ class NodeDriverController:
                     self.controller.queue.add(other.name)
             self._installer.on_change(before, after)
             self._notify_kinds(before, after)
+            self._notify_override(before, after)
             if self._built_ins_reset and self._has_built_ins():
                 self._started.set()
 
@@ -162,6 +180,12 @@ class NodeDriverController:
         for kind in sorted(usable[0] ^ usable[1]):
             if self._on_kind_changed is not None:
                 self._on_kind_changed(kind)
+
+    def _notify_override(self, before: NodeDriver | None, after: NodeDriver | None) -> None:
+        had, has = (one.override_checksum if one is not None else "" for one in (before, after))
+        named = after or before
+        if named is not None and bool(had) != bool(has) and self._on_override is not None:
+            self._on_override(named.name)
 
     async def _follow_users(self, cache: Informer[Any]) -> None:
         async for _ in cache.changes():
@@ -187,6 +211,8 @@ class NodeDriverController:
         state = await self._observe(raw)
         plan = plan_driver(state)
         raw = await self._status_writer.write(raw, state, plan)
+        if state.driver.is_built_in and state.driver.applied[1]:
+            await self._installer.sweep()  # the program that was in its place
         return await self._execute(raw, state, plan)
 
     async def _reset_built_ins(self) -> Outcome:
@@ -201,7 +227,11 @@ class NodeDriverController:
             elif changes := find_changes(driver, raw):
                 why = "built-in drivers are reset at every start"
                 log.warning("reset %s: %s", ", ".join(changes), why, nodedriver=driver.name)
-                await self._api.patch(ref, {"spec": fixed_fields(driver)})
+                # The status first: with the spec, the program that took its place is out of use.
+                if nested(raw, "status", "appliedChecksum"):
+                    await self._api.patch(ref, {"status": _NO_OVERRIDE}, subresource="status")
+                raw = await self._api.patch(ref, {"spec": fixed_fields(driver)})
+                self._reset_generations[driver.name] = int(nested(raw, "metadata", "generation", default=0))
         await self._installer.sweep()  # the process before may have ended before its sweep
         self._built_ins_reset = True
         if self._has_built_ins():
@@ -209,7 +239,11 @@ class NodeDriverController:
         return SETTLED
 
     def _has_built_ins(self) -> bool:
-        return all(self._drivers.get(NODE_DRIVER.ref(name)) is not None for name in self._built_ins)
+        found = {name: self._drivers.get(NODE_DRIVER.ref(name)) for name in self._built_ins}
+        return all(
+            one is not None and one.generation >= self._reset_generations.get(name, 0)
+            for name, one in found.items()
+        )
 
     async def _observe(self, raw: Raw) -> NodeDriverState:
         driver = self._read(raw)
@@ -217,7 +251,7 @@ class NodeDriverController:
         failure = self._find_failure(driver.name, now)
         if driver.is_deleting:
             return await self._observe_users(NodeDriverState(driver, now, failure=failure))
-        if driver.built_in_kind or not driver.is_requested or driver.faults:
+        if driver.is_built_in or not driver.is_requested or driver.faults:
             return NodeDriverState(driver, now, failure=failure, sandbox=self._sandbox)
         installed: InstalledDriver | None = await self._run_blocking(lambda: self._find_installed(driver))
         crd, owner, kind_external = None, "", False
@@ -268,7 +302,7 @@ class NodeDriverController:
 
     async def _find_owner(self, driver: NodeDriver, name: str) -> str:
         """The other NodeDriver that provides the driver called `name`: the built-in one, else the oldest."""
-        if name in self._built_ins:
+        if name in self._built_ins and name != driver.name:
             return name
         others = [self._read(raw) for raw in await self._api.list(NODE_DRIVER) if name_of(raw) != driver.name]
         holders = [one for one in others if one.driver_name == name and not one.is_deleting]

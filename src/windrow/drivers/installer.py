@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -148,9 +148,11 @@ class Installer:
         clock: Clock,
         run_blocking: RunBlocking,
         read: Callable[[Raw], NodeDriver],
+        markers: Mapping[str, str] | None = None,
     ) -> None:
         self._api, self._store, self._fetch, self._read_flags = api, store, fetch, read_flags
         self._clock, self._run_blocking, self._read = clock, run_blocking, read
+        self._markers = dict(markers or {})  # a create flag that programs of this name must have
         self._downloads: dict[str, _ActiveDownload] = {}
 
     def on_change(self, before: NodeDriver | None, after: NodeDriver | None) -> None:
@@ -211,9 +213,12 @@ class Installer:
         path = await self._run_blocking(lambda: self._store.verified_path(installed.digest))
         if path is None:
             raise Fault("its binary was changed on disk", "check the state directory", "StorageFailed")
-        fields = read_fields(
-            await probe_flags(path, self._read_flags, self._clock), state.driver.field_annotations
-        )
+        flags = await probe_flags(path, self._read_flags, self._clock)
+        marker = self._markers.get(installed.name, "")
+        if marker and marker not in {flag.name for flag in flags}:
+            message = f"{path.name} is not the driver {installed.name}: it has no create flag {marker}"
+            raise Fault(message, "use another file", "InvalidCreateFlags")
+        fields = read_fields(flags, state.driver.field_annotations)
         kind = machine_config_kind(installed.name)
         if not state.kind_external:
             origin = schema_source(installed.digest, state.driver.field_annotations)

@@ -127,13 +127,13 @@ def plan_driver(state: NodeDriverState) -> Plan:
     driver = state.driver
     if driver.is_deleting:
         return _plan_removal(state)
-    if driver.built_in_kind or not driver.is_requested:
+    if driver.is_built_in or not driver.is_requested:
         return SETTLED
     if driver.faults:
         return Plan(fault=driver.faults[0])
     if (failure := _current_failure(state)) is not None:
         return Plan(fault=failure.fault, retry_at=failure.retry_at)
-    if not driver.has_finalizer:
+    if not driver.has_finalizer and not driver.built_in_kind:
         return Plan(AddFinalizer("its files and its CRD are removed before it"))
     return _plan_install(state)
 
@@ -189,7 +189,7 @@ def find_name_conflict(state: NodeDriverState) -> Fault | None:
     if state.owner:
         hint = f"remove one of the two, or change the URL of {state.owner} instead"
         if state.owner_is_built_in:
-            hint = "to use this one instead of the built-in driver, start the manager with --driver FILE"
+            hint = f"set URL and checksum of NodeDriver {state.owner} instead, until the next start of the manager"
         message = (
             f"the file contains driver {installed.name}, which NodeDriver {state.owner} provides already"
         )

@@ -10,7 +10,7 @@ from windrow.client.events import EventNote, EventRecorder
 from windrow.core.clock import Clock, format_time
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
-from windrow.drivers.api import DELETED_MESSAGE, NODE_DRIVER, Fault, NodeDriver, Reason, redact_url
+from windrow.drivers.api import DELETED_MESSAGE, LOCAL_URL, NODE_DRIVER, Fault, NodeDriver, Reason, redact_url
 from windrow.drivers.plan import AddFinalizer, DefineKind, Download, Install, NodeDriverState, Plan
 from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
 from windrow.kubernetes.objects import Raw, is_deleting
@@ -36,7 +36,7 @@ def fault_message(plan: Plan) -> str:
 def derive_status(state: NodeDriverState, plan: Plan) -> dict[str, Any]:
     """The controller's fields of `status`. None removes a field."""
     conditions = state.driver.status.get("conditions")
-    sandboxed = () if state.sandbox is None or state.driver.built_in_kind else (_sandboxed(state.sandbox),)
+    sandboxed = () if state.sandbox is None or state.driver.is_built_in else (_sandboxed(state.sandbox),)
     for one in (_downloaded(state, plan), _installed(state, plan), *sandboxed, *_active(state, plan)):
         conditions = set_condition(conditions, one, state.now)
     fields = _identity_fields(state, plan)
@@ -46,8 +46,9 @@ def derive_status(state: NodeDriverState, plan: Plan) -> dict[str, Any]:
 def _identity_fields(state: NodeDriverState, plan: Plan) -> dict[str, str | None]:
     """The fields of the driver's identity. Those of an installation are written by `DefineKind` (`render_installed`)."""
     driver = state.driver
-    if driver.built_in_kind:
-        return {"appliedURL": driver.url, "driverName": driver.name, "configKind": driver.built_in_kind}
+    if driver.is_built_in:
+        own = {"appliedURL": LOCAL_URL, "driverName": driver.name, "configKind": driver.built_in_kind}
+        return {**own, "appliedChecksum": None, "binaryChecksum": None}
     if _lost_name(state, plan):
         return dict.fromkeys(("appliedURL", "appliedChecksum", "driverName", "configKind", "binaryChecksum"))
     return {}
@@ -75,7 +76,7 @@ def render_installed(state: NodeDriverState, action: DefineKind, kind: str) -> d
 
 def _downloaded(state: NodeDriverState, plan: Plan) -> Condition:
     driver = state.driver
-    if driver.built_in_kind:
+    if driver.is_built_in:
         return Condition(DOWNLOADED, "True", "BuiltIn", "built in")
     if plan.fault is not None and _concerns_download(plan.fault, state):
         return Condition(DOWNLOADED, "False", plan.fault.reason, fault_message(plan))
@@ -91,7 +92,7 @@ def _downloaded(state: NodeDriverState, plan: Plan) -> Condition:
 
 def _installed(state: NodeDriverState, plan: Plan) -> Condition:
     driver = state.driver
-    if driver.built_in_kind:
+    if driver.is_built_in:
         return Condition(INSTALLED, "True", "BuiltIn", "built in")
     fault = plan.fault
     if fault is not None and fault.reason != "InUse" and not _concerns_download(fault, state):
@@ -146,7 +147,8 @@ def _active_state(state: NodeDriverState, plan: Plan) -> tuple[ConditionStatus, 
 
 
 def _current_source(driver: NodeDriver) -> str:
-    return f"the driver from {redact_url(driver.applied[0])}"
+    is_own = driver.built_in_kind and not driver.applied[1]
+    return "Windrow's own driver" if is_own else f"the driver from {redact_url(driver.applied[0])}"
 
 
 def _concerns_download(fault: Fault, state: NodeDriverState) -> bool:

@@ -35,7 +35,7 @@ from windrow.drivers.plan import (
 from windrow.drivers.schema import read_fields, render_crd
 from windrow.drivers.status import derive_status
 from windrow.drivers.store import InstalledDriver
-from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.nodedriver.schema import harvester_config_crd
 from windrow.protocols.dockermachine import Flag
 
@@ -290,8 +290,12 @@ def test_the_status_says_whether_the_driver_runs_in_a_sandbox(sandbox: str, stat
 
 
 def test_a_built_in_driver_has_no_sandbox_to_report():
-    built_in = a_driver(has_finalizer=True, built_in_kind="HarvesterConfig")
+    built_in = a_driver(has_finalizer=True, built_in_kind="HarvesterConfig", url="local://")
+    override = a_driver(has_finalizer=True, built_in_kind="HarvesterConfig")
 
-    written = derive_status(seen(built_in, sandbox="Landlock"), Plan())
+    def sandboxed(driver: NodeDriver) -> Condition | None:
+        written = derive_status(seen(driver, sandbox="Landlock"), Plan())
+        return find_condition(written["conditions"], "Sandboxed")
 
-    assert find_condition(written["conditions"], "Sandboxed") is None
+    assert sandboxed(built_in) is None
+    assert sandboxed(override) is not None

@@ -92,7 +92,7 @@ def render_driver(driver: DriverView, width: int = 80) -> list[StyledLine]:
     facts = [
         ("Kind", driver.kind or "not known yet"),
         ("Driver", driver.driver or "not known yet"),
-        ("Source", "built in" if driver.builtin else driver.url),
+        ("Source", "built in" if driver.builtin and driver.url == "local://" else driver.url),
         ("SHA-256", driver.checksum),
         ("Description", driver.description),
     ]

@@ -266,6 +266,11 @@ class PluginMachines:
     def track(self, config: DriverConfig) -> None:
         self._tracked(config)
 
+    def release(self, uid: str) -> None:
+        """Poll the machine no more, and write no status of it; an operation of it that runs goes on."""
+        if (machine := self._poller.machines.pop(uid, None)) is not None:
+            machine.wake.set()
+
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _tracked(self, config: DriverConfig) -> TrackedMachine:
