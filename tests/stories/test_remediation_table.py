@@ -2,7 +2,7 @@
 
 | Node | VM | Host | Done | Told in |
 |---|---|---|---|---|
-| Ready | migrating | cordoned | nothing | `row-live-migration` |
+| Ready | migrating | cordoned | nothing | `row-live-migration`, `row-maintenance` |
 | not Ready | missing | | replaced at once | `lost-worker`, `lost-etcd-member` (test_cluster_life) |
 | not Ready | stopped | Ready | started; replaced when it stops again | `row-stopped-twice`, `stopped-last-member` |
 | not Ready | migrating | any | waits for the migration, then for the Node | `row-unready-while-migrating` |
@@ -104,6 +104,21 @@ async def a_migration_of_a_ready_node(it: Story, worker: Raw) -> None:
     assert await host_of(it, name) != host
     assert await names_of(it) == before
     await it.stage.wait_for_settled()
+
+
+async def maintenance(it: Story, worker: Raw) -> None:
+    before, name = await names_of(it), name_of(worker)
+    host = await host_of(it, name)
+    it.transcript.say(f"the host of {name} enters maintenance mode")
+    await it.sim.harvester.begin_maintenance(host)
+    await it.sim.advance(minutes=5)
+    node = await it.sim.harvester_client.get(NODE.ref(host))
+    assert node["metadata"]["annotations"]["harvesterhci.io/maintain-status"] == "completed"
+    assert await host_of(it, name) != host
+    it.transcript.say("and leaves it")
+    await it.sim.harvester.end_maintenance(host)
+    await it.stage.wait_for_settled()
+    assert await names_of(it) == before
 
 
 async def two_stops(it: Story, worker: Raw) -> None:
@@ -225,6 +240,7 @@ def test_a_vm_whose_disks_are_on_a_host_that_returns_is_kept() -> None:
     ("name", "act"),
     [
         ("row-live-migration", a_migration_of_a_ready_node),
+        ("row-maintenance", maintenance),
         ("row-stopped-twice", two_stops),
         ("row-unready-while-migrating", an_unready_node_while_migrating),
         ("row-guest-problem", a_guest_problem),

@@ -361,3 +361,62 @@ def test_a_vm_whose_update_fails_validation_hangs_in_terminating():
             assert any("is already used by other VM" in note for note in harvester.log)
 
     run_driven(story())
+
+
+def test_a_host_enters_maintenance_mode_when_its_machines_have_moved_and_leaves_it_again():
+    async def story():
+        async with a_harvester() as harvester:
+            first = await boot(harvester)
+            asked = {"harvesterhci.io/maintain-mode-strategy": "ShutdownAndRestartAfterDisable"}
+            await boot(harvester, name="m-2", labels=asked)
+            host = first["status"]["nodeName"]
+            other = await harvester.api.local().get(vmi_ref("m-2"))
+            host_2 = other["status"]["nodeName"]
+
+            await harvester.begin_maintenance(host)
+
+            def status(wanted):
+                return lambda node: annotations_of(node).get("harvesterhci.io/maintain-status") == wanted
+
+            node = await eventually(harvester, NODE.ref(host), status("completed"))
+            assert node["spec"]["unschedulable"] is True
+            assert "harvesterhci.io/drain-requested" not in annotations_of(node)
+            moved = await harvester.api.local().get(vmi_ref())
+            assert uid_of(moved) == uid_of(first)
+            assert moved["status"]["nodeName"] != host
+            await harvester.begin_maintenance(host_2)  # one at a time
+            refused = await eventually(
+                harvester,
+                NODE.ref(host_2),
+                lambda raw: "harvesterhci.io/drain-requested" not in annotations_of(raw),
+            )
+            assert "unschedulable" not in refused["spec"]
+            assert "another controlplane is already in maintenance mode" in harvester.log[-1]
+            await harvester.end_maintenance(host)
+            await harvester.begin_maintenance(host_2)
+            await eventually(harvester, NODE.ref(host_2), status("completed"))
+            await eventually(harvester, vmi_ref("m-2"), is_gone)
+            await eventually(harvester, vm_ref("m-2"), shows("Stopped"))
+            await harvester.end_maintenance(host_2)
+            await eventually(harvester, vm_ref("m-2"), shows("Running"))
+            node = await harvester.api.local().get(NODE.ref(host_2))
+            assert "unschedulable" not in node["spec"]
+
+    run_driven(story())
+
+
+def test_the_power_of_a_host_is_cut_and_given_by_an_annotation():
+    async def story():
+        async with a_harvester() as harvester:
+            line = harvester.api.local()
+
+            def is_ready(wanted):
+                return lambda node: find_condition(node["status"]["conditions"], "Ready").status == wanted
+
+            for value, status in (("off", "Unknown"), (None, "True"), ("off", "Unknown"), ("on", "True")):
+                power = {"metadata": {"annotations": {"emulator.windrow.io/power": value}}}
+                await line.patch(NODE.ref("host-1"), power)
+                await eventually(harvester, NODE.ref("host-1"), is_ready(status))
+            assert harvester.hosts.has_power("host-1")
+
+    run_driven(story())

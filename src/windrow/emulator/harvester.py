@@ -31,12 +31,14 @@ from windrow.emulator.faults import FaultInjector, Faults
 from windrow.emulator.host.hypervisor import Hypervisor, MachineFactory
 from windrow.emulator.host.images import IMPORT_OUTCOME, ImageController
 from windrow.emulator.host.keypairs import KeyPairController
+from windrow.emulator.host.maintenance import MaintenanceController
 from windrow.emulator.host.network_labels import NetworkController
 from windrow.emulator.host.networks import Vlans
 from windrow.emulator.host.nodes import HostController, HostSpec, add_to_hosts, default_hosts, render_node
 from windrow.emulator.host.volumes import ClaimController
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.controller import Controller, Reconcile
+from windrow.emulator.kit.edits import annotate
 from windrow.emulator.kit.events import EventRecorder
 from windrow.emulator.kit.informer import Informer
 from windrow.emulator.kit.listers import (
@@ -122,6 +124,7 @@ class Harvester:
         )
         self.hypervisor = Hypervisor(machine_factory, self.clock, rng, self.network, self.vlans, self.faults)
         self.hosts = HostController(self._client, self.clock, self.delays, self.release)
+        self.maintenance = MaintenanceController(self._client, self.listers, self.log.append)
         self.load_balancers = LoadBalancerControllers(
             self._client,
             self.listers,
@@ -244,6 +247,15 @@ class Harvester:
         """Power on the host. May be repeated."""
         self.hosts.recover(name)
 
+    async def begin_maintenance(self, name: str, *, force: bool = False) -> None:
+        """Ask for maintenance mode of the host, as Harvester's UI does. It is refused by removing the annotation."""
+        wanted = {names.DRAIN_REQUESTED: "true", **({names.DRAIN_FORCED: "true"} if force else {})}
+        await self._client.mutate(NODE.ref(name), lambda raw: annotate(raw, wanted))
+
+    async def end_maintenance(self, name: str) -> None:
+        """End maintenance mode of the host. May be repeated."""
+        await self.maintenance.end(name)
+
     # --- composition --------------------------------------------------------------------------------------------
 
     async def _install(self) -> None:
@@ -304,6 +316,7 @@ class Harvester:
             "nodes": self.hosts.reconcile,
             "key_pairs": KeyPairController(client, clock.base).reconcile,
             "migrations": MigrationController(client, clock, delays, recorder, instances).reconcile,
+            "maintenance": self.maintenance.reconcile,
             "networks": NetworkController(client, self.listers).reconcile,
             "quotas": QuotaController(client, self.listers, clock).reconcile,
         }
@@ -312,7 +325,10 @@ class Harvester:
             for name, reconcile in reconciles.items()
         }
         for name, controller in made.items():
-            if name == "quotas":  # by what has changed: its own status must not be counted again
+            if name in (
+                "quotas",
+                "maintenance",
+            ):  # quotas by what has changed: its own status must not be counted again
                 continue
             self._informers[name].add_event_handler(lambda raw, add=controller.add: add(key_of(raw)))  # type: ignore[misc]
         self._wire_controllers(made)
@@ -326,6 +342,8 @@ class Harvester:
 
         def instance_changed(vmi: Raw) -> None:
             vms.add(key_of(vmi))
+            for key in self.listers.nodes:
+                made["maintenance"].add(key)
             for key in self._informers["migrations"]:
                 migrations.add(key)
             for claim in claims_of(vmi.get("spec") or {}):
@@ -352,6 +370,7 @@ class Harvester:
 
         def host_changed(name: str) -> None:
             made["nodes"].add(("", name))
+            made["maintenance"].add(("", name))
             for key in self.listers.instances:
                 instances.add(key)
 

@@ -19,6 +19,7 @@ HOTPLUG = "harvesterhci.io/enableCPUAndMemoryHotplug"
 VM_IMPORT = "migration.harvesterhci.io/imported"
 QUOTA_HALT = "harvesterhci.io/insufficient-resource-quota"
 MAINTAIN_MODE = "harvesterhci.io/maintain-mode-strategy"
+MAINTAIN_HOST = "harvesterhci.io/maintain-mode-strategy-node-name"
 TOUCHED = "harvesterhci.io/timestamp"
 
 # Storage of one host: its volumes stay where they were made.
@@ -61,6 +62,10 @@ CPU_MANAGER = "cpumanager"
 CPU_MODEL_PREFIX = "cpu-model.node.kubevirt.io"
 SCHEDULABLE = "kubevirt.io/schedulable"
 HEARTBEAT = "kubevirt.io/heartbeat"
+POWER = "emulator.windrow.io/power"  # ours: "off" cuts the power of the host
+DRAIN_REQUESTED = "harvesterhci.io/drain-requested"
+DRAIN_FORCED = "harvesterhci.io/drain-forced"
+MAINTAIN_STATUS = "harvesterhci.io/maintain-status"
 
 # Finalizers.
 CLEANUP_FINALIZER = "wrangler.cattle.io/VMController.CleanupPVCAndSnapshot"

@@ -14,7 +14,7 @@ from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key
 from windrow.emulator.release import Release
 from windrow.kubernetes.conditions import Condition, set_condition
-from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, new_object
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested, new_object
 from windrow.kubernetes.resources import NODE
 
 # What libvirt finds usable on a server with a processor of the Cascade Lake generation.
@@ -214,6 +214,7 @@ class HostController:
         self._clock = clock
         self._delays = delays
         self._lost: dict[str, timedelta] = {}
+        self._switched_off: set[str] = set()  # by annotation
         self.on_change: Callable[[str], None] = lambda name: (
             None
         )  # called for a host that is powered off or on
@@ -236,8 +237,19 @@ class HostController:
         lost, now = self._lost.get(name), self._clock.monotonic()
         return host_health_at(lost, now, self._clock, self._delays, self._release)
 
+    def _follow_switch(self, node: Raw | None, name: str) -> None:
+        """Power as the annotation says, so that kubectl can cut it; removed, the power is back."""
+        is_off = node is not None and annotations_of(node).get(names.POWER) == "off"
+        if is_off and name not in self._switched_off:
+            self._switched_off.add(name)
+            self.fail(name)
+        elif not is_off and name in self._switched_off:
+            self._switched_off.discard(name)
+            self.recover(name)
+
     async def reconcile(self, key: Key) -> timedelta | None:
         name = key[1]
+        self._follow_switch(await self._client.find(NODE.ref(name)), name)
         health, requeue_at = self.health(name)
         now = self._clock.now()
 
