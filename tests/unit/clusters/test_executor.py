@@ -23,13 +23,16 @@ from tests.unit.clusters.builders import (
 
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.embedded import management_api
+from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.client.client import Client
 from windrow.clusters.api.secrets import CredentialError, SecretData
 from windrow.clusters.api.status import RecordedStatus
+from windrow.clusters.bootstrap_secrets import BootstrapSecretError
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.executor import MAX_CONCURRENT, MAX_PER_RECONCILE, Executor
 from windrow.clusters.execute.machine_actions import MachineActions
+from windrow.clusters.orphans import MachineClaim
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.actions import Action, Disruption, HeldDisruption
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA
@@ -41,8 +44,8 @@ from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import EVENT, NAMESPACE, SECRET
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
 
-POOL, SERVERS = a_pool(quantity=80), a_pool("servers", 1, SERVER)
-NAMES = [f"w{number}" for number in range(1, 81)]
+POOL, SERVERS = a_pool(quantity=120), a_pool("servers", 1, SERVER)
+NAMES = [f"w{number}" for number in range(1, 121)]
 MACHINES = [
     record_of(
         a_machine(name, POOL),
@@ -93,10 +96,11 @@ def on_a_site(story: Callable[[Site], Any], leases: Iterator[ManagerLease] | Non
         machines = MemoryMachines(clock)
         executor = Executor(
             context,
-            ClusterActions(context, unused, unused),
-            MachineActions(context, machines, unused),
-            unused,
-            lambda state: HELD if leases is None else next(leases),
+            cluster_actions=ClusterActions(context, unused, unused),
+            machine_actions=MachineActions(context, machines, unused),
+            address_actions=unused,
+            endpoint_actions=unused,
+            read_lease=lambda state: HELD if leases is None else next(leases),
         )
         await story(Site(executor, machines, api))
 
@@ -172,12 +176,64 @@ def test_what_is_done_to_a_machine_that_people_follow_is_an_event_of_its_cluster
     on_a_site(story)
 
 
-def test_a_deletion_that_is_requested_again_is_no_second_event() -> None:
+def test_a_deletion_that_is_requested_again_is_no_second_event_and_what_follows_it_is_one() -> None:
     async def story(site: Site) -> None:
-        asked = replace(MACHINES[0], deletion_requested=NOON)
-        await site.execute(delete_vm("w1"), state=look(a_cluster(POOL), [asked]))
+        state = look(a_cluster(POOL), [replace(MACHINES[0], deletion_requested=NOON)])
+        await site.execute(delete_vm("w1"), state=state)
         assert site.removed == ["w1"]
         assert await site.events() == []
+
+        await site.execute(do.DeleteMachine("it is due", "w1"), state=state)
+        assert len(await site.events()) == 2
+
+    on_a_site(story)
+
+
+def test_the_log_says_which_machine_an_action_is_about_and_how_it_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(site: Site) -> None:
+        site.machines.fail("remove", Forbidden("you may not", status=403))
+        site.machines.fail("remove", KeyError("x"))
+        await site.execute(delete_vm("w1"))
+        await site.execute(delete_vm("w2"))
+        await site.execute(do.KeepVMs("they have disks"))
+
+    with caplog.at_level("INFO", logger="windrow.clusters.execute"):
+        on_a_site(story)
+    of_cluster = {"cluster": "fleet-default/prod"}
+    of = {name: {**of_cluster, "machine": f"fleet-default/{name}"} for name in ("w1", "w2")}
+    said = [
+        (one.levelname, one.getMessage(), vars(one)["fields"], one.exc_info and one.exc_info[0])
+        for one in caplog.records
+    ]
+    assert said == [
+        ("INFO", "DeleteVM: it is due", of["w1"], None),
+        ("WARNING", "DeleteVM: it is due: you may not", of["w1"], None),
+        ("INFO", "DeleteVM: it is due", of["w2"], None),
+        ("ERROR", "DeleteVM: it is due", of["w2"], KeyError),
+        ("WARNING", "KeepVMs: they have disks", of_cluster, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (replace(STATE, lease=TAKEN), "AnotherManager"),
+        (
+            replace(STATE, unrecorded_claims=(MachineClaim("default", "d", "uid-x", "cluster-uid"),)),
+            "UnrecordedDisks",
+        ),
+        (STATE, ""),
+    ],
+    ids=["another manager", "a disk of no machine", "neither"],
+)
+def test_another_manager_and_what_no_machine_records_are_events(state: ClusterState, reason: str) -> None:
+    async def story(site: Site) -> None:
+        await site.executor.record_lease(state)
+        await site.executor.record_unrecorded_vms(state)
+        listed = await site.api.list(EVENT, "fleet-default")
+        assert [raw["reason"] for raw in listed] == [reason] * bool(reason)
 
     on_a_site(story)
 
@@ -188,6 +244,14 @@ def test_a_deletion_that_is_requested_again_is_no_second_event() -> None:
         (
             CredentialError("the Secret is gone", "create it"),
             ("the Secret is gone", "create it", "a credential that may be used"),
+        ),
+        (
+            BootstrapSecretError("it has no key tls.crt", "add it", "Secret a/b"),
+            ("it has no key tls.crt", "add it", "Secret a/b to be corrected"),
+        ),
+        (
+            InvalidBootstrapSpec("it cannot join", "correct it"),
+            ("it cannot join", "correct it", "the spec of the Cluster to be corrected"),
         ),
         (InfrastructureUnknown("it does not answer", "wait"), ("it does not answer", "wait", "")),
         (MachineRefused([Problem("no image", "name one")]), ("no image", "name one", "")),
