@@ -11,6 +11,7 @@ from tests.e2e.plugin_site import a_site
 from tests.stories.driver_options import HOSTS, KEY_PAIR, NETWORKS, POOLS, list_missing, observe
 
 from windrow.emulator.guest_os.machine import machine_factory
+from windrow.emulator.preload import VmNetwork
 from windrow.nodedriver.options import BY_FIELD
 
 # Neither is in a pool's HarvesterConfig: hosts fill the first, and the manager has no use for the private half of a key.
@@ -46,7 +47,8 @@ def flags_of(pool: str, folder: Path) -> dict[str, Any]:
 )
 def test_a_machine_of_the_plugin_has_what_its_flags_ask_for(pool: str, tmp_path: Path):
     with a_site(machine=machine_factory(), hosts=HOSTS) as site:
-        site.do(site.harvester.preload(networks=NETWORKS, key_pairs=[KEY_PAIR]))
+        networks = [VmNetwork(NETWORKS[0], 50, "192.168.50.0/24"), VmNetwork(NETWORKS[1], 60)]
+        site.do(site.harvester.preload(networks=networks, key_pairs=[KEY_PAIR]))
         driver_host = DriverHost(site, tmp_path, flags=flags_of(pool, tmp_path))
 
         driver_host.create()

@@ -7,7 +7,7 @@ from tests.unit.clusters.builders import a_cluster, a_machine, a_pool
 
 from windrow.clusters.api.status import GuestServiceAccount, RecordedStatus
 from windrow.clusters.plan import actions
-from windrow.clusters.plan.actions import Action, ProvisionVM
+from windrow.clusters.plan.actions import Action, ProvisionVM, first_clause
 
 ACTIONS = sorted(get_args(Action), key=lambda kind: kind.__name__)
 
@@ -54,3 +54,20 @@ def test_an_event_reads_as_a_sentence():
 def test_reasons_are_distinct():
     assert all(kind.reason for kind in ACTIONS)
     assert len({kind.reason for kind in ACTIONS}) == len(ACTIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "clause"),
+    [
+        ("one line. another", "one line. another"),
+        ("first\nsecond", "first"),
+        (f"cannot start the guest: {'a reason ' * 12}", "cannot start the guest"),
+        # Of the scheduler's message the reasons count, however many there are.
+        (
+            f"0/3 nodes are available: 1 Insufficient nvidia.com/A2, {'2 others, ' * 9}. preemption: 0/3 nodes",
+            f"0/3 nodes are available: 1 Insufficient nvidia.com/A2, {'2 others, ' * 9}"[:99].rstrip() + "…",
+        ),
+    ],
+)
+def test_an_explanation_by_another_program_is_cut_where_it_still_explains(text, clause):
+    assert first_clause(text) == clause

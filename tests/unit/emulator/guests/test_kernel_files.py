@@ -5,6 +5,8 @@ from __future__ import annotations
 from windrow.emulator.guest_os.hardware import BlockDevice, Disk, Hardware, Nic
 from windrow.emulator.guest_os.kernel_files import SECURE_BOOT, list_boot_messages, list_kernel_files
 
+from .test_shell import run
+
 
 def hardware(**rest):
     return Hardware("default", "m", "uid", "uid", "", "", rest.pop("nics", ()), Disk(), **rest)
@@ -17,6 +19,16 @@ def test_a_plain_machine_has_processors_and_memory_and_no_firmware_to_speak_of()
     assert files["/proc/meminfo"] == b"MemTotal:       4194304 kB\n"
     assert not any(path.startswith(("/sys/firmware", "/sys/class/tpm")) for path in files)
     assert list_boot_messages(hardware()) == []
+
+
+def test_they_are_read_as_files_and_cannot_be_removed():
+    script = "for file in /proc/*info; do echo $file; done; rm -rf /proc; chmod 600 /proc/meminfo; cat /proc/meminfo"
+
+    code, lines, guest = run(script)
+
+    assert code == 0
+    assert lines == ["/proc/cpuinfo", "/proc/meminfo", "MemTotal:       4194304 kB"]
+    assert not guest.hardware.root.files  # nothing of them is on the disk
 
 
 def test_cards_and_disks_are_there_by_the_names_of_linux():
