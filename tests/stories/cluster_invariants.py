@@ -125,6 +125,7 @@ async def _strays_on_harvester(
             ("RoleBinding", namespace, binding),
             ("ClusterRoleBinding", "", binding),
         }
+    named |= await _named_by_endpoint(sim, await stage.get_cluster())
     balancers = await sim.harvester_client.list(kinds.LOAD_BALANCER)
     # Those of the guest's services, which only the guest knows.
     named |= {
@@ -147,6 +148,18 @@ def _named_by(machine: Raw) -> set[Item]:
         ("Secret", namespace, f"{name}-cloudinit"),
     }
     return items | {("PersistentVolumeClaim", namespace, claim) for claim in memory.get("WindrowClaims", ())}
+
+
+async def _named_by_endpoint(sim: Simulation, cluster: Raw) -> set[Item]:
+    """The load balancers before the servers, and the addresses that are theirs."""
+    endpoint = nested(cluster, "status", "controlPlaneEndpoint", default={})
+    namespace = endpoint.get("namespace", "")
+    named = {("LoadBalancer", namespace, one["name"]) for one in endpoint.get("loadBalancers", ())}
+    owners = {f"{namespace}/{name}" for _, _, name in named}
+    for pool in await sim.harvester_client.list(kinds.IP_POOL):
+        allocated = nested(pool, "status", "allocated", default={})
+        named |= {("Address", name_of(pool), address) for address, of in allocated.items() if of in owners}
+    return named
 
 
 async def _doubled_vms(sim: Simulation, machines: list[Raw]) -> list[str]:

@@ -25,6 +25,7 @@ from windrow.app.network import verb_and_resource
 from windrow.bootstrap.pki import USER
 from windrow.client.transport import Transport
 from windrow.core.rng import Rng
+from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
@@ -195,10 +196,17 @@ class Line:
     async def _carry(self, request: Request, number: int, what: str) -> Reply:
         if not number:
             return await self._inner.send(request)
-        return await asyncio.shield(self._lives.deliver(self._send_write(request, number, what)))
+        reply = await asyncio.shield(self._lives.deliver(self._send_write(request, number, what)))
+        if isinstance(reply, KubeError):
+            raise reply
+        return reply
 
-    async def _send_write(self, request: Request, number: int, what: str) -> Reply:
-        reply = await self._inner.send(request)
+    async def _send_write(self, request: Request, number: int, what: str) -> Reply | KubeError:
+        """The answer, or why there is none: it is delivered whether its sender lives or not."""
+        try:
+            reply = await self._inner.send(request)
+        except KubeError as error:
+            return error
         self._lives.note(number, what, reply.status)
         return reply
 
@@ -243,7 +251,7 @@ class Lives:
     def strikes(self, when: When, number: int = 0, what: str = "") -> bool:
         return bool(self._fates) and self._fates[0].strikes(Moment(when, number, self._now_s(), what))
 
-    def deliver(self, sending: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
+    def deliver(self, sending: Coroutine[Any, Any, Reply | KubeError]) -> asyncio.Task[Reply | KubeError]:
         assert self._under_way is not None
         return self._under_way.create_task(sending)
 
