@@ -17,7 +17,7 @@ from windrow.clusters.api.cluster import read_cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import machine_name_stem
 from windrow.clusters.api.secrets import CredentialError, SecretData
-from windrow.clusters.context import ReconcileContext
+from windrow.clusters.context import ProcessState, ReconcileContext
 from windrow.clusters.observer import Observer
 from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
 from windrow.clusters.state import ClusterState, ManagerLease
@@ -26,6 +26,7 @@ from windrow.harvester.cloud_init_secret import build_secret
 from windrow.harvester.identity import owner_annotations
 from windrow.harvester.names import VM_NAME
 from windrow.harvester.resources import VM
+from windrow.harvester.unanswered import LATEST
 from windrow.harvester.volumes import claim_name
 from windrow.kubernetes.errors import Forbidden, KubeError, Unreachable
 from windrow.kubernetes.resources import PVC, SECRET, ObjectRef
@@ -99,11 +100,20 @@ class Harvester:
         self.read.append(f"all {kind.plural}")
         if self.error:
             raise self.error
+        if "!" in labels:  # what has no label of a cluster: none here
+            return []
         return [raw for ref, raw in self.now.items() if ref.kind == kind and ref.namespace == namespace]
 
 
 def observe(
-    site: Harvester, *machines: Any, quantity: int = 1, problems: Any = None, **metadata: Any
+    site: Harvester,
+    *machines: Any,
+    quantity: int = 1,
+    problems: Any = None,
+    process: ProcessState | None = None,
+    is_allowed: bool = True,
+    is_watching: bool = True,
+    **metadata: Any,
 ) -> ClusterState:
     unused: Any = None
     clock: Any = SimpleNamespace(monotonic=lambda: timedelta(), now=lambda: NOON)
@@ -112,7 +122,8 @@ def observe(
         metadata={"generation": 1, "finalizers": ["windrow.io/cluster"], **metadata},
     )
     raw["status"] = {"initialized": True, "initServer": {"name": "s1", "uid": "uid-s1"}}
-    allowed = SecretData("cattle-global-data", "cc", allowed_namespaces=frozenset({"fleet-default"}))
+    namespaces = frozenset({"fleet-default"} if is_allowed else ())
+    allowed = SecretData("cattle-global-data", "cc", allowed_namespaces=namespaces)
     context = ReconcileContext(
         api=unused,
         clusters={KEY: raw},  # type: ignore[arg-type]
@@ -121,18 +132,24 @@ def observe(
         clock=clock,
         rng=unused,
         stamps=ObservedStamps(clock),
+        process_state=process or ProcessState(),
     )
 
     async def list_all(namespace: str, kinds: Any) -> list[Any]:
         return [a_raw_config()]
 
+    async def verified(account: Any, namespace: str) -> Harvester:
+        return site
+
     statuses = {one.uid: MachineStatus(one.uid, one.name, site.presence) for one in machines}
     parts: dict[str, Any] = {
         "configs": SimpleNamespace(list_all=list_all, resolve_driver=lambda kind: "harvester"),
         "infrastructure": SimpleNamespace(
-            statuses=lambda: SimpleNamespace(get=statuses.get, is_watching=True)
+            statuses=lambda: SimpleNamespace(get=statuses.get, is_watching=is_watching)
         ),
-        "harvesters": SimpleNamespace(get_client=lambda credential, namespace: site),
+        "harvesters": SimpleNamespace(
+            get_client=lambda credential, namespace: site, get_verified_client=verified
+        ),
         "guests": SimpleNamespace(find=lambda uid: None),
         "prober": SimpleNamespace(was_probed=lambda one: True, find_problem=lambda one, uid: problems),
         "objects": SimpleNamespace(
@@ -217,6 +234,131 @@ def test_of_a_machine_that_is_not_deleted_no_disk_is_asked_for() -> None:
 
     assert claims_of(site, deletion_timestamp=None) == ()
     assert site.read == []
+
+
+def test_a_disk_that_terminates_beside_one_that_does_not_is_read_again_with_it() -> None:
+    site = Harvester(
+        claims=[of_claim(a_claim(DISKS[0], deletionTimestamp=GONE)), of_claim(a_claim(DISKS[1]))]
+    )
+    site.put(PVC, a_claim(DISKS[1]))
+
+    assert claims_of(site) == (of_claim(a_claim(DISKS[1])),)
+
+
+@pytest.mark.parametrize("config", [None, {"MachineName": NAME}])
+def test_without_a_watch_and_a_plan_of_its_disks_none_is_read(config: dict[str, Any] | None) -> None:
+    site = Harvester(claims=None)
+
+    assert claims_of(site, driver_config=config) == ()
+    assert site.read == []
+
+
+def test_disks_of_another_clouds_machine_are_its_drivers() -> None:
+    site = Harvester(claims=None)
+
+    assert claims_of(site, driver="digitalocean") == ()
+    assert site.read == []
+
+
+# -- machines
+
+
+def a_record(name: str, **changes: Any) -> Any:
+    return deleted(name=name, uid=f"uid-{name}", deletion_timestamp=None, **changes)
+
+
+def test_its_machines_are_those_of_its_namespace_with_its_uid_the_oldest_first() -> None:
+    later = NOON + timedelta(minutes=1)
+    machines = (
+        a_record("c", created=NOON),
+        a_record("a", created=later),
+        a_record("b", created=NOON),
+        a_record("d", cluster_uid="another"),
+        a_record("e", namespace="elsewhere"),
+    )
+
+    assert [one.name for one in observe(Harvester(presence="present"), *machines).machines] == ["b", "c", "a"]
+
+
+def test_while_harvester_is_not_watched_the_state_of_a_vm_is_unknown() -> None:
+    (machine,) = observe(Harvester(), a_record("a"), is_watching=False).machines
+
+    assert machine.presence == "unknown"
+
+
+def test_what_only_this_process_knows_of_a_machine_is_part_of_its_state() -> None:
+    process = ProcessState(deletion_requested={"uid-a": timedelta(seconds=-30)}, node_deleted={"uid-b"})
+    a, b = observe(Harvester(presence="present"), a_record("a"), a_record("b"), process=process).machines
+
+    assert (a.deletion_requested, b.deletion_requested) == (NOON - timedelta(seconds=30), None)
+    assert (a.node_deleted, b.node_deleted) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("record", "may_come"),
+    [
+        ({"driver_config": {"MachineName": NAME}}, True),
+        ({"driver_config": {"MachineName": NAME, "WindrowVMUID": "vm-1"}}, False),
+        ({"driver_config": None}, False),
+        ({"driver_config": {"MachineName": NAME}, "driver": "digitalocean"}, False),
+    ],
+    ids=["requested", "made", "not requested", "of another cloud"],
+)
+def test_a_vm_that_an_earlier_process_requested_may_come_for_a_while(
+    record: dict[str, Any], may_come: bool
+) -> None:
+    (machine,) = observe(Harvester(), a_record("a", **record)).machines
+
+    assert machine.may_be_made_until == (NOON + LATEST if may_come else None)
+
+
+def test_a_credential_without_consent_leads_nowhere_and_is_a_problem() -> None:
+    site = Harvester(vms=[of_vm(a_vm())], claims=[of_claim(a_claim())])
+    state = observe(site, is_allowed=False)
+
+    assert (state.places, site.read) == (frozenset(), [])
+    (problem,) = state.credential_problems or ()
+    assert (problem.is_rejected, problem.is_allowed) == (True, False)
+
+
+# -- at the end of the cluster
+
+
+def test_at_its_end_what_carries_its_uid_is_listed_once_its_machines_are_gone() -> None:
+    site = Harvester(presence="present")
+    site.put(VM, a_vm())
+    site.put(VM, a_vm("x-1", "uid-x", "vm-x", annotations=owner_annotations("another", "uid-x")))
+    going = a_claim(claim_name(NAME, "data", UID), deletionTimestamp=GONE)
+    for claim in (a_claim(DISKS[0]), going, a_claim("copy-of-it"), a_claim("used", "uid-x")):
+        site.put(PVC, claim)
+
+    assert observe(site, a_record("a"), deletionTimestamp=GONE).orphans is None
+    found = observe(site, deletionTimestamp=GONE).orphans
+    assert found is not None
+    assert [vm.name for vm in found.vms] == [NAME]
+    assert found.claims == (str(of_claim(going)),)
+    assert {disk.name: bool(disk.unproven) for disk in found.disks} == {
+        DISKS[0]: False,
+        "copy-of-it": True,
+        "used": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (Forbidden("no", status=403), "no; let cattle-global-data:cc list and delete load balancers"),
+        (Unreachable("away"), "away"),
+        (CredentialError("no Secret", "make it"), "no Secret; make it"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_at_its_end_what_cannot_be_listed_is_unknown(error: Exception, said: str) -> None:
+    found = observe(Harvester(error=error), deletionTimestamp=GONE).orphans
+
+    assert found is not None
+    assert found.unknown.startswith(said)
+    assert (found.vms, found.disks) == ((), ())
 
 
 # -- VMs and disks that no Machine records
