@@ -560,3 +560,13 @@ def test_machines_of_another_driver_are_behind_no_load_balancer_of_harvester() -
     found = read_cluster(raw, [config], lambda kind: "fake")
 
     assert [one.field for one in errors(found)] == [MODE]
+
+
+def test_a_machine_that_is_late_behind_an_endpoint_is_told_to_check_that() -> None:
+    late = record_of(nodeless(a_machine("w7", WORKERS)), join_server=JOIN, created=NOON - minutes(6))
+    state = look(with_vip(a_cluster(SERVERS, WORKERS)), [*some("s", 3, SERVERS), late])
+
+    found = diagnoses_of(state, late)["w7"]
+
+    assert f"check that {JOIN} leads to the servers; its console: windrow machine console" in found.next
+    assert f"check that {JOIN}" not in diagnoses_of(replace(state, now=NOON - minutes(4)), late)["w7"].next

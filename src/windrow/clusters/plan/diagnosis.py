@@ -24,7 +24,7 @@ from windrow.clusters.api.cluster import STARTUP_TIMEOUT, Pool
 from windrow.clusters.api.names import HOST_READY, JOIN_SERVER_EXISTS, REMEDIATION, REPLACE_NOW
 from windrow.clusters.plan.actions import first_clause
 from windrow.clusters.plan.addresses import describe_shortage
-from windrow.clusters.plan.endpoint import has_lost_join_server
+from windrow.clusters.plan.endpoint import find_stable_join_url, has_lost_join_server
 from windrow.clusters.state import (
     INITIALIZING,
     STALLED,
@@ -378,6 +378,8 @@ def _within_startup_timeout(
     if machine.node is None and not machine.address and _vm_condition(machine) == "running":
         console = f"{_likely_causes(machine, state)}; {console}"
         failure = f"{failure}, and {machine.vm_ref} reported no IP address,"
+    elif machine.node is None and machine.record.join_server == find_stable_join_url(state) != "":
+        console = f"check that {machine.record.join_server} leads to the servers; {console}"
     if timeout is None:
         late = since + STARTUP_TIMEOUT / 2
         return (
