@@ -9,6 +9,7 @@
 | not Ready | running | Ready | waits `unhealthyNodeTimeout`, then replaces | `row-guest-problem` |
 | not Ready | running | NotReady | waits for Harvester, which starts it elsewhere | `row-host-fails` |
 | not Ready | its disks are on the lost host | NotReady | kept where the host returns within a quarter of an hour, else replaced | `row-host-returns-with-local-disks`, `row-host-fails-with-local-disks` |
+| not there yet | halted over a quota | Ready | started until there is room, never replaced | `row-quota` |
 | many not Ready | many | many | the breaker | `breaker` (test_cluster_life) |
 | guest API down | fine | Ready | nothing | `row-guest-api-down` |
 
@@ -30,6 +31,7 @@ from tests.stories.cluster_rig import (
     compare,
     machines_of,
     post,
+    scale,
     stock,
 )
 from tests.stories.test_cluster_life import Story, set_heartbeats
@@ -39,7 +41,7 @@ from tests.support.simulation import simulation
 from windrow.emulator import kinds
 from windrow.emulator.system import render_storage_class
 from windrow.harvester.resources import VM, VM_ACTIONS
-from windrow.kubernetes.objects import Raw, name_of, nested
+from windrow.kubernetes.objects import Raw, name_of, nested, new_object
 from windrow.kubernetes.requests import put_subresource
 from windrow.kubernetes.resources import NODE, STORAGE_CLASS
 
@@ -119,6 +121,22 @@ async def maintenance(it: Story, worker: Raw) -> None:
     await it.sim.harvester.end_maintenance(host)
     await it.stage.wait_for_settled()
     assert await names_of(it) == before
+
+
+async def a_full_quota(it: Story, worker: Raw) -> None:
+    before = await names_of(it)
+    label = {"resourcequota.management.cattle.io/default-resource-quota": "true"}
+    quota = new_object(kinds.QUOTA, "default", "default", labels=label, spec={"hard": {"limits.cpu": "7"}})
+    it.transcript.say("a quota of 7 CPUs; servers and workers of two each: 1 + 2 -> 1 + 3")
+    await it.sim.harvester_client.create(kinds.QUOTA, quota)
+    await scale(it.sim, it.ref, 1, 3)
+    await it.sim.advance(minutes=60)
+    (new,) = await names_of(it) - before
+    it.transcript.say("the quota is raised")
+    change = {"spec": {"hard": {"limits.cpu": "20"}}}
+    await it.sim.harvester_client.patch(kinds.QUOTA.ref("default", "default"), change)
+    await it.stage.wait_for_settled()
+    assert await names_of(it) == before | {new}
 
 
 async def two_stops(it: Story, worker: Raw) -> None:
@@ -241,6 +259,7 @@ def test_a_vm_whose_disks_are_on_a_host_that_returns_is_kept() -> None:
     [
         ("row-live-migration", a_migration_of_a_ready_node),
         ("row-maintenance", maintenance),
+        ("row-quota", a_full_quota),
         ("row-stopped-twice", two_stops),
         ("row-unready-while-migrating", an_unready_node_while_migrating),
         ("row-guest-problem", a_guest_problem),

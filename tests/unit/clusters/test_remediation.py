@@ -657,6 +657,21 @@ def test_the_limit_of_a_newcomer_is_told_only_once_half_of_it_has_passed(since_s
     ]
 
 
+OVER_QUOTA = "Harvester has halted the VM: cpu insufficient resources due to resource quota"
+
+
+@pytest.mark.parametrize(("why", "replaced"), [(OVER_QUOTA, []), ("the VM crashes at every start", ["w1"])])
+def test_a_vm_that_is_halted_over_a_quota_is_started_again_and_never_replaced(why, replaced):
+    """A replacement would be halted, too; many of them flood Harvester."""
+    halted = sighted(nodeless(W1), state="failed", because=why)
+    again = record_of(halted, restart_count=1, last_restart=NOON - minutes(2))
+
+    plan = planned(*workers_with(again))
+
+    assert subjects(plan, DeleteMachine) == replaced
+    assert subjects(plan, StartVM) == ([] if replaced else ["w1"])
+
+
 ELSEWHERE = "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 node(s) had volume node affinity conflict."
 
 

@@ -38,6 +38,8 @@ from windrow.core.formats.duration import human_duration
 HOST_FAILURE_TIMEOUT = timedelta(minutes=15)
 # kube-scheduler's words for a pod whose volumes are on another node.
 CANNOT_MOVE = "volume node affinity conflict"
+# Harvester's words for a VM that it halts.
+OVER_QUOTA = "insufficient resources due to resource quota"
 START_TIMEOUT = timedelta(minutes=2)
 # A controller that was away probes the init server's API for as long before it has the machine replaced.
 API_PROBE_PERIOD = timedelta(minutes=2)
@@ -273,6 +275,9 @@ def _stopped(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosi
             until,
         )
     because = f"{machine.vm_ref} is {vm_state} again after a restart"
+    if machine.vm and OVER_QUOTA in machine.vm.because:
+        # A replacement would be halted as well; a start is refused until there is room.
+        return replace(start, because=f"{machine.vm_ref} was halted over its namespace's quota")
     if is_last_etcd_member(machine, state):
         return replace(start, because=because)
     if state.guest.is_reachable or not state.recorded.initialized:
