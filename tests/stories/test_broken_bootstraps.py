@@ -49,6 +49,9 @@ class ConsoleHost:
     time_scale: float = 1.0
     lines: list[str] = field(default_factory=list)
 
+    def use(self, nic: Nic, address: str) -> str:
+        return ""
+
     async def lease(self, nic: Nic, hostname: str) -> DhcpLease | None:
         return DhcpLease(ADDRESSES[self.name], 24, "10.0.0.1")
 

@@ -176,6 +176,9 @@ def test_what_a_vm_reports_and_a_restored_state_has_lost_is_claimed_again():
     assert isinstance(claim, ClaimAddresses)
     assert [(one.address, one.machine_uid) for one in claim.addresses] == [("10.9.0.15", "uid-w1")]
 
+    # Of what it announces for Services nothing is its own.
+    vip = sighted(replace(running, addresses=claim.addresses), addresses=("10.9.0.15", "10.9.0.19"))
+    assert not of_kind(plan_cluster(look(the_cluster(), [machines[0], vip])), ClaimAddresses)
     again = look(
         the_cluster(), [machines[0], replace(running, addresses=claim.addresses)], claims=claim.addresses
     )

@@ -178,3 +178,24 @@ def test_the_network_says_why_there_is_no_lease():
     )
     assert "ns/broken is not ready" in vlans.explain_no_lease(a_nic("ns/broken", 1))
     assert "ns/absent has no subnet" in vlans.explain_no_lease(a_nic("ns/absent", 1))
+
+
+def test_a_static_address_is_used_by_one_card_of_a_vlan_until_its_vm_is_gone():
+    machines = {mac(1), mac(2), mac(3)}
+    segments = _vlans(
+        render_network("ns", "net", 50, LAN),
+        render_network("ns", "twin", 50, LAN),
+        render_network("ns", "other", 60, LAN),
+        is_wanted=lambda found: found in machines,
+    )
+    leased = segments.lease(_nic(number=3))
+    assert leased is not None
+
+    assert segments.use(_nic(), "fd00::5") == ""
+    assert segments.use(_nic(), "fd00::5") == ""
+    assert segments.use(_nic("ns/twin", number=2), "fd00::5") == mac(1)
+    assert segments.use(_nic("ns/other", number=2), "fd00::5") == ""
+    assert segments.use(_nic(number=2), leased.address) == mac(3)
+    machines.discard(mac(1))
+    assert segments.use(_nic("ns/twin", number=2), "fd00::5") == ""
+    assert segments.use(_nic("elsewhere"), "fd00::5") == ""

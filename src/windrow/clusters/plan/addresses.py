@@ -136,13 +136,14 @@ def plan_recovery(state: ClusterState) -> PartialPlan:
         pool = state.cluster.find_pool(machine.pool)
         if pool is None or not machine.record.was_created or machine.vm is None:
             continue
-        has = {claim.address for claim in machine.addresses}
+        has = {(claim.network, claim.version) for claim in machine.addresses}
         lost = []
         for one in pool.address_pools:
+            if (one.network, one.version) in has:
+                continue  # what it has beside that is none of its own, such as a Service's address that it announces
             taken = state.taken.get(one.network, frozenset())
-            for text in machine.vm.addresses:
-                if text not in has and text not in taken and _is_in(text, one):
-                    lost.append(new_claim(machine, one, text, state))
+            found = (text for text in machine.vm.addresses if text not in taken and _is_in(text, one))
+            lost += [new_claim(machine, one, text, state) for text in found][:1]
         if lost:
             why = f"its VM reports {', '.join(claim.address for claim in lost)}, and nothing records it"
             partial.actions.append(ClaimAddresses(why, machine.name, tuple(lost)))

@@ -107,6 +107,10 @@ class HostInterface(Protocol):
         """
         ...
 
+    def use(self, nic: Nic, address: str) -> str:
+        """The NIC takes a static address; where another one on its network has it, that one's MAC address, else ""."""
+        ...
+
     async def release(self, nic: Nic) -> None:
         """Give the NIC's address back to DHCP. May be repeated."""
         ...

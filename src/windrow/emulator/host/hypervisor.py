@@ -89,6 +89,9 @@ class NicLink:
             self.console(f"emulated network: {self._hypervisor.vlans.explain_no_lease(nic)}")
         return lease
 
+    def use(self, nic: Nic, address: str) -> str:
+        return self._hypervisor.vlans.use(nic, address)
+
     async def release(self, nic: Nic) -> None:
         self._session.guest_macs.discard(nic.mac.lower())
         self._hypervisor.vlans.release(nic)

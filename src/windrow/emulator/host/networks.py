@@ -186,6 +186,9 @@ class Vlans:
         self._is_wanted = is_wanted
         self._is_reserved = is_reserved
         self._servers: dict[Vlan, DhcpServer] = {}
+        self._used: dict[
+            tuple[str, int, str], str
+        ] = {}  # static addresses, with the MAC address that has them
 
     def find_dhcp_server(self, network: str) -> DhcpServer | None:
         """The DHCP server of network `namespace/nad`.
@@ -230,6 +233,24 @@ class Vlans:
         if nad is not None and labels_of(nad).get(names.NETWORK_READY) == "false":
             return f"{nic.network} is not ready (label {names.NETWORK_READY}); see its ClusterNetwork"
         return f"{nic.network} has no subnet (annotation {names.NETWORK_ROUTE}), so nothing leases addresses on it"
+
+    def use(self, nic: Nic, address: str) -> str:
+        """The NIC has the address from now on, unless another one of its VLAN has it already: then the MAC address of that one.
+
+        An address ends with its VM.
+        """
+        namespace, _, name = nic.network.partition("/")
+        nad = self._networks.get((namespace, name))
+        if nad is None:
+            return ""
+        place, mac = (*vlan_of(nad), address), nic.mac.lower()
+        server = self.find_dhcp_server(nic.network)
+        leased = {found: one for one, found in server.leases().items()} if server is not None else {}
+        for owner in (self._used.get(place, ""), leased.get(address, "")):
+            if owner and owner != mac and self._is_wanted(owner):
+                return owner
+        self._used[place] = mac
+        return ""
 
     def release(self, nic: Nic) -> None:
         """Release the NIC's lease. May be repeated."""

@@ -122,6 +122,25 @@ def test_network_data_gives_static_addresses_by_mac():
     run_driven(scenario())
 
 
+def test_an_address_of_another_machine_is_told_and_in_ipv6_not_used():
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            testbed.static |= {"10.0.0.55": "02:00:00:00:00:99", "fd00::55": "02:00:00:00:00:99"}
+            addresses = ["10.0.0.55/24", "fd00::55/64", "fd00::56/64"]
+            network = dump({"version": 2, "ethernets": {"enp1s0": {"addresses": addresses}}})
+            host = testbed.power_on("one", "#cloud-config\n{}\n", network_data=network, agent=True)
+            await booted(testbed)
+            await testbed.sleep(5)
+
+            assert host.report is not None
+            assert host.report.addresses == {"nic-0": ("10.0.0.55", "fd00::56")}
+            said = "\n".join(host.lines)
+            assert "IPv6 duplicate address fd00::55 used by 02:00:00:00:00:99 detected!" in said
+            assert "10.0.0.55 is in use by 02:00:00:00:00:99, too" in said
+
+    run_driven(scenario())
+
+
 def test_network_data_for_another_nic_has_no_effect():
     async def scenario() -> None:
         async with a_testbed() as testbed:

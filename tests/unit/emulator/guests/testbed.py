@@ -71,6 +71,10 @@ class FakeHost:
         free = next(one for number in range(11, 250) if (one := f"10.0.0.{number}") not in taken)
         return DhcpLease(self.testbed.leases.setdefault(nic.mac, free), 24, "10.0.0.1")
 
+    def use(self, nic: Nic, address: str) -> str:
+        owner = self.testbed.static.setdefault(address, nic.mac)
+        return "" if owner == nic.mac else owner
+
     async def release(self, nic: Nic) -> None:
         self.testbed.leases.pop(nic.mac, None)
 
@@ -99,6 +103,7 @@ class MachineTestbed:
         self.time_scale = time_scale
         self.dhcp = True
         self.leases: dict[str, str] = {}
+        self.static: dict[str, str] = {}  # MAC address by static address
         self.hosts: dict[str, FakeHost] = {}
         self.disks: dict[str, Disk] = {}
         self.user_data: dict[str, str] = {}

@@ -7,7 +7,7 @@ meantime, does not run them again. Boot hooks, `bootcmd` and the host name are a
 from __future__ import annotations
 
 import posixpath
-from ipaddress import ip_interface
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 
 from windrow.emulator.guest_os.cloudinit.modules import (
     WriteFile,
@@ -199,15 +199,31 @@ class CloudInitRun:
         static = []
         for one in interface.addresses:
             try:
-                static.append(str(ip_interface(one).ip))
-                self.guest.subnets.setdefault(nic.name, str(ip_interface(one).network))
+                wanted = ip_interface(one)
             except ValueError:
                 self.warn(f"network data for {nic.name}: {one!r} is not an address")
+                continue
+            if not self._has_duplicate(nic, wanted):
+                static.append(one)
+                self.guest.subnets.setdefault(nic.name, str(wanted.network))
         if static:
-            self.guest.addresses[nic.name] = tuple(static)
-            self.guest.console(f"network: {nic.name} has {', '.join(interface.addresses)}")
+            self.guest.addresses[nic.name] = tuple(str(ip_interface(one).ip) for one in static)
+            self.guest.console(f"network: {nic.name} has {', '.join(static)}")
         elif interface.dhcp:
             await self._dhcp(nic)
+
+    def _has_duplicate(self, nic: Nic, wanted: IPv4Interface | IPv6Interface) -> bool:
+        """Whether the address stays unused since another machine has it: in IPv6 duplicate address detection keeps the kernel
+        from it; IPv4 has none by default, so that both have it."""
+        owner = self.guest.host.use(nic, str(wanted.ip))
+        if owner and wanted.version == 6:
+            self.guest.console(
+                f"IPv6: {nic.name}: IPv6 duplicate address {wanted.ip} used by {owner} detected!"
+            )
+            return True
+        if owner:
+            self.guest.console(f"network: {nic.name}: {wanted.ip} is in use by {owner}, too")
+        return False
 
     async def _dhcp(self, nic: Nic) -> None:
         await self.guest.sleep(self.guest.delays.dhcp)
