@@ -7,16 +7,17 @@ nothing of the cluster manager.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from windrow.apiserver.request.info import UserInfo
 from windrow.app.clock import SystemClock
 from windrow.app.guest_programs import GuestProcess, guest_programs
 from windrow.app.loop import running
-from windrow.app.options import EmulateOptions, Output
+from windrow.app.options import Output
 from windrow.app.preload import (
     CPU_MODEL,
     HOST_DEVICE,
@@ -40,12 +41,40 @@ from windrow.core.rng import Rng
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.proxy import serve
-from windrow.emulator.site import Site
+from windrow.emulator.release import find_release
+from windrow.emulator.site import DEFAULT_VERSION, parse_inventory
+from windrow.emulator.site import BadInventory as BadInventory  # of `read_site`, for its callers
+from windrow.emulator.site import Site as Site
 from windrow.harvester.resources import IMAGE, IP_POOL, KEY_PAIR, NETWORK
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import NAMESPACE, STORAGE_CLASS
+
+
+@dataclass(frozen=True, slots=True)
+class EmulateOptions:
+    """`state_dir` is for the kubeconfigs, `preload` are the objects whose references shall exist, `time_scale` divides every
+    delay, `port` 0 is any free port, `site` is the release, the hosts and the networks. `cloud_provider` is the program that guests start as a process, with `env`."""
+
+    state_dir: Path
+    preload: tuple[dict[str, Any], ...] = ()
+    time_scale: float = 1.0
+    port: int = 0
+    cloud_provider: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    site: Site = field(default_factory=Site)
+
+
+def harvester_release(text: str) -> str:
+    """The version of an emulated Harvester that `text` stands for. Raises ValueError."""
+    return find_release(text)
+
+
+def read_site(release: str | None, inventory: object = None) -> Site:
+    """The site of a release and of the content of an inventory file, either None for the usual. Raises BadInventory."""
+    version = release or DEFAULT_VERSION
+    return Site(version) if inventory is None else parse_inventory(inventory, version)
 
 
 async def run(options: EmulateOptions, out: Output) -> int:

@@ -180,7 +180,7 @@ def add_time_scale(parser: argparse.ArgumentParser, default: float) -> None:
 
 
 def _harvester_release(text: str) -> str:
-    from windrow.app.options import harvester_release
+    from windrow.app.emulate import harvester_release
 
     try:
         return harvester_release(text)

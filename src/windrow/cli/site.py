@@ -11,12 +11,12 @@ from windrow.cli.errors import CliError, combine, not_utf8
 from windrow.core.text import collapse_whitespace
 
 if TYPE_CHECKING:
-    from windrow.app.options import Site
+    from windrow.app.emulate import Site
 
 
 def read_site(args: argparse.Namespace, context: CliContext) -> Site:
     """The site of the options. Raises one CliError for all faults of the inventory."""
-    from windrow.app.options import BadInventory, read_site
+    from windrow.app.emulate import BadInventory, read_site
 
     if args.inventory is None:
         return read_site(args.harvester_version)

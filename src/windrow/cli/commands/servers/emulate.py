@@ -70,12 +70,11 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 def _emulate(args: argparse.Namespace, context: CliContext) -> int:
     from windrow.app import emulate
     from windrow.app.loop import run_service
-    from windrow.app.options import EmulateOptions
     from windrow.cli.manifests import read_documents
     from windrow.cli.output.progress import PlainOutput
 
     require_writable_directory(context.cwd / args.state_dir, args.state_dir)
-    wanted = EmulateOptions(
+    wanted = emulate.EmulateOptions(
         state_dir=context.cwd / args.state_dir,
         preload=tuple(read_documents(args.preload, context)),
         time_scale=args.time_scale,
