@@ -42,7 +42,7 @@ from windrow.demo.known_flaws import Leftovers, find_known_flaw, read_go_driver_
 from windrow.demo.manifests import shipped
 from windrow.demo.options import DemoOptions, DemoOutput
 from windrow.demo.report import Report, TimelineEntry, describe_event, wrap_text
-from windrow.demo.scenarios import plan_scenarios, run_scenario
+from windrow.demo.scenarios import list_skipped, plan_scenarios, run_scenario
 from windrow.demo.service_scenarios import address_of, delete_pool, find_service
 from windrow.demo.waiting import WaitTimedOut
 from windrow.emulator.kit.inventory import inventory
@@ -203,8 +203,11 @@ async def _run_scenarios(demo: Demo, documents: list[Raw], *, keep: bool) -> Clu
         except ClusterRefused as refused:
             cluster.report.check("cluster-ready", False, str(refused))
             return refused
-        for scenario in plan_scenarios(await cluster.list_pools(), keep=keep):
+        pools = await cluster.list_pools()
+        for scenario in plan_scenarios(pools, keep=keep):
             await run_scenario(cluster, scenario)
+        for one in list_skipped(pools, keep=keep):
+            cluster.report.skip([one.name], one.why)
     return None
 
 

@@ -87,8 +87,11 @@ class Report:
         self.listener(check)
 
     def skip(self, names: Iterable[str], why: str) -> None:
-        """Checks that do not apply to what the manifest asks for."""
-        self.skipped += [SkippedCheck(name, why) for name in names]
+        """Checks that do not apply to what the manifest asks for. The first reason of each is kept."""
+        self.skipped += [SkippedCheck(name, why) for name in names if name not in self._skipped_names()]
+
+    def _skipped_names(self) -> set[str]:
+        return {one.name for one in self.skipped}
 
     @property
     def passed(self) -> bool:

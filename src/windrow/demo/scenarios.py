@@ -11,6 +11,7 @@ from typing import Any
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.names import NODE_MACHINE
 from windrow.demo.cluster import DemoCluster, PoolSpec, is_ready, nodes_by_machine
+from windrow.demo.report import SkippedCheck
 from windrow.demo.service_scenarios import (
     WITHOUT_PROVIDER,
     check_service_survives,
@@ -50,6 +51,29 @@ def plan_scenarios(pools: Sequence[PoolSpec], *, keep: bool = False) -> list[Sce
     if not keep:
         scenarios.append(delete_service)
     return scenarios
+
+
+def list_skipped(pools: Sequence[PoolSpec], *, keep: bool = False) -> list[SkippedCheck]:
+    """The checks of the scenarios that these pools do not allow, and those of the end with `keep`."""
+    members = sum(pool.quantity for pool in pools if pool.etcd)
+    reasons: dict[str, tuple[str, ...]] = {}
+    if not any(pool.is_worker_only and pool.quantity for pool in pools):
+        reasons["the manifest has no pool of workers alone"] = (
+            "service-survives-worker",
+            "lost-worker-replaced",
+            "pool-scaled-down",
+        )
+    if members != 1:
+        reasons[f"{members} machines have etcd, so that none is the last"] = ("last-etcd-member-kept",)
+    if members < 3:
+        reasons["fewer than 3 machines have etcd, so that none may be lost"] = (
+            "service-survives-server",
+            "lost-etcd-member-replaced",
+            "etcd-members",
+        )
+    if keep:
+        reasons["with --keep the cluster goes on"] = ("service-gone", "cluster-deleted", "nothing-left")
+    return [SkippedCheck(name, why) for why, names in reasons.items() for name in names]
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------

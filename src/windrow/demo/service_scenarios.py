@@ -30,7 +30,14 @@ ROUTE = "network.harvesterhci.io/route"
 VIP_HOST = "kube-vip.io/vipHost"
 PROVIDER = "harvester-cloud-provider"
 # The checks of every cluster that has a Service.
-CHECKS = ("service-address", "service-answers", "service-after-stop", "service-gone")
+CHECKS = (
+    "service-address",
+    "service-answers",
+    "service-after-stop",
+    "service-survives-worker",
+    "service-survives-server",
+    "service-gone",
+)
 WITHOUT_PROVIDER = "the manifest asks for no cloud provider of Harvester"
 RETRY_INTERVAL = timedelta(seconds=0.2)
 
