@@ -73,7 +73,7 @@ from windrow.clusters.plan.endpoint import (
     has_lost_join_server,
     list_api_servers,
 )
-from windrow.clusters.plan.endpoint_balancers import list_servers
+from windrow.clusters.plan.endpoint_balancers import RECHECK, list_servers
 from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.state import ClusterState, GuestState, MachineState
 from windrow.clusters.status import derive_cluster, derive_machine
@@ -570,3 +570,32 @@ def test_a_machine_that_is_late_behind_an_endpoint_is_told_to_check_that() -> No
 
     assert f"check that {JOIN} leads to the servers; its console: windrow machine console" in found.next
     assert f"check that {JOIN}" not in diagnoses_of(replace(state, now=NOON - minutes(4)), late)["w7"].next
+
+
+def test_while_harvester_does_not_show_load_balancers_nothing_is_made_and_it_is_asked_again() -> None:
+    pending = replace(ONE, host="")
+    newborn = {"cluster": a_newborn(SERVERS), "guest": GuestState(), "balancers": None}
+
+    waits = plan_cluster(balanced(pending, balancers_unknown="connection refused", **newborn))
+    ends = plan_cluster(balanced(ONE, cluster=a_cluster(SERVERS, deletion_timestamp=NOON), balancers=None))
+
+    assert waits.actions == ends.actions == ()
+    assert "Harvester to show LoadBalancer default/prod-api-x (connection refused)" in waits.waits[0].what
+    assert [plan.waits[0].until for plan in (waits, ends)] == [NOON + RECHECK, NOON + RECHECK]
+    assert plan_cluster(balanced(ONE, some("s", 3, SERVERS), balancers=None)).waits == ()
+
+
+def test_no_machine_joins_the_init_server_that_leaves_before_it_has_started() -> None:
+    cluster = replace(with_vip(a_newborn(SERVERS)), recorded=replace(STARTED, endpoint=VIP))
+
+    plan = planned(cluster, [leaving(first())], guest=silent())
+
+    assert of_kind(plan, CreateMachine) == []
+
+
+def test_the_api_is_looked_for_at_ready_servers_first_and_at_those_that_leave_last() -> None:
+    one, two, three = some("s", 3, SERVERS)
+
+    found = list_api_servers(look(a_cluster(SERVERS), [leaving(one), unready(two), three]))
+
+    assert found == tuple(f"https://10.0.0.{number}:6443" for number in (3, 2, 1))
