@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -10,10 +14,12 @@ from tests.stories.cluster_rig import ALL, a_cluster, a_pool, gone, machines_of,
 from tests.support.clock import run_driven
 from tests.support.simulation import Simulation, simulation
 
+from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import IP_ADDRESS
 from windrow.core.formats.yaml import load
 from windrow.emulator.faults import AgentFault
 from windrow.kubernetes.objects import Raw, name_of, nested, secret_texts
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import SECRET
 
 RANGE = {
@@ -157,6 +163,58 @@ def test_where_a_range_is_used_up_the_machine_waits_and_gets_what_another_cluste
             await sim.cluster("other").wait_for_settled()
             claims = await claims_of(sim)
             assert len(claims) == len(set(claims.values())) == 2
+
+    run_driven(story())
+
+
+@dataclass(eq=False)
+class DiesAfter:
+    """A transport whose manager gets no answer to its first request of this method for an IPAddress, which is carried out."""
+
+    inner: Transport
+    method: str
+    died: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def send(self, request: Request) -> Reply:
+        reply = await self.inner.send(request)
+        if self.died.is_set() or (request.method == self.method and IP_ADDRESS.plural in request.path):
+            self.died.set()
+            await asyncio.Event().wait()
+        return reply
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        return self.inner.stream(request)
+
+    async def aclose(self) -> None:
+        pass
+
+
+@pytest.mark.long
+def test_a_manager_that_dies_when_it_has_claimed_or_released_an_address_leaves_none_behind() -> None:
+    async def story() -> None:
+        documents = with_addresses(a_cluster(a_pool("servers", 1, ALL)), RANGE)
+        async with simulation(seed=10, with_manager=False) as sim:
+            await stock(sim, documents)
+            first = DiesAfter(sim.api.local(), "POST")
+            sim.start_manager(first)
+            ref = await post(sim, documents)
+            await first.died.wait()
+            await sim.kill_manager()
+            assert len(await claims_of(sim)) == 1
+
+            last = DiesAfter(sim.api.local(), "DELETE")
+            sim.start_manager(last)
+            await sim.cluster(ref.name, ref.namespace).wait_for_settled()
+            assert len(await claims_of(sim)) == 1
+            await sim.management_client.delete(ref)
+            await last.died.wait()
+            await sim.kill_manager()
+            assert await machines_of(sim, ref)
+            assert await claims_of(sim) == {}
+
+            sim.start_manager()
+            await gone(sim, ref)
+            assert await claims_of(sim) == {}
 
     run_driven(story())
 
