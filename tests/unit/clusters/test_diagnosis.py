@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import get_args
 
@@ -19,6 +20,7 @@ from tests.unit.clusters.builders import (
     nodeless,
     record_of,
     sighted,
+    silent,
     some,
     stopped,
     unknown,
@@ -127,3 +129,37 @@ def test_a_finding_gives_phase_health_and_sentence(finding):
     found = diagnoses_of(look(a_cluster(POOL), [machine, *OTHERS]), machine)["w1"]
 
     assert (found.phase, found.health, found.waiting_for) == (phase, health, waiting_for)
+
+
+def test_a_worker_whose_vm_is_gone_waits_for_the_guest_and_not_for_etcd_that_lost_its_members():
+    servers = a_pool("servers", 3, SERVER)
+    members = [missing(one) for one in some("s", 2, servers)]
+    worker = missing(a_machine("w1", POOL))
+    state = look(a_cluster(servers, POOL), [*members, worker], guest=silent())
+
+    found = diagnoses_of(state, members[0], worker)
+
+    assert found["s1"].waiting_for.startswith("etcd to have a quorum again")
+    assert "etcd" not in found["w1"].waiting_for
+
+
+def test_a_machine_that_never_joined_and_whose_state_cannot_be_read_is_told_as_unknown():
+    seen = unknown(nodeless(W1), "401")
+    unseen = replace(nodeless(a_machine("w2", POOL)), vm=None)
+
+    found = diagnoses_of(look(a_cluster(POOL), [seen, unseen]), seen, unseen)
+
+    assert found["w1"].waiting_for == "Harvester to report the state of VirtualMachine default/w1 (401)"
+    assert found["w2"].phase != "Unknown"
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_machine_without_an_address_says_that_its_agent_is_not_connected_only_where_it_is_not(connected):
+    booting = sighted(nodeless(W1), addresses=(), agent_connected=connected)
+    servers = a_pool("servers", 1, SERVER)
+    state = look(a_cluster(servers, POOL), [a_machine("s1", servers), booting])
+
+    found = diagnoses_of(state, booting)["w1"].waiting_for
+
+    assert found.startswith("VirtualMachine default/w1 to report an IP address")
+    assert ("guest agent not connected" in found) is not connected
