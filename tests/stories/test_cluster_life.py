@@ -23,6 +23,7 @@ from tests.stories.cluster_rig import (
     until,
 )
 from tests.support.clock import run_driven
+from tests.support.seeds import partly_long
 from tests.support.simulation import VIP, Simulation, simulation
 
 from windrow.client.client import Client
@@ -125,6 +126,23 @@ def test_a_lost_etcd_member_of_three_is_replaced_and_the_members_equal_the_serve
             return it.transcript
 
     check_story("lost-etcd-member", story)
+
+
+@pytest.mark.parametrize("seconds", partly_long((0.0, 0.5, 1.0, 5.0, 20.0), (1.0,)))
+def test_servers_that_are_scaled_down_right_after_a_loss_keep_a_member_that_lives(seconds: float) -> None:
+    """The Node of a lost VM is still Ready then: counted as healthy, it was kept, and the two that lived were deleted."""
+
+    async def story() -> None:
+        async with a_story(a_pool("servers", 3, ALL), seed=5) as it:
+            await it.stage.wait_for_settled()
+            lost = (await machines_of(it.sim, it.ref))[-1]
+            await lose(it, lost)
+            await it.sim.advance(seconds=seconds)
+            await scale(it.sim, it.ref, 0, 1)
+            (machine,) = await it.stage.wait_for_settled(without=name_of(lost))
+            assert await voters(it) == {name_of(machine)}
+
+    run_driven(story())
 
 
 def test_a_stopped_last_member_is_started_and_its_replacement_is_skipped_aloud() -> None:

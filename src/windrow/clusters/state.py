@@ -112,6 +112,8 @@ class Pod:
 
 # States of a VM that does not run and will not by itself.
 STOPPED_STATES = frozenset({"stopped", "failed"})
+# Those, and of one that is about to stop running.
+GOING_STATES = STOPPED_STATES | {"stopping", "deleting"}
 
 # The phase of a machine whose Node is Ready, but not initialized yet.
 INITIALIZING = "Initializing"
@@ -222,6 +224,12 @@ class MachineState:
         """Whether Harvester shows for certain that it does not run."""
         vm = self.vm
         return vm is not None and (vm.presence == "missing" or vm.state in STOPPED_STATES)
+
+    @property
+    def is_going_down(self) -> bool:
+        """Whether it does not run, or is about to stop: its Node is still shown as Ready for a while then."""
+        vm = self.vm
+        return vm is not None and (vm.presence == "missing" or vm.state in GOING_STATES)
 
     @property
     def vm_ref(self) -> str:
@@ -378,10 +386,11 @@ class ClusterState:
         return not machine.node.etcd_removed
 
     def is_healthy_etcd_member(self, machine: MachineState) -> bool:
-        """Ready, and a voter as far as the node says."""
+        """Ready, and a voter as far as the node says; not one whose VM goes, which the Node does not show yet."""
         return (
             self.is_etcd_member(machine)
             and machine.is_ready
+            and not machine.is_going_down
             and machine.node is not None
             and machine.node.etcd_voter is not False
         )

@@ -91,6 +91,37 @@ def test_a_healthy_member_that_a_user_deletes_stays_while_another_is_down():
     assert held(plan) == {"s1": "etcd would keep 1 healthy of 2 members, which is no quorum"}
 
 
+def vm_gone(machine):
+    return replace(machine, vm=missing(machine).vm)
+
+
+# What Harvester shows of a VM while its Node is still Ready.
+GOING = {
+    "missing": vm_gone,
+    "deleting": lambda machine: sighted(machine, state="deleting"),
+    "stopping": lambda machine: sighted(machine, state="stopping"),
+    "stopped": lambda machine: sighted(machine, state="stopped"),
+}
+
+
+@pytest.mark.parametrize("going", GOING)
+def test_a_member_whose_vm_goes_is_not_healthy_though_its_node_is_still_ready(going):
+    lost = GOING[going](a_machine("s3", SERVERS))
+    machines = [leaving(a_machine("s1", SERVERS)), a_machine("s2", SERVERS), lost]
+
+    assert held(planned(a_cluster(SERVERS), machines)) == {
+        "s1": "etcd would keep 1 healthy of 2 members, which is no quorum"
+    }
+
+
+@pytest.mark.parametrize("going", GOING)
+def test_a_pool_that_shrinks_gives_up_the_machine_whose_vm_goes(going):
+    pool = replace(SERVERS, quantity=1)
+    machines = [a_machine("s1", SERVERS), a_machine("s2", SERVERS), GOING[going](a_machine("s3", SERVERS))]
+
+    assert "s3" in subjects(planned(a_cluster(pool), machines), DeleteMachine)
+
+
 # -- how many machines of a pool are replaced at a time
 
 

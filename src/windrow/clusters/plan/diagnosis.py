@@ -158,7 +158,7 @@ def _host_condition(machine: MachineState) -> HostCondition:
 
 
 def _find_progress(machine: MachineState, state: ClusterState) -> Progress:
-    if machine.is_down:
+    if machine.is_going_down:
         return Progress.STOPPED
     if machine.is_ready:
         return Progress.INITIALIZED if state.is_initialized(machine) else Progress.NOT_INITIALIZED

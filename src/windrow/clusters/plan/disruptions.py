@@ -217,7 +217,7 @@ def _one_control_plane_at_a_time(
     ):
         return ""
     others = [m for m in state.active if m.record.is_control_plane and m.name != machine.name]
-    if not any(other.is_ready for other in others):
+    if not any(other.is_ready and not other.is_going_down for other in others):
         return "no other control plane is Ready"
     by_name = {m.name: m for m in state.machines}
     busy = [
