@@ -94,10 +94,11 @@ async def a_story(
     annotations: dict[str, str] | None = None,
     prepare: Callable[[Simulation], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Story]:
-    documents = named(a_cluster(*pools, kubernetesVersion=version), annotations or {})
+    documents = a_cluster(*pools, kubernetesVersion=version)
     async with simulation(seed=3, with_manager=False) as sim:
         transcript = Transcript(sim.api.local())
-        await stock(sim, documents)
+        await stock(sim, documents)  # without the IPPool that annotations name
+        named(documents, annotations or {})
         if prepare is not None:
             await prepare(sim)
         sim.start_manager(transcript)
