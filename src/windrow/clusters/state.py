@@ -243,12 +243,15 @@ class MachineState:
         return self.node.name if self.node else self.record.node or self.name
 
     @property
+    def claimed_addresses(self) -> tuple[str, ...]:
+        """The addresses that were claimed for its Node: its VM has them, or will have."""
+        return tuple(claim.address for claim in self.addresses if claim.is_of_node)
+
+    @property
     def address(self) -> str:
         """The address under which others reach it: what was claimed for it, which needs no guest agent, else what Harvester
         reports, else what the Node has. One of its family, where it has any."""
-        claimed = (
-            [claim.address for claim in self.addresses if claim.is_of_node] if self.record.was_created else []
-        )
+        claimed = self.claimed_addresses if self.record.was_created else ()
         shown = self.vm.addresses if self.vm else ()
         known = (*claimed, *shown, *(self.node.addresses if self.node else ()))
         fitting = (text for text in known if (":" in text) == (self.family == 6))

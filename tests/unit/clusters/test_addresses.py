@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 from tests.support.address_claims import claim_all
 
+from windrow.apiserver.storage.memory import MemoryStore
+from windrow.app.clock import SystemClock
+from windrow.app.embedded import management_api
+from windrow.client.informer import Informer
 from windrow.clusters.api.addresses import (
     AddressPool,
     IPAddress,
@@ -21,6 +25,7 @@ from windrow.clusters.api.addresses import (
     subtract,
 )
 from windrow.clusters.api.fields import ProblemCollector
+from windrow.clusters.api.kinds import IP_ADDRESS
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.orphans import OrphanVm
 from windrow.clusters.plan.actions import (
@@ -32,8 +37,11 @@ from windrow.clusters.plan.actions import (
     RemoveMachineFinalizer,
 )
 from windrow.clusters.plan.addresses import choose_address, list_node_ips
+from windrow.clusters.plan.endpoint import has_lost_join_server
 from windrow.clusters.plan.planner import plan_cluster
+from windrow.clusters.sources.addresses import AddressBook
 from windrow.core.formats.cidr import Range
+from windrow.core.rng import Rng
 
 from .builders import (
     SERVER,
@@ -183,6 +191,34 @@ def test_what_a_vm_reports_and_a_restored_state_has_lost_is_claimed_again():
         the_cluster(), [machines[0], replace(running, addresses=claim.addresses)], claims=claim.addresses
     )
     assert not of_kind(plan_cluster(again), ClaimAddresses, ReleaseUnusedAddresses)
+
+
+def test_a_server_whose_vm_does_not_report_its_claimed_address_is_not_lost():
+    servers = replace(SERVERS, address_pools=(TEN,))
+    server = replace(a_machine("s1", servers), addresses=(a_claim("10.9.0.15", "s1"),))
+    quiet = sighted(replace(server, node=None), addresses=("fd00:9::15",))
+    late = unordered(record_of(a_machine("w1", WORKERS), join_server="https://10.9.0.15:9345"))
+    without = replace(quiet, addresses=())
+
+    assert not has_lost_join_server(late, look(the_cluster(), [quiet, late]))
+    assert has_lost_join_server(late, look(the_cluster(), [without, late]))
+
+
+def test_an_address_that_is_claimed_anew_stays_known_when_its_former_record_is_gone():
+    clock, rng = SystemClock(), Rng(7)
+    api = management_api(MemoryStore(), clock, rng).local()
+    book = AddressBook(Informer(api, IP_ADDRESS, "", read_ip_address, clock, rng))
+    before, after = a_claim("10.9.0.15"), replace(a_claim("10.9.0.15", "w2"), uid="another")
+    book.put(before)
+    book.put(after)
+
+    book.remove(before)  # which a watch shows late
+    assert book.of_machine("uid-w2") == (after,)
+    assert book.of_machine("uid-w1") == ()
+
+    book.remove(after)
+    book.remove(after)
+    assert book.list_taken(NETWORK, "hv") == frozenset()
 
 
 def test_an_address_that_a_vm_reports_is_not_given_to_another_machine():

@@ -55,4 +55,4 @@ class AddressActions:
     async def _release(self, claims: Sequence[IPAddress]) -> None:
         for claim in claims:
             await delete_if_exists(self._api, claim.ref, claim.uid)
-            self._addresses.remove(claim.name)
+            self._addresses.remove(claim)

@@ -90,7 +90,8 @@ def has_lost_join_server(machine: MachineState, state: ClusterState) -> bool:
 def _list_join_urls(server: MachineState) -> list[str]:
     distribution = _distribution_of(server)
     shown = server.vm.addresses if server.vm else ()
-    known = (*(shown or server.record.last_addresses), *(server.node.addresses if server.node else ()))
+    reported = (*(shown or server.record.last_addresses), *(server.node.addresses if server.node else ()))
+    known = (*server.claimed_addresses, *reported)
     return [distribution.LAYOUT.join_url(address) for address in known] if distribution else []
 
 

@@ -25,14 +25,19 @@ class AddressBook:
         self._by_network: dict[str, dict[str, IPAddress]] = {}
 
     def put(self, claim: IPAddress) -> None:
-        """It exists."""
-        self.remove(claim.name)
+        """It exists, and no other of its name does."""
+        self._drop(claim.name)
         self._by_name[claim.name] = claim
         for index, key in self._indexes(claim):
             index.setdefault(key, {})[claim.name] = claim
 
-    def remove(self, name: str) -> None:
-        """It does not exist any more. May be repeated."""
+    def remove(self, claim: IPAddress) -> None:
+        """It does not exist any more; one that was created later under its name stays. May be repeated."""
+        known = self._by_name.get(claim.name)
+        if known is not None and known.uid == claim.uid:
+            self._drop(claim.name)
+
+    def _drop(self, name: str) -> None:
         claim = self._by_name.pop(name, None)
         if claim is None:
             return
@@ -74,5 +79,5 @@ class AddressBook:
             if after is not None:
                 self.put(after)
             elif before is not None:
-                self.remove(before.name)
+                self.remove(before)
             on_change(before, after)
