@@ -23,7 +23,14 @@ from windrow.app.addon.plan import (
 from windrow.harvester.names import CLUSTER_UID
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.patches import apply_merge_patch
-from windrow.kubernetes.resources import CLUSTER_ROLE_BINDING, SECRET, SERVICE_ACCOUNT, ObjectRef, ref_of
+from windrow.kubernetes.resources import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    SECRET,
+    SERVICE_ACCOUNT,
+    ObjectRef,
+    ref_of,
+)
 
 NARROW, WIDE = AddonAccount("demo", "vms"), AddonAccount("demo", "vms", cluster_wide=True)
 
@@ -183,6 +190,16 @@ def test_a_scripts_objects_may_be_adopted_and_others_may_not():
     script.grant(NARROW)
     assert plan_grant(NARROW, script.state(NARROW)) == []
     assert script.rights() == granted(NARROW).rights()
+
+
+def test_a_cluster_role_that_no_script_creates_is_never_adopted():
+    role = new_object(CLUSTER_ROLE, "vms-demo", rules=[])
+    harvester = Harvester(new_object(SERVICE_ACCOUNT, "demo", "vms"))
+    harvester.add(NARROW.cluster_role, role)
+
+    (obstacle,) = list_obstacles(NARROW, harvester.state(NARROW), adopt=True)
+
+    assert "ClusterRole vms-demo exists and is not that of ServiceAccount vms/demo" in str(obstacle)
 
 
 def test_all_obstacles_are_told_at_once():
