@@ -123,7 +123,7 @@ def leave_out_kubeconfigs(documents: Iterable[Raw]) -> tuple[list[Raw], list[str
         ]
         for config in configs:
             given = nested(config, CLOUD_PROVIDER_CONFIG)
-            if given in brought or (isinstance(given, str) and _is_kubeconfig(given)):
+            if isinstance(given, str) and (given in brought or _is_kubeconfig(given)):
                 del config[CLOUD_PROVIDER_CONFIG]
                 notes.append(
                     f"Cluster {namespace_of(raw)}/{name_of(raw)}: left out {CLOUD_PROVIDER_CONFIG}, a kubeconfig of "

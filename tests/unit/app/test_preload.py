@@ -99,7 +99,7 @@ def test_kubeconfigs_of_another_harvester_are_left_out_of_a_manifest_and_told():
         "contexts: [{name: h, context: {cluster: h, user: u}}], current-context: h}"
     )
     secret = {"kind": "Secret", "metadata": {"name": "cc", "namespace": "a"}}
-    given = [kubeconfig, "secret://a:cc", "secret://a:other", "/etc/file", "# nothing"]
+    given = [kubeconfig, "secret://a:cc", "secret://a:other", "/etc/file", "# nothing", {"no": "text"}]
     selected = [{"config": {"cni": "canal", "cloud-provider-config": text}} for text in given]
     rke = {"machineGlobalConfig": {"cloud-provider-config": kubeconfig}, "machineSelectorConfig": selected}
     cluster = {"kind": "Cluster", "metadata": {"name": "c", "namespace": "a"}, "spec": {"rkeConfig": rke}}

@@ -188,6 +188,7 @@ def test_the_whole_shipped_file_is_a_file_that_can_be_read() -> None:
         ("pairs: [{chart: other}]", "chart 'other' of pairs is neither"),
         ("pairs: [{chart: harvester-csi-driver, severity: bad}]", "severity 'bad' is neither"),
         ("images: 3", "cannot be read"),
+        ("pairs: [{chart: harvester-csi-driver, severity: error, message: m, machines: .inf}]", "infinity"),
         ("maintained: [" + "1," * 1001 + "]", "no list of at most 1000 entries"),
         ("date: " + "x" * 1024 * 1024, "has more than 1048576 characters"),
     ],

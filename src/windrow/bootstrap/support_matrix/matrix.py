@@ -124,7 +124,7 @@ def read_matrix(text: str) -> SupportMatrix:
         )
     try:
         return _parse({**_shipped(), **given}, tuple(key for key in _shipped() if key in given))
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
+    except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
         raise InvalidMatrix(f"the support matrix cannot be read: {_describe(error)}", hint) from error
 
 
@@ -133,7 +133,7 @@ def _describe(error: Exception) -> str:
 
 
 def _parse(raw: Mapping[str, Any], replaced: tuple[str, ...] = ()) -> SupportMatrix:
-    """Raises ValueError, KeyError, TypeError and AttributeError for values of another form."""
+    """Raises ValueError, KeyError, TypeError, AttributeError and OverflowError for values of another form."""
     for key in ("rke2", "pairs", "maintained"):
         if not isinstance(raw[key], list) or len(raw[key]) > MAX_ENTRIES:
             raise ValueError(f"{key} is no list of at most {MAX_ENTRIES} entries")
