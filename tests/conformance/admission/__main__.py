@@ -13,6 +13,7 @@ import asyncio
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
@@ -30,6 +31,8 @@ from tests.conformance.admission.known import (
 )
 from tests.conformance.admission.suite import RELEASES, SEED, Result, run
 from tests.support.clock import DrivenLoop
+
+from windrow.machines.port import Problem
 
 ROOT = Path(__file__).parents[3]
 
@@ -79,7 +82,7 @@ class Findings:
     mutations: list[Result]
     refused: list[str]  # of the combinations of options that our checks let through
     combinations: int
-    refused_by_us: int
+    refused_by_us: dict[int, list[Problem]]  # by number of the combination
 
     @property
     def results(self) -> list[Result]:
@@ -109,7 +112,7 @@ def compare_release(release: str, options: argparse.Namespace) -> Findings:
             )
         )
     refused = [str(one) for one in (*report.products, *report.affinities) if one.is_refused]
-    by_us = sum(bool(one.made.problems) for one in report.products)
+    by_us = {one.made.number: list(one.made.problems) for one in report.products if one.made.problems}
     return Findings(release, report.cases, report.mutations, refused, len(report.products), by_us)
 
 
@@ -132,9 +135,22 @@ def show(findings: Findings, options: argparse.Namespace) -> None:
         print(f"  {group:20} {sort:10} {count:5}")
     if findings.combinations:
         print(
-            f"  {findings.combinations} combinations: {findings.refused_by_us} refused by our checks, "
+            f"  {findings.combinations} combinations: {len(findings.refused_by_us)} refused by our checks, "
             f"{len(findings.refused)} by the real code only"
         )
+        for sentence in sample_refusals(findings.refused_by_us):
+            print(f"    {sentence}")
+
+
+def sample_refusals(refused: Mapping[int, Iterable[Problem]]) -> list[str]:
+    """One sentence of our checks for each field, with how many combinations were refused for it: to be read by a person."""
+    first: dict[str, str] = {}
+    counts = Counter[str]()
+    for number, problems in refused.items():
+        for field, problem in {one.field: one for one in problems}.items():
+            counts[field] += 1
+            first.setdefault(field, f"e.g. {number}: {problem.message}; {problem.hint}")
+    return [f"{count:4} {first[field]}" for field, count in counts.most_common()]
 
 
 def main() -> int:
