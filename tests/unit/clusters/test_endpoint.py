@@ -189,6 +189,13 @@ def test_what_is_recorded_is_read_back(endpoint: ControlPlaneEndpoint) -> None:
     assert read_recorded_endpoint({"controlPlaneEndpoint": render_endpoint(endpoint)}) == endpoint
 
 
+def test_load_balancers_are_on_the_harvester_of_the_cluster_where_none_was_recorded_with_them() -> None:
+    unread = replace(BALANCED, location=replace(LOCATION, harvester=""))
+    status = {"controlPlaneEndpoint": render_endpoint(unread), "harvesterUID": "ca-0"}
+
+    assert read_recorded_endpoint(status) == replace(BALANCED, location=replace(LOCATION, harvester="ca-0"))
+
+
 def test_a_cluster_from_before_modes_were_recorded_has_none_but_its_servers() -> None:
     assert read_recorded_endpoint({"initialized": True}) == ControlPlaneEndpoint()
     assert read_recorded_endpoint({}) is None

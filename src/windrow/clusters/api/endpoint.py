@@ -196,7 +196,9 @@ def read_recorded_endpoint(status: Mapping[str, Any]) -> ControlPlaneEndpoint | 
         for purpose in get_args(Purpose)
         if one.get("purpose") == purpose
     )
-    location = BalancerLocation(texts["namespace"], texts["credential"], str(raw.get("harvester") or ""))
+    # It may not have been readable before the first machine.
+    harvester = str(raw.get("harvester") or status.get("harvesterUID") or "")
+    location = BalancerLocation(texts["namespace"], texts["credential"], harvester)
     return ControlPlaneEndpoint(
         mode, texts["host"], texts["joinHost"], texts["ipPool"], balancers, location if balancers else None
     )
