@@ -152,8 +152,8 @@ def test_where_all_are_taken_the_machine_waits_and_says_so_and_others_go_on():
 
     assert subjects(plan, ProvisionVM) == ["w1"]
     assert plan.diagnoses["w2"].waiting_for == (
-        f"an address of network {NETWORK} to be released (all 10 of 10.9.0.10-10.9.0.19 are claimed; widen "
-        "addressPools[0] of HarvesterConfig fleet-default/nc-workers, or delete machines that have one)"
+        f"an address of network {NETWORK} to be released (all 10 of 10.9.0.10-10.9.0.19 are claimed, or reported by VMs of the "
+        "cluster; widen addressPools[0] of HarvesterConfig fleet-default/nc-workers, or delete machines that have one)"
     )
 
 
@@ -221,8 +221,8 @@ def test_an_address_that_is_claimed_anew_stays_known_when_its_former_record_is_g
     assert book.list_taken(NETWORK, "hv") == frozenset()
 
 
-def test_an_address_that_a_vm_reports_is_not_given_to_another_machine():
-    only = an_address_pool("10.9.0.15")
+def test_an_address_that_a_vm_reports_is_not_given_to_another_machine_which_says_what_it_waits_for():
+    only = an_address_pool("10.9.0.15", place="addressPools[0]")
     pool = replace(WORKERS, address_pools=(only,))
     stranger = sighted(a_machine("s1", SERVERS), addresses=("10.9.0.15",))
     cluster = a_cluster(SERVERS, pool, recorded=RECORDED)
@@ -230,6 +230,10 @@ def test_an_address_that_a_vm_reports_is_not_given_to_another_machine():
     plan = plan_cluster(look(cluster, [stranger, unordered(a_machine("w1", pool))]))
 
     assert not of_kind(plan, ClaimAddresses, ProvisionVM)
+    assert plan.diagnoses["w1"].waiting_for == (
+        f"an address of network {NETWORK} to be released (all 1 of 10.9.0.15 are claimed, or reported by VMs of the cluster; "
+        "widen addressPools[0] of HarvesterConfig fleet-default/nc-workers, or delete machines that have one)"
+    )
 
 
 # -- what is released --------------------------------------------------------------------------------------------

@@ -56,6 +56,13 @@ def list_node_ips(machine: MachineState, cluster: Cluster) -> tuple[str, ...]:
     )
 
 
+def list_taken(network: str, state: ClusterState) -> set[str]:
+    """The addresses that no machine can claim there: those claimed, and what VMs of the cluster report, since a claim may be
+    lost by a restored state."""
+    reported = (address for machine in state.machines if machine.vm for address in machine.vm.addresses)
+    return {*state.taken.get(network, ()), *reported}
+
+
 class Claims:
     """The claims of one plan: each sees what those before it take."""
 
@@ -65,9 +72,7 @@ class Claims:
 
     def _taken_on(self, network: str) -> set[str]:
         if network not in self._taken:
-            # What VMs report is taken, too: a claim may be lost by a restored state.
-            reported = (one for m in self._state.machines if m.vm for one in m.vm.addresses)
-            self._taken[network] = {*self._state.taken.get(network, ()), *reported}
+            self._taken[network] = list_taken(network, self._state)
         return self._taken[network]
 
     def plan(self, machine: MachineState, partial: PartialPlan) -> bool:
@@ -118,11 +123,11 @@ def describe_shortage(machine: MachineState, state: ClusterState) -> str:
     if pool is None or not state.harvester_uid:
         return ""
     for one in list_missing(machine, pool):
-        taken = state.taken.get(one.network, frozenset())
+        taken = list_taken(one.network, state)
         if len(taken) >= one.size and choose_address(one, taken, machine.record.uid) is None:
             return (
-                f"an address of network {one.network} to be released (all {one.size} of {one.written} are claimed; widen "
-                f"{one.place} of {pool.kind} {state.cluster.namespace}/{pool.config_name}, or delete machines that have one)"
+                f"an address of network {one.network} to be released (all {one.size} of {one.written} are claimed, or reported by VMs of "
+                f"the cluster; widen {one.place} of {pool.kind} {state.cluster.namespace}/{pool.config_name}, or delete machines that have one)"
             )
     return ""
 
