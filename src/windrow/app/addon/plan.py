@@ -122,7 +122,7 @@ def _find_obstacle(account: AddonAccount, ref: ObjectRef, raw: Raw) -> AddonRefu
         return AddonRefused(
             f"{ref} belongs to the addon account {other}", "Choose another name for the ServiceAccount."
         )
-    # Harvester's scripts create no ClusterRole: whoever made this one may have bound it to others.
+    # Harvester's scripts create no ClusterRole: this one may be bound to other accounts.
     if ref.kind == CLUSTER_ROLE or ("subjects" in raw and not account.is_subject(raw)):
         return AddonRefused(
             f"{ref} exists and is not that of ServiceAccount {account}",
