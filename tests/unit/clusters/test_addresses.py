@@ -27,13 +27,15 @@ from windrow.clusters.api.addresses import (
 from windrow.clusters.api.fields import ProblemCollector
 from windrow.clusters.api.kinds import IP_ADDRESS
 from windrow.clusters.api.status import RecordedStatus
-from windrow.clusters.orphans import OrphanVm
+from windrow.clusters.orphans import Orphans, OrphanVm
 from windrow.clusters.plan.actions import (
     ClaimAddresses,
+    KeepVMs,
     ProvisionVM,
     RecordHarvester,
     ReleaseAddresses,
     ReleaseUnusedAddresses,
+    RemoveFinalizer,
     RemoveMachineFinalizer,
 )
 from windrow.clusters.plan.addresses import choose_address, list_node_ips
@@ -44,6 +46,7 @@ from windrow.core.formats.cidr import Range
 from windrow.core.rng import Rng
 
 from .builders import (
+    NOON,
     SERVER,
     a_cluster,
     a_machine,
@@ -263,6 +266,21 @@ def test_an_address_whose_machine_does_not_exist_is_released_unless_a_vm_has_its
     for unrecorded in ((vm,), None):
         state = look(the_cluster(), machines, claims=claims, unrecorded=unrecorded)
         assert not of_kind(plan_cluster(state), ReleaseUnusedAddresses)
+
+
+def test_at_the_end_of_a_cluster_the_addresses_of_a_vm_that_is_kept_stay_claimed():
+    claims = (a_claim("10.9.0.15", "w7"), a_claim("10.9.0.16", "w8"))
+    vm = OrphanVm(
+        "default", "prod-w7", "vm-7", "uid-w7", cluster_uid="cluster-uid", unproven="it may be a clone"
+    )
+    ending = replace(the_cluster(), deletion_timestamp=NOON)
+
+    plan = plan_cluster(look(ending, claims=claims, orphans=Orphans(vms=(vm,))))
+
+    assert of_kind(plan, KeepVMs, RemoveFinalizer)
+    (action,) = of_kind(plan, ReleaseUnusedAddresses)
+    assert isinstance(action, ReleaseUnusedAddresses)
+    assert action.addresses == (claims[1],)
 
 
 @pytest.mark.parametrize("seed", range(20))

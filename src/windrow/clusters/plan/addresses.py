@@ -171,13 +171,14 @@ def plan_release(machine: MachineState, partial: PartialPlan) -> None:
 def plan_unused(state: ClusterState, *, is_gone: bool = False) -> PartialPlan:
     """Release the addresses that Machines of the Cluster had that do not exist any more, and whose VM does not either.
 
-    A VM that no Machine records keeps its address. `is_gone`: so are all VMs of the Cluster.
+    A VM that no Machine records keeps its address. `is_gone`: so are all VMs of the Cluster, but those that are kept.
     """
     partial = PartialPlan()
     if state.unrecorded is None and not is_gone:
         return partial
     known = {machine.record.uid for machine in state.machines}
-    known |= set() if is_gone else {vm.machine_uid for vm in state.unrecorded or ()}
+    kept = state.orphans.vms if state.orphans else ()
+    known |= {vm.machine_uid for vm in (kept if is_gone else state.unrecorded or ())}
     unused = tuple(claim for claim in state.claims if claim.machine_uid not in known)
     if unused:
         first, more = unused[0], f" and {len(unused) - 1} more" if len(unused) > 1 else ""
