@@ -15,7 +15,12 @@ from windrow.clusters.api.machine import INFRASTRUCTURE_READY, format_roles
 from windrow.clusters.plan.actions import HeldDisruption, StartVM, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA, LAST_ETCD_MEMBER, is_tripped
-from windrow.clusters.plan.endpoint import find_join_server, find_stable_api_url, list_api_servers
+from windrow.clusters.plan.endpoint import (
+    find_join_server,
+    find_stable_api_url,
+    has_lost_join_server,
+    list_api_servers,
+)
 from windrow.clusters.plan.endpoint_balancers import describe_problem
 from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.plan.planner import Plan
@@ -108,8 +113,11 @@ def _machine_conditions(
             names.JOIN_SERVER_EXISTS, "False", "ServerLost", "no server has the address that it joins through"
         )
         made = set_condition(made, lost, state.now)
-    elif machine.record.find_condition(names.JOIN_SERVER_EXISTS) is not None:
-        made = set_condition(made, Condition(names.JOIN_SERVER_EXISTS, "True", "Joined", ""), state.now)
+    elif machine.record.find_condition(names.JOIN_SERVER_EXISTS) is not None and (
+        machine.node is not None or not has_lost_join_server(machine, state)
+    ):
+        reason = "ServerExists" if machine.node is None else "Joined"
+        made = set_condition(made, Condition(names.JOIN_SERVER_EXISTS, "True", reason, ""), state.now)
     if machine.vm is not None and machine.vm.host_ready is False and not machine.is_ready:
         failed = Condition(names.HOST_READY, "False", "HostNotReady", f"host {machine.vm.host} is not Ready")
         made = set_condition(made, failed, state.now)

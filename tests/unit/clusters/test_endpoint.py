@@ -343,6 +343,11 @@ def test_when_the_server_was_lost_is_kept_until_the_machine_joins() -> None:
 
     assert dated(late, state) == ("False", NOON - minutes(2))
     assert dated(joined, after) == ("True", NOON)
+    # Neither a restart of its VM nor its own end brings the server back.
+    for other in (sighted(late, state="starting"), leaving(late)):
+        assert dated(other, state) == ("False", NOON - minutes(2))
+    found = look(a_cluster(SERVERS, WORKERS), [sighted(state.machines[0], addresses=("10.0.0.9",)), late])
+    assert dated(late, found) == ("True", NOON)
 
 
 # -- load balancers ----------------------------------------------------------------------------------------------
