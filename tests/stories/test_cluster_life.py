@@ -38,6 +38,7 @@ from windrow.harvester.resources import VM, VM_ACTIONS
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import (
     Raw,
+    is_deleting,
     labels_of,
     name_of,
     nested,
@@ -139,6 +140,32 @@ def test_servers_that_are_scaled_down_right_after_a_loss_keep_a_member_that_live
             await lose(it, lost)
             await it.sim.advance(seconds=seconds)
             await scale(it.sim, it.ref, 0, 1)
+            (machine,) = await it.stage.wait_for_settled(without=name_of(lost))
+            assert await voters(it) == {name_of(machine)}
+
+    run_driven(story())
+
+
+@pytest.mark.parametrize("by_hand", partly_long((False, True), (False,)))
+def test_no_member_is_given_up_while_the_watch_of_harvester_hides_the_loss_of_another(by_hand: bool) -> None:
+    """What was counted as healthy is read again: else two members were left, one of them lost, and no quorum."""
+
+    async def story() -> None:
+        async with a_story(a_pool("servers", 3, ALL), seed=5) as it:
+            await it.stage.wait_for_settled()
+            first, *_, lost = await machines_of(it.sim, it.ref)
+            assert it.sim.harvester.faults.stall_watches()
+            await lose(it, lost)
+            if by_hand:
+                await it.sim.management_client.delete(MACHINE.ref(name_of(first), it.ref.namespace))
+            else:
+                await scale(it.sim, it.ref, 0, 1)
+            await it.sim.advance(seconds=20)
+            assert not [line for line in it.transcript.lines if line.startswith("RemoveEtcdMember")]
+            assert len(await voters(it)) == 3
+            if by_hand:
+                return
+            assert not [raw for raw in await machines_of(it.sim, it.ref) if is_deleting(raw)]
             (machine,) = await it.stage.wait_for_settled(without=name_of(lost))
             assert await voters(it) == {name_of(machine)}
 

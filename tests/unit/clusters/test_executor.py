@@ -25,6 +25,7 @@ from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.embedded import management_api
 from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.client.client import Client
+from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.api.secrets import CredentialError, SecretData
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.bootstrap_secrets import BootstrapSecretError
@@ -37,10 +38,16 @@ from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.actions import Action, Disruption, HeldDisruption
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA
 from windrow.clusters.plan.planner import Plan
+from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.state import ActionFailure, ClusterState, CredentialProblem, ManagerLease
+from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
+from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
+from windrow.harvester.resources import VM, VMI
 from windrow.kubernetes.errors import Forbidden
-from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
+from windrow.kubernetes.objects import Raw, name_of, new_object
+from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import EVENT, NAMESPACE, SECRET
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
 
@@ -82,7 +89,36 @@ class Site:
         return sorted((raw["involvedObject"]["kind"], raw["message"]) for raw in listed)
 
 
-def on_a_site(story: Callable[[Site], Any], leases: Iterator[ManagerLease] | None = None) -> None:
+class Shown:
+    """A Harvester that shows these objects, and keeps what it is asked for."""
+
+    def __init__(self, *objects: Raw) -> None:
+        self._objects = {f"{raw['kind']}/{name_of(raw)}": raw for raw in objects}
+        self.asked: list[str] = []
+
+    async def send(self, request: Request) -> Reply:
+        *_, plural, name = request.path.split("/")
+        self.asked.append(f"{plural}/{name}")
+        kind = {"virtualmachines": "VirtualMachine", "virtualmachineinstances": "VirtualMachineInstance"}[
+            plural
+        ]
+        if (found := self._objects.get(f"{kind}/{name}")) is not None:
+            return Reply(200, dumps(found))
+        status = {"kind": "Status", "reason": "NotFound", "code": 404, "details": {"name": name}}
+        return Reply(404, dumps(status))
+
+    def stream(self, request: Request) -> Any:
+        raise AssertionError("nothing is watched")
+
+    async def aclose(self) -> None:
+        pass
+
+
+def on_a_site(
+    story: Callable[[Site], Any],
+    leases: Iterator[ManagerLease] | None = None,
+    harvester: Shown | None = None,
+) -> None:
     async def run() -> None:
         clock = LoopClock(NOON)
         server = management_api(MemoryStore(), clock, Rng(1))
@@ -90,14 +126,18 @@ def on_a_site(story: Callable[[Site], Any], leases: Iterator[ManagerLease] | Non
         api = Client(server.local())
         await api.create(NAMESPACE, new_object(NAMESPACE, "fleet-default"))
         unused: Any = None
-        may = SecretData("ns", "cc", allowed_namespaces=frozenset({"fleet-default"}))
+        access = render_kubeconfig(ClientConfig("https://10.0.0.1:6443", token="t"), "harvester")
+        here = frozenset({"fleet-default"})
+        may = SecretData("ns", "cc", allowed_namespaces=here, data={CREDENTIAL_KEY: access})
         secrets: Any = {SECRET.ref("cc", "ns"): may}
         context = ReconcileContext(api, unused, unused, secrets, clock, Rng(2), unused)
         machines = MemoryMachines(clock)
         executor = Executor(
             context,
             cluster_actions=ClusterActions(context, unused, unused),
-            machine_actions=MachineActions(context, machines, unused),
+            machine_actions=MachineActions(
+                context, machines, unused, HarvesterClients(secrets, lambda access: harvester or unused)
+            ),
             address_actions=unused,
             endpoint_actions=unused,
             read_lease=lambda state: HELD if leases is None else next(leases),
@@ -174,6 +214,67 @@ def test_what_is_done_to_a_machine_that_people_follow_is_an_event_of_its_cluster
         ]
 
     on_a_site(story)
+
+
+def servers_on_harvester(name: str) -> list[Raw]:
+    """The VM of a server that runs, and its instance."""
+    owner = {MACHINE_UID: f"uid-{name}", CLUSTER_UID: "cluster-uid"}
+    vm = new_object(VM, name, "default", spec={"runStrategy": "RerunOnFailure"})
+    vm["metadata"] |= {"uid": f"vm-{name}", "annotations": owner}
+    return [vm, new_object(VMI, name, "default", status={"phase": "Running"})]
+
+
+def going(raw: Raw) -> Raw:
+    return {**raw, "metadata": {**raw["metadata"], "deletionTimestamp": "2026-01-01T12:00:00Z"}}
+
+
+VM2, VMI2 = servers_on_harvester("s2")
+LOST: dict[str, list[Raw]] = {
+    "its VM is gone": [],
+    "its VM is being deleted": [going(VM2), VMI2],
+    "its VM stops": [VM2, going(VMI2)],
+    "its VM has crashed for good": [
+        {**VM2, "spec": {"runStrategy": "Manual"}},
+        {**VMI2, "status": {"phase": "Failed"}},
+    ],
+    "its VM is another's": [{**VM2, "metadata": {**VM2["metadata"], "annotations": {}}}, VMI2],
+}
+MEMBERS = look(a_cluster(SERVERS), [a_machine(name, SERVERS) for name in ("s1", "s2")])
+COUNTED = ("s1", "s2")
+REMOVALS = (
+    do.DeleteMachine("it is due", "s1", counted=COUNTED),
+    do.RemoveEtcdMember("it is due", "s1", "s1", counted=COUNTED),
+)
+
+
+@pytest.mark.parametrize("how", LOST)
+@pytest.mark.parametrize("action", REMOVALS, ids=["DeleteMachine", "RemoveEtcdMember"])
+def test_no_member_goes_when_harvester_says_that_another_one_is_lost(action: Action, how: str) -> None:
+    """The watch has not shown it yet: the state still has it as running."""
+    harvester = Shown(*servers_on_harvester("s1"), *LOST[how])
+
+    async def story(site: Site) -> None:
+        assert await site.execute(action, state=MEMBERS) == {}  # the next plan is another
+        assert await site.events() == []
+
+    on_a_site(story, harvester=harvester)
+
+
+def test_a_member_goes_when_those_that_were_counted_run_and_nothing_is_asked_where_none_was() -> None:
+    harvester = Shown(*servers_on_harvester("s1"), VM2, VMI2)
+
+    async def story(site: Site) -> None:
+        await site.execute(replace(REMOVALS[0], counted=()), state=MEMBERS)
+        assert harvester.asked == []
+        assert len(await site.events()) == 2
+
+        await site.execute(REMOVALS[0], state=MEMBERS)
+        plurals = ("virtualmachineinstances", "virtualmachines")
+        assert sorted(harvester.asked) == [f"{plural}/{name}" for plural in plurals for name in COUNTED]
+        assert len(await site.api.list(EVENT, "fleet-default")) == 2
+        assert {raw.get("count") for raw in await site.api.list(EVENT, "fleet-default")} == {2}
+
+    on_a_site(story, harvester=harvester)
 
 
 def test_a_deletion_that_is_requested_again_is_no_second_event_and_what_follows_it_is_one() -> None:

@@ -7,6 +7,11 @@ repeated.
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
 from windrow.clusters.api import names
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.machine import Machine
@@ -28,8 +33,13 @@ from windrow.clusters.orphans import location_of
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.addresses import list_node_ips
 from windrow.clusters.sources.guest_api import GuestClusterCache
+from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import format_time
+from windrow.harvester.resources import VM, VMI
+from windrow.harvester.status import read_vm_status
+from windrow.harvester.vmis import read_vmi
+from windrow.harvester.vms import read_vm
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
 from windrow.kubernetes.errors import Conflict, MethodNotAllowed, NotFound, TooManyRequests
@@ -38,18 +48,27 @@ from windrow.machines.port import (
     HARVESTER,
     InfrastructureUnknown,
     Machines,
+    MachineStatus,
     Power,
     ReplaceUserDataUnsupported,
+    is_synthetic_uid,
 )
+
+log = logging.getLogger(__name__)
 
 
 class MachineActions:
     """One method for each action on one Machine. All may be repeated; none decides anything."""
 
     def __init__(
-        self, context: ReconcileContext, infrastructure: Machines, guests: GuestClusterCache
+        self,
+        context: ReconcileContext,
+        infrastructure: Machines,
+        guests: GuestClusterCache,
+        harvesters: HarvesterClients,
     ) -> None:
-        self._context, self._infrastructure, self._guests = context, infrastructure, guests
+        self._context, self._infrastructure = context, infrastructure
+        self._guests, self._harvesters = guests, harvesters
 
     async def provision_vm(self, action: do.ProvisionVM, state: ClusterState) -> None:
         found = get_machine(action.machine, state)
@@ -135,6 +154,7 @@ class MachineActions:
 
     async def delete_machine(self, action: do.DeleteMachine, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
+        await self._require_members(action.counted, state)
         try:
             raw = await self._context.api.delete(
                 machine.ref, uid=machine.object_uid, resource_version=machine.resource_version
@@ -168,8 +188,38 @@ class MachineActions:
 
     async def remove_etcd_member(self, action: do.RemoveEtcdMember, state: ClusterState) -> None:
         layout = find_layout(get_machine(action.machine, state).record.version)
+        await self._require_members(action.counted, state)
         change = {"metadata": {"annotations": {layout.etcd_remove: "true"}}}
         await get_connection(self._guests, state).patch_node(action.node, change)
+
+    async def _require_members(self, counted: Sequence[str], state: ClusterState) -> None:
+        """Raises StalePlan unless the VMs of these machines still are those of healthy etcd members.
+
+        A watch may be behind, or silent: that one of them is lost would show when another one is gone for good. Of the
+        machines of other drivers nothing is newer than their status.
+        """
+        members = [get_machine(name, state) for name in counted]
+        members = [member for member in members if member.record.driver == HARVESTER]
+        readings = await asyncio.gather(*(self._read_vm(member.record) for member in members))
+        for member, vm in zip(members, readings, strict=True):
+            if not state.is_healthy_etcd_member(replace(member, vm=vm)):
+                log.info(
+                    "VM %s/%s is %s, which its watch does not show yet; no other etcd member is removed",
+                    member.record.vm_namespace,
+                    member.name,
+                    vm.state or vm.presence,
+                )
+                raise StalePlan
+
+    async def _read_vm(self, machine: Machine) -> MachineStatus:
+        client = self._harvesters.get_client(machine.credential, machine.namespace)
+        refs = (kind.ref(machine.name, machine.vm_namespace) for kind in (VM, VMI))
+        raw, raw_vmi = await asyncio.gather(*map(client.find, refs))
+        vm = None if raw is None else read_vm(raw)
+        owner = (machine.uid, machine.cluster_uid)
+        if vm is None or not (is_synthetic_uid(machine.vm_uid) or (vm.machine_uid, vm.cluster_uid) == owner):
+            return MachineStatus(machine.uid, machine.name, "missing")
+        return read_vm_status(vm, None if raw_vmi is None else read_vmi(raw_vmi))
 
     async def delete_vm(self, action: do.DeleteVM, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record

@@ -345,6 +345,9 @@ class DeleteMachine(
 ):
     """Delete the Machine object; its finalizer holds it until the VM is gone."""
 
+    # The Machines whose etcd members the decision counts as healthy: their VMs are read again before it is executed.
+    counted: tuple[str, ...] = ()
+
 
 @dataclass(frozen=True)
 class CordonNode(_MachineAction, reason="CordonNode", done="Cordoned Node {action.node}"):
@@ -370,6 +373,7 @@ class RemoveEtcdMember(
     """Have the servers remove the machine's etcd member."""
 
     node: str
+    counted: tuple[str, ...] = ()  # as of DeleteMachine
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ the reason why the rest is held. No state is kept: the next reconcile proposes a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from windrow.clusters.api.cluster import STARTUP_TIMEOUT, UNHEALTHY_TIMEOUT, Pool
@@ -47,8 +48,16 @@ def admit(
             hint, due = _recovery_hint(machine, state) if reason == LAST_ETCD_MEMBER else ("", None)
             held.append(HeldDisruption(disruption, because, until or due, hint))
         else:
-            admitted.append(disruption)
+            admitted.append(_with_counted(disruption, machine, state) if may_hold_data else disruption)
     return admitted, held
+
+
+def _with_counted(disruption: Disruption, machine: MachineState, state: ClusterState) -> Disruption:
+    """With the members that `_quorum` has counted, where one of them goes."""
+    if not state.is_etcd_member(machine):
+        return disruption
+    counted = tuple(member.name for member in state.etcd_members if state.is_healthy_etcd_member(member))
+    return replace(disruption, action=replace(disruption.action, counted=counted))
 
 
 # A removal that has begun goes on before another begins; what is broken goes before what is merely too many. Of several
