@@ -115,6 +115,36 @@ def test_a_lost_worker_is_replaced() -> None:
     check_story("lost-worker", story)
 
 
+def test_a_worker_that_was_stopped_while_its_packages_were_installed_is_replaced() -> None:
+    """cloud-init does not repeat what was interrupted: the Node becomes Ready, and without a guest agent nothing initializes it."""
+
+    async def story() -> None:
+        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as it:
+            before = {name_of(raw) for raw in await it.stage.wait_for_settled()}
+            await scale(it.sim, it.ref, 1, 2)
+            console: list[str] = []
+            while not any("by DHCP" in line for line in console):
+                await it.sim.advance(seconds=1)
+                new = [raw for raw in await machines_of(it.sim, it.ref) if name_of(raw) not in before]
+                console = it.sim.harvester.console("default", name_of(new[0])) if new else []
+            await it.sim.advance(seconds=5)
+            name = name_of(new[0])
+            await it.sim.harvester_client.call(put_subresource(VM_ACTIONS.ref(name, "default"), "stop"))
+
+            await until(it.stage, f"the cloud provider to initialize Node {name}")
+            await it.stage.wait_for_settled(without=name)
+
+            assert any(
+                "Unit file qemu-guest-agent.service does not exist" in line for line in console_of(it, name)
+            )
+
+    run_driven(story())
+
+
+def console_of(it: Story, name: str) -> list[str]:
+    return it.sim.harvester.console("default", name)
+
+
 def test_a_lost_etcd_member_of_three_is_replaced_and_the_members_equal_the_servers() -> None:
     async def story() -> Transcript:
         async with a_story(a_pool("servers", 3, ALL)) as it:

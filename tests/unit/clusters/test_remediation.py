@@ -180,10 +180,12 @@ def test_when_a_vm_was_created_is_recorded_once():
     assert with_status(new.record, second).provisioned == NOON
 
 
-def uninitialized(machine, age_m=10):
-    """Its Node is Ready, and the cloud provider has not initialized it."""
-    never_ready = record_of(machine, conditions=(), created=NOON - minutes(age_m))
-    return replace(never_ready, node=replace(machine.node, provider_id="", uninitialized=True))
+def uninitialized(machine, age_m=10, created=None):
+    """Its Node is Ready, which is recorded as Joined at once, and the cloud provider has not initialized it since."""
+    since = NOON - minutes(age_m)
+    waits = set_condition(machine.record.conditions, Condition("Ready", "False", INITIALIZING), since)
+    newcomer = record_of(machine, conditions=waits, created=created or since)
+    return replace(newcomer, node=replace(machine.node, provider_id="", uninitialized=True))
 
 
 OTHERS = some("w", 5, WORKERS)[1:]
@@ -194,6 +196,9 @@ OTHERS = some("w", 5, WORKERS)[1:]
     [
         ([uninitialized(W1), *OTHERS], ["w1"]),
         ([uninitialized(W1, 9), *OTHERS], []),
+        # Its Node was registered anew a moment ago.
+        ([uninitialized(W1, 1, created=LONG_AGO), *OTHERS], []),
+        ([replace(uninitialized(W1), record=replace(W1.record, created=LONG_AGO)), *OTHERS], []),
         # The cloud provider initializes none: other machines would fare no better.
         ([uninitialized(one) for one in (W1, *OTHERS)], []),
     ],

@@ -211,15 +211,23 @@ def _healthy(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosi
         if state.recorded.initialized and _is_alone_uninitialized(machine, state):
             failure = "the cloud provider did not initialize its Node"
             found = _within_startup_timeout(
-                found, machine, pool, state, joinable_since(machine, state), failure
+                found, machine, pool, state, _uninitialized_since(machine, state), failure
             )
     return found
+
+
+def _uninitialized_since(machine: MachineState, state: ClusterState) -> datetime:
+    """Since when it has waited for the cloud provider: a Node of any age may be registered anew."""
+    recorded = machine.record.find_condition("Ready")
+    if recorded is None or recorded.reason != INITIALIZING or recorded.since is None:
+        return state.now
+    return max(recorded.since, joinable_since(machine, state))
 
 
 def _is_alone_uninitialized(machine: MachineState, state: ClusterState) -> bool:
     """A machine that was stopped in its first boot may be so for ever: cloud-init does not repeat the step that was
     interrupted, such as the installation of the guest agent. Where no other machine is initialized, it is not its fault."""
-    if machine.record.was_ready or machine.node is None or not state.lacks_cloud_provider(machine.node):
+    if machine.node is None or not state.lacks_cloud_provider(machine.node):
         return False
     return any(state.is_initialized(other) for other in state.machines)
 

@@ -142,9 +142,9 @@ def plan_remediation(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
         if state.cluster.find_pool(machine.pool) is None or not machine.record.was_created:
             continue
         match diagnosis.health:
-            case "healthy":
+            case "healthy" if diagnosis.until is None:
                 continue
-            case "waiting":
+            case "healthy" | "waiting":  # looked at again at that time
                 partial.wait(diagnosis.waiting_for, diagnosis.next, machine.name, diagnosis.until)
             case "stopped":
                 partial.actions.append(StartVM(diagnosis.because, machine.name))
