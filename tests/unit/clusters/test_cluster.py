@@ -228,6 +228,45 @@ def warnings(reading: ClusterReading) -> str:
     return " | ".join(str(problem) for problem in reading.problems if problem.severity == "warning")
 
 
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("endpoint-mod", "did you mean windrow.io/endpoint-mode?"),
+        ("endpoint-Mode", "did you mean windrow.io/endpoint-mode?"),
+        ("endpoint-ippool", "did you mean windrow.io/endpoint-ip-pool?"),
+        ("endpoint-addres", "did you mean windrow.io/endpoint-address?"),
+        ("remidiation", "did you mean windrow.io/remediation?"),
+        ("zzz", "remove it; there are windrow.io/endpoint-address, "),
+        ("allowed-namespaces", "write it on the Secret"),
+        ("x" * 1000, "remove it; there are "),
+    ],
+)
+def test_an_annotation_of_ours_that_no_cluster_has_is_a_warning_with_the_one_that_was_meant(
+    key: str, told: str
+) -> None:
+    reading = read(a_raw_cluster(metadata={"annotations": {f"windrow.io/{key}": "address"}}))
+
+    assert errors(reading) == []
+    assert "has no effect: no Cluster has that annotation" in warnings(reading)
+    assert told in warnings(reading)
+    assert len(warnings(reading)) < 400
+
+
+def test_annotations_of_others_and_those_that_work_are_nothing_to_tell() -> None:
+    given = {"windrow.io/remediation": "off", "emulator.windrow.io/power": "off", "example.com/endpoint": "x"}
+
+    assert read(a_raw_cluster(metadata={"annotations": given})).problems == ()
+
+
+def test_of_very_many_annotations_of_ours_that_no_cluster_has_the_first_are_told() -> None:
+    given = {f"windrow.io/endpoint-{n}": "" for n in range(3000)}
+
+    reading = read(a_raw_cluster(metadata={"annotations": given}))
+
+    assert len(reading.problems) == 21
+    assert "has 2980 more of windrow.io without effect" in warnings(reading)
+
+
 def test_an_even_number_of_etcd_members_is_warned_about_only():
     reading = read(a_raw_cluster(a_raw_pool(quantity=2)))
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Any
 
 from windrow.bootstrap import DISTRIBUTIONS
@@ -32,7 +33,7 @@ from windrow.clusters.api.machine_inputs import (
 from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
-from windrow.core.formats.bounds import abbreviate
+from windrow.core.formats.bounds import abbreviate, is_too_long
 from windrow.core.formats.cidr import NotAddress, Range, is_address, parse_address
 from windrow.core.formats.duration import human_duration
 from windrow.core.formats.version import NotVersion, Version
@@ -73,6 +74,7 @@ MAX_NETWORKS = 16  # of cluster-cidr, service-cidr and cluster-dns each; a dual-
 # Of machineGlobalConfig and all of machineSelectorConfig; RKE2 has about 200, K3s about 130.
 MAX_CONFIG_KEYS = 1000
 MAX_SELECTORS = 100
+MAX_UNKNOWN_ANNOTATIONS = 20  # each is compared with all that are known
 MAX_ANNOTATIONS = 100_000  # characters of a pool's annotations; an API server takes 262,144 of one object
 
 
@@ -331,6 +333,7 @@ def _read_cluster(
         _check_roles,
         _check_namespaces,
         _check_networks,
+        _check_annotations,
         _check_endpoint,
     ):
         check(cluster, problems)
@@ -934,6 +937,37 @@ def _check_namespaces(cluster: Cluster, problems: ProblemCollector) -> None:
                 f"the vmNamespace {space!r} of pool {name!r} cannot be a namespace",
                 "write the name of a namespace of Harvester: small letters, digits and inner dashes, 63 at most",
             )
+
+
+def _check_annotations(cluster: Cluster, problems: ProblemCollector) -> None:
+    """Annotations of ours that no Cluster has. A warning, because a later release may know them."""
+    known = {name.rpartition("/")[2]: name for name in sorted(names.CLUSTER_ANNOTATIONS)}
+    given = (str(key) for key in annotations_of(cluster.raw))
+    unknown = [
+        key
+        for key in given
+        if key.lower().startswith(f"{names.OWN_DOMAIN}/") and key not in names.CLUSTER_ANNOTATIONS
+    ]
+    for key in unknown[:MAX_UNKNOWN_ANNOTATIONS]:
+        name = key.partition("/")[2].lower()
+        near = [] if is_too_long(name) else get_close_matches(name, known, 1)
+        hint = (
+            f"did you mean {known[near[0]]}?" if near else f"remove it; there are {', '.join(known.values())}"
+        )
+        if key == names.ALLOWED_NAMESPACES:
+            hint = "write it on the Secret that is shared"
+        shown = abbreviate(key) if is_too_long(key) else key
+        problems.add(
+            field_of(shown),
+            f"{field_of(shown)} has no effect: no Cluster has that annotation",
+            hint,
+            "warning",
+        )
+    if (more := len(unknown) - MAX_UNKNOWN_ANNOTATIONS) > 0:
+        where = "metadata.annotations"
+        problems.add(
+            where, f"{where} has {more} more of {names.OWN_DOMAIN} without effect", "remove them", "warning"
+        )
 
 
 def _check_endpoint(cluster: Cluster, problems: ProblemCollector) -> None:
