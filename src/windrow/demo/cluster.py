@@ -102,6 +102,10 @@ class DemoCluster:
         """Whether the manifest asks for Harvester's cloud provider."""
         return read_cluster(await self.get_cluster(), ()).cluster.cloud_provider == HARVESTER
 
+    async def has_ipv4(self) -> bool:
+        """Whether the manifest asks for a network of pods with IPv4."""
+        return 4 in read_cluster(await self.get_cluster(), ()).cluster.families
+
     async def list_pools(self) -> list[PoolSpec]:
         return read_pools(await self.get_cluster())
 

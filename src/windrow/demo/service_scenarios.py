@@ -39,6 +39,7 @@ CHECKS = (
     "service-gone",
 )
 WITHOUT_PROVIDER = "the manifest asks for no cloud provider of Harvester"
+WITHOUT_IPV4 = "the pods have IPv6 alone, and a service has one IPv4 address, which leads to none of them"
 RETRY_INTERVAL = timedelta(seconds=0.2)
 
 
@@ -66,6 +67,9 @@ async def create_service(cluster: DemoCluster) -> None:
         cluster.report.skip(
             CHECKS, "the manifest disables kube-vip, which announces the addresses of services"
         )
+        return
+    if not await cluster.has_ipv4():
+        cluster.report.skip(CHECKS, WITHOUT_IPV4)
         return
     network = await _find_network(cluster)
     if network is None:
