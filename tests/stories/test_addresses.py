@@ -16,9 +16,10 @@ from tests.support.simulation import Simulation, simulation
 
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import IP_ADDRESS
+from windrow.core.formats.fastjson import loads
 from windrow.core.formats.yaml import load
 from windrow.emulator.faults import AgentFault
-from windrow.kubernetes.objects import Raw, name_of, nested, secret_texts
+from windrow.kubernetes.objects import Raw, name_of, nested, secret_texts, uid_of
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import SECRET
 
@@ -54,9 +55,9 @@ def node_addresses(node: Raw) -> list[str]:
     return [one["address"] for one in listed if one["type"] == "InternalIP"]
 
 
-async def started(sim: Simulation, documents: list[Raw]) -> Any:
+async def started(sim: Simulation, documents: list[Raw], transport: Transport | None = None) -> Any:
     await stock(sim, documents)
-    sim.start_manager()
+    sim.start_manager(transport)
     return await post(sim, documents)
 
 
@@ -64,12 +65,14 @@ def test_machines_have_the_addresses_that_were_claimed_for_them_and_give_them_ba
     async def story() -> None:
         documents = with_addresses(a_cluster(a_pool("servers", 1, ALL), a_pool("workers", 2)), RANGE)
         async with simulation(seed=5, with_manager=False) as sim:
-            ref = await started(sim, documents)
+            told = CountsMachines(sim.api.local())
+            ref = await started(sim, documents, told)
             stage = sim.cluster(ref.name, ref.namespace)
             await stage.wait_for_settled()
 
             claims = await claims_of(sim)
             machines = await machines_of(sim, ref)
+            assert told.uids == {uid_of(machine) for machine in machines}  # none was deleted
             assert claims.keys() == {name_of(machine) for machine in machines}
             assert len(set(claims.values())) == 3
             assert all(addresses_of(one) == [claims[name_of(one)]] for one in machines)
@@ -103,6 +106,47 @@ def test_a_machine_with_addresses_of_its_own_needs_no_guest_agent() -> None:
             assert len(nodes) == 1
 
     run_driven(story())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["late", "absent"])
+def test_no_machine_is_deleted_while_the_first_server_boots_and_reports_no_address(kind: Any) -> None:
+    """The others are to join through the address that it has claimed."""
+
+    async def story() -> None:
+        documents = with_addresses(a_cluster(a_pool("servers", 1, ALL), a_pool("workers", 2)), RANGE)
+        del documents[-1]["spec"]["rkeConfig"]["machineGlobalConfig"]["cloud-provider-name"]
+        async with simulation(seed=11, with_manager=False) as sim:
+            sim.harvester.faults.agents.append(AgentFault("*", kind, late_s=120))
+            told = CountsMachines(sim.api.local())
+            ref = await started(sim, documents, told)
+            await sim.cluster(ref.name, ref.namespace).wait_for_settled()
+            assert told.uids == {uid_of(machine) for machine in await machines_of(sim, ref)}
+            assert len(told.uids) == 3
+
+    run_driven(story())
+
+
+@dataclass(eq=False)
+class CountsMachines:
+    """A transport that keeps the uid of each Machine that was created through it."""
+
+    inner: Transport
+    uids: set[str] = field(default_factory=set)
+
+    async def send(self, request: Request) -> Reply:
+        reply = await self.inner.send(request)
+        if request.method == "POST" and reply.status < 300:
+            raw = loads(reply.body)
+            if raw.get("kind") == "Machine":
+                self.uids.add(uid_of(raw))
+        return reply
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        return self.inner.stream(request)
+
+    async def aclose(self) -> None:
+        pass
 
 
 @pytest.mark.long

@@ -30,6 +30,7 @@ from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.orphans import Orphans, OrphanVm
 from windrow.clusters.plan.actions import (
     ClaimAddresses,
+    DeleteMachine,
     KeepVMs,
     ProvisionVM,
     RecordHarvester,
@@ -42,6 +43,7 @@ from windrow.clusters.plan.addresses import choose_address, list_node_ips
 from windrow.clusters.plan.endpoint import has_lost_join_server
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.sources.addresses import AddressBook
+from windrow.clusters.state import MachineState
 from windrow.core.formats.cidr import Range
 from windrow.core.rng import Rng
 
@@ -54,11 +56,14 @@ from .builders import (
     leaving,
     look,
     missing,
+    nodeless,
     of_kind,
     record_of,
     sighted,
+    silent,
     some,
     subjects,
+    unknown,
     unordered,
 )
 
@@ -205,6 +210,74 @@ def test_a_server_whose_vm_does_not_report_its_claimed_address_is_not_lost():
 
     assert not has_lost_join_server(late, look(the_cluster(), [quiet, late]))
     assert has_lost_join_server(late, look(the_cluster(), [without, late]))
+
+
+CLAIMING = replace(SERVERS, address_pools=(TEN,))
+BOOTING = replace(RECORDED, initialized=False, provisioned=False)
+LATE = unordered(record_of(a_machine("w1", WORKERS), join_server="https://10.9.0.15:9345"))
+
+
+def a_booting_server(**vm: Any) -> MachineState:
+    """An init server that has claimed 10.9.0.15, and whose VM was made."""
+    made = record_of(nodeless(a_machine("s1", CLAIMING)), is_init_server=True, join_server="")
+    return sighted(replace(made, addresses=(a_claim("10.9.0.15", "s1"),)), **{"addresses": (), **vm})
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        replace(a_booting_server(), vm=None),
+        unknown(a_booting_server()),
+        a_booting_server(state="starting"),
+        a_booting_server(state="stopped"),
+        a_booting_server(addresses=("fd00:9::15",)),
+        a_booting_server(addresses=("10.9.0.15",)),
+        missing(a_booting_server()),
+    ],
+    ids=["not seen", "unknown", "starting", "stopped", "reports another", "reports it", "gone"],
+)
+def test_no_machine_is_deleted_that_joins_through_an_address_that_a_living_server_has_claimed(
+    server: MachineState,
+):
+    late = replace(LATE, addresses=(a_claim("10.9.0.11", "w1"),))
+    pools = (CLAIMING, replace(WORKERS, quantity=1))
+    for recorded in (BOOTING, replace(BOOTING, initialized=True), RECORDED):
+        state = look(
+            a_cluster(*pools, recorded=recorded),
+            [server, late],
+            guest=silent(),
+            claims=(*server.addresses, *late.addresses),
+        )
+        plan = plan_cluster(state)
+
+        assert [one for one in of_kind(plan, DeleteMachine) if one.subject == "w1"] == []
+        assert subjects(plan, ProvisionVM) == ([] if server.presence == "missing" else ["w1"])
+        assert not has_lost_join_server(late, state)
+        assert has_lost_join_server(late, look(state.cluster, [leaving(missing(server)), late]))
+
+
+def test_a_machine_waits_where_the_vm_of_its_server_is_gone_and_the_server_is_not_deleted_yet():
+    server = missing(a_booting_server())
+    late = replace(LATE, addresses=(a_claim("10.9.0.11", "w1"),))
+
+    plan = plan_cluster(look(the_cluster(), [server, late]))
+
+    assert "Machine s1 to be replaced" in next(wait.what for wait in plan.waits if wait.machine == "w1")
+
+
+def test_before_the_cluster_has_started_machines_stay_while_the_init_server_reports_more_addresses():
+    """The first address that a VM reports may be another later; the server still has the one that was told."""
+    server = a_booting_server(addresses=("10.0.0.77", "10.9.0.15"))
+    plan = plan_cluster(
+        look(
+            a_cluster(SERVERS, a_pool("workers", 1), recorded=BOOTING),
+            [replace(server, addresses=()), LATE],
+            guest=silent(),
+        )
+    )
+
+    assert not of_kind(plan, DeleteMachine)
+    assert subjects(plan, ProvisionVM) == ["w1"]
 
 
 def test_an_address_that_is_claimed_anew_stays_known_when_its_former_record_is_gone():

@@ -328,6 +328,23 @@ def test_a_machine_that_was_not_requested_yet_is_recorded_anew_with_another_serv
     assert of_kind(plan, ProvisionVM) == []
 
 
+def test_no_machine_is_given_a_server_whose_vm_is_gone_though_its_node_is_still_ready() -> None:
+    """It would be recorded, found to have lost its server, and deleted again, until the Node is not Ready."""
+    first, second = some("s", 2, SERVERS)
+    gone = replace(missing(first), node=first.node)
+
+    def given(*servers: MachineState, **recorded: Any) -> set[str]:
+        cluster = a_cluster(SERVERS, WORKERS)
+        cluster = replace(cluster, recorded=replace(cluster.recorded, **recorded))
+        plan = planned(cluster, servers)
+        return {
+            action.join_server for action in of_kind(plan, CreateMachine) if isinstance(action, CreateMachine)
+        }
+
+    assert given(gone, second) == {"https://10.0.0.2:9345"}
+    assert given(leaving(gone)) == given(gone) == given(gone, provisioned=False) == set()
+
+
 def test_when_the_server_was_lost_is_kept_until_the_machine_joins() -> None:
     state = look(
         a_cluster(SERVERS, WORKERS), [*some("s", 1, SERVERS), late := joiner(conditions=stalled_since(2))]

@@ -26,11 +26,12 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.addresses import Claims, plan_recovery, plan_unused
 from windrow.clusters.plan.endpoint import (
+    find_gone_join_server,
     find_stable_api_url,
     find_stable_join_url,
     has_lost_join_server,
-    join_url,
     list_api_servers,
+    list_join_urls,
 )
 from windrow.clusters.plan.names import Wanted, plan_creation
 from windrow.clusters.state import ClusterState, MachineState
@@ -137,6 +138,12 @@ def _provision(state: ClusterState, partial: PartialPlan) -> None:
                 f"it would join through {machine.record.join_server}, an address that no server has any more"
             )
             partial.actions.append(DeleteMachine(why, machine.name))
+        elif not machine.record.was_requested and (gone := find_gone_join_server(machine, state)):
+            partial.wait(
+                f"Machine {gone.name} to be replaced ({gone.vm_ref} not found; it was to join through it)",
+                "it is recorded anew",
+                machine.name,
+            )
         elif not machine.record.is_init_server:
             partial.actions.append(
                 ProvisionVM(f"it joins through {machine.record.join_server}", machine.name)
@@ -185,15 +192,17 @@ def _is_scrubbed(machine: MachineState) -> bool:
 def _list_superseded(state: ClusterState) -> list[DeleteMachine]:
     """Before the cluster has started: machines that would join through a machine that is not the init server any more."""
     first = state.init_server if state.init_server and not state.init_server.is_deleting else None
-    if state.recorded.initialized or (first is not None and not first.address):
+    stable = find_stable_join_url(state)
+    known = list_join_urls(first) if first else []
+    if state.recorded.initialized or (first is not None and not known):
         return []
     # Behind an endpoint that stays they may have joined the init server that was lost.
-    wanted = (find_stable_join_url(state) or join_url(first)) if first else ""
+    wanted = [stable] if first and stable else known
     return [
         DeleteMachine(
             f"it would join through {machine.record.join_server}, which is not the init server any more",
             machine.name,
         )
         for machine in state.active
-        if not machine.record.is_init_server and machine.record.join_server != wanted
+        if not machine.record.is_init_server and machine.record.join_server not in wanted
     ]

@@ -41,10 +41,10 @@ def find_join_server(state: ClusterState) -> str:
     """The `server:` for a machine that is recorded now; "" when no server can be joined yet."""
     stable = find_stable_join_url(state)
     for servers in (state.active, _staying_members(state)):
-        if ready := [m for m in servers if m.record.is_server and m.is_ready and join_url(m)]:
+        if ready := [m for m in servers if m.record.is_server and m.is_ready and _can_be_joined(m)]:
             return stable or join_url(min(ready, key=_age))
     first = state.init_server
-    if first is None or first.is_deleting or state.recorded.provisioned:
+    if first is None or first.is_deleting or first.presence == "missing" or state.recorded.provisioned:
         return ""
     return stable or join_url(first)  # which is tried until the init server answers there
 
@@ -83,16 +83,34 @@ def has_lost_join_server(machine: MachineState, state: ClusterState) -> bool:
     told = machine.record.join_server
     if not told or told == find_stable_join_url(state):
         return False
-    servers = (m for m in state.machines if m.record.is_server and m.presence != "missing")
-    return all(told not in _list_join_urls(server) for server in servers)
+    return all(told not in list_join_urls(server) for server in state.machines if server.record.is_server)
 
 
-def _list_join_urls(server: MachineState) -> list[str]:
+def find_gone_join_server(machine: MachineState, state: ClusterState) -> MachineState | None:
+    """The server whose address the machine was told to join through, where its VM is gone and its Machine is not deleted yet."""
+    told = machine.record.join_server
+    gone = (m for m in state.active if m.record.is_server and m.presence == "missing")
+    return next((server for server in gone if told in list_join_urls(server)), None)
+
+
+def list_join_urls(server: MachineState) -> list[str]:
+    """Each `server:` under which this one is, or was last, known: what `join_url` says now, and said before, among them.
+
+    What was claimed for it is its own until its Machine is deleted, whether or not its VM is there, or reports it.
+    """
     distribution = _distribution_of(server)
-    shown = server.vm.addresses if server.vm else ()
-    reported = (*(shown or server.record.last_addresses), *(server.node.addresses if server.node else ()))
-    known = (*server.claimed_addresses, *reported)
-    return [distribution.LAYOUT.join_url(address) for address in known] if distribution else []
+    if distribution is None or (server.is_deleting and server.presence == "missing"):
+        return []
+    known = list(server.claimed_addresses)
+    if server.presence != "missing":
+        shown = server.vm.addresses if server.vm else ()
+        known += [*(shown or server.record.last_addresses), *(server.node.addresses if server.node else ())]
+    return [distribution.LAYOUT.join_url(address) for address in known]
+
+
+def _can_be_joined(server: MachineState) -> bool:
+    """Its Node is shown as Ready for a while after its VM has gone."""
+    return server.presence != "missing" and bool(join_url(server))
 
 
 def _distribution_of(machine: MachineState) -> Distribution | None:
