@@ -37,6 +37,7 @@ from windrow.clusters.api.references import (
 )
 from windrow.clusters.bootstrap_data import check_bootstrap, sample_machine_spec
 from windrow.clusters.bootstrap_secrets import FindSecret, check_secrets
+from windrow.clusters.sources.endpoint_pools import check_endpoint
 from windrow.clusters.sources.harvester_versions import read_harvester_versions
 from windrow.clusters.versions import compare_versions, list_problems
 from windrow.core.rng import Rng
@@ -58,6 +59,8 @@ CREDENTIAL_FIELD = "cloudCredentialSecretName"
 
 # From a credential to what its Harvester says about versions.
 ReadVersions = Callable[[str], Awaitable[HarvesterVersions]]
+# From a cluster to the problems of the load balancer that it asks for.
+CheckEndpoint = Callable[[Cluster], Awaitable[list[Problem]]]
 # From a driver and the `namespace:name` of a credential to its fields, read from the management API.
 ReadFields = Callable[[str, str], Awaitable[Mapping[str, str]]]
 
@@ -130,6 +133,9 @@ async def run(
         async def versions(name: str) -> HarvesterVersions:
             return await read_harvester_versions(await machines.get_client(name))
 
+        async def endpoint(cluster: Cluster) -> list[Problem]:
+            return await check_endpoint(await machines.get_client(cluster.credential), cluster)
+
         return await check(
             documents,
             configs,
@@ -139,6 +145,7 @@ async def run(
             fields_of=partial(read_credential_fields, api) if api is not None else None,
             find_secret=api.find if api is not None else None,
             read_versions=versions,
+            ask_endpoint=endpoint,
             matrix=matrix,
         )
 
@@ -183,6 +190,7 @@ async def check(
     fields_of: ReadFields | None = None,
     find_secret: FindSecret | None = None,
     read_versions: ReadVersions | None = None,
+    ask_endpoint: CheckEndpoint | None = None,
     matrix: SupportMatrix | None = None,
 ) -> list[CheckResult]:
     """A result for each Cluster in `documents`. `configs` are existing machine configs; those in the documents come first.
@@ -190,7 +198,8 @@ async def check(
     kinds than HarvesterConfig are not checked; of these the credential is read with `fields_of`, unless it is a document.
     Secrets that the Cluster names are documents, or are read with `find_secret`: those of other namespaces must allow the
     Cluster's, and those for registries and S3 must hold what they are named for. `read_versions` asks the Harvester of a
-    credential; it is asked once for each Cluster, where its machines could be checked."""
+    credential, `ask_endpoint` that of a Cluster with a load balancer; once for each Cluster, where its machines could be
+    checked."""
     matrix = matrix or shipped_matrix()
     own = {_key(raw): raw for raw in reversed(documents) if _is_config(raw)}
     known = {_key(raw): raw for raw in reversed(configs)} | own
@@ -219,6 +228,7 @@ async def check(
         versions = await _read_versions(cluster, read_versions if was_asked else None)
         compared = compare_versions(cluster, reading.problems, matrix, versions)
         found += list_problems(compared)
+        found += await _check_endpoint(cluster, ask_endpoint if was_asked else None)
         only_others = all(pool.kind != HARVESTER_CONFIG.kind for pool in cluster.pools) and bool(unchecked)
         results.append(
             CheckResult(
@@ -262,6 +272,18 @@ async def _read_versions(cluster: Cluster, read: ReadVersions | None) -> Harvest
         return await read(credential)
     except KubeError as error:
         return HarvesterVersions(unread=str(error))
+
+
+async def _check_endpoint(cluster: Cluster, ask: CheckEndpoint | None) -> list[Problem]:
+    """What the cluster manager would find before it makes the load balancer that the cluster asks for."""
+    on_harvester = any(pool.is_on_harvester for pool in cluster.pools)
+    if ask is None or not on_harvester or cluster.control_plane_endpoint.mode != "loadBalancer":
+        return []
+    try:
+        return await ask(cluster)
+    except KubeError as error:
+        hint = "make Harvester reachable, with a credential that may read there"
+        return [Problem(str(error), hint, CREDENTIAL_FIELD)]
 
 
 async def _check_named_secrets(

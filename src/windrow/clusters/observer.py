@@ -15,8 +15,7 @@ from datetime import timedelta
 from windrow.bootstrap.guest_account import GuestAccount
 from windrow.client.client import Client
 from windrow.clusters.api import names
-from windrow.clusters.api.cluster import MAX_QUANTITY, Cluster, read_cluster
-from windrow.clusters.api.endpoint import field_of
+from windrow.clusters.api.cluster import Cluster, read_cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.references import parse_secret_reference
@@ -36,7 +35,7 @@ from windrow.clusters.bootstrap_data import (
 )
 from windrow.clusters.bootstrap_secrets import check_secrets
 from windrow.clusters.context import ReconcileContext
-from windrow.clusters.endpoint_balancer import key_of_balancers, list_balancers, read_balancer
+from windrow.clusters.endpoint_balancer import key_of_balancers, read_balancer
 from windrow.clusters.orphans import (
     MachineClaim,
     OrphanLoadBalancer,
@@ -59,6 +58,7 @@ from windrow.clusters.orphans import (
 from windrow.clusters.plan import endpoint_balancers
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
+from windrow.clusters.sources.endpoint_pools import check_endpoint
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvester_objects import (
     CREATOR_SELECTOR,
@@ -82,7 +82,7 @@ from windrow.clusters.state import (
 from windrow.clusters.versions import compare_versions, list_problems
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.cloud_init_secret import secret_ref
-from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, VM
+from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
 from windrow.kubernetes.resources import POD, PVC, SECRET, ApiResource, ObjectRef
@@ -600,7 +600,8 @@ class Observer:
             if state.guest_credential.state in ("missing", "pending") and cluster.credential in usable:
                 problems += await self._check_service_account(cluster)
             if cluster.control_plane_endpoint.mode == "loadBalancer" and cluster.credential in usable:
-                problems += await self._check_endpoint(cluster)
+                client = self._harvesters.get_client(cluster.credential, cluster.namespace)
+                problems += await check_endpoint(client, cluster)
         except InfrastructureUnknown as error:
             problems.append(Problem(error.message, error.hint, "spec.cloudCredentialSecretName"))
         except KubeError as error:
@@ -633,48 +634,6 @@ class Observer:
             "cloud-provider-config"
         )
         return [Problem(message, hint, "metadata.name")]
-
-    async def _check_endpoint(self, cluster: Cluster) -> list[Problem]:
-        """Whether its IPPool has the addresses that its LoadBalancers need, and their names are free."""
-        endpoint, field = cluster.control_plane_endpoint, field_of(names.ENDPOINT_IP_POOL)
-        client = self._harvesters.get_client(cluster.credential, cluster.namespace)
-        wanted = list_balancers(cluster)
-        refs = [LOAD_BALANCER.ref(one.name, cluster.vm_namespace) for one in wanted]
-        try:
-            pool, *found = await asyncio.gather(
-                client.find(IP_POOL.ref(endpoint.pool)), *map(client.find, refs)
-            )
-        except Forbidden as error:
-            hint = "let it get IPPools, and create, get, list, watch, patch and delete load balancers there"
-            return [Problem(f"{field}: {error}", hint, field)]
-        if pool is None:
-            hint = "create it there, or write the name of one that exists"
-            return [
-                Problem(f"{field} is {endpoint.pool}, and there is no such IPPool on Harvester", hint, field)
-            ]
-        made = [read_balancer(raw) for raw in found if raw is not None]
-        problems = [
-            Problem(
-                f"{one} on Harvester is not this cluster's",
-                "delete it there, or rename the cluster",
-                "metadata.name",
-            )
-            for one in made
-            if one.cluster_uid != cluster.uid
-        ]
-        lacking = len(wanted) - len(made)
-        if (free := _free_addresses(pool)) < lacking:
-            message = (
-                f"{field}: IPPool {endpoint.pool} has {free} free addresses, and the endpoint needs {lacking}"
-            )
-            problems.append(Problem(message, "widen a range of it, or write the name of another", field))
-        return problems
-
-
-def _free_addresses(pool: Raw) -> int:
-    """As many as one could want, of a pool that was just made and has no status yet."""
-    free = nested(pool, "status", "available")
-    return free if isinstance(free, int) else MAX_QUANTITY
 
 
 def credentials_of(cluster: Cluster) -> list[str]:

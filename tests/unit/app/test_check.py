@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
+from tests.support.clock import run_driven
 from tests.support.fake_machines import MemoryMachines
+from tests.support.simulation import simulation
 
 from windrow.app.check import CheckResult, check
+from windrow.clusters.sources.endpoint_pools import check_endpoint
+from windrow.harvester.resources import IP_POOL
 from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, NotFound
+from windrow.kubernetes.objects import name_of, new_object
 from windrow.kubernetes.resources import ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
 
@@ -656,6 +662,46 @@ async def test_a_harvester_that_may_not_be_asked_for_its_release_is_a_warning():
     (problem,) = result.problems
     assert problem.severity == "warning"
     assert "the release of Harvester is not known: settings.harvesterhci.io is forbidden" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("pool", "last", "holder", "told"),
+    [
+        ("absent", 10, "", ["is absent, and there is no such IPPool on Harvester"]),
+        ("endpoints", 10, "", []),
+        ("endpoints", 10, "default/web-1", ["has 0 free addresses, and the endpoint needs 1"]),
+        # Its own, of a manifest that is applied already.
+        ("endpoints", 10, "default/orchard-api-x5x7z", []),
+    ],
+)
+def test_the_pool_of_a_load_balancer_must_exist_and_have_an_address(
+    pool: str, last: int, holder: str, told: list[str]
+) -> None:
+    document = cluster()
+    document["metadata"]["annotations"] = {
+        "windrow.io/endpoint-mode": "loadBalancer",
+        "windrow.io/endpoint-ip-pool": pool,
+    }
+    ranges = [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": f"10.1.0.{last}"}]
+
+    async def main() -> CheckResult:
+        async with simulation(with_manager=False) as sim:
+            client = sim.harvester_client
+            raw = await client.create(IP_POOL, new_object(IP_POOL, "endpoints", spec={"ranges": ranges}))
+            if holder:
+                held = {"allocated": {"10.1.0.10": holder}, "lastAllocated": "10.1.0.10"}
+                status = held | {"available": 0, "total": 1}
+                await client.json_patch(
+                    IP_POOL.ref(name_of(raw)), [{"op": "add", "path": "/status", "value": status}]
+                )
+            (result,) = await check(
+                [document, config()], machines=Harvester([]), ask_endpoint=partial(check_endpoint, client)
+            )
+            return result
+
+    found = [one.message for one in run_driven(main()).errors]
+    assert len(found) == len(told)
+    assert all(part in one for part, one in zip(told, found, strict=True))
 
 
 async def test_a_version_that_is_refused_is_not_compared():
