@@ -18,7 +18,10 @@ from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import IP_ADDRESS
 from windrow.core.formats.fastjson import loads
 from windrow.core.formats.yaml import load
-from windrow.emulator.faults import AgentFault
+from windrow.emulator.faults import AgentFault, Fault, Refuse
+from windrow.harvester.identity import IDENTITY
+from windrow.kubernetes import requests
+from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import Raw, name_of, nested, secret_texts, uid_of
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import SECRET
@@ -147,6 +150,34 @@ class CountsMachines:
 
     async def aclose(self) -> None:
         pass
+
+
+def test_a_credential_that_may_not_read_which_harvester_it_is_has_no_address_claimed_until_it_may() -> None:
+    async def story() -> None:
+        documents = with_addresses(a_cluster(a_pool("servers", 1, ALL)), RANGE)
+        async with simulation(seed=11, with_manager=False) as sim:
+            hidden = sim.harvester.faults.add(
+                Fault(
+                    Refuse(403, "Forbidden"),
+                    where=lambda request: request.path == requests.get(IDENTITY).path,
+                )
+            )
+            ref = await started(sim, documents)
+            await sim.advance(seconds=90)
+            raw = await sim.management_client.get(ref)
+            condition = find_condition(raw["status"]["conditions"], "PreflightPassed")
+            assert condition is not None
+            assert condition.status == "False"
+            assert "addressPools is set, and credential Secret" in condition.message
+            assert "let the credential's user get Namespace kube-system" in condition.message
+            assert await sim.management_client.list(IP_ADDRESS) == []
+
+            sim.harvester.faults.end(hidden)
+            await sim.cluster(ref.name, ref.namespace).wait_for_settled()
+            (claim,) = await sim.management_client.list(IP_ADDRESS)
+            assert not claim["spec"]["harvester"].startswith("ca-")
+
+    run_driven(story())
 
 
 @pytest.mark.long

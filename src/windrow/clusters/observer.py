@@ -82,6 +82,7 @@ from windrow.clusters.state import (
 from windrow.clusters.versions import compare_versions, list_problems
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.cloud_init_secret import secret_ref
+from windrow.harvester.connection import describe_credential
 from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
@@ -177,6 +178,10 @@ class Observer:
     def _with_addresses(self, state: ClusterState) -> ClusterState:
         """The addresses of its networks that are claimed are read where a machine may want one."""
         wanted = {one.network for pool in state.cluster.pools for one in pool.address_pools}
+        if wanted:
+            credentials = self.list_allowed_credentials(state.cluster)
+            hidden = next(filter(self._prober.hides_identity, credentials), "")
+            state = replace(state, harvester_hidden_from=hidden)
         if state.harvester_uid and wanted:
             taken = {network: self._addresses.list_taken(network, state.harvester_uid) for network in wanted}
             state = replace(state, taken=taken)
@@ -572,6 +577,8 @@ class Observer:
         if state.guest_credential.state == "refused":
             message, _, hint = state.guest_credential.because.partition("; ")
             problems.append(Problem(message, hint, "spec.rkeConfig.machineGlobalConfig"))
+        if state.harvester_hidden_from:
+            problems += _list_hidden(state.harvester_hidden_from, cluster)
         usable = set()
         on_harvester = {pool.credential for pool in cluster.pools if pool.driver == HARVESTER}
         for credential in sorted({pool.credential for pool in cluster.pools if ":" in pool.credential}):
@@ -642,6 +649,23 @@ def credentials_of(cluster: Cluster) -> list[str]:
     if named or not cluster.pools or cluster.cloud_provider == "harvester":
         named.add(cluster.credential)
     return sorted(credential for credential in named if ":" in credential)
+
+
+def _list_hidden(credential: str, cluster: Cluster) -> list[Problem]:
+    """Addresses are claimed under the uid of kube-system, since under any other identity two could be given one address."""
+    hint = "let the credential's user get Namespace kube-system on Harvester, or leave out addressPools"
+    configs = dict.fromkeys(
+        f"{pool.kind} {cluster.namespace}/{pool.config_name}" for pool in cluster.pools if pool.address_pools
+    )
+    return [
+        Problem(
+            f"{config}: addressPools is set, and {describe_credential(credential)} may not get Namespace kube-system on "
+            "Harvester, under whose uid addresses are claimed",
+            hint,
+            "addressPools",
+        )
+        for config in configs
+    ]
 
 
 def _needs_preflight(state: ClusterState) -> bool:

@@ -298,6 +298,8 @@ class ClusterState:
     # On Harvester, of a deleted cluster without machines. None: there can be none, or it is too early to list them.
     orphans: Orphans | None = None
     lease: ManagerLease = field(default_factory=ManagerLease)
+    # A credential with which it cannot be read which Harvester this is, where machines are to have addresses of pools.
+    harvester_hidden_from: str = ""
     # Addresses that are claimed, by whatever machine, on each network of its address pools.
     taken: Mapping[str, frozenset[str]] = field(default_factory=dict)
     # IPAddresses with the cluster's uid, those of Machines that do not exist any more among them.

@@ -35,6 +35,12 @@ def ca_fingerprint(access: ClientConfig) -> str:
     return f"{CA_PREFIX}{hashlib.sha256(source.encode()).hexdigest()[:32]}"
 
 
+def is_certain(identity: str) -> bool:
+    """Whether every credential for this Harvester that may read its kube-system gives this identity: one from a CA follows
+    from the text of a kubeconfig, which may differ."""
+    return bool(identity) and not identity.startswith(CA_PREFIX)
+
+
 def compare_identity(recorded: str, found: str, fingerprint: str) -> Literal["same", "other", "unknown"]:
     """Whether a credential leads to the recorded Harvester, where one is recorded.
 

@@ -18,7 +18,6 @@ from windrow.clusters.api.addresses import (
     AddressPool,
     IPAddress,
     address_name,
-    may_be_same_harvester,
     read_address_pools,
     read_ip_address,
     render_ip_address,
@@ -173,6 +172,36 @@ def test_nothing_is_claimed_before_it_is_recorded_which_harvester_the_network_is
     assert of_kind(plan, RecordHarvester, ClaimAddresses, ProvisionVM) == [
         RecordHarvester("addresses are claimed on it", "ns:cc")
     ]
+
+
+def test_nothing_is_claimed_on_a_harvester_that_is_known_by_its_ca_only():
+    """Two credentials of one Harvester may have two texts of one CA, so that two names would be of one address."""
+    by_ca = the_cluster(harvester_uid="ca-1")
+    new = unordered(a_machine("w1", WORKERS))
+    running = sighted(a_machine("w2", WORKERS), addresses=("10.9.0.15",))
+    machines = [*some("s", 1, SERVERS), new, running]
+
+    plan = plan_cluster(look(by_ca, machines, harvester_hidden_from="ns:cc"))
+    assert not of_kind(plan, RecordHarvester, ClaimAddresses, ProvisionVM)
+    assert plan.diagnoses["w1"].waiting_for == (
+        "Harvester to be known by the uid of its Namespace kube-system, under which addresses are claimed (let the user of "
+        "credential Secret ns/cc get that Namespace)"
+    )
+    # By now it may be read.
+    plan = plan_cluster(look(by_ca, machines))
+    assert of_kind(plan, RecordHarvester, ClaimAddresses, ProvisionVM) == [
+        RecordHarvester("addresses are claimed on it", "ns:cc")
+    ]
+
+
+def test_what_is_claimed_on_another_harvester_takes_nothing_here():
+    clock, rng = SystemClock(), Rng(7)
+    api = management_api(MemoryStore(), clock, rng).local()
+    book = AddressBook(Informer(api, IP_ADDRESS, "", read_ip_address, clock, rng))
+    book.put(a_claim("10.9.0.15", harvester="ca-1"))
+    book.put(a_claim("10.9.0.16"))
+
+    assert book.list_taken(NETWORK, "hv") == {"10.9.0.16"}
 
 
 def test_of_a_machine_that_was_requested_nothing_more_is_claimed_though_the_config_has_changed():
@@ -442,13 +471,6 @@ def test_a_range_as_large_as_ipv6_has_costs_nothing():
     other = choose_address(pool, {str(address)}, "uid")
     assert other in pool.ranges[0]
     assert other != address
-
-
-def test_identities_that_cannot_be_compared_may_be_of_one_harvester():
-    assert may_be_same_harvester("a", "a")
-    assert not may_be_same_harvester("a", "b")
-    assert may_be_same_harvester("ca-1", "b")
-    assert not may_be_same_harvester("ca-1", "ca-2")
 
 
 def test_the_record_is_read_as_it_was_written():

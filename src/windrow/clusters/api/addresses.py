@@ -18,7 +18,6 @@ from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import IP_ADDRESS
 from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.cidr import Address, NotAddress, Range, parse_address
-from windrow.harvester.identity import CA_PREFIX
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
 from windrow.kubernetes.objects import Raw, name_of, nested, new_object, resource_version_of, uid_of
 from windrow.kubernetes.resources import ObjectRef
@@ -114,11 +113,6 @@ def address_name(harvester: str, network: str, address: str) -> str:
     """The name of the IPAddress: the same for each claim of that address on that network, and for no other."""
     place = hashlib.sha256(f"{harvester}/{network}".encode()).hexdigest()[:10]
     return f"{place}-{ipaddress.ip_address(address).exploded.replace(':', '-')}"
-
-
-def may_be_same_harvester(one: str, other: str) -> bool:
-    """Whether two identities may be of one Harvester: one by its uid and one by its CA tell nothing."""
-    return one == other or one.startswith(CA_PREFIX) != other.startswith(CA_PREFIX)
 
 
 def read_ip_address(raw: Mapping[str, Any]) -> IPAddress | None:

@@ -40,7 +40,7 @@ from windrow.clusters.sources.harvesters import HarvesterClients, find_harvester
 from windrow.clusters.state import ClusterState
 from windrow.core.logs import with_values
 from windrow.core.text import encode_base64
-from windrow.harvester.identity import ca_fingerprint
+from windrow.harvester.identity import ca_fingerprint, compare_identity
 from windrow.harvester.names import CLUSTER_UID
 from windrow.kubernetes.errors import AlreadyExists, KubeError
 from windrow.kubernetes.kubeconfig import render_kubeconfig
@@ -122,7 +122,9 @@ class ClusterActions:
     async def record_harvester(self, action: do.RecordHarvester, state: ClusterState) -> None:
         client = self._harvesters.get_client(action.credential, state.cluster.namespace)
         config = self._harvesters.get_config(action.credential, state.cluster.namespace)
-        identity = await find_harvester_uid(client) or ca_fingerprint(config)
+        identity, fingerprint = await find_harvester_uid(client), ca_fingerprint(config)
+        if not identity or compare_identity(state.harvester_uid, identity, fingerprint) != "same":
+            raise StalePlan  # the next probe of the credential says so
         await self._context.patch_cluster_status(state, {"harvesterUID": identity})
 
     async def create_service_account(self, action: do.CreateServiceAccount, state: ClusterState) -> None:

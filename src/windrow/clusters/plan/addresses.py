@@ -22,6 +22,8 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.formats.cidr import Address, NotAddress, parse_address
+from windrow.harvester.connection import describe_credential
+from windrow.harvester.identity import is_certain
 
 
 def list_missing(machine: MachineState, pool: Pool | None) -> tuple[AddressPool, ...]:
@@ -81,7 +83,9 @@ class Claims:
         missing = list_missing(machine, pool)
         if not missing or pool is None:
             return True
-        if not state.harvester_uid:
+        if state.harvester_hidden_from:
+            return False  # its diagnosis says so
+        if not is_certain(state.harvester_uid):
             why = "addresses are claimed on it"
             if not any(isinstance(action, RecordHarvester) for action in partial.actions):
                 partial.actions.append(RecordHarvester(why, pool.credential))
@@ -120,9 +124,15 @@ def new_claim(machine: MachineState, pool: AddressPool, address: str, state: Clu
 def describe_shortage(machine: MachineState, state: ClusterState) -> str:
     """What a machine waits for that can have no address, "" where it can."""
     pool = state.cluster.find_pool(machine.pool)
-    if pool is None or not state.harvester_uid:
+    missing = list_missing(machine, pool)
+    if missing and state.harvester_hidden_from:
+        return (
+            "Harvester to be known by the uid of its Namespace kube-system, under which addresses are claimed (let the user of "
+            f"{describe_credential(state.harvester_hidden_from)} get that Namespace)"
+        )
+    if pool is None or not is_certain(state.harvester_uid):
         return ""
-    for one in list_missing(machine, pool):
+    for one in missing:
         taken = list_taken(one.network, state)
         if len(taken) >= one.size and choose_address(one, taken, machine.record.uid) is None:
             return (
@@ -135,7 +145,7 @@ def describe_shortage(machine: MachineState, state: ClusterState) -> str:
 def plan_recovery(state: ClusterState) -> PartialPlan:
     """Claim again what VMs report to have, where the claim was lost with a restored state: before others can have it."""
     partial = PartialPlan()
-    if not state.harvester_uid:
+    if not is_certain(state.harvester_uid):
         return partial
     for machine in state.active:
         pool = state.cluster.find_pool(machine.pool)

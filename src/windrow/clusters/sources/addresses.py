@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from windrow.client.informer import Informer
-from windrow.clusters.api.addresses import IPAddress, may_be_same_harvester
+from windrow.clusters.api.addresses import IPAddress
 
 OnChange = Callable[[IPAddress | None, IPAddress | None], None]
 
@@ -62,11 +62,9 @@ class AddressBook:
         return tuple(claims[name] for name in sorted(claims)) if claims else ()
 
     def list_taken(self, network: str, harvester: str) -> frozenset[str]:
-        """The addresses that are claimed on the network of this Harvester, and of one that may be the same."""
+        """The addresses that are claimed on the network of this Harvester."""
         claims = self._by_network.get(network, {}).values()
-        return frozenset(
-            claim.address for claim in claims if may_be_same_harvester(claim.harvester, harvester)
-        )
+        return frozenset(claim.address for claim in claims if claim.harvester == harvester)
 
     def read_all(self) -> None:
         """Take over what the informer has read by now."""

@@ -24,7 +24,7 @@ from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.wait import run_until, start_in, wait_first
 from windrow.harvester.connection import connection_problem, describe_credential
-from windrow.harvester.identity import IDENTITY, ca_fingerprint, compare_identity, read_identity
+from windrow.harvester.identity import IDENTITY, ca_fingerprint, compare_identity, is_certain, read_identity
 from windrow.kubernetes.errors import CertificateError, Forbidden, KubeError, OutcomeUnknown, Unauthorized
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, uid_of
@@ -126,6 +126,11 @@ class CredentialProber:
         """Why the last probe had no answer that shows a Harvester, whichever it is."""
         result = self._results.get(credential)
         return result.problem if result else None
+
+    def hides_identity(self, credential: str) -> bool:
+        """Whether the credential works, and may not read which Harvester it leads to, as of the last probe."""
+        result = self._results.get(credential)
+        return result is not None and result.problem is None and not is_certain(result.identity)
 
     def find_problem(self, credential: str, harvester_uid: str) -> CredentialProblem | None:
         """Why it does not work on this Harvester, as of the last probe; None where it does, or was not probed yet."""
