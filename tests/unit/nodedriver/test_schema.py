@@ -9,6 +9,7 @@ def test_every_option_is_a_field_at_the_top_and_no_unknown_one_is() -> None:
     schema = version["schema"]["openAPIV3Schema"]
     assert list(schema["properties"]) == [
         *("common", "providerID", "status"),  # set by Rancher
+        "addressPools",  # of the cluster manager, not of the driver
         *(option.field for option in OPTIONS),
     ]
     assert "x-kubernetes-preserve-unknown-fields" not in schema
