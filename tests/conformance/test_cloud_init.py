@@ -74,7 +74,6 @@ def test_the_examples_are_of_each_distribution_and_role_with_a_users_own(secrets
             "without internet",
             "three-and-two",
             "give-machines-files",
-            "first-cluster",
         ):
             assert {name.rsplit(" ", 1)[-1] for name in of_one if words in name} == {"server", "agent"}, words
             assert any(name.endswith("first server") for name in of_one if words in name), words
