@@ -313,6 +313,17 @@ def test_a_server_that_cannot_answer_there_is_lost(server: MachineState) -> None
     assert has_lost_join_server(joiner(), look(a_cluster(SERVERS, WORKERS), [server]))
 
 
+@pytest.mark.parametrize(("age", "lost"), [(5, False), (0.5, True)], ids=["older", "younger"])
+def test_a_server_of_which_no_address_is_known_may_be_the_one_where_it_is_older(
+    age: float, lost: bool
+) -> None:
+    """The manager was killed before it had recorded the address, and has not observed the VM again."""
+    server = unknown(record_of(nodeless(a_machine("s9", SERVERS)), created=NOON - minutes(age)))
+    late = joiner(created=NOON - minutes(1))
+
+    assert has_lost_join_server(late, look(a_cluster(SERVERS, WORKERS), [server])) is lost
+
+
 def test_while_the_guest_does_not_answer_a_lost_server_is_told_and_nothing_replaced() -> None:
     late = joiner(conditions=stalled_since(30))
 

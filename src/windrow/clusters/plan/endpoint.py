@@ -83,7 +83,18 @@ def has_lost_join_server(machine: MachineState, state: ClusterState) -> bool:
     told = machine.record.join_server
     if not told or told == find_stable_join_url(state):
         return False
-    return all(told not in list_join_urls(server) for server in state.machines if server.record.is_server)
+    return not any(
+        told in urls or (not urls and _may_have_been_known(server, machine))
+        for server in state.machines
+        if server.record.is_server
+        for urls in (list_join_urls(server),)
+    )
+
+
+def _may_have_been_known(server: MachineState, joiner: MachineState) -> bool:
+    """Whether a server without a known address may have had one when the joiner was recorded: after a restart of the manager
+    that did not come to record it, nothing is known of it until its VM is observed."""
+    return server.presence != "missing" and server.record.created <= joiner.record.created
 
 
 def find_gone_join_server(machine: MachineState, state: ClusterState) -> MachineState | None:
