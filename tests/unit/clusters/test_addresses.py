@@ -38,7 +38,7 @@ from windrow.clusters.plan.actions import (
     RemoveFinalizer,
     RemoveMachineFinalizer,
 )
-from windrow.clusters.plan.addresses import choose_address, list_node_ips
+from windrow.clusters.plan.addresses import choose_address, describe_shortage, list_node_ips
 from windrow.clusters.plan.endpoint import has_lost_join_server
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.sources.addresses import AddressBook
@@ -187,6 +187,7 @@ def test_nothing_is_claimed_on_a_harvester_that_is_known_by_its_ca_only():
         "Harvester to be known by the uid of its Namespace kube-system, under which addresses are claimed (let the user of "
         "credential Secret ns/cc get that Namespace)"
     )
+    assert describe_shortage(running, look(by_ca, machines, harvester_hidden_from="ns:cc")) == ""
     # By now it may be read.
     plan = plan_cluster(look(by_ca, machines))
     assert of_kind(plan, RecordHarvester, ClaimAddresses, ProvisionVM) == [
@@ -292,6 +293,25 @@ def test_a_machine_waits_where_the_vm_of_its_server_is_gone_and_the_server_is_no
     plan = plan_cluster(look(the_cluster(), [server, late]))
 
     assert "Machine s1 to be replaced" in next(wait.what for wait in plan.waits if wait.machine == "w1")
+
+
+def test_what_was_requested_goes_on_though_the_vm_of_its_server_is_gone():
+    """Its VM may be there already, with that server in its cloud-init."""
+    server = missing(a_booting_server())
+    late = record_of(LATE, driver_config={"MachineName": "w1"})
+
+    plan = plan_cluster(look(the_cluster(), [server, late]))
+
+    assert subjects(plan, ProvisionVM) == ["w1"]
+
+
+def test_before_the_cluster_has_started_machines_stay_while_the_init_server_reports_no_address():
+    server = replace(a_booting_server(state="starting"), addresses=())
+    cluster = a_cluster(SERVERS, a_pool("workers", 1), recorded=BOOTING)
+
+    plan = plan_cluster(look(cluster, [server, LATE], guest=silent()))
+
+    assert not of_kind(plan, DeleteMachine)
 
 
 def test_before_the_cluster_has_started_machines_stay_while_the_init_server_reports_more_addresses():

@@ -37,6 +37,7 @@ from tests.unit.clusters.test_cluster import a_raw_cluster, a_raw_pool, errors, 
 from windrow.bootstrap import k3s, rke2
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.spec import Role
+from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import Cluster, Pool, read_cluster
 from windrow.clusters.api.endpoint import (
     BalancerLocation,
@@ -68,10 +69,13 @@ from windrow.clusters.plan.actions import (
     UpdateLoadBalancer,
 )
 from windrow.clusters.plan.endpoint import (
+    find_gone_join_server,
+    find_join_server,
     find_stable_api_url,
     find_stable_join_url,
     has_lost_join_server,
     list_api_servers,
+    list_join_urls,
 )
 from windrow.clusters.plan.endpoint_balancers import RECHECK, list_servers
 from windrow.clusters.plan.planner import Plan, plan_cluster
@@ -313,7 +317,9 @@ def test_a_server_that_cannot_answer_there_is_lost(server: MachineState) -> None
     assert has_lost_join_server(joiner(), look(a_cluster(SERVERS, WORKERS), [server]))
 
 
-@pytest.mark.parametrize(("age", "lost"), [(5, False), (0.5, True)], ids=["older", "younger"])
+@pytest.mark.parametrize(
+    ("age", "lost"), [(5, False), (1, False), (0.5, True)], ids=["older", "as old", "younger"]
+)
 def test_a_server_of_which_no_address_is_known_may_be_the_one_where_it_is_older(
     age: float, lost: bool
 ) -> None:
@@ -322,6 +328,58 @@ def test_a_server_of_which_no_address_is_known_may_be_the_one_where_it_is_older(
     late = joiner(created=NOON - minutes(1))
 
     assert has_lost_join_server(late, look(a_cluster(SERVERS, WORKERS), [server])) is lost
+
+
+SHOWN = a_machine("s9", SERVERS)
+WITHOUT_NODE = replace(record_of(SHOWN, status={"addresses": ["10.0.0.7"]}), node=None)
+
+
+@pytest.mark.parametrize(
+    ("server", "known"),
+    [
+        (SHOWN, {9}),
+        (leaving(SHOWN), {9}),
+        (sighted(SHOWN, addresses=("10.0.0.8",)), {8, 9}),
+        (unknown(SHOWN), {9}),
+        (WITHOUT_NODE, {9}),
+        (sighted(WITHOUT_NODE, addresses=(), state="stopped"), {7}),
+        (replace(WITHOUT_NODE, vm=None), {7}),
+        (missing(SHOWN), set()),
+        (leaving(missing(SHOWN)), set()),
+        (record_of(SHOWN, version="latest"), set()),
+    ],
+    ids=["its VM and Node", "leaving", "two", "its Node", "its VM", "stopped", "recorded", "gone", "gone for good", "no release"],
+)  # fmt: skip
+def test_a_server_is_known_by_what_its_vm_or_else_its_record_says_and_by_its_node(
+    server: MachineState, known: set[int]
+) -> None:
+    assert set(list_join_urls(server)) == {f"https://10.0.0.{number}:9345" for number in known}
+
+
+def test_machines_join_the_oldest_ready_server_that_has_an_address_and_no_worker() -> None:
+    servers = [record_of(one, created=NOON - minutes(40)) for one in some("s", 2, SERVERS)]
+    without = sighted(servers[0], addresses=())
+    without = replace(without, node=replace(without.node, addresses=()) if without.node else None)
+    worker = a_machine("w7", WORKERS)  # the oldest of all
+
+    state = look(a_cluster(SERVERS, WORKERS), [worker, without, servers[1]])
+
+    assert find_join_server(state) == "https://10.0.0.2:9345"
+
+
+def test_the_server_that_is_waited_for_is_a_server() -> None:
+    claimed = IPAddress(
+        "a", "uid-a", "10.0.0.9", 24, "default/vlan", "hv", "", "", "cluster-uid", is_of_node=True
+    )
+    server, worker = (
+        replace(missing(a_machine(name, pool)), addresses=(claimed,))
+        for name, pool in (("s9", SERVERS), ("w9", WORKERS))
+    )
+
+    def found(machine: MachineState) -> MachineState | None:
+        return find_gone_join_server(joiner(), look(a_cluster(SERVERS, WORKERS), [machine]))
+
+    assert (found(server), found(worker)) == (server, None)
 
 
 def test_while_the_guest_does_not_answer_a_lost_server_is_told_and_nothing_replaced() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import SimpleNamespace
@@ -16,6 +16,7 @@ from tests.unit.clusters.test_cluster import a_raw_cluster, a_raw_config, a_raw_
 from windrow.clusters.api.cluster import read_cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import machine_name_stem
+from windrow.clusters.api.names import CREDENTIAL_KEY, ENDPOINT_IP_POOL, ENDPOINT_MODE
 from windrow.clusters.api.secrets import CredentialError, SecretData
 from windrow.clusters.context import ProcessState, ReconcileContext
 from windrow.clusters.observer import Observer
@@ -29,8 +30,9 @@ from windrow.harvester.resources import VM
 from windrow.harvester.unanswered import LATEST
 from windrow.harvester.volumes import claim_name
 from windrow.kubernetes.errors import Forbidden, KubeError, Unreachable
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.resources import PVC, SECRET, ObjectRef
-from windrow.machines.port import MachineStatus
+from windrow.machines.port import MachineStatus, Problem
 
 KEY = CLUSTER.ref("prod", "fleet-default")
 STEM = machine_name_stem(read_cluster(a_raw_cluster(), [a_raw_config()]).cluster, "pool1")
@@ -113,19 +115,32 @@ def observe(
     process: ProcessState | None = None,
     is_allowed: bool = True,
     is_watching: bool = True,
+    is_new: bool = False,
+    hidden: Iterable[str] = (),
+    configs: Sequence[dict[str, Any]] = (),
     **metadata: Any,
 ) -> ClusterState:
+    """`hidden` are credentials that may not read which Harvester it is; `is_new`: the preflight is to come."""
     unused: Any = None
     clock: Any = SimpleNamespace(monotonic=lambda: timedelta(), now=lambda: NOON)
+    configs = configs or [a_raw_config()]
+    names = [one["metadata"]["name"] for one in configs]
     raw = a_raw_cluster(
-        a_raw_pool(quantity=quantity),
+        *(
+            a_raw_pool(f"pool{place}", quantity=quantity, machineConfigRef={"name": name})
+            for place, name in enumerate(names, 1)
+        ),
         metadata={"generation": 1, "finalizers": ["windrow.io/cluster"], **metadata},
     )
-    raw["status"] = {"initialized": True, "initServer": {"name": "s1", "uid": "uid-s1"}}
+    if not is_new:
+        raw["status"] = {"initialized": True, "initServer": {"name": "s1", "uid": "uid-s1"}}
     namespaces = frozenset({"fleet-default"} if is_allowed else ())
-    allowed = SecretData("cattle-global-data", "cc", allowed_namespaces=namespaces)
+    access = render_kubeconfig(ClientConfig("https://10.0.0.1:6443", token="t"), "harvester")
+    allowed = SecretData(
+        "cattle-global-data", "cc", allowed_namespaces=namespaces, data={CREDENTIAL_KEY: access}
+    )
     context = ReconcileContext(
-        api=unused,
+        api=site,  # type: ignore[arg-type]
         clusters={KEY: raw},  # type: ignore[arg-type]
         machines=SimpleNamespace(values=lambda: machines),  # type: ignore[arg-type]
         secrets={SECRET.ref("cc", "cattle-global-data"): allowed},  # type: ignore[arg-type]
@@ -136,7 +151,10 @@ def observe(
     )
 
     async def list_all(namespace: str, kinds: Any) -> list[Any]:
-        return [a_raw_config()]
+        return list(configs)
+
+    async def check(specs: Any) -> list[Problem]:
+        return []
 
     async def verified(account: Any, namespace: str) -> Harvester:
         return site
@@ -145,13 +163,20 @@ def observe(
     parts: dict[str, Any] = {
         "configs": SimpleNamespace(list_all=list_all, resolve_driver=lambda kind: "harvester"),
         "infrastructure": SimpleNamespace(
-            statuses=lambda: SimpleNamespace(get=statuses.get, is_watching=is_watching)
+            statuses=lambda: SimpleNamespace(get=statuses.get, is_watching=is_watching), check=check
         ),
         "harvesters": SimpleNamespace(
-            get_client=lambda credential, namespace: site, get_verified_client=verified
+            get_client=lambda credential, namespace: site,
+            get_verified_client=verified,
+            get_config=lambda credential, namespace: None,
         ),
         "guests": SimpleNamespace(find=lambda uid: None),
-        "prober": SimpleNamespace(was_probed=lambda one: True, find_problem=lambda one, uid: problems),
+        "prober": SimpleNamespace(
+            was_probed=lambda one: True,
+            find_problem=lambda one, uid: problems,
+            find_failure=lambda one: None,
+            hides_identity=lambda one: one in hidden,
+        ),
         "objects": SimpleNamespace(
             list_vms=lambda uid, places: None if site.vms is None else tuple(site.vms),
             list_claims=lambda uid, places: site.claims,
@@ -319,6 +344,43 @@ def test_a_credential_without_consent_leads_nowhere_and_is_a_problem() -> None:
     assert (state.places, site.read) == (frozenset(), [])
     (problem,) = state.credential_problems or ()
     assert (problem.is_rejected, problem.is_allowed) == (True, False)
+
+
+# -- before the first machine
+
+ADDRESSES = [{"network": "default/vlan", "addresses": ["10.0.0.10-10.0.0.19"], "prefix": 24}]
+
+
+def faults(found: ClusterState) -> list[str]:
+    assert found.preflight is not None
+    return [one.message for one in found.preflight if one.severity == "error"]
+
+
+def test_addresses_are_claimed_on_a_harvester_that_may_be_read_only() -> None:
+    configs = [
+        a_raw_config("plain"),
+        a_raw_config("pooled", networkName="default/vlan", addressPools=ADDRESSES),
+    ]
+    hidden = observe(Harvester(), is_new=True, hidden=[CREDENTIAL], configs=configs)
+
+    assert hidden.harvester_hidden_from == CREDENTIAL
+    assert faults(hidden) == [
+        "HarvesterConfig fleet-default/pooled: addressPools is set, and credential Secret cattle-global-data/cc may not get "
+        "Namespace kube-system on Harvester, under whose uid addresses are claimed"
+    ]
+    for also in (
+        observe(Harvester(), is_new=True, configs=configs),
+        observe(Harvester(), is_new=True, hidden=[CREDENTIAL]),
+    ):
+        assert (also.harvester_hidden_from, faults(also)) == ("", [])
+
+
+def test_the_pool_of_its_load_balancer_is_asked_for() -> None:
+    annotations = {ENDPOINT_MODE: "loadBalancer", ENDPOINT_IP_POOL: "absent"}
+
+    (fault,) = faults(observe(Harvester(), is_new=True, annotations=annotations))
+
+    assert "is absent, and there is no such IPPool on Harvester" in fault
 
 
 # -- at the end of the cluster

@@ -130,7 +130,7 @@ def describe_shortage(machine: MachineState, state: ClusterState) -> str:
             "Harvester to be known by the uid of its Namespace kube-system, under which addresses are claimed (let the user of "
             f"{describe_credential(state.harvester_hidden_from)} get that Namespace)"
         )
-    if pool is None or not is_certain(state.harvester_uid):
+    if pool is None:
         return ""
     for one in missing:
         taken = list_taken(one.network, state)
