@@ -32,6 +32,7 @@ from windrow.emulator.harvester import Harvester
 from windrow.emulator.preload import Image, KeyPair, VmNetwork
 from windrow.emulator.proxy import serve
 from windrow.kubernetes.handler import Handler, Peer, TlsIdentity
+from windrow.kubernetes.objects import resource_version_of
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import PVC, SECRET
 
@@ -194,6 +195,16 @@ class HarvesterSite:
     async def until_gone(self, name: str) -> None:
         """Wait until the VM is no more; its disks may stay."""
         await self._until(lambda found: f"{kinds.VM.plural}/{name}" not in found)
+
+    async def until_settled(self, name: str, within: float = 20) -> None:
+        """Wait until the VM's object has not changed for half a second: a program that reads it and writes it back is refused
+        where it changes between."""
+        api, deadline = self.harvester.api.local(), time.monotonic() + within
+        seen: list[str] = []
+        while len(seen) < 10 or len(set(seen[-10:])) > 1:
+            assert time.monotonic() < deadline, f"still changing after {within} s"
+            await asyncio.sleep(0.05)
+            seen.append(resource_version_of(await api.get(kinds.VM.ref(name, "default"))))
 
     async def _until(self, holds: Callable[[list[str]], bool], within: float = 20) -> None:
         deadline = time.monotonic() + within

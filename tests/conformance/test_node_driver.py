@@ -430,6 +430,7 @@ async def test_a_vm_that_took_over_the_name_stays_with_ours_and_goes_with_the_go
     await desk.site.until_gone(NAME)
     spec = {**mine["spec"], "template": {**mine["spec"]["template"], "metadata": {}}}
     await api.create(kinds.VM, new_object(kinds.VM, NAME, "default", annotations={}, spec=spec))
+    await desk.site.until_settled(NAME)
 
     told = await desk.run("rm", "-y", NAME)
 
