@@ -34,8 +34,7 @@ from windrow.clusters.api.names import (
 )
 from windrow.clusters.endpoint_balancer import balancer_name
 from windrow.demo.cluster import DemoCluster
-from windrow.emulator.load_balancers.services import Backend
-from windrow.emulator.load_balancers.virtual_listeners import ProxyHandler
+from windrow.demo.endpoint_balancers import follow_machines, list_frontends
 from windrow.harvester.names import VM_NAME
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, VM, VM_ACTIONS
 from windrow.kubernetes.conditions import is_true
@@ -104,6 +103,7 @@ async def a_story(
         sim.start_manager(transcript)
         ref = await create(sim, documents)
         it = Story(sim, ref, sim.cluster(ref.name, ref.namespace), transcript)
+        stand_in_for_balancers(it, documents)
         try:
             yield it
         finally:
@@ -111,27 +111,11 @@ async def a_story(
                 task.cancel()
 
 
-def proxy_of_the_user(it: Story, name: str, port: int, pool: str = "") -> None:
-    """What a user runs in front of the servers: it passes a port on to every machine of a pool, or of all, that listens
-    there."""
-    network = it.sim.harvester.network
-
-    def backends() -> list[Backend]:
-        places = (place for place in network.listeners() if place[1] == port)
-        return [Backend(*place) for place in sorted(places) if place[0] in members]
-
-    async def follow() -> None:
-        while True:
-            members.update(
-                address
-                for raw in await machines_of(it.sim, it.ref, pool)
-                for address in nested(raw, "status", "addresses", default=())
-            )
-            await it.sim.advance(seconds=1)
-
-    members: set[str] = set()
-    it.tasks.append(asyncio.ensure_future(follow()))
-    network.listen(name, port, ProxyHandler(network, backends))
+def stand_in_for_balancers(it: Story, documents: list[Raw]) -> None:
+    """Be what the user runs in front of the servers, as the demo is."""
+    balancers = it.sim.harvester.external_balancers
+    following = follow_machines(list_frontends(documents), it.sim.api.local(), balancers, it.sim.clock)
+    it.tasks.append(asyncio.ensure_future(following))
 
 
 def named(documents: list[Raw], annotations: dict[str, str]) -> list[Raw]:
@@ -148,8 +132,6 @@ def test_behind_an_address_of_the_users_the_first_server_may_die(version: str) -
     async def story() -> list[str]:
         pools = a_pool("servers", 3, SERVERS), a_pool("workers", 1)
         async with a_story(*pools, version=version, annotations=BY_NAME) as it:
-            for port in PORTS[version]:
-                proxy_of_the_user(it, NAME, port, "servers")
             await it.stage.wait_for_settled()
             assert await it.servers_of_machines() == {f"https://{NAME}:{PORTS[version][-1]}"}
             assert await it.published_server() == f"https://{NAME}:6443"
@@ -378,13 +360,10 @@ def test_divided_servers_behind_addresses_of_the_users(version: str) -> None:
     async def story() -> None:
         annotations = BY_NAME | {ENDPOINT_JOIN_ADDRESS: join}
         async with a_story(*DIVIDED, version=version, annotations=annotations) as it:
-            api, supervisor = PORTS[version][0], PORTS[version][-1]
-            proxy_of_the_user(it, NAME, api, "control")
-            proxy_of_the_user(it, join, supervisor, "etcd")
             await it.stage.wait_for_settled()
             first = await it.lose_first_server()
             await it.stage.wait_for_settled(without=first)
-            assert await it.servers_of_machines() == {f"https://{join}:{supervisor}"}
+            assert await it.servers_of_machines() == {f"https://{join}:{PORTS[version][-1]}"}
             assert await it.published_server() == f"https://{NAME}:6443"
 
     run_driven(story())

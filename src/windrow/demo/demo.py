@@ -38,6 +38,7 @@ from windrow.core.files import write_private
 from windrow.core.formats.json import pretty
 from windrow.core.rng import Rng
 from windrow.demo.cluster import ClusterRefused, DemoCluster
+from windrow.demo.endpoint_balancers import follow_machines, list_frontends
 from windrow.demo.known_flaws import Leftovers, find_known_flaw, read_go_driver_version
 from windrow.demo.manifests import shipped
 from windrow.demo.options import DemoOptions, DemoOutput
@@ -122,8 +123,9 @@ async def _run(options: DemoOptions, output: DemoOutput, documents: list[Raw], s
     async with _start(options, output, documents, state_dir, clock, report) as demo:
         _print_start(demo, read_preload(documents))
         before = await inventory(demo.embedded.harvester.api)
+        stand_in = partial(_stand_in_for_balancers, demo, documents)
         try:
-            async with running(partial(_update_display, demo), partial(_record_events, demo)):
+            async with running(stand_in, partial(_update_display, demo), partial(_record_events, demo)):
                 refused = await _run_scenarios(demo, documents, keep=options.keep)
                 if refused is None and not options.keep:
                     await _delete(demo, documents, before)
@@ -190,6 +192,15 @@ def _print_start(demo: Demo, preload: Preload) -> None:
     if demo.driver is not None:
         demo.report.add(f"machines are created by the docker-machine plugin {demo.driver}")
     demo.report.add(f"the cluster manager serves at {demo.manager_process.access.server}")
+
+
+async def _stand_in_for_balancers(demo: Demo, documents: list[Raw]) -> None:
+    """Be the load balancers that the endpoints of the manifest want of their user."""
+    frontends = list_frontends(documents)
+    for one in frontends:
+        demo.report.add(f"the demo stands in for your load balancer: {one}")
+    balancers = demo.embedded.harvester.external_balancers
+    await follow_machines(frontends, demo.manager.transport, balancers, demo.clock)
 
 
 async def _run_scenarios(demo: Demo, documents: list[Raw], *, keep: bool) -> ClusterRefused | None:

@@ -27,6 +27,7 @@ from windrow.emulator import definitions, kinds, names
 from windrow.emulator.admission.webhooks import Webhooks
 from windrow.emulator.credentials import Credentials
 from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.external_balancers import ExternalBalancers
 from windrow.emulator.faults import FaultInjector, Faults
 from windrow.emulator.host.hypervisor import Hypervisor, MachineFactory
 from windrow.emulator.host.images import IMPORT_OUTCOME, ImageController
@@ -96,6 +97,7 @@ class Harvester:
         self.network = Network()
         self.ready = asyncio.Event()
         self.log: deque[str] = deque(maxlen=MAX_LOG_LINES)
+        self.external_balancers = ExternalBalancers(self.network, self.log.append)
         self.delays = delays or Delays()
         self.clock = ScaledClock(clock, time_scale)
         self._rng = rng
@@ -120,7 +122,7 @@ class Harvester:
         self.vlans = Vlans(
             self._informers["networks"],
             self._is_mac_in_use,
-            lambda address: self.load_balancers.is_in_pool(address),  # DHCP does not lease these
+            self._is_reserved,
         )
         self.hypervisor = Hypervisor(machine_factory, self.clock, rng, self.network, self.vlans, self.faults)
         self.hosts = HostController(self._client, self.clock, self.delays, self.release)
@@ -274,6 +276,10 @@ class Harvester:
     def _is_mac_in_use(self, mac: str) -> bool:
         """Whether a VM has the MAC address; leases of others may be released."""
         return ("", mac) in self.listers.vms_by_mac or self.hypervisor.has_mac(mac)
+
+    def _is_reserved(self, address: str) -> bool:
+        """Whether DHCP does not lease the address."""
+        return self.load_balancers.is_in_pool(address) or address in self.external_balancers
 
     async def _may_read(self, caller: UserInfo, kind: ApiResource, key: Key) -> bool:
         return await self.api.allows(caller, "get", RequestInfo.of(kind, *key))

@@ -25,6 +25,7 @@ class Network:
     def __init__(self) -> None:
         self._handlers: dict[tuple[str, int], Handler] = {}
         self._listeners: list[Change] = []
+        self._claimed: set[str] = set()
 
     def on_change(self, change: Change) -> Callable[[], None]:
         """Call `change` with each address and port that is opened or closed; the returned function ends that."""
@@ -47,6 +48,14 @@ class Network:
     def _notify(self, address: str, port: int) -> None:
         for listener in tuple(self._listeners):
             listener(address, port)
+
+    def claim(self, host: str) -> None:
+        """The address or DNS name exists from now on, also while nothing listens there. May be repeated."""
+        self._claimed.add(host)
+
+    def has_host(self, host: str) -> bool:
+        """Whether there is a machine, or something else, with the address or name."""
+        return host in self._claimed or any(address == host for address, _ in self._handlers)
 
     def find(self, address: str, port: int) -> Handler | None:
         return self._handlers.get((address, port))

@@ -149,10 +149,10 @@ def _dial(guest: GuestOS, host: str, port: int, url: str) -> Handler:
     start = f'failed to get CA certs: Get "{url}": dial tcp'
     if not guest.address:
         raise JoinFailed(f"{start} {host}:{port}: connect: network is unreachable")
+    if network.has_host(host):
+        raise JoinFailed(f"{start} {host}:{port}: connect: connection refused")
     if not host.replace(".", "").isdigit() and ":" not in host:
         raise JoinFailed(f"{start}: lookup {host}: no such host")
-    if any(address == host for address, _ in network.listeners()):
-        raise JoinFailed(f"{start} {host}:{port}: connect: connection refused")
     raise JoinFailed(f"{start} {host}:{port}: connect: no route to host (no machine has that address)")
 
 
