@@ -33,8 +33,8 @@ demo: $(RUN)  ## watch a cluster come up, lose machines and heal (ARGS="--keep" 
 test: $(DEV)  ## run the tests, in minutes (ARGS="tests/unit -k quantity" for some)
 	@$(PYTEST) -m "not long" $(ARGS)
 
-test-long: $(DEV)  ## run the random walks and enumerations (WINDROW_SEEDS=20000 for a longer walk)
-	@$(PYTEST) -m long $(ARGS)
+test-long: $(DEV)  ## run the random walks and enumerations (WINDROW_SEEDS=20000 for a longer walk, ARGS="-m nightly" for the rest)
+	@$(PYTEST) -m "long and not nightly" $(ARGS)
 
 mutants: $(DEV)  ## change the lines that differ from HEAD~1, and see whether the tests notice (ARGS="--core" for a night)
 	@$(BIN)/python -m tests.mutants $(ARGS)

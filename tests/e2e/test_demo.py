@@ -48,15 +48,6 @@ WITH_LOSSES = ALWAYS | {
     "pool-scaled-down",
 }
 
-INVENTORY = """
-hosts:
-- {name: server-1, cpu: 16, memory: 64Gi, region: eu-west, zone: zone-1}
-- {name: server-2, cpu: 16, memory: 64Gi, region: eu-west, zone: zone-2}
-- {name: server-3, cpu: 16, memory: 64Gi, region: eu-west, zone: zone-3}
-networks:
-- {name: default/vlan-50, cidr: 10.20.0.0/16}
-"""
-
 
 def report_of(folder: Path, *arguments: str) -> dict[str, object]:
     out = Shell(folder).windrow(
@@ -81,29 +72,6 @@ def test_three_servers_and_two_workers_lose_machines_under_a_service_heal_and_le
     assert names(report) == WITH_LOSSES
     assert report["timeline"]
     assert report["calls"]
-
-
-@pytest.mark.long
-def test_a_k3s_cluster_does_all_of_it_too(tmp_path: Path) -> None:
-    report = report_of(tmp_path, "--distro", "k3s")
-
-    assert names(report) == WITH_LOSSES
-    skipped = report["notApplicable"]
-    assert isinstance(skipped, list)
-    assert [one["name"] for one in skipped] == ["last-etcd-member-kept"]  # three servers have etcd
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("version", ["1.6", "1.7", "1.9"] if "WINDROW_NIGHTLY" in os.environ else ["1.6"])
-def test_a_cluster_does_all_of_it_on_every_release_of_harvester(tmp_path: Path, version: str) -> None:
-    """The default is 1.8, and 1.6 differs most; WINDROW_NIGHTLY=1 runs them all. On small hosts and a network of its own, so that the inventory counts, too."""
-    (tmp_path / "site.yaml").write_text(INVENTORY)
-    report = report_of(tmp_path, "--harvester-version", version, "--inventory", "site.yaml")
-
-    assert names(report) == WITH_LOSSES
-    timeline = report["timeline"]
-    assert isinstance(timeline, list)
-    assert f"an emulated Harvester v{version}" in timeline[0]["what"]
 
 
 @needs_dump

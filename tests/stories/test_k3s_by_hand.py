@@ -121,46 +121,54 @@ async def until(harvester: Harvester, name: str, words: str) -> None:
         await clock.sleep_until(clock.now() + timedelta(seconds=1))
 
 
+def k3s_server(addon: list[Raw]) -> str:
+    """The user data of machine `one`, which shows on its console what became of the cluster."""
+    manifests = {f"{K3S}/server/manifests/harvester.yaml": charts(), "/root/web.yaml": a_web_service()}
+    look = "sudo k3s kubectl get nodes -o"
+    commands = [
+        f"{INSTALL} {SERVER} --cluster-init",
+        "kubectl apply -f /root/web.yaml",
+        "until kubectl get node two; do sleep 5; done",
+        "kubectl wait --for=condition=Ready node/one node/two --timeout=300s",
+        "sleep 10",
+        f"{look} yaml | grep -E 'providerID|InternalIP'",
+        f"{look} wide",
+        "kubectl get storageclasses",
+        "kubectl get svc web -o yaml | grep -E ' ip: '",
+    ]
+    return a_document("one", commands, manifests, addon)
+
+
+def k3s_agent(addon: list[Raw], server: str) -> str:
+    """The user data of machine `two`, which joins through the address of `one`."""
+    command = (
+        f"curl -sfL https://get.k3s.io | K3S_URL=https://{server}:6443 K3S_TOKEN=s3cret sh -s - {EXTERNAL}"
+    )
+    return a_document("two", [command], {}, addon)
+
+
+def require_cloud_provider(shown: str) -> None:
+    """What the console of `one` must show in the end."""
+    assert shown.count("providerID: harvester://") == 2
+    assert "one   Ready   control-plane,etcd,master   v1.34.3+k3s1" in shown
+    assert "node/two condition met" in shown
+    assert "two   Ready   <none>   v1.34.3+k3s1" in shown
+    assert "cloud-init: harvester\n" in shown, "the StorageClass of the CSI driver"
+    assert "local-path" not in shown
+    assert "ip: 192.168.50." in shown, "the address of the load balancer"
+    assert "not simulated: kubectl" not in shown
+
+
 def test_a_k3s_cluster_by_hand_gets_harvesters_cloud_provider_by_helm_charts():
     async def story() -> None:
         async with a_harvester(machine=machine_factory(guest_programs())) as harvester:
             addon = await run_addon(harvester, "mine", "k3s")
-            manifests = {
-                f"{K3S}/server/manifests/harvester.yaml": charts(),
-                "/root/web.yaml": a_web_service(),
-            }
-            look = "sudo k3s kubectl get nodes -o"
-            one = a_document(
-                "one",
-                [
-                    f"{INSTALL} {SERVER} --cluster-init",
-                    "kubectl apply -f /root/web.yaml",
-                    "until kubectl get node two; do sleep 5; done",
-                    "kubectl wait --for=condition=Ready node/one node/two --timeout=300s",
-                    "sleep 10",
-                    f"{look} yaml | grep -E 'providerID|InternalIP'",
-                    f"{look} wide",
-                    "kubectl get storageclasses",
-                    "kubectl get svc web -o yaml | grep -E ' ip: '",
-                ],
-                manifests,
-                addon,
-            )
-            join = f"https://{await start(harvester, 'one', one)}:6443"
-            agent = f"curl -sfL https://get.k3s.io | K3S_URL={join} K3S_TOKEN=s3cret sh -s - {EXTERNAL}"
-            await start(harvester, "two", a_document("two", [agent], {}, addon))
+            address = await start(harvester, "one", k3s_server(addon))
+            await start(harvester, "two", k3s_agent(addon, address))
 
             await until(harvester, "one", "cloud-init: finished")
 
-            shown = console(harvester, "one")
-            assert shown.count("providerID: harvester://") == 2
-            assert "one   Ready   control-plane,etcd,master   v1.34.3+k3s1" in shown
-            assert "node/two condition met" in shown
-            assert "two   Ready   <none>   v1.34.3+k3s1" in shown
-            assert "cloud-init: harvester\n" in shown, "the StorageClass of the CSI driver"
-            assert "local-path" not in shown
-            assert "ip: 192.168.50." in shown, "the address of the load balancer"
-            assert "not simulated: kubectl" not in shown
+            require_cloud_provider(console(harvester, "one"))
 
     run_driven(story())
 
