@@ -16,7 +16,7 @@ from typing import Any
 from tests.mutants.loading import ROOT, SOURCES
 from tests.mutants.operators import Mutant
 from tests.mutants.session import ORDER
-from tests.mutants.targets import TESTS, group_of
+from tests.mutants.targets import TESTS, group_of, list_stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,10 @@ def run(mutants: Sequence[Mutant], seconds: float, processes: int) -> list[Outco
         results = Path(folder, "results")
         order = {
             "mutants": [_order(mutant) for mutant in mutants],
-            "groups": [{"mutants": numbers, "tests": TESTS[name]} for name, numbers in groups.items()],
+            "groups": [
+                {"mutants": numbers, "tests": list_stages(name, {mutants[one].path for one in numbers})}
+                for name, numbers in groups.items()
+            ],
             "results": str(results),
             "deadline": deadline,
             "processes": processes,

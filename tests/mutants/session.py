@@ -3,8 +3,9 @@
 The tests are collected once, with all of Windrow imported; everything then runs in forks of that process. First each file of
 tests, with probes in the functions that have mutants: they tell which tests reach which mutant, and each test's time is taken.
 Then each mutant, its code put in the place of the original: the tests that reach it run, the quickest first, until one fails.
-What the unit tests of a package let live is then asked of its stories, in the same way. What runs at import is not reached by
-an exchange of code: such a mutant gets a new process, into which its module is loaded from the mutated text.
+That is done in stages, the tests nearest to the mutants first: what one stage lets live is asked of the next. What runs at
+import is not reached by an exchange of code: such a mutant gets a new process, into which its module is loaded from the mutated
+text.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from tests.mutants.loading import (
 
 # In the environment of a process: the file that says what it does.
 ORDER = "WINDROW_MUTANTS"
-# Tests that take longer together are not run for one mutant at one stage: in seconds of the original.
-MOST_SECONDS = 30.0
+# Tests that take longer together are not run for one mutant: in seconds of the original.
+MOST_SECONDS = 60.0
 KILLED, SURVIVED = 1, 0
 
 
@@ -82,6 +83,11 @@ class Group:
     def files(self) -> list[TestFile]:
         return self.stages[self.stage]
 
+    @property
+    def following(self) -> list[TestFile]:
+        """The files of the next stage, where there will be one."""
+        return self.stages[self.stage + 1] if self.alive and self.stage + 1 < len(self.stages) else []
+
     def advance(self) -> None:
         """To the next stage, where all mutants of this one are judged."""
         if not self.waiting and not self.running:
@@ -99,6 +105,10 @@ class MutantSession:
         self._order = order
         self._mutants: list[dict[str, Any]] = order["mutants"]
         self._results: list[dict[str, Any]] = []
+        # By the mutant's number: the seconds of the tests that were run for it.
+        self._spent: dict[int, float] = {}
+        # By file, the tests that have killed a mutant of it.
+        self._killers: dict[str, set[int]] = {}
         self._items: list[pytest.Item] = []
         self._probes: list[Swap] = []
         # Mutants in functions that cannot be exchanged: any test may reach them.
@@ -139,7 +149,7 @@ class MutantSession:
                 found = [one for path, one in files.items() if _is_below(path, paths)]
                 listed.append([one for one in found if not any(one in before for before in listed)])
                 listed[-1].sort(key=lambda one: -len(one.indices))
-            groups.append(Group(listed, list(stages["mutants"])))
+            groups.append(Group([stage for stage in listed if stage] or [[]], list(stages["mutants"])))
         # The larger first: at the end, where time is short, few are left.
         return sorted(groups, key=lambda group: -len(group.waiting))
 
@@ -161,7 +171,8 @@ class MutantSession:
 
     def _begin(self, groups: Iterable[Group]) -> bool:
         """Begin what comes next; whether there was anything."""
-        for group in sorted((one for one in groups if not one.is_done), key=lambda one: one.stage):
+        left = sorted((one for one in groups if not one.is_done), key=lambda one: one.stage)
+        for group in left:
             for file in group.files:
                 if not file.is_begun:
                     self._measure(file)
@@ -169,6 +180,9 @@ class MutantSession:
             if group.waiting and all(file.is_ended for file in group.files):
                 self._check(group, group.waiting.pop(0))
                 return True
+        for file in (file for group in left for file in group.following if not file.is_begun):
+            self._measure(file)
+            return True
         return False
 
     # -- which test reaches which mutant
@@ -237,22 +251,28 @@ class MutantSession:
             reaching = {index for file in files for index in file.indices}
         seconds = {index: took for file in files for index, took in file.seconds.items()}
         broken = {index for file in files for index in file.broken}
+        killers = self._killers.setdefault(self._mutants[number]["path"], set())
         chosen: list[int] = []
-        total = 0.0
-        for index in sorted(reaching - broken, key=lambda index: (seconds[index], index)):
-            total += seconds[index]
-            if total > MOST_SECONDS and chosen:
+        spent = self._spent.get(number, 0.0)
+        # What has killed one of the file is likely to kill the next.
+        for index in sorted(reaching - broken, key=lambda one: (one not in killers, seconds[one], one)):
+            if spent and spent + seconds[index] > MOST_SECONDS:
                 break
+            spent += seconds[index]
             chosen.append(index)
+        self._spent[number] = spent
         # What one of the tests that were not asked might have noticed is not said to have survived.
         is_whole = reaching <= set(chosen) and all(file.is_known for file in files)
         alive = "survived" if is_whole else "undecided"
+        killer = Path(f"{self._order['results']}.killer-{number}")
 
         def on_end(code: int) -> None:
             if number in group.running:
                 group.running.remove(number)
             if code == SURVIVED:
                 group.alive.append(number)
+            elif killer.exists():
+                killers.add(int(killer.read_text()))
             self._record(number, alive if code == SURVIVED else "killed", len(chosen), len(reaching))
             group.advance()
 
@@ -260,12 +280,12 @@ class MutantSession:
             on_end(SURVIVED)
             return
         group.running.append(number)
-        self._forks.begin(lambda: self._run_mutant(number, chosen, seconds), on_end)
+        self._forks.begin(lambda: self._run_mutant(number, chosen, seconds, killer), on_end)
 
     def _record(self, number: int, outcome: str, tests: int, of: int) -> None:
         self._results.append({"id": number, "outcome": outcome, "tests": tests, "of": of})
 
-    def _run_mutant(self, number: int, chosen: list[int], seconds: dict[int, float]) -> int:
+    def _run_mutant(self, number: int, chosen: list[int], seconds: dict[int, float], killer: Path) -> int:
         note_in(set())
         mutant = self._mutants[number]
         swaps = None
@@ -280,6 +300,7 @@ class MutantSession:
             limit_cpu(3 + 10 * seconds[index])
             self._run(index, following)
             if self._failed:
+                killer.write_text(str(index))
                 return KILLED
         return SURVIVED
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatch
+from pathlib import Path
+
+from tests.mutants.loading import ROOT, module_of
+
+# A module that more files of tests import than these is near to none of them.
+MOST_NEAR = 6
 
 # The deciding core: what creates, replaces, deletes, releases or grants. The nightly sample is taken from it.
 CORE = (
@@ -38,14 +45,18 @@ STRICT = (
 
 _CLUSTER_STORIES = (
     "tests/stories/test_cluster_life.py",
+    "tests/stories/test_addresses.py",
+    "tests/stories/test_another_harvester.py",
     "tests/stories/test_consent.py",
     "tests/stories/test_copies.py",
     "tests/stories/test_credentials.py",
+    "tests/stories/test_endpoints.py",
     "tests/stories/test_late_creations.py",
     "tests/stories/test_namespace_deletion.py",
     "tests/stories/test_node_care.py",
     "tests/stories/test_orphan_load_balancers.py",
     "tests/stories/test_outages.py",
+    "tests/stories/test_preflight.py",
     "tests/stories/test_refusals.py",
     "tests/stories/test_remains_on_harvester.py",
     "tests/stories/test_restarts.py",
@@ -119,6 +130,43 @@ def is_asked(path: str) -> bool:
 def group_of(path: str) -> str:
     """The entry of TESTS for the file: that of its folder, or else of its package."""
     return max((name for name in TESTS if path.startswith(f"{name}/")), key=len)
+
+
+def list_stages(group: str, paths: Collection[str]) -> list[list[str]]:
+    """The tests of a group, in the order in which they are asked about mutants of these files: those near to one of the files,
+    then what else is asked first, then the rest one by one, so that in a short time some mutants are judged wholly."""
+    first, rest = TESTS[group]
+    texts = {test: (ROOT / test).read_text() for test in list_files(first)}
+    near = sorted({test for path in paths for test in list_near(path, texts)})
+    named = [test for test in rest if any(_is_named_after(test, path) for path in paths)]
+    return [near, list(first), *([test] for test in dict.fromkeys((*named, *rest)))]
+
+
+def list_files(paths: Iterable[str]) -> list[str]:
+    """The files of tests at these paths and in these folders."""
+    found = (
+        file
+        for path in paths
+        for file in ((ROOT / path).rglob("test_*.py") if (ROOT / path).is_dir() else [ROOT / path])
+    )
+    return sorted({file.relative_to(ROOT).as_posix() for file in found})
+
+
+def list_near(path: str, texts: Mapping[str, str]) -> list[str]:
+    """Which of these tests have the name of the file, or import it, where few do."""
+    module = module_of(path)
+    importing = [test for test, text in texts.items() if module in text]
+    return [
+        test
+        for test in texts
+        if _is_named_after(test, path) or (test in importing and len(importing) <= MOST_NEAR)
+    ]
+
+
+def _is_named_after(test: str, path: str) -> bool:
+    """test_machine_names.py is after names.py, test_endpoints.py after endpoint.py."""
+    words, name = Path(test).stem.split("_")[1:], Path(path).stem.split("_")
+    return {word.removesuffix("s") for word in name} <= {word.removesuffix("s") for word in words}
 
 
 def is_core(path: str) -> bool:

@@ -14,7 +14,7 @@ from tests.mutants.loading import ROOT, SOURCES
 from tests.mutants.operators import Mutant, list_mutants
 from tests.mutants.runner import Outcome, join
 from tests.mutants.score import report
-from tests.mutants.targets import CORE, STRICT, TESTS, is_core
+from tests.mutants.targets import CORE, STRICT, TESTS, is_core, list_near, list_stages
 
 HOLED = """\
 LIMIT = 3
@@ -186,6 +186,35 @@ def test_every_accepted_mutant_is_one_of_the_present_sources_and_has_a_reason() 
     present = {mutant.key for path, text in texts.items() for mutant in list_mutants(path, text)}
     assert [one.key for one in accepted if one.key not in present] == []
     assert all(len(one.because) > 10 for one in accepted)
+
+
+def test_the_tests_nearest_to_a_file_are_asked_first_and_stories_one_by_one() -> None:
+    stages = list_stages("clusters", ["clusters/plan/endpoint.py"])
+
+    assert "tests/unit/clusters/test_endpoint.py" in stages[0]
+    assert "tests/unit/clusters/test_versions.py" not in stages[0]
+    assert stages[1] == ["tests/unit/clusters"]
+    assert all(len(stage) == 1 for stage in stages[2:])
+    assert {test for stage in stages[2:] for test in stage} == set(TESTS["clusters"][1])
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("clusters/plan/endpoint.py", ["tests/test_endpoint_pools.py", "tests/test_endpoints.py", "tests/test_it.py"]),
+        ("clusters/state.py", []),
+    ],
+)  # fmt: skip
+def test_near_are_tests_that_are_named_after_a_file_or_import_it_where_few_do(
+    path: str, near: list[str]
+) -> None:
+    texts = {
+        "tests/test_endpoints.py": "",
+        "tests/test_endpoint_pools.py": "",
+        "tests/test_it.py": "from windrow.clusters.plan.endpoint import join_url",
+        **{f"tests/test_{place}.py": "from windrow.clusters.state import ClusterState" for place in range(7)},
+    }
+    assert sorted(list_near(path, texts)) == near
 
 
 def test_every_file_and_folder_that_is_named_is_there() -> None:

@@ -5,6 +5,7 @@ import pytest
 from windrow.harvester.identity import (
     ca_fingerprint,
     compare_identity,
+    is_certain,
     is_owned_by,
     owner_annotations,
     provider_id,
@@ -106,3 +107,8 @@ def test_a_provider_id_leads_back_to_its_vm() -> None:
 
 def test_the_case_of_a_provider_id_does_not_make_it_another_vm() -> None:
     assert vm_uid_of("harvester://0A1B-C") == "0a1b-c"
+
+
+@pytest.mark.parametrize(("identity", "certain"), [("5b1c", True), ("ca-5b1c", False), ("", False)])
+def test_an_identity_from_a_ca_is_not_certain(identity: str, certain: bool) -> None:
+    assert is_certain(identity) is certain
