@@ -6,7 +6,7 @@ manager dies. After each step all troubles end; within a bounded time the cluste
 of `cluster_invariants` and `tests/chaos/invariants.py` must hold, those of each instant also meanwhile.
 
     python -m tests.stories.cluster_chaos 17            # what happened in this life, and what is wrong
-    python -m tests.stories.cluster_chaos 0 2000        # all lives from 0 to 1999: those that fail, and how many were lived
+    python -m tests.stories.cluster_chaos 0 2000        # all lives from 0 to 1999: those that fail, and what all of them were
 """
 
 from __future__ import annotations
@@ -14,174 +14,61 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
-from tests.chaos.history import History
-from tests.chaos.invariants import find_held_addresses, find_silent_waits, find_unexplained_deletions
-from tests.chaos.inventory import PATHS, read_inventory
+from tests.chaos.history import READ, History
+from tests.chaos.invariants import (
+    find_held_addresses,
+    find_lost_property,
+    find_silent_waits,
+    find_unexplained_deletions,
+)
+from tests.chaos.inventory import PATHS, Item, read_inventory
 from tests.random_faults import random_faults
+from tests.stories.cluster_instants import Instants
 from tests.stories.cluster_rig import a_cluster, a_pool, post, stock
-from tests.stories.test_endpoints import BY_BALANCER, stock_pool
+from tests.stories.cluster_topologies import (
+    NAME,
+    NAMESPACE,
+    Pool,
+    Topology,
+    draw_topology,
+    render,
+    render_pool,
+)
 from tests.support.clock import run_driven
 from tests.support.simulation import Simulation, simulation
 
 from windrow.client.client import Client
 from windrow.client.informer import make_watcher
-from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
-from windrow.clusters.api.names import ENDPOINT_ADDRESS, ENDPOINT_MODE
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, IP_ADDRESS, MACHINE
 from windrow.core.rng import Rng
 from windrow.demo.cluster import DemoCluster, is_ready
 from windrow.demo.waiting import WaitTimedOut
 from windrow.emulator import kinds
 from windrow.emulator.faults import Fault
-from windrow.emulator.kit.inventory import Item, inventory
-from windrow.emulator.load_balancers.services import Backend
-from windrow.emulator.load_balancers.virtual_listeners import ProxyHandler
+from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.resources import VM, VM_ACTIONS
 from windrow.kubernetes.errors import KubeError
-from windrow.kubernetes.objects import Raw, name_of, namespace_of, uid_of
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, new_object, uid_of
 from windrow.kubernetes.requests import put_subresource
 from windrow.kubernetes.resources import PVC, SECRET, ApiResource
 
-from .cluster_invariants import Founded, find_faults, find_remains
+from .cluster_invariants import Founded, find_claim_faults, find_faults, find_remains
 from .crashes import Lives, Moment
 
-NAME, NAMESPACE = "orchard", "fleet-default"
 PATIENCE = timedelta(
     minutes=45
 )  # also for a machine that joins nothing and is replaced after its startup time
 REST_S = 20.0
+TELL_EACH = 50  # lives
 # After the troubles: a manager that is away comes back, and says what it waits for.
 MOST_DOWN_S, TOLD_WITHIN_S = 20.0, 40.0
-STARTUP_TIMEOUT = "5m0s"
-
-# -- topologies: a mode is one entry -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Mode:
-    """What one choice adds: to the spec of the Cluster, its annotations, each HarvesterConfig, and to the site."""
-
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    prepare: Callable[[Simulation], Awaitable[None]] | None = None
-
-
-ADDRESS = "api.orchard.example"
-
-
-async def _proxy(sim: Simulation) -> None:
-    """What a user runs in front of the servers: each port leads to every machine that listens there."""
-    network = sim.harvester.network
-
-    def backends(port: int) -> list[Backend]:
-        others = (ADDRESS, sim.harvester.vip)
-        return [
-            Backend(*place)
-            for place in sorted(network.listeners())
-            if place[1] == port and place[0] not in others
-        ]
-
-    for port in (6443, 9345):
-        network.listen(ADDRESS, port, ProxyHandler(network, partial(backends, port)))
-
-
-DISTRIBUTIONS = {
-    "rke2": Mode({"kubernetesVersion": "v1.34.7+rke2r1"}),
-    "k3s": Mode(
-        {"kubernetesVersion": "v1.34.7+k3s1", "rkeConfig": {"machineGlobalConfig": {"disable": ["traefik"]}}}
-    ),
-}
-ENDPOINTS = {
-    "firstServer": Mode(),
-    "address": Mode(
-        annotations={ENDPOINT_MODE: "address", ENDPOINT_ADDRESS: ADDRESS},
-        prepare=_proxy,
-    ),
-    "loadBalancer": Mode(annotations=BY_BALANCER, prepare=stock_pool),
-}
-ADDRESSES = {"dhcp": Mode()}
-# The roles of each pool: e, c, w. Those with etcd come first.
-ROLE_SPLITS = ("ecw", "ec w", "ecw w", "e c w", "e cw", "ew c", "ec ew", "e ec w")
-
-
-@dataclass(frozen=True)
-class Pool:
-    name: str
-    roles: str
-    quantity: int
-
-    @property
-    def is_etcd(self) -> bool:
-        return "e" in self.roles
-
-
-@dataclass(frozen=True)
-class Topology:
-    distribution: str
-    endpoint: str
-    addresses: str
-    pools: tuple[Pool, ...]
-
-    @property
-    def modes(self) -> tuple[Mode, ...]:
-        return DISTRIBUTIONS[self.distribution], ENDPOINTS[self.endpoint], ADDRESSES[self.addresses]
-
-    def __str__(self) -> str:
-        pools = ", ".join(f"{one.quantity} {one.roles}" for one in self.pools)
-        return f"{self.distribution}, endpoint {self.endpoint}, addresses {self.addresses}, pools: {pools}"
-
-
-def draw_topology(rng: Rng) -> Topology:
-    def pick(options: Sequence[str] | Mapping[str, Mode]) -> str:
-        return list(options)[rng.below(len(options))]
-
-    roles = pick(ROLE_SPLITS).split()
-    members = [2, 1] if sum("e" in one for one in roles) > 1 else [(1, 1, 3)[rng.below(3)]]
-    pools = [
-        Pool(
-            f"p{place}",
-            one,
-            members[place] if "e" in one else 1 + rng.below(2) if "c" in one else rng.below(3),
-        )
-        for place, one in enumerate(roles)
-    ]
-    distribution, endpoint = pick(DISTRIBUTIONS), pick(ENDPOINTS)
-    if distribution == "k3s" and endpoint == "address" and any(("e" in one) != ("c" in one) for one in roles):
-        endpoint = (
-            "loadBalancer"  # K3s has one port for joining and for its API, so one address is not enough
-        )
-    return Topology(distribution, endpoint, pick(ADDRESSES), tuple(pools))
-
-
-def render(topology: Topology) -> list[Raw]:
-    pools = [_render_pool(pool) for pool in topology.pools]
-    documents = a_cluster(*pools, name=NAME, namespace=NAMESPACE)
-    cluster = documents[-1]
-    for mode in topology.modes:
-        rke = mode.spec.get("rkeConfig", {})
-        cluster["spec"] |= {key: value for key, value in mode.spec.items() if key != "rkeConfig"}
-        cluster["spec"]["rkeConfig"]["machineGlobalConfig"] |= rke.get("machineGlobalConfig", {})
-        cluster["metadata"].setdefault("annotations", {}).update(mode.annotations)
-        for config in documents[:-1]:
-            config |= mode.config
-    if topology.distribution == "k3s":
-        del cluster["spec"]["rkeConfig"]["machineGlobalConfig"]["cni"]
-    return documents
-
-
-def _render_pool(pool: Pool) -> Raw:
-    words = {"e": "etcd", "c": "control", "w": "worker"}
-    roles = " ".join(words[one] for one in pool.roles)
-    return a_pool(pool.name, pool.quantity, roles, nodeStartupTimeout=STARTUP_TIMEOUT)
-
-
 # -- a life --------------------------------------------------------------------------------------------------------------
 
 
@@ -207,9 +94,12 @@ class Life:
     topology: Topology
     stage: DemoCluster
     history: History
+    instants: Instants
     pools: dict[str, Pool]
     lines: list[str] = field(default_factory=list)
+    seen: Counter[str] = field(default_factory=Counter)  # what happened, by kind, for the table of many lives
     asked: set[str] = field(default_factory=set)  # uids of VMs that the run itself deleted
+    volumes: dict[Item, str] = field(default_factory=dict)  # of the user's data, with their uids
     allowed: int = 0  # how many others the step lets go
     made: int = 0  # how many machines the step makes
     server_lost: bool = False
@@ -286,13 +176,13 @@ async def add_or_remove_pool(life: Life) -> str:
         life.allowed += pool.quantity
         await life.patch_pools(lambda raws: raws.remove(next(raw for raw in raws if raw["name"] == name)))
         return f"pool {name} with {pool.quantity} machines is removed"
-    pool = life.pools[name] = Pool(name, "w", 1 + life.rng.below(2))
+    pool = life.pools[name] = Pool(name, "w", 1 + life.rng.below(2), life.topology.drains)
     life.made += pool.quantity
     life.history.limits = {**life.history.limits, name: pool.quantity + 1}
     config, *_ = render(replace(life.topology, pools=(pool,)))
     with suppress(KubeError):
         await life.manager.create(HARVESTER_CONFIG, config)
-    await life.patch_pools(lambda raws: raws.append(_render_pool(pool)))
+    await life.patch_pools(lambda raws: raws.append(render_pool(pool)))
     return f"pool {name} with {pool.quantity} machines is added"
 
 
@@ -341,6 +231,8 @@ async def lose_vm(life: Life) -> str:
     if vm is None:
         return f"VirtualMachine {name_of(machine)} is not there"
     life.asked.add(uid_of(vm))
+    life.instants.named.add(uid_of(vm))
+    life.instants.quorum_excused |= life.pools[machine["spec"]["pool"]].is_etcd
     life.made += 1
     life.server_lost |= life.pools[machine["spec"]["pool"]].roles != "w"
     await life.sim.harvester_client.delete(VM.ref(name_of(vm), namespace_of(vm)), "Foreground")
@@ -353,11 +245,36 @@ async def stop_vm(life: Life) -> str:
     if not found:
         return "there is no VM to stop"
     machine = life.pick(found)
+    life.instants.quorum_excused |= life.pools[machine["spec"]["pool"]].is_etcd
     with suppress(KubeError):
         await life.sim.harvester_client.call(
             put_subresource(VM_ACTIONS.ref(name_of(machine), "default"), "stop")
         )
     return f"VirtualMachine {name_of(machine)} is stopped on Harvester"
+
+
+async def attach_volume(life: Life) -> str:
+    """A volume of the user's is hot-plugged into any VM, as the storage driver of a guest does: it outlives the machine."""
+    found = await life.machines()
+    if not found:
+        return "there is no VM to attach a volume to"
+    machine, name = life.pick(found), f"data-{len(life.volumes)}"
+    client = life.sim.harvester_client
+    resources = {"requests": {"storage": "1Gi"}}
+    spec = {"accessModes": ["ReadWriteMany"], "volumeMode": "Block", "resources": resources}
+    made = await client.create(PVC, new_object(PVC, name, "default", spec=spec))
+    life.volumes[(PVC.kind, "default", name)] = uid_of(made)
+    options = {
+        "name": name,
+        "disk": {"name": name, "disk": {"bus": "scsi"}},
+        "volumeSource": {"persistentVolumeClaim": {"claimName": name}},
+    }
+    try:
+        await client.call(put_subresource(VM_ACTIONS.ref(name_of(machine), "default"), "addvolume", options))
+    except KubeError as error:
+        return f"volume {name} is not attached to {name_of(machine)}: {error}"
+    life.seen["volume attached"] += 1
+    return f"volume {name} is attached to {name_of(machine)}"
 
 
 async def nothing(life: Life) -> str:
@@ -367,7 +284,7 @@ async def nothing(life: Life) -> str:
 EDITS: tuple[Edit, ...] = (
     *(scale, scale, scale, add_or_remove_pool, add_or_remove_pool),
     *(change_labels, change_config, change_machine_config),
-    *(delete_machine, delete_machine, lose_vm, lose_vm, stop_vm, nothing),
+    *(delete_machine, delete_machine, lose_vm, lose_vm, stop_vm, attach_volume, nothing),
 )
 
 
@@ -391,12 +308,14 @@ async def _step(life: Life, storm: Storm, edits: Sequence[Edit]) -> list[str]:
     life.history.deleted.clear()
     life.history.limits = {pool.name: pool.quantity + 1 for pool in life.pools.values()}
     life.allowed, life.made, life.server_lost = 0, 0, False
+    life.instants.quorum_excused = False
     life.steady = {
         role: sum(pool.quantity for pool in life.pools.values() if role in pool.roles) for role in "ecw"
     }
     storm.each, storm.blows = life.pick((5, 15, 40)), bool(life.rng.below(4))
     weather = _blow(life)
     for edit in edits:
+        life.seen[f"edit {edit.__name__}"] += 1
         life.log(await edit(life))
         await life.sim.advance(seconds=life.pick((0, 1, 7, 30)))
     await life.sim.advance(seconds=life.pick((20, 60, 150)))
@@ -409,7 +328,9 @@ def _blow(life: Life) -> list[Fault]:
     """Faults of requests to Harvester, of the manager and of the guests' cloud providers; sometimes none."""
     if not life.rng.below(3):
         return []
-    weather = list(random_faults(life.rng, life.pick((0.01, 0.05, 0.2))).script)
+    probability = life.pick((0.01, 0.05, 0.2))
+    life.seen[f"faults of {probability:.0%} of the requests"] += 1
+    weather = list(random_faults(life.rng, probability).script)
     for fault in weather:
         life.sim.harvester.faults.add(fault)
     life.log(f"requests to Harvester go wrong: {weather[1].probability:g} of them in each way")
@@ -452,20 +373,24 @@ async def _silent(life: Life) -> list[str]:
 
 
 async def _inventory_of(life: Life) -> list[str]:
+    """Addresses of IP pools without an owner, and what is no longer there of the user's data."""
     by_kind = {raw.kind: raw for raw in (kinds.VM, kinds.VMI, PVC, kinds.LOAD_BALANCER, kinds.IP_POOL)}
     lists = {kind: await life.sim.harvester_client.list(by_kind[kind]) for kind in PATHS if kind in by_kind}
-    return find_held_addresses(read_inventory(lists))
+    now = read_inventory(lists)
+    return find_held_addresses(now) + find_lost_property(life.volumes, now, life.volumes)
 
 
-async def _follow(sim: Simulation, history: History, kind: ApiResource) -> None:
-    """Feed `history` with each change of a kind on Harvester."""
-    informer = make_watcher(sim.harvester.api.local(), kind, dict, sim.clock)
+async def _follow(sim: Simulation, history: History, instants: Instants, kind: ApiResource) -> None:
+    """Feed `history` and `instants` with each change of a kind, on Harvester or at the manager."""
+    api = sim.api if kind in (MACHINE, IP_ADDRESS) else sim.harvester.api
+    informer = make_watcher(api.local(), kind, dict, sim.clock)
     async with asyncio.TaskGroup() as group:
         group.create_task(informer.run())
         await informer.wait_for_sync()
         async for before, after in informer.changes():
-            if (raw := after or before) is not None:
+            if kind.kind in READ and (raw := after or before) is not None:
                 history.on_event(kind.kind, {"type": "MODIFIED" if after else "DELETED", "object": raw})
+            await instants.look(kind, before, after)
 
 
 # -- a whole life --------------------------------------------------------------------------------------------------------
@@ -476,6 +401,7 @@ class Outcome:
     seed: int
     lines: tuple[str, ...]
     faults: tuple[str, ...]
+    seen: Mapping[str, int] = field(default_factory=dict)  # how often each thing happened
 
 
 def live(seed: int) -> Outcome:
@@ -494,13 +420,14 @@ async def _live(seed: int) -> Outcome:
         founded, before = Founded(sim), await _stock(sim, documents)
         brought = {f"{namespace_of(raw)}/{name_of(raw)}" for raw in await sim.management_client.list(SECRET)}
         doors = frozenset(sim.harvester.network.listeners())
-        history = History(NAME)
+        history, instants = History(NAME), Instants(sim, founded, topology.ranges, topology.drains)
         life = Life(
             sim,
             rng,
             topology,
             sim.cluster(NAME, NAMESPACE, PATIENCE),
             history,
+            instants,
             {pool.name: pool for pool in topology.pools},
         )
         life.log(str(topology))
@@ -508,8 +435,8 @@ async def _live(seed: int) -> Outcome:
         lives = Lives(sim, [storm] * 1000, rng.uniform(0, MOST_DOWN_S))
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(_follow(sim, history, kind))
-                for kind in (kinds.VM, kinds.VMI, kinds.LOAD_BALANCER)
+                group.create_task(_follow(sim, history, instants, kind))
+                for kind in (kinds.VM, kinds.VMI, kinds.LOAD_BALANCER, PVC, MACHINE, IP_ADDRESS)
             ]
             tasks.append(group.create_task(lives.run()))
             await post(sim, documents)
@@ -519,7 +446,9 @@ async def _live(seed: int) -> Outcome:
             for task in tasks:
                 task.cancel()
         life.log(f"the manager died {len(lives.deaths)} times")
-        return Outcome(seed, tuple(life.lines), tuple(dict.fromkeys([*history.faults, *faults])))
+        found = dict.fromkeys([*history.faults, *instants.faults, *faults])
+        seen = life.seen + instants.seen + Counter({"death of the manager": len(lives.deaths)})
+        return Outcome(seed, tuple(life.lines), tuple(found), seen + Counter(topology.words))
 
 
 async def _stock(sim: Simulation, documents: list[Raw]) -> frozenset[Item]:
@@ -531,7 +460,11 @@ async def _stock(sim: Simulation, documents: list[Raw]) -> frozenset[Item]:
 async def _steps(life: Life, storm: Storm, before: frozenset[Item], founded: Founded) -> list[str]:
     for edits in _plan(life):
         faults = await _step(life, storm, edits)
-        faults += await find_faults(life.sim, life.stage, before, founded) if not faults else []
+        known = before | life.volumes.keys()
+        faults += await find_faults(life.sim, life.stage, known, founded) if not faults else []
+        faults += await find_claim_faults(
+            life.sim, await life.stage.list_machines(), life.topology.claims_each
+        )
         faults += await _inventory_of(life)
         if faults:
             return faults
@@ -552,6 +485,7 @@ async def _delete(
     storm.each, storm.blows = life.pick((5, 15, 40)), bool(life.rng.below(2))
     weather = _blow(life)
     await life.manager.delete(CLUSTER.ref(NAME, NAMESPACE))
+    life.instants.ending = True
     life.log("the Cluster is deleted")
     await life.sim.advance(seconds=60)
     _clear_up(life, storm, weather)
@@ -561,8 +495,9 @@ async def _delete(
         return [f"no rest: {error}"]
     await life.sim.advance(minutes=3)
     kept = {door[0] for door in doors}
-    remains = await find_remains(life.sim, before, brought)
-    return [fault for fault in remains if not any(f"('{host}'" in fault for host in kept)]
+    remains = await find_remains(life.sim, before | life.volumes.keys(), brought)
+    remains = [fault for fault in remains if not any(f"('{host}'" in fault for host in kept)]
+    return remains + await _inventory_of(life)
 
 
 def main(first: int, end: int | None) -> int:
@@ -571,13 +506,23 @@ def main(first: int, end: int | None) -> int:
         outcome = live(first)
         print("\n".join((*outcome.lines, "", *(outcome.faults or ("all is well",)))))
         return bool(outcome.faults)
-    broken = 0
+    lived, broken, seen = 0, 0, Counter[str]()
     for seed in range(first, end):
-        if (outcome := live(seed)).faults:
-            broken += 1
+        outcome = live(seed)
+        lived, broken, seen = lived + 1, broken + bool(outcome.faults), seen + Counter(outcome.seen)
+        if outcome.faults:
             print(f"seed {seed}: {'; '.join(outcome.faults)}", flush=True)
-    print(f"{end - first} lives, {broken} with faults")
+        if lived % TELL_EACH == 0:
+            print(f"seeds {first} to {seed} were lived: {broken} with faults", flush=True)
+    print("\n".join(_table(seen)))
+    print(f"{lived} lives, {broken} with faults")
     return bool(broken)
+
+
+def _table(seen: Mapping[str, int]) -> Iterable[str]:
+    """How often each thing was or happened in these lives."""
+    for what in sorted(seen):
+        yield f"{seen[what]:8}  {what}"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from tests.support.simulation import Simulation
 
 from windrow.apiserver.loopback import LoopbackClient
-from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, IP_ADDRESS, MACHINE
 from windrow.demo.cluster import NODE_MACHINE, DemoCluster
 from windrow.emulator import kinds
 from windrow.emulator.guest_cluster.cluster import GuestCluster
@@ -66,11 +66,30 @@ async def find_remains(sim: Simulation, before: Iterable[Item], kept: frozenset[
     after = await inventory(sim.harvester.api)
     faults = [f"left on Harvester: {item}" for item in sorted(after - frozenset(before))]
     faults += [f"taken from Harvester: {item}" for item in sorted(frozenset(before) - after)]
-    for kind in (CLUSTER, MACHINE, SECRET):
+    for kind in (CLUSTER, MACHINE, SECRET, IP_ADDRESS):
         left = [f"{namespace_of(raw)}/{name_of(raw)}" for raw in await sim.management_client.list(kind)]
         faults += [f"left at the manager: {kind.kind} {name}" for name in left if name not in kept]
     doors = [address for address in sim.harvester.network.listeners() if address[0] != sim.harvester.vip]
     return faults + [f"still answers on the network: {door}" for door in doors]
+
+
+async def find_claim_faults(sim: Simulation, machines: list[Raw], each: int) -> list[str]:
+    """Every machine has claimed so many addresses and shows them; no claim is of another, and none is there twice."""
+    claims = await sim.management_client.list(IP_ADDRESS)
+    places = Counter((raw["spec"]["network"], raw["spec"]["address"]) for raw in claims)
+    faults = [
+        f"address {address} of {net} is claimed {n} times" for (net, address), n in places.items() if n > 1
+    ]
+    owners = Counter(raw["spec"]["claimRef"]["uid"] for raw in claims)
+    for machine in machines:
+        if (found := owners.pop(uid_of(machine), 0)) != each:
+            faults.append(f"machine {name_of(machine)} has claimed {found} addresses instead of {each}")
+        own = {raw["spec"]["address"] for raw in claims if raw["spec"]["claimRef"]["uid"] == uid_of(machine)}
+        if missing := own - set(nested(machine, "status", "addresses", default=())):
+            faults.append(f"machine {name_of(machine)} does not show {sorted(missing)}, which it has claimed")
+    return faults + [
+        f"{count} addresses are claimed for {uid}, which is no machine" for uid, count in owners.items()
+    ]
 
 
 # -- records -------------------------------------------------------------------------------------------------------

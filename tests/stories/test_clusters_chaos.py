@@ -13,7 +13,8 @@ from tests.support.seeds import sampled
 
 from windrow.core.rng import Rng
 
-from .cluster_chaos import ADDRESSES, DISTRIBUTIONS, ENDPOINTS, ROLE_SPLITS, draw_topology, live
+from .cluster_chaos import live
+from .cluster_topologies import ADDRESSES, DISTRIBUTIONS, ENDPOINTS, ROLE_SPLITS, draw_topology
 
 LIVES = int(os.environ.get("WINDROW_SEEDS", "2000")) // 200
 
