@@ -27,7 +27,7 @@ from windrow.clusters.execute.endpoint_actions import EndpointActions
 from windrow.clusters.execute.executor import Executor
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.observer import Observer, clusters_using_config
-from windrow.clusters.orphans import MachineClaim, OrphanVm
+from windrow.clusters.orphans import MachineClaim, OrphanVm, ReportingVm
 from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, Wait
 from windrow.clusters.plan.addresses import list_missing
 from windrow.clusters.plan.diagnosis import diagnose_all
@@ -287,8 +287,11 @@ class ClusterController:
         """A VM that no Machine records has come or gone; a claim is gone; an account or its token has come or gone; the
         LoadBalancer of an endpoint has changed.
 
-        A VM that a Machine records is reported with the machine's status.
+        A VM that a Machine records is reported with the machine's status. An address that a VM has no more may be what a machine
+        of any Cluster waits for.
         """
+        if _has_lost_address(before, after):
+            self._enqueue_awaiting_address()
         match after or before:
             case OrphanVm(machine_uid=uid, cluster_uid=cluster_uid) if uid not in self._cluster_of:
                 self._enqueue_cluster(cluster_uid)
@@ -304,10 +307,13 @@ class ClusterController:
     def _on_address(self, before: IPAddress | None, after: IPAddress | None) -> None:
         """One that was released may be what a machine of another Cluster waits for."""
         if after is None:
-            for ref in self._awaiting_address:
-                self.controller.queue.add(ref)
+            self._enqueue_awaiting_address()
         if before is None and after is not None and after.machine_uid not in self._cluster_of:
             self._enqueue_cluster(after.cluster_uid)
+
+    def _enqueue_awaiting_address(self) -> None:
+        for ref in self._awaiting_address:
+            self.controller.queue.add(ref)
 
     def _enqueue_cluster(self, uid: str) -> None:
         for raw in self._clusters.values():
@@ -350,6 +356,7 @@ class ClusterController:
             if self._group is not None:
                 self._objects.watch(self._group, key, frozenset())
                 self._objects.watch_balancers(self._group, key, frozenset())
+                self._objects.watch_addresses(self._group, key, frozenset())
                 self._leases.close(key)
                 self._prober.watch(self._group, key, ())
             self._awaiting_address.discard(key)
@@ -361,10 +368,15 @@ class ClusterController:
         if self._group is not None:
             self._objects.watch(self._group, key, state.places)
             self._objects.watch_balancers(self._group, key, self._observer.list_balancer_places(state))
+            self._objects.watch_addresses(
+                self._group, key, self._observer.list_address_credentials(state.cluster)
+            )
             self._leases.open(self._group, key, state.places)
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)
-        if any(list_missing(one, state.cluster.find_pool(one.pool)) for one in state.active):
+        if state.contested or any(
+            list_missing(one, state.cluster.find_pool(one.pool)) for one in state.active
+        ):
             self._awaiting_address.add(key)
         else:
             self._awaiting_address.discard(key)
@@ -528,6 +540,12 @@ def _outcome(
     if wait is None and due is None:
         return SETTLED
     return Waiting(wait.what if wait else "", state.now, wait.then if wait else "", due)
+
+
+def _has_lost_address(before: Owned | None, after: Owned | None) -> bool:
+    had = before.addresses if isinstance(before, OrphanVm | ReportingVm) else ()
+    has = after.addresses if isinstance(after, OrphanVm | ReportingVm) else ()
+    return bool(set(had) - set(has))
 
 
 def _stopped_urls(state: ClusterState) -> set[str]:

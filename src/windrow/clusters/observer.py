@@ -8,9 +8,10 @@ seems to record; and the LoadBalancers of a deleted cluster, once its machines a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from windrow.bootstrap.guest_account import GuestAccount
 from windrow.client.client import Client
@@ -41,6 +42,7 @@ from windrow.clusters.orphans import (
     OrphanLoadBalancer,
     Orphans,
     OrphanVm,
+    ReportingVm,
     belongs_to_same_name_cluster,
     guest_account_of,
     is_claim_of,
@@ -53,6 +55,7 @@ from windrow.clusters.orphans import (
     read_orphan_load_balancer,
     read_orphan_vm,
     same_name_selectors,
+    with_told_addresses,
     without_claims_of,
 )
 from windrow.clusters.plan import endpoint_balancers
@@ -71,9 +74,11 @@ from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.sources.manager_leases import ManagerLeases
 from windrow.clusters.state import (
     ClusterState,
+    ContestedAddress,
     CredentialProblem,
     GuestCredentialState,
     GuestState,
+    HeldAddress,
     MachineState,
     ManagerLease,
     Place,
@@ -84,6 +89,7 @@ from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.connection import describe_credential
 from windrow.harvester.resources import LOAD_BALANCER, VM
+from windrow.harvester.vm_addresses import NetworkAddress
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
 from windrow.kubernetes.resources import POD, PVC, SECRET, ApiResource, ObjectRef
@@ -182,10 +188,78 @@ class Observer:
             credentials = self.list_allowed_credentials(state.cluster)
             hidden = next(filter(self._prober.hides_identity, credentials), "")
             state = replace(state, harvester_hidden_from=hidden)
-        if state.harvester_uid and wanted:
-            taken = {network: self._addresses.list_taken(network, state.harvester_uid) for network in wanted}
-            state = replace(state, taken=taken)
-        return replace(state, claims=self._addresses.of_cluster(state.cluster.uid))
+        state = replace(state, claims=self._addresses.of_cluster(state.cluster.uid))
+        if not (state.harvester_uid and wanted):
+            return state
+        taken = {network: self._addresses.list_taken(network, state.harvester_uid) for network in wanted}
+        lacking = {machine.record.uid for machine in state.active if _lacks_address(machine, state.cluster)}
+        state = replace(state, taken=taken)
+        if not lacking:
+            return state
+        found = {
+            vm.machine_uid: vm
+            for vm in self._objects.list_shown_vms(state.cluster.uid)
+            if vm.machine_uid in lacking and not vm.is_deleting
+        }
+        machines = tuple(replace(one, found_vm=found.get(one.record.uid)) for one in state.machines)
+        return replace(
+            state,
+            machines=machines,
+            held=self._list_held(state, wanted),
+            is_held_known=self._is_held_known(state),
+            contested=tuple(
+                contested
+                for one in machines
+                if one.record.was_created and one.vm is not None
+                for contested in self._list_contested(
+                    one.vm_ref, one.record.uid, self._addresses_of(one, state.cluster), state
+                )
+            ),
+        )
+
+    def list_address_credentials(self, cluster: Cluster) -> frozenset[str]:
+        """Those of its pools whose machines have addresses that are claimed."""
+        named = {pool.credential for pool in cluster.pools if pool.address_pools}
+        return frozenset(named.intersection(self.list_allowed_credentials(cluster)))
+
+    def _is_held_known(self, state: ClusterState) -> bool:
+        """Whether its credentials lead to its Harvester, and the VMs that they may see there were read."""
+        credentials = self.list_address_credentials(state.cluster)
+        if any(self._prober.find_identity(one) != state.harvester_uid for one in credentials):
+            return False
+        return self._objects.has_tried_addresses(credentials, state.cluster.namespace)
+
+    def _list_held(
+        self, state: ClusterState, networks: Iterable[str]
+    ) -> Mapping[str, Mapping[str, HeldAddress]]:
+        """The addresses of all VMs on these networks that any credential shows which leads to the Harvester of the cluster."""
+        held: dict[str, dict[str, HeldAddress]] = {network: {} for network in networks}
+        for vm in self._list_addressed(state):
+            for network, address in vm.addresses:
+                if network in held:
+                    held[network].setdefault(address, HeldAddress(address, str(vm), vm.machine_uid))
+        return held
+
+    def _list_addressed(self, state: ClusterState) -> Iterator[OrphanVm | ReportingVm]:
+        uid = state.harvester_uid
+        return self._objects.list_addressed(lambda credential: self._prober.find_identity(credential) == uid)
+
+    def _addresses_of(self, machine: MachineState, cluster: Cluster) -> Iterator[NetworkAddress]:
+        """What the VM of the machine is told to have, and what it reports, on any network of its pool."""
+        pool = cluster.find_pool(machine.pool)
+        networks = dict.fromkeys(one.network for one in pool.address_pools) if pool else {}
+        yield from machine.found_vm.addresses if machine.found_vm is not None else ()
+        for text in machine.vm.addresses if machine.vm is not None else ():
+            yield from (NetworkAddress(network, text) for network in networks)
+
+    def _list_contested(
+        self, vm: str, uid: str, addresses: Iterable[NetworkAddress], state: ClusterState
+    ) -> Iterator[ContestedAddress]:
+        """Those that an IPAddress gives to another machine."""
+        for network, address in dict.fromkeys(addresses):
+            claim = self._addresses.find(network, state.harvester_uid, address)
+            if claim is not None and claim.machine_uid != uid:
+                yield ContestedAddress(vm, uid, claim)
 
     def _machine(self, record: Machine, family: int) -> MachineState:
         statuses = self._infrastructure.statuses()
@@ -240,10 +314,29 @@ class Observer:
         """Looked for where machines are made now: what is elsewhere could not be adopted."""
         places = machine_places(state.cluster) & state.places
         unrecorded = await self._find_unrecorded(state, places)
+        if unrecorded and any(pool.address_pools for pool in state.cluster.pools):
+            unrecorded = self._with_reported(unrecorded, state)
+            contested = (
+                one
+                for vm in unrecorded
+                for one in self._list_contested(str(vm), vm.machine_uid, vm.addresses, state)
+            )
+            state = replace(state, contested=(*state.contested, *contested))
         return replace(
             state,
             unrecorded=unrecorded,
             unrecorded_claims=await self._find_unrecorded_claims(state, places),
+        )
+
+    def _with_reported(self, vms: tuple[OrphanVm, ...], state: ClusterState) -> tuple[OrphanVm, ...]:
+        """The VMs with what their guest agents report after what they are told to have."""
+        reported: dict[tuple[str, str], list[NetworkAddress]] = {(vm.namespace, vm.name): [] for vm in vms}
+        for one in self._list_addressed(state):
+            if (own := reported.get((one.namespace, one.name))) is not None:
+                own += one.addresses
+        return tuple(
+            replace(vm, addresses=tuple(dict.fromkeys((*vm.addresses, *reported[vm.namespace, vm.name]))))
+            for vm in vms
         )
 
     async def _find_unrecorded(
@@ -282,7 +375,7 @@ class Observer:
             client = self._harvesters.get_client(credential, next(iter(places)).cluster_namespace)
             raw = await client.find(vm.ref)
             if raw is not None and read_cluster_vm(raw) == vm:
-                return await _prove_vm(client, vm, cluster)
+                return await _prove_vm(client, vm, cluster, raw)
         return None
 
     async def _find_unrecorded_claims(
@@ -675,13 +768,23 @@ def _needs_preflight(state: ClusterState) -> bool:
     return not (state.recorded.preflight_passed and observed)
 
 
-async def _prove_vm(client: Client, vm: OrphanVm, cluster: Cluster) -> OrphanVm:
-    """The VM with what its proof lacks; a cloud-init Secret that may not be read proves nothing."""
+def _lacks_address(machine: MachineState, cluster: Cluster) -> bool:
+    """Whether an address of its pool is not claimed for it."""
+    pool = cluster.find_pool(machine.pool)
+    has = {(claim.network, claim.version) for claim in machine.addresses}
+    return pool is not None and any((one.network, one.version) not in has for one in pool.address_pools)
+
+
+async def _prove_vm(
+    client: Client, vm: OrphanVm, cluster: Cluster, raw: Mapping[str, Any] | None = None
+) -> OrphanVm:
+    """The VM with what its proof lacks; a cloud-init Secret that may not be read proves nothing. With the object itself, also
+    with the addresses that it is told to have."""
     try:
         secret = await client.find(secret_ref(vm.namespace, vm.name))
     except Forbidden:
         secret = None
-    return prove_vm(vm, cluster, secret)
+    return prove_vm(vm if raw is None else with_told_addresses(vm, raw, secret), cluster, secret)
 
 
 async def _list_if_served(client: Client, kind: ApiResource, namespace: str, labels: str) -> list[Raw]:

@@ -31,6 +31,7 @@ from windrow.harvester.names import (
     label_value,
 )
 from windrow.harvester.resources import LOAD_BALANCER, VM
+from windrow.harvester.vm_addresses import NetworkAddress, reported_addresses, told_addresses
 from windrow.harvester.vms import claim_volumes_of
 from windrow.harvester.volumes import claim_name, vms_using
 from windrow.kubernetes.objects import (
@@ -86,10 +87,25 @@ class OrphanVm:
     cluster_uid: str = ""
     unproven: str = ""
     claims: tuple[str, ...] = ()
+    addresses: tuple[NetworkAddress, ...] = ()  # that it is told to have
 
     @property
     def ref(self) -> ObjectRef:
         return VM.ref(self.name, self.namespace)
+
+    def __str__(self) -> str:
+        return f"VirtualMachine {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportingVm:
+    """A VM whose guest agent reports addresses, whatever it was made for; "" stands for a uid that it does not carry."""
+
+    namespace: str
+    name: str
+    machine_uid: str
+    cluster_uid: str
+    addresses: tuple[NetworkAddress, ...]
 
     def __str__(self) -> str:
         return f"VirtualMachine {self.namespace}/{self.name}"
@@ -185,8 +201,28 @@ def read_cluster_vm(raw: Mapping[str, Any]) -> OrphanVm | None:
     )
     claims = tuple(nested(claim, "claimName", default="") for claim in claim_volumes_of(raw))
     return OrphanVm(
-        namespace_of(raw), name, uid_of(raw), machine_uid, is_deleting(raw), cluster_uid, unproven, claims
+        namespace_of(raw),
+        name,
+        uid_of(raw),
+        machine_uid,
+        is_deleting(raw),
+        cluster_uid,
+        unproven,
+        claims,
+        told_addresses(raw),
     )
+
+
+def read_reporting_vm(raw: Mapping[str, Any]) -> ReportingVm | None:
+    """The reading of a VirtualMachineInstance; None for one that reports no address."""
+    addresses = reported_addresses(raw)
+    return ReportingVm(namespace_of(raw), name_of(raw), *_uids_of(raw), addresses) if addresses else None
+
+
+def with_told_addresses(vm: OrphanVm, raw: Mapping[str, Any], secret: Mapping[str, Any] | None) -> OrphanVm:
+    """The VM with the addresses of its network data, also where that is in the cloud-init Secret, as Go drivers have it."""
+    in_secret = read_cloud_init_secret(secret).network_data if secret is not None else ""
+    return replace(vm, addresses=told_addresses(raw, in_secret))
 
 
 def read_orphan_vm(raw: Mapping[str, Any], cluster: Cluster) -> OrphanVm | None:

@@ -159,6 +159,27 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldAddress:
+    """An address that a VM is told to have, or reports, on one network."""
+
+    address: str
+    vm: str  # "VirtualMachine namespace/name"
+    machine_uid: str = ""  # that the VM was made for
+
+
+@dataclass(frozen=True, slots=True)
+class ContestedAddress:
+    """An address that a VM has, and that an IPAddress gives to another machine."""
+
+    vm: str  # "VirtualMachine namespace/name"
+    machine_uid: str
+    claim: IPAddress
+
+    def __str__(self) -> str:
+        return f"{self.vm} has {self.claim.address}, which {self.claim} gives to Machine {self.claim.machine}"
+
+
+@dataclass(frozen=True, slots=True)
 class ManagerLease:
     """Whether this manager holds its Lease on Harvester, which keeps managers apart that have copies of one state.
 
@@ -192,6 +213,9 @@ class MachineState:
     # Until when a request to create its VM that was not answered may be carried out; None: there is none.
     may_be_made_until: datetime | None = None
     node_deleted: bool = False  # with its password Secret, by this process
+    # Its VM as all VMs of the cluster are watched, where an address of its pool is not claimed for it: before anything was
+    # requested by this record there is one where it is being adopted.
+    found_vm: OrphanVm | None = None
     addresses: tuple[IPAddress, ...] = ()  # claimed for it
     family: int = 4  # of IP, by which it is reached where it has addresses of both
 
@@ -302,6 +326,12 @@ class ClusterState:
     harvester_hidden_from: str = ""
     # Addresses that are claimed, by whatever machine, on each network of its address pools.
     taken: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # Addresses that VMs have on those networks, whether an IPAddress records them or not.
+    held: Mapping[str, Mapping[str, HeldAddress]] = field(default_factory=dict)
+    # Whether these were read, as far as Harvester lets the credentials of the cluster see them.
+    is_held_known: bool = True
+    # Addresses of VMs of the cluster that are claimed for other machines.
+    contested: tuple[ContestedAddress, ...] = ()
     # IPAddresses with the cluster's uid, those of Machines that do not exist any more among them.
     claims: tuple[IPAddress, ...] = ()
     # The LoadBalancers of its endpoint, by name. None: unknown, perhaps for the reason given.

@@ -25,7 +25,7 @@ from windrow.clusters.plan.endpoint_balancers import describe_problem
 from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.pools import list_pending_changes
-from windrow.clusters.plan.unrecorded import decide, describe_claims, describe_held
+from windrow.clusters.plan.unrecorded import MAX_NAMED, decide, describe_claims, describe_held
 from windrow.clusters.state import (
     INITIALIZING,
     STALLED,
@@ -201,7 +201,7 @@ SCALING_DOWN = "ScalingDown"
 
 
 # What a person has to decide while the cluster runs; a list of conditions is not read.
-_WARNING_CONDITIONS = ("LeaseHeld", "VMsRecorded", "GuestCredentialValid", "EndpointReady")
+_WARNING_CONDITIONS = ("LeaseHeld", "VMsRecorded", "AddressesUnique", "GuestCredentialValid", "EndpointReady")
 
 
 def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[str, Any]:
@@ -353,6 +353,7 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
             credential_condition(state),
             _guest_credential_condition(state),
             unrecorded_condition(state),
+            address_condition(state),
             lease_condition(state),
             _endpoint_condition(state),
         ),
@@ -400,6 +401,21 @@ def unrecorded_condition(state: ClusterState) -> Condition | None:
     if before is None or state.unrecorded is None or state.cluster.deletion_timestamp is not None:
         return None  # the condition stays
     return Condition("VMsRecorded", "True", "Recorded", "a Machine records each VM of the cluster")
+
+
+def address_condition(state: ClusterState) -> Condition | None:
+    """Whether no VM of the cluster has an address that an IPAddress gives to another machine; None where none ever had."""
+    if state.contested:
+        named = "; ".join(map(str, state.contested[:MAX_NAMED]))
+        more = f"; and {len(state.contested) - MAX_NAMED} more" if len(state.contested) > MAX_NAMED else ""
+        message = f"two machines have one address: {named}{more}; delete one of the two, with its VM"
+        return Condition("AddressesUnique", "False", "AddressContested", message)
+    before = find_condition(state.recorded.raw.get("conditions"), "AddressesUnique")
+    if before is None or state.unrecorded is None or state.cluster.deletion_timestamp is not None:
+        return None  # the condition stays
+    return Condition(
+        "AddressesUnique", "True", "Unique", "no VM of the cluster has an address of another machine"
+    )
 
 
 def lease_condition(state: ClusterState) -> Condition | None:

@@ -74,18 +74,17 @@ def usable_addresses(raw: Mapping[str, Any]) -> tuple[str, ...]:
     if places:
         reported.sort(key=lambda nic: places.get(nic["name"], len(names)))
     texts = (text for nic in reported for text in (nic.get("ipAddress"), *(nic.get("ipAddresses") or ())))
-    found = dict.fromkeys(filter(None, map(_usable, islice(texts, MAX_ADDRESSES))))
-    return tuple(text for _, text in sorted(found, key=lambda pair: pair[0]))
+    found = dict.fromkeys(filter(None, map(usable_address, islice(texts, MAX_ADDRESSES))))
+    return tuple(sorted(found, key=lambda text: ":" in text))
 
 
-def _usable(text: str | None) -> tuple[int, str] | None:
+def usable_address(text: str | None) -> str:
+    """The address as it is compared, without its prefix length; "" for none that others could reach."""
     try:
         address = ipaddress.ip_address((text or "").partition("/")[0])
     except ValueError:
-        return None
-    if address.is_link_local or address.is_loopback:
-        return None
-    return address.version, str(address)
+        return ""
+    return "" if address.is_link_local or address.is_loopback else str(address)
 
 
 def _owner_uid(raw: Mapping[str, Any]) -> str:

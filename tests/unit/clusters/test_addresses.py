@@ -159,8 +159,8 @@ def test_where_all_are_taken_the_machine_waits_and_says_so_and_others_go_on():
 
     assert subjects(plan, ProvisionVM) == ["w1"]
     assert plan.diagnoses["w2"].waiting_for == (
-        f"an address of network {NETWORK} to be released (all 10 of 10.9.0.10-10.9.0.19 are claimed, or reported by VMs of the "
-        "cluster; widen addressPools[0] of HarvesterConfig fleet-default/nc-workers, or delete machines that have one)"
+        f"an address of network {NETWORK} to be released (all 10 of 10.9.0.10-10.9.0.19 are claimed, or VMs have them; "
+        "widen addressPools[0] of HarvesterConfig fleet-default/nc-workers, or delete machines that have one)"
     )
 
 
@@ -356,7 +356,7 @@ def test_an_address_that_a_vm_reports_is_not_given_to_another_machine_which_says
 
     assert not of_kind(plan, ClaimAddresses, ProvisionVM)
     assert plan.diagnoses["w1"].waiting_for == (
-        f"an address of network {NETWORK} to be released (all 1 of 10.9.0.15 are claimed, or reported by VMs of the cluster; "
+        f"an address of network {NETWORK} to be released (all 1 of 10.9.0.15 are claimed, or VMs have them; "
         "widen addressPools[0] of HarvesterConfig fleet-default/nc-workers, or delete machines that have one)"
     )
 

@@ -26,6 +26,7 @@ from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA
 from windrow.clusters.plan.planner import Plan, is_permitted
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState, ManagerLease
 from windrow.clusters.status import (
+    address_condition,
     credential_condition,
     held_sentence,
     lease_condition,
@@ -271,8 +272,10 @@ class Executor:
         await self._record_condition(credential_condition(state), "Credential", state)
 
     async def record_unrecorded_vms(self, state: ClusterState) -> None:
-        """An event when other VMs than before carry the uid of the Cluster and no Machine records them."""
+        """An event when other VMs than before carry the uid of the Cluster and no Machine records them, or have addresses of
+        other machines."""
         await self._record_condition(unrecorded_condition(state), "", state)
+        await self._record_condition(address_condition(state), "", state)
 
     async def record_lease(self, state: ClusterState) -> None:
         """An event when another manager holds the Lease from now on."""

@@ -8,7 +8,7 @@ tables. Where two do want the same, the API server takes one of them, and the ot
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Set
+from collections.abc import Iterable, Sequence, Set
 from math import gcd
 
 from windrow.clusters.api.addresses import AddressPool, IPAddress, address_name
@@ -20,17 +20,24 @@ from windrow.clusters.plan.actions import (
     ReleaseAddresses,
     ReleaseUnusedAddresses,
 )
+from windrow.clusters.plan.unrecorded import MAX_NAMED, find_pool_of
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.formats.cidr import Address, NotAddress, parse_address
 from windrow.harvester.connection import describe_credential
 from windrow.harvester.identity import is_certain
+from windrow.harvester.vm_addresses import NetworkAddress
 
 
 def list_missing(machine: MachineState, pool: Pool | None) -> tuple[AddressPool, ...]:
-    """The address pools of which the machine has no address yet. What has been planned for its driver stays as it is."""
-    if pool is None or machine.record.was_requested:
+    """The address pools of which the machine has no address yet. What has been planned for its driver stays as it is, and so
+    does a VM that is adopted."""
+    if pool is None or machine.record.was_requested or machine.found_vm is not None:
         return ()
-    has = {(claim.network, claim.version) for claim in machine.addresses}
+    return _without_claim(machine.addresses, pool)
+
+
+def _without_claim(claims: Iterable[IPAddress], pool: Pool) -> tuple[AddressPool, ...]:
+    has = {(claim.network, claim.version) for claim in claims}
     return tuple(one for one in pool.address_pools if (one.network, one.version) not in has)
 
 
@@ -59,10 +66,10 @@ def list_node_ips(machine: MachineState, cluster: Cluster) -> tuple[str, ...]:
 
 
 def list_taken(network: str, state: ClusterState) -> set[str]:
-    """The addresses that no machine can claim there: those claimed, and what VMs of the cluster report, since a claim may be
-    lost by a restored state."""
+    """The addresses that no machine can claim there: those claimed, and what VMs have, since a claim may be lost by a
+    restored state, or be in the state of another manager."""
     reported = (address for machine in state.machines if machine.vm for address in machine.vm.addresses)
-    return {*state.taken.get(network, ()), *reported}
+    return {*state.taken.get(network, ()), *state.held.get(network, ()), *reported}
 
 
 class Claims:
@@ -78,8 +85,14 @@ class Claims:
         return self._taken[network]
 
     def plan(self, machine: MachineState, partial: PartialPlan) -> bool:
-        """Claim what the machine lacks. Whether its VM can be made now."""
+        """Claim what the machine lacks. Whether its VM can be made now.
+
+        A VM that is adopted keeps the addresses that it has: they are claimed first, and where another has claimed one,
+        the VM runs already, and waits for nothing.
+        """
         state, pool = self._state, self._state.cluster.find_pool(machine.pool)
+        if machine.found_vm is not None and pool is not None and not machine.record.was_requested:
+            return not _recover(machine, pool, state, partial)
         missing = list_missing(machine, pool)
         if not missing or pool is None:
             return True
@@ -90,12 +103,14 @@ class Claims:
             if not any(isinstance(action, RecordHarvester) for action in partial.actions):
                 partial.actions.append(RecordHarvester(why, pool.credential))
             return False
+        if not state.is_held_known:
+            return False  # its diagnosis says so
         claims = []
         for one in missing:
             address = choose_address(one, self._taken_on(one.network), machine.record.uid)
             if address is None:
                 return False  # its diagnosis says so; what it could have of the others stays free
-            claims.append(new_claim(machine, one, str(address), state))
+            claims.append(new_claim(machine.record.name, machine.record.uid, one, str(address), state))
         for claim in claims:
             self._taken_on(claim.network).add(claim.address)
         why = f"pool {pool.name} has addressPools"
@@ -103,8 +118,7 @@ class Claims:
         return False
 
 
-def new_claim(machine: MachineState, pool: AddressPool, address: str, state: ClusterState) -> IPAddress:
-    record = machine.record
+def new_claim(machine: str, uid: str, pool: AddressPool, address: str, state: ClusterState) -> IPAddress:
     return IPAddress(
         name=address_name(state.harvester_uid, pool.network, address),
         uid="",
@@ -112,9 +126,9 @@ def new_claim(machine: MachineState, pool: AddressPool, address: str, state: Clu
         prefix=pool.prefix,
         network=pool.network,
         harvester=state.harvester_uid,
-        machine=f"{record.namespace}/{record.name}",
-        machine_uid=record.uid,
-        cluster_uid=record.cluster_uid,
+        machine=f"{state.cluster.namespace}/{machine}",
+        machine_uid=uid,
+        cluster_uid=state.cluster.uid,
         gateway=pool.gateway,
         nameservers=pool.nameservers,
         is_of_node=pool.is_of_node,
@@ -132,37 +146,86 @@ def describe_shortage(machine: MachineState, state: ClusterState) -> str:
         )
     if pool is None:
         return ""
+    if missing and not state.is_held_known:
+        return "the first list of VirtualMachines from Harvester (an address that a VM has is not claimed for another)"
     for one in missing:
         taken = list_taken(one.network, state)
         if len(taken) >= one.size and choose_address(one, taken, machine.record.uid) is None:
             return (
-                f"an address of network {one.network} to be released (all {one.size} of {one.written} are claimed, or reported by VMs of "
-                f"the cluster; widen {one.place} of {pool.kind} {state.cluster.namespace}/{pool.config_name}, or delete machines that have one)"
+                f"an address of network {one.network} to be released (all {one.size} of {one.written} are claimed, or VMs have them"
+                f"{_name_holders(one, state)}; widen {one.place} of {pool.kind} {state.cluster.namespace}/{pool.config_name}, or delete "
+                "machines that have one)"
             )
     return ""
 
 
+def _name_holders(pool: AddressPool, state: ClusterState) -> str:
+    """The VMs that have addresses of the pool which no IPAddress records."""
+    claimed = state.taken.get(pool.network, frozenset())
+    held = state.held.get(pool.network, {})
+    unclaimed = [held[text] for text in sorted(held) if text not in claimed and _is_in(text, pool)]
+    if not unclaimed:
+        return ""
+    named = ", ".join(f"{one.vm} has {one.address}" for one in unclaimed[:MAX_NAMED])
+    more = f", and {len(unclaimed) - MAX_NAMED} more" if len(unclaimed) > MAX_NAMED else ""
+    return f" without an IPAddress: {named}{more}"
+
+
 def plan_recovery(state: ClusterState) -> PartialPlan:
-    """Claim again what VMs report to have, where the claim was lost with a restored state: before others can have it."""
+    """Claim again what VMs have, where the claim was lost with a restored state: before others can have it."""
     partial = PartialPlan()
     if not is_certain(state.harvester_uid):
         return partial
     for machine in state.active:
         pool = state.cluster.find_pool(machine.pool)
-        if pool is None or not machine.record.was_created or machine.vm is None:
-            continue
-        has = {(claim.network, claim.version) for claim in machine.addresses}
-        lost = []
-        for one in pool.address_pools:
-            if (one.network, one.version) in has:
-                continue  # what it has beside that is none of its own, such as a Service's address that it announces
-            taken = state.taken.get(one.network, frozenset())
-            found = (text for text in machine.vm.addresses if text not in taken and _is_in(text, one))
-            lost += [new_claim(machine, one, text, state) for text in found][:1]
-        if lost:
-            why = f"its VM reports {', '.join(claim.address for claim in lost)}, and nothing records it"
-            partial.actions.append(ClaimAddresses(why, machine.name, tuple(lost)))
+        if pool is not None and machine.record.was_created:
+            _recover(machine, pool, state, partial)
+    for vm in state.unrecorded or ():
+        pool = find_pool_of(vm, state.cluster)
+        if pool is not None:
+            own = [claim for claim in state.claims if claim.machine_uid == vm.machine_uid]
+            lost = _list_lost(vm.name, vm.machine_uid, own, vm.addresses, (), pool, state)
+            _reclaim(vm.name, str(vm), lost, partial)
     return partial
+
+
+def _recover(machine: MachineState, pool: Pool, state: ClusterState, partial: PartialPlan) -> bool:
+    """Claim again what its VM has. Whether there is such an address."""
+    told = machine.found_vm.addresses if machine.found_vm is not None else ()
+    reported = machine.vm.addresses if machine.vm is not None else ()
+    record = machine.record
+    if not is_certain(state.harvester_uid):
+        return False
+    lost = _list_lost(record.name, record.uid, machine.addresses, told, reported, pool, state)
+    return _reclaim(machine.name, "its VM", lost, partial)
+
+
+def _list_lost(
+    name: str,
+    uid: str,
+    own: Iterable[IPAddress],
+    told: Iterable[NetworkAddress],
+    reported: Iterable[str],
+    pool: Pool,
+    state: ClusterState,
+) -> list[IPAddress]:
+    """The claims that a VM of this machine lacks for what it has: the address that it is told to have on a network, else the
+    first that it reports. What it has beside that is none of its own, such as a Service's address that it announces."""
+    lost = []
+    told, reported = tuple(told), tuple(reported)
+    for one in _without_claim(own, pool):
+        taken = state.taken.get(one.network, frozenset())
+        on_network = [text for network, text in told if network == one.network and _is_in(text, one)]
+        found = on_network[:1] or [text for text in reported if text not in taken and _is_in(text, one)]
+        lost += [new_claim(name, uid, one, text, state) for text in found[:1] if text not in taken]
+    return lost
+
+
+def _reclaim(machine: str, vm: str, lost: Sequence[IPAddress], partial: PartialPlan) -> bool:
+    if lost:
+        why = f"{vm} has {', '.join(claim.address for claim in lost)}, and nothing records it"
+        partial.actions.append(ClaimAddresses(why, machine, tuple(lost)))
+    return bool(lost)
 
 
 def _is_in(text: str, pool: AddressPool) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from windrow.client.informer import Informer
-from windrow.clusters.api.addresses import IPAddress
+from windrow.clusters.api.addresses import IPAddress, address_name
 
 OnChange = Callable[[IPAddress | None, IPAddress | None], None]
 
@@ -60,6 +60,9 @@ class AddressBook:
     def of_cluster(self, uid: str) -> tuple[IPAddress, ...]:
         claims = self._by_cluster.get(uid)
         return tuple(claims[name] for name in sorted(claims)) if claims else ()
+
+    def find(self, network: str, harvester: str, address: str) -> IPAddress | None:
+        return self._by_name.get(address_name(harvester, network, address))
 
     def list_taken(self, network: str, harvester: str) -> frozenset[str]:
         """The addresses that are claimed on the network of this Harvester."""

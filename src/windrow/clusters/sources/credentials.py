@@ -132,6 +132,11 @@ class CredentialProber:
         result = self._results.get(credential)
         return result is not None and result.problem is None and not is_certain(result.identity)
 
+    def find_identity(self, credential: str) -> str:
+        """That of the Harvester that it leads to, as of the last probe; "" where that is unknown."""
+        result = self._results.get(credential)
+        return result.identity if result else ""
+
     def find_problem(self, credential: str, harvester_uid: str) -> CredentialProblem | None:
         """Why it does not work on this Harvester, as of the last probe; None where it does, or was not probed yet."""
         result = self._results.get(credential)

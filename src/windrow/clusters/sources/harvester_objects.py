@@ -4,7 +4,9 @@
   earlier state does not know the machines whose statuses it would have to ask for;
 * the PersistentVolumeClaims of machines, until they are gone;
 * the ServiceAccounts of guests, and their tokens;
-* the LoadBalancers of endpoints, where a Cluster has one.
+* the LoadBalancers of endpoints, where a Cluster has one;
+* the addresses of all VMs that a credential may see, in any namespace, where a Cluster claims addresses: a VM may have one
+  that nothing here records.
 
 One informer for each kind, credential and namespace. One that is refused (a credential need not have every right) is
 tried again seldom, and nothing is known of its kind meanwhile.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -25,7 +27,14 @@ from windrow.client.transport import Transport
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.endpoint_balancer import ObservedBalancer, read_owned_balancer
-from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
+from windrow.clusters.orphans import (
+    MachineClaim,
+    OrphanVm,
+    ReportingVm,
+    read_cluster_vm,
+    read_machine_claim,
+    read_reporting_vm,
+)
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.users import UserIndex
 from windrow.clusters.state import Place
@@ -35,8 +44,8 @@ from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import Stopped, run_until, start_in, wait_first
 from windrow.harvester.names import CLUSTER_UID, CREATOR, CREATOR_NODE_DRIVER
-from windrow.harvester.resources import LOAD_BALANCER, VM
-from windrow.kubernetes.errors import KubeError
+from windrow.harvester.resources import LOAD_BALANCER, VM, VMI
+from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import annotations_of, is_deleting, name_of
 from windrow.kubernetes.resources import PVC, SECRET, SERVICE_ACCOUNT, ApiResource, ObjectRef
 from windrow.machines.port import HARVESTER
@@ -71,7 +80,8 @@ def read_account_object(raw: Mapping[str, Any]) -> AccountObject | None:
     return AccountObject(name_of(raw), cluster_uid) if cluster_uid and not is_deleting(raw) else None
 
 
-Owned = OrphanVm | MachineClaim | AccountObject | ObservedBalancer
+Owned = OrphanVm | ReportingVm | MachineClaim | AccountObject | ObservedBalancer
+EVERYWHERE = ""  # the namespace of a Place that is all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +99,17 @@ _KINDS = (
     _Kind(SECRET, read_account_object, fields=f"type={TOKEN_TYPE}"),
 )
 _BALANCERS = _Kind(LOAD_BALANCER, read_owned_balancer)
+_ADDRESSES = (
+    _Kind(VM, read_cluster_vm, labels=CREATOR_SELECTOR),
+    _Kind(VMI, read_reporting_vm, labels=CREATOR_SELECTOR),
+)
 
 
 @dataclass(slots=True)
 class _Watched:
     informer: Informer[Owned] | None = None
     restart: asyncio.Event = field(default_factory=asyncio.Event)
+    was_refused: bool = False  # so nothing will be known of it
     task: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
@@ -121,6 +136,7 @@ class HarvesterObjects:
         self._watched: dict[tuple[Place, ApiResource], _Watched] = {}
         self._used: UserIndex[Place] = UserIndex()
         self._with_balancers: UserIndex[Place] = UserIndex()
+        self._with_addresses: UserIndex[Place] = UserIndex()
 
     def list_vms(self, cluster_uid: str, places: Iterable[Place]) -> tuple[OrphanVm, ...] | None:
         """Those of the cluster, without those that are being deleted; None while one of `places` is not watched."""
@@ -142,6 +158,34 @@ class HarvesterObjects:
     def list_balancers(self, cluster_uid: str, place: Place) -> list[ObservedBalancer] | None:
         """The LoadBalancers that were made for the endpoint of the cluster; None while they are not watched."""
         return self._list(LOAD_BALANCER, ObservedBalancer, cluster_uid, (place,))
+
+    def has_tried_addresses(self, credentials: Iterable[str], cluster_namespace: str) -> bool:
+        """Whether the addresses of all VMs that these may see were read, as far as Harvester lets them."""
+        watched = (
+            self._watched.get((Place(credential, EVERYWHERE, cluster_namespace), kind.resource))
+            for credential in credentials
+            for kind in _ADDRESSES
+        )
+        return all(
+            one is not None and (one.was_refused or (one.informer is not None and one.informer.has_synced))
+            for one in watched
+        )
+
+    def list_shown_vms(self, cluster_uid: str) -> Iterator[OrphanVm]:
+        """The VMs of the cluster that any watch shows, which may not be all."""
+        for (_, kind), watched in self._watched.items():
+            if kind == VM and watched.informer is not None:
+                for one in watched.informer.values():
+                    if isinstance(one, OrphanVm) and one.cluster_uid == cluster_uid:
+                        yield one
+
+    def list_addressed(self, is_wanted: Callable[[str], bool]) -> Iterator[OrphanVm | ReportingVm]:
+        """The VMs with addresses that are shown to credentials which are wanted. One may come repeatedly."""
+        for (place, kind), watched in self._watched.items():
+            if kind in (VM, VMI) and watched.informer is not None and is_wanted(place.credential):
+                for one in watched.informer.values():
+                    if isinstance(one, OrphanVm | ReportingVm) and one.addresses:
+                        yield one
 
     def _list(
         self, kind: ApiResource, type: type[V], cluster_uid: str, places: Iterable[Place]
@@ -168,6 +212,14 @@ class HarvesterObjects:
         begun, ended = self._with_balancers.update(cluster, places)
         self._begin_and_end(group, begun, ended, (_BALANCERS,))
 
+    def watch_addresses(
+        self, group: asyncio.TaskGroup, cluster: ObjectRef, credentials: frozenset[str]
+    ) -> None:
+        """The same for the addresses of all VMs that these credentials may see."""
+        places = {Place(credential, EVERYWHERE, cluster.namespace) for credential in credentials}
+        begun, ended = self._with_addresses.update(cluster, places)
+        self._begin_and_end(group, begun, ended, _ADDRESSES)
+
     def _begin_and_end(
         self, group: asyncio.TaskGroup, begun: Iterable[Place], ended: Iterable[Place], kinds: Iterable[_Kind]
     ) -> None:
@@ -189,6 +241,7 @@ class HarvesterObjects:
     async def _run(self, place: Place, kind: _Kind, watched: _Watched) -> None:
         while True:
             watched.restart.clear()
+            watched.was_refused = False
             with handle_crash(  # of one Harvester, which must not end what watches the others
                 log,
                 "watching %s failed; trying again in %s",
@@ -203,9 +256,13 @@ class HarvesterObjects:
                     await run_until(self._follow(watched.informer), watched.restart.wait())
                 except Stopped:
                     continue
+                except (Forbidden, NotFound):
+                    watched.was_refused = True
                 except (CredentialError, KubeError):
                     pass  # the credential's own probe says why
             watched.informer = None
+            if watched.was_refused and place.namespace == EVERYWHERE:
+                self._on_sync(place.credential)
             await wait_first(self._clock, RETRY_INTERVAL, watched.restart)
 
     def _informer(

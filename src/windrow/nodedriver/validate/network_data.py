@@ -7,13 +7,14 @@ does not support (dhcp4, bonds, name servers inside a subnet), are read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from windrow.core.formats.yaml import NotYaml, load
 from windrow.core.text import collapse_whitespace
 from windrow.harvester.problems import Problem
+from windrow.harvester.vm_addresses import list_static_addresses
 
 FIELD = "networkData"
 _DHCP = frozenset({"dhcp", "dhcp4", "dhcp6", "ipv6_dhcpv6-stateful", "ipv6_dhcpv6-stateless", "ipv6_slaac"})
@@ -57,17 +58,6 @@ def find_network_problems(text: str) -> list[Problem]:
     return problems or _check_offers(offers)
 
 
-def list_static_addresses(text: str) -> list[str]:
-    """The addresses that network data, of version 1 or 2, gives to the machine; none for text that cannot be read."""
-    try:
-        document = load(text) if text.strip() else None
-    except NotYaml:
-        return []
-    if isinstance(document, dict) and isinstance(document.get("network"), dict):
-        document = document["network"]
-    return list(_walk_addresses(document))
-
-
 def find_shared_addresses(machines: Iterable[tuple[str, Collection[str]]]) -> list[Problem]:
     """An error for each address that network data gives to several machines on one network. Of each machine its network
     data, and its networks on Harvester."""
@@ -82,23 +72,6 @@ def find_shared_addresses(machines: Iterable[tuple[str, Collection[str]]]) -> li
         for (address, _), count in owners.items()
         if count > 1
     ]
-
-
-def _walk_addresses(value: Any) -> Iterator[str]:
-    """`address` of a static subnet (version 1), `addresses` of a device (version 2, where name servers have them, too)."""
-    if isinstance(value, list):
-        for item in value:
-            yield from _walk_addresses(item)
-    elif isinstance(value, dict):
-        if value.get("type") in _STATIC and value.get("address"):
-            yield str(value["address"])
-        for key, inner in value.items():
-            if key == "addresses":
-                yield from (
-                    str(next(iter(one), "") if isinstance(one, dict) else one) for one in _as_list(inner)
-                )
-            elif key not in ("nameservers", "routes"):
-                yield from _walk_addresses(inner)
 
 
 def _check_entry(entry: Any, offers: _Offers) -> list[Problem]:

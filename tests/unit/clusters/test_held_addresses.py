@@ -1,0 +1,275 @@
+"""Addresses that VMs have, whether an IPAddress records them or not: what is claimed of them, for which machine."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.support.clock import LoopClock, run_driven
+from tests.unit.client.test_informer import Server
+
+from windrow.clusters.api.kinds import CLUSTER
+from windrow.clusters.api.machine import machine_name_stem
+from windrow.clusters.api.secrets import CredentialError
+from windrow.clusters.orphans import OrphanVm, ReportingVm
+from windrow.clusters.plan.actions import AdoptVM, ClaimAddresses, ProvisionVM, ReleaseUnusedAddresses
+from windrow.clusters.plan.addresses import list_missing
+from windrow.clusters.plan.planner import Plan, plan_cluster
+from windrow.clusters.sources.harvester_objects import HarvesterObjects
+from windrow.clusters.state import ContestedAddress, HeldAddress
+from windrow.clusters.status import address_condition
+from windrow.core.formats.json import dumps
+from windrow.core.rng import Rng
+from windrow.harvester.vm_addresses import NetworkAddress
+from windrow.kubernetes.conditions import set_condition
+from windrow.kubernetes.requests import Reply
+
+from .builders import NOON, look, of_kind, sighted, some, subjects, unordered
+from .test_addresses import NETWORK, SERVERS, WORKERS, a_claim, a_machine, an_address_pool, the_cluster
+
+ADDRESS = "10.9.0.15"
+ONE = replace(WORKERS, address_pools=(an_address_pool(ADDRESS, place="addressPools[0]"),))
+
+
+LOST = f"{machine_name_stem(the_cluster(), 'workers')}w7"
+
+
+def an_orphan(name: str = LOST, **rest: Any) -> OrphanVm:
+    given = {"addresses": (NetworkAddress(NETWORK, ADDRESS),), "cluster_uid": "cluster-uid", **rest}
+    return OrphanVm("default", name, f"vm-{name}", f"uid-{name}", **given)
+
+
+def held(*addresses: str, network: str = NETWORK) -> Any:
+    vms = {one: HeldAddress(one, f"VirtualMachine team/x{one[-1]}", f"uid-{one}") for one in addresses}
+    return {network: vms}
+
+
+def claims(plan: Plan) -> list[tuple[str, str, str]]:
+    found = [one for action in of_kind(plan, ClaimAddresses) for one in action.addresses]  # type: ignore[union-attr]
+    return [(one.machine, one.machine_uid, one.address) for one in found]
+
+
+def plan_for(pool: Any, *machines: Any, quantity: int | None = None, **state: Any) -> Plan:
+    cluster = replace(the_cluster(), pools=(SERVERS, replace(pool, quantity=quantity or len(machines))))
+    return plan_cluster(look(cluster, [*some("s", 1, SERVERS), *machines], **state))
+
+
+# -- nothing that a VM has is given to another -------------------------------------------------------------------
+
+
+def test_an_address_that_any_vm_of_harvester_has_is_not_claimed_and_that_vm_is_named():
+    plan = plan_for(ONE, unordered(a_machine("w1", ONE)), held=held(ADDRESS))
+
+    assert claims(plan) == []
+    assert subjects(plan, ProvisionVM) == []
+    assert plan.diagnoses["w1"].waiting_for == (
+        f"an address of network {NETWORK} to be released (all 1 of {ADDRESS} are claimed, or VMs have them without an IPAddress: "
+        f"VirtualMachine team/x5 has {ADDRESS}; widen addressPools[0] of HarvesterConfig fleet-default/nc-workers, or delete "
+        "machines that have one)"
+    )
+
+
+def test_of_many_vms_three_are_named_and_those_with_a_record_are_not():
+    pool = replace(WORKERS, address_pools=(an_address_pool("10.9.0.10-10.9.0.15"),))
+    taken = {NETWORK: frozenset({"10.9.0.10"})}
+    addresses = [f"10.9.0.1{number}" for number in range(6)]
+    plan = plan_for(pool, unordered(a_machine("w1", pool)), held=held(*addresses, "10.9.0.200"), taken=taken)
+
+    told = plan.diagnoses["w1"].waiting_for
+    assert (
+        "without an IPAddress: VirtualMachine team/x1 has 10.9.0.11, VirtualMachine team/x2 has 10.9.0.12, VirtualMachine team/x3 "
+        "has 10.9.0.13, and 2 more; widen"
+    ) in told
+
+
+def test_an_address_that_a_vm_has_on_another_network_takes_nothing():
+    plan = plan_for(ONE, unordered(a_machine("w1", ONE)), held=held(ADDRESS, network="default/other"))
+    assert [address for _, _, address in claims(plan)] == [ADDRESS]
+
+
+def test_before_the_vms_of_harvester_were_listed_nothing_is_claimed():
+    machine = unordered(a_machine("w1", ONE))
+    plan = plan_for(ONE, machine, is_held_known=False)
+
+    assert claims(plan) == []
+    assert subjects(plan, ProvisionVM) == []
+    assert plan.diagnoses["w1"].waiting_for.startswith("the first list of VirtualMachines from Harvester")
+
+    # One that has its address waits for nothing.
+    has = replace(machine, addresses=(a_claim(ADDRESS),))
+    plan = plan_for(ONE, has, is_held_known=False, claims=has.addresses)
+    assert subjects(plan, ProvisionVM) == ["w1"]
+
+
+# -- a VM that no Machine records --------------------------------------------------------------------------------
+
+
+def test_the_address_of_a_vm_that_no_machine_records_is_claimed_for_it_and_stays_as_long_as_the_vm():
+    vm = an_orphan()
+    server = {"quantity": 1, "unrecorded": (vm,)}
+    plan = plan_for(ONE, a_machine("w1", ONE), **server)
+    assert claims(plan) == [(f"fleet-default/{vm.name}", vm.machine_uid, ADDRESS)]
+    assert of_kind(plan, ClaimAddresses)[0].because == f"{vm} has {ADDRESS}, and nothing records it"
+
+    claim = of_kind(plan, ClaimAddresses)[0].addresses[0]  # type: ignore[union-attr]
+    plan = plan_for(ONE, a_machine("w1", ONE), claims=(claim,), **server)
+    assert not of_kind(plan, ClaimAddresses, ReleaseUnusedAddresses)
+    plan = plan_for(ONE, a_machine("w1", ONE), claims=(claim,), quantity=1)
+    assert of_kind(plan, ReleaseUnusedAddresses)
+
+
+@pytest.mark.parametrize(
+    ("vm", "taken"),
+    [
+        (an_orphan(), {NETWORK: frozenset({ADDRESS})}),
+        (an_orphan(addresses=(NetworkAddress("default/other", ADDRESS),)), {}),
+        (an_orphan(addresses=(NetworkAddress(NETWORK, "10.9.0.99"),)), {}),
+        (an_orphan("prod-gone-abcde-w7"), {}),
+    ],
+    ids=["another's", "other network", "outside of the range", "no pool"],
+)
+def test_nothing_is_claimed_for_a_vm_without_an_address_of_its_pool_or_where_another_has_it(
+    vm: OrphanVm, taken: Any
+):
+    plan = plan_for(ONE, a_machine("w1", ONE), quantity=1, unrecorded=(vm,), taken=taken)
+    assert claims(plan) == []
+
+
+def test_the_address_that_a_vm_is_told_to_have_comes_before_those_that_it_reports():
+    running = sighted(a_machine("w1", WORKERS), addresses=("10.9.0.11", ADDRESS))
+    told = replace(running, found_vm=an_orphan())
+    assert [address for _, _, address in claims(plan_for(WORKERS, told))] == [ADDRESS]
+
+    # Where another has that, the rest is no machine's: it may be what the VM announces for Services.
+    assert claims(plan_for(WORKERS, told, taken={NETWORK: frozenset({ADDRESS})})) == []
+    # Without network data that can be read, the first that it reports is its own.
+    assert [address for _, _, address in claims(plan_for(WORKERS, running))] == ["10.9.0.11"]
+
+
+# -- adoption ----------------------------------------------------------------------------------------------------
+
+
+def test_a_vm_that_is_adopted_has_its_own_address_claimed_before_anything_else():
+    adopted = replace(unordered(a_machine("w1", WORKERS)), found_vm=an_orphan())
+    plan = plan_for(WORKERS, adopted, held=held(ADDRESS))
+    assert claims(plan) == [("fleet-default/w1", "uid-w1", ADDRESS)]
+    assert subjects(plan, ProvisionVM) == []
+
+    (claim,) = of_kind(plan, ClaimAddresses)[0].addresses  # type: ignore[union-attr]
+    plan = plan_for(WORKERS, replace(adopted, addresses=(claim,)), claims=(claim,))
+    assert subjects(plan, ProvisionVM) == ["w1"]
+
+
+def test_a_vm_that_is_adopted_does_not_wait_for_an_address_that_another_has():
+    adopted = replace(unordered(a_machine("w1", ONE)), found_vm=an_orphan())
+    plan = plan_for(ONE, adopted, taken={NETWORK: frozenset({ADDRESS})}, is_held_known=False)
+    assert claims(plan) == []
+    assert subjects(plan, ProvisionVM) == ["w1"]
+    assert list_missing(adopted, ONE) == ()
+
+
+def test_a_machine_whose_vm_exists_and_has_no_address_gets_none():
+    adopted = replace(unordered(a_machine("w1", ONE)), found_vm=an_orphan(addresses=()))
+    plan = plan_for(ONE, adopted)
+    assert claims(plan) == []
+    assert subjects(plan, ProvisionVM) == ["w1"]
+
+
+def test_one_more_machine_adopts_the_vm_and_takes_no_second_address():
+    plan = plan_for(ONE, a_machine("w1", ONE), quantity=2, unrecorded=(an_orphan(),))
+    assert of_kind(plan, AdoptVM)
+    assert len(claims(plan)) == 1
+
+
+# -- what the watches over Harvester show ------------------------------------------------------------------------
+
+LISTED = {
+    "metadata": {
+        "name": "w7",
+        "namespace": "team",
+        "resourceVersion": "7",
+        "annotations": {"windrow.io/machine-uid": "uid-w7", "windrow.io/cluster-uid": "elsewhere"},
+    },
+    "spec": {"networks": [{"name": "nic-0", "multus": {"networkName": "default/vlan-50"}}]},
+    "status": {"interfaces": [{"name": "nic-0", "ipAddress": ADDRESS}]},
+}
+LIST = Reply(200, dumps({"metadata": {"resourceVersion": "7"}, "items": [LISTED]}))
+FORBIDDEN = Reply(403, dumps({"kind": "Status", "reason": "Forbidden", "message": "no"}))
+
+
+def test_addresses_are_known_once_harvester_has_listed_its_vms_or_refused_to():
+    servers = {"sees:cc": Server(), "may-not:cc": Server()}
+    servers["sees:cc"].answer, servers["may-not:cc"].answer = LIST, FORBIDDEN
+    synced: list[str] = []
+    found: list[Any] = []
+
+    def get_client(credential: str, _: str) -> Any:
+        if credential not in servers:
+            raise CredentialError("there is no such Secret", "create it")
+        return SimpleNamespace(transport=servers[credential])
+
+    async def whole() -> None:
+        clients: Any = SimpleNamespace(get_client=get_client)
+        objects = HarvesterObjects(clients, LoopClock(), Rng(1), lambda before, after: None, synced.append)
+        names = ("sees:cc", "may-not:cc", "lost:cc")
+
+        def known() -> list[bool]:
+            return [objects.has_tried_addresses([name], "ns") for name in names]
+
+        async with asyncio.TaskGroup() as group:
+            cluster = CLUSTER.ref("prod", "ns")
+            objects.watch_addresses(group, cluster, frozenset(names))
+            assert known() == [False, False, False]
+            await asyncio.sleep(5)
+            assert known() == [True, True, False]
+            assert not objects.has_tried_addresses(["sees:cc"], "another")
+            found.extend(objects.list_addressed(lambda credential: credential == "sees:cc"))
+            assert list(objects.list_addressed(lambda credential: credential != "sees:cc")) == []
+            assert [vm.name for vm in objects.list_shown_vms("elsewhere")] == ["w7"]
+            assert list(objects.list_shown_vms("cluster-uid")) == []
+            objects.watch_addresses(group, cluster, frozenset())
+            assert known() == [False, False, False]
+
+    run_driven(whole())
+    address = NetworkAddress("default/vlan-50", ADDRESS)
+    assert found == [ReportingVm("team", "w7", "uid-w7", "elsewhere", (address,))]
+    assert set(synced) == {"sees:cc", "may-not:cc"}
+
+
+# -- what the status says ----------------------------------------------------------------------------------------
+
+
+def test_two_machines_with_one_address_are_both_named_until_one_is_gone():
+    claim = replace(a_claim(ADDRESS, "late"), machine="team/late")
+    contested = ContestedAddress("VirtualMachine default/w7", "uid-w7", claim)
+    state = look(the_cluster(), some("s", 1, SERVERS), contested=(contested,))
+    condition = address_condition(state)
+    assert condition is not None
+    assert (condition.type, condition.status, condition.reason) == (
+        "AddressesUnique",
+        "False",
+        "AddressContested",
+    )
+    assert condition.message == (
+        f"two machines have one address: VirtualMachine default/w7 has {ADDRESS}, which {claim} gives to Machine team/late; "
+        "delete one of the two, with its VM"
+    )
+    five = address_condition(replace(state, contested=(contested,) * 5))
+    assert five is not None
+    assert five.message.count("VirtualMachine") == 3
+    assert "; and 2 more; delete" in five.message
+
+    # It is True only where it was False, once the VMs are known.
+    quiet = look(the_cluster(), some("s", 1, SERVERS))
+    assert address_condition(quiet) is None
+    recorded = replace(quiet.cluster.recorded, raw={"conditions": set_condition(None, condition, NOON)})
+    later = replace(quiet, cluster=replace(quiet.cluster, recorded=recorded))
+    told = address_condition(later)
+    assert told is not None
+    assert told.status == "True"
+    assert address_condition(replace(later, unrecorded=None)) is None
+    leaving = replace(later, cluster=replace(later.cluster, deletion_timestamp=NOON))
+    assert address_condition(leaving) is None
