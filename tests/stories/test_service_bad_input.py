@@ -14,8 +14,8 @@ import pytest
 from tests.support.clock import run_driven
 
 from windrow.emulator.guest_cluster.charts import CLOUD_CONFIG
-from windrow.kubernetes.objects import Raw, annotations_of, labels_of, nested
-from windrow.kubernetes.resources import EVENT, SERVICE
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested
+from windrow.kubernetes.resources import EVENT, NODE, SERVICE
 
 from .service_rig import (
     ADDRESSES,
@@ -76,6 +76,14 @@ async def no_macvlan(rig: ServiceRig) -> None:
     rig.announcer.has_macvlan = False
 
 
+async def macvlan_probed(rig: ServiceRig) -> None:
+    """As the machine tells it of a node where kube-vip runs."""
+    rig.announcer.has_macvlan = False
+    labels = {"node-role.kubernetes.io/control-plane": "true", "windrow.io/macvlan": "missing"}
+    (node,) = await rig.guest.list(NODE)
+    await rig.guest.patch(NODE.ref(name_of(node)), {"metadata": {"labels": labels}})
+
+
 async def no_lease(rig: ServiceRig) -> None:
     rig.announcer.answers_dhcp = False
 
@@ -122,6 +130,11 @@ CASES: dict[str, Case] = {
     ),
     "network not found": Case(("default/nowhere", "default/vlan50"), {"network": "default/nowhere"}),
     "guest without macvlan": Case(("macvlan", "DHCP"), {"ipam": "dhcp"}, no_macvlan),
+    "a node that says it has no macvlan": Case(
+        ("kernel of Node", "windrow.io/macvlan=missing", "kernel-default-base", "DHCP"),
+        {"ipam": "dhcp"},
+        macvlan_probed,
+    ),
     "no lease": Case(("macvlan", "DHCP"), {"ipam": "dhcp"}, no_lease),
     "credential expired": Case(("token", "192.168.100.10"), setup=expired),
     "credential expired from the start": Case(("token", "192.168.100.10"), setup=expired, before_start=True),

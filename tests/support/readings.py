@@ -62,6 +62,9 @@ def faults_of(value: Any, wanted: Any, where: str) -> Iterator[str]:
             return
         for one in value:
             yield from faults_of(one, arguments[0], where)
+    elif origin is typing.Literal:
+        if type(value) is not str or value not in arguments:
+            yield f"{where}: {value!r}"
     elif origin is not None:
         if not isinstance(value, Mapping):
             yield f"{where}: {value!r}"

@@ -31,6 +31,11 @@ class Layout:
         return f"{self.config_directory}/config.yaml.d/50-rancher.yaml"
 
     @property
+    def probe_file(self) -> str:
+        """What the machine found about its kernel, read after ours; the machine writes it."""
+        return f"{self.config_directory}/config.yaml.d/60-windrow-kernel.yaml"
+
+    @property
     def s3_ca_file(self) -> str:
         return f"{self.config_directory}/etcd-s3-endpoint-ca.pem"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from windrow.bootstrap.charts import chart_configs
 from windrow.bootstrap.cloud_config import File, render_document
-from windrow.bootstrap.install_unit import BOOT_COMMANDS, RUN_COMMANDS
+from windrow.bootstrap.install.unit import BOOT_COMMANDS, RUN_COMMANDS
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.pki import list_ca_files
 from windrow.bootstrap.registries import render_registries

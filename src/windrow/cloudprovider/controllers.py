@@ -45,6 +45,7 @@ class Controllers:
             caches = services.services, services.load_balancers
             check = NamespaceCheck(nodes, services, context.clock)
             services.find_namespace_problem = check.find_problem
+            services.list_without_macvlan = nodes.list_without_macvlan
             follow = partial(self._follow_load_balancers, services.load_balancers)
             self._runs += check.run, services.run, Sweep(context, *caches).run, follow
             self._caches += caches

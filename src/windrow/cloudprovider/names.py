@@ -20,6 +20,9 @@ PROVIDED_NODE_IP = "alpha.kubernetes.io/provided-node-ip"
 # A JSON list of addresses that belong to the node but are not shown as addresses of the node (virtual addresses, …).
 ADDITIONAL_INTERNAL_IPS = "cloudprovider.harvesterhci.io/additional-internal-ips"
 
+# A label of guest nodes with a control plane; the chart has kube-vip run there.
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+
 # Topology, under the present key and the one before Kubernetes 1.17. Both are written.
 ZONE = "topology.kubernetes.io/zone"
 ZONE_BETA = "failure-domain.beta.kubernetes.io/zone"

@@ -18,6 +18,7 @@ from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
+from windrow.harvester.guest_kernels import MacvlanState, read_macvlan
 from windrow.harvester.problems import join_hint
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import (
@@ -49,6 +50,7 @@ class Node:
     etcd_voter: bool | None = None  # None: not said (not an etcd node, or too early)
     unschedulable: bool = False
     labels: frozenset[str] = frozenset()  # their keys
+    macvlan: MacvlanState = ""  # whether its kernel has the module
     applied_revision: str = ""
     etcd_removal_requested: bool = False
     etcd_removed: bool = False
@@ -78,6 +80,7 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         etcd_voter=None if voter is None else voter.status == "True",
         unschedulable=nested(raw, "spec", "unschedulable", default=False) is True,
         labels=frozenset(labels),
+        macvlan=read_macvlan(labels),
         applied_revision=annotations.get(names.APPLIED_REVISION, ""),
         etcd_removal_requested=any(annotations.get(layout.etcd_remove) == "true" for layout in LAYOUTS),
         etcd_removed=any(annotations.get(layout.etcd_removed) for layout in LAYOUTS),

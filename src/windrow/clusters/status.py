@@ -32,9 +32,11 @@ from windrow.clusters.state import (
     ActionFailure,
     ClusterState,
     MachineState,
+    Node,
     unreachable_reason,
 )
 from windrow.core.clock import format_time
+from windrow.harvester.guest_kernels import AVAILABLE, MACVLAN_CURE
 from windrow.harvester.problems import join_problems
 from windrow.kubernetes.conditions import Condition, ConditionStatus, find_condition, set_condition
 from windrow.kubernetes.kubectl import render_kubectl
@@ -123,7 +125,20 @@ def _machine_conditions(
         made = set_condition(made, failed, state.now)
     elif machine.is_ready and machine.record.find_condition(names.HOST_READY) is not None:
         made = set_condition(made, Condition(names.HOST_READY, "True", "HostReady", ""), state.now)
+    if machine.node is not None and machine.node.macvlan:
+        made = set_condition(made, _macvlan_condition(machine.node), state.now)
     return made
+
+
+def _macvlan_condition(node: Node) -> Condition:
+    if node.macvlan == AVAILABLE:
+        return Condition(names.MACVLAN_AVAILABLE, "True", "ModuleAvailable", "")
+    return Condition(
+        names.MACVLAN_AVAILABLE,
+        "False",
+        "ModuleMissing",
+        f"the kernel of Node {node.name} has no module macvlan, without which kube-vip gets no address by DHCP; {MACVLAN_CURE}",
+    )
 
 
 def _machine_ready(

@@ -2,11 +2,14 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from windrow.bootstrap import k3s, rke2
-from windrow.bootstrap.install_unit import RENEW_IDENTITY, UNIT, Installer, list_install_files
+from windrow.bootstrap.install.kernel_probe import list_probe_files
+from windrow.bootstrap.install.unit import RENEW_IDENTITY, UNIT, Installer, list_install_files
+from windrow.core.formats import yaml
 
 SHELLS = [shell for shell in ("sh", "dash", "bash") if shutil.which(shell)]
 INSTALLERS = {"rke2": rke2.INSTALLER, "k3s": k3s.INSTALLER}
@@ -43,7 +46,8 @@ class Machine:
         path.chmod(0o755)
 
     def install(self, **environment: str) -> int:
-        (script,) = [f.content for f in list_install_files(self.installer, {}) if f.path.endswith(".sh")]
+        by_path = {file.path: file.content for file in list_install_files(self.installer, {})}
+        script = by_path[self.installer.script]
         script = script.replace("/var/lib/windrow", f"{self.root}/state")
         script = script.replace(f"/run/windrow-install-{self.name}.sh", f"{self.root}/run-installer")
         path = self.root / "install.sh"
@@ -59,6 +63,27 @@ class Machine:
         return subprocess.run(
             ["sh", str(path)], env=known | environment, capture_output=True, check=False
         ).returncode
+
+    def probe(self, **environment: str) -> dict[str, Any] | None:
+        """What the probe tells the distribution; None for nothing. Its `unshare` may do what `environment` lets it do."""
+        (script,) = [
+            file.content
+            for file in list_probe_files(self.installer.layout, "/x")
+            if file.path.endswith(".sh")
+        ]
+        result = self.root / "probe.yaml"
+        path = self.root / "probe.sh"
+        path.write_text(script.replace(self.installer.layout.probe_file, str(result)))
+        self.command("unshare", 'case "$*" in *macvlan*) exit $CHILD ;; *) exit $PARENT ;; esac')
+        known = {
+            "PATH": f"{self.root}/bin:{os.defpath}",
+            "CALLS": str(self.calls),
+            "PARENT": "0",
+            "CHILD": "0",
+        }
+        done = subprocess.run(["sh", str(path)], env=known | environment, capture_output=True, check=False)
+        assert done.returncode == 0
+        return cast("dict[str, Any]", yaml.load(result.read_text())) if result.exists() else None
 
     @property
     def called(self) -> list[str]:
@@ -164,7 +189,7 @@ def test_a_binary_with_another_checksum_is_not_started(machine: Machine) -> None
 def test_every_shell_reads_the_scripts(shell: str, tmp_path: Path) -> None:
     files = [file for installer in INSTALLERS.values() for file in list_install_files(installer, {})]
     scripts = [file.content for file in files if file.path.endswith(".sh")]
-    assert len(scripts) == 2
+    assert len(scripts) == 4
     for script in (*scripts, RENEW_IDENTITY):
         path = tmp_path / "script"
         path.write_text(script)
@@ -180,3 +205,36 @@ def test_the_unit_reads_the_environment_and_tries_again(name: str) -> None:
     assert f"EnvironmentFile=/etc/windrow/{name}.env\n" in unit
     assert f"ExecStart=/bin/sh /etc/windrow/install-{name}.sh\n" in unit
     assert "Restart=on-failure\n" in unit
+
+
+@pytest.mark.parametrize(
+    ("kernel", "told"),
+    [
+        ({}, {"node-label+": ["windrow.io/macvlan=available"]}),
+        ({"CHILD": "2"}, {"node-label+": ["windrow.io/macvlan=missing"]}),
+        ({"PARENT": "127"}, None),  # no program of that name, or no right to a namespace
+    ],
+)
+def test_the_kernel_is_probed_for_macvlan_and_the_result_added_to_the_labels_of_the_node(
+    machine: Machine, kernel: dict[str, str], told: dict[str, Any] | None
+) -> None:
+    assert machine.probe(**kernel) == told
+
+
+def test_a_later_probe_replaces_the_result_of_an_earlier_boot(machine: Machine) -> None:
+    machine.probe(CHILD="2")
+
+    assert machine.probe() == {"node-label+": ["windrow.io/macvlan=available"]}
+    assert machine.probe(PARENT="1") is None
+    assert [path.name for path in machine.root.glob("probe.yaml*")] == []
+
+
+@pytest.mark.parametrize("name", sorted(INSTALLERS))
+def test_the_service_waits_for_the_probe_which_may_fail_and_is_cut_off(name: str) -> None:
+    by_path = {file.path: file for file in list_install_files(INSTALLERS[name], {})}
+    lines = by_path[UNIT].content.splitlines()
+
+    assert SERVICES[name] in next(line for line in lines if line.startswith("Before=")).split("=")[1].split()
+    (probe,) = [line for line in lines if line.startswith("ExecStartPre=")]
+    assert probe == "ExecStartPre=-/usr/bin/timeout 30 /bin/sh /etc/windrow/probe-kernel.sh"
+    assert by_path["/etc/windrow/probe-kernel.sh"].mode == "0755"

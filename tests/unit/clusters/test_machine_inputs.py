@@ -85,6 +85,7 @@ FIRST = "spec.rkeConfig.machineSelectorFiles[0].fileSources[0]"
         (with_file(path=None), ".secret.items[0].path", "is ''"),
         (with_file(path="/etc/windrow/rke2.env"), ".secret.items[0].path", "a file that Windrow writes itself"),
         (with_file(path="/etc/rancher/rke2/config.yaml.d/50-rancher.yaml"), ".secret.items[0].path", "Windrow writes itself"),
+        (with_file(path="/etc/rancher/k3s/config.yaml.d/60-windrow-kernel.yaml"), ".secret.items[0].path", "Windrow writes itself"),
         (with_file(key=None), ".secret.items[0].key", "is ''"),
         (with_file(key="a/b"), ".secret.items[0].key", "is 'a/b'"),
         (with_file(permissions="rw-r--r--"), ".secret.items[0].permissions", "no mode of a file"),

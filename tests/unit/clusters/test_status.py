@@ -110,6 +110,23 @@ def test_a_refused_cluster_names_all_problems_in_its_condition_and_the_first_as_
     )
 
 
+def test_what_a_node_says_of_its_kernel_stays_a_condition_of_its_machine():
+    well = a_machine("w1", WORKERS)
+    assert well.node is not None
+    assert find_condition(machine_status(well)["conditions"], "MacvlanAvailable") is None
+
+    there = replace(well, node=replace(well.node, macvlan="available"))
+    assert condition(machine_status(there), "MacvlanAvailable") == ("True", "ModuleAvailable", "")
+
+    lacks = replace(well, node=replace(well.node, macvlan="missing"))
+    truth, reason, message = condition(machine_status(lacks), "MacvlanAvailable")
+    assert (truth, reason) == ("False", "ModuleMissing")
+    assert message.startswith(
+        "the kernel of Node w1 has no module macvlan, without which kube-vip gets no address by DHCP"
+    )
+    assert "linux-modules-extra" in message
+
+
 def test_what_has_no_effect_stands_in_a_condition_and_among_the_warnings():
     told = Problem("spec.enableNetworkPolicy has no effect: it is so", "leave it", severity="warning")
 

@@ -26,7 +26,7 @@ from windrow.bootstrap.charts import (
 )
 from windrow.bootstrap.cloud_config import File, scrub
 from windrow.bootstrap.config_hash import config_hash, config_hashes
-from windrow.bootstrap.install_unit import Installer, list_install_files
+from windrow.bootstrap.install.unit import Installer, list_install_files
 from windrow.bootstrap.k3s import cloud_provider as provider
 from windrow.bootstrap.k3s.charts import HARVESTER_CHARTS, helm_chart, list_given_charts, pinned_charts
 from windrow.bootstrap.k3s.cloud_provider import find_cloud_provider
@@ -70,6 +70,7 @@ RKE2_CREDENTIAL_FILE = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-co
 INSTALLER = Installer(
     LAYOUT,
     service="WINDROW_SERVICE",
+    services=("k3s.service", "k3s-agent.service"),
     install="""\
 if [ -n "${INSTALL_K3S_ARTIFACT_PATH:-}" ]; then
   mkdir -p "$WINDROW_IMAGES"

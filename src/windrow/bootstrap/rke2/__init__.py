@@ -18,7 +18,7 @@ from windrow.bootstrap.charts import (
 )
 from windrow.bootstrap.cloud_config import File, scrub
 from windrow.bootstrap.config_hash import config_hash, config_hashes
-from windrow.bootstrap.install_unit import Installer, list_install_files
+from windrow.bootstrap.install.unit import Installer, list_install_files
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests, render_machine
 from windrow.bootstrap.rke2.flags import KEYS, check_config
@@ -52,6 +52,7 @@ DEFAULT_CNI = "calico"  # Rancher's default; RKE2's own is canal
 INSTALLER = Installer(
     LAYOUT,
     service="RKE2_SERVICE",
+    services=("rke2-server.service", "rke2-agent.service"),
     install="""\
 if [ -n "${INSTALL_RKE2_ARTIFACT_PATH:-}" ]; then
   sh "$INSTALL_RKE2_ARTIFACT_PATH/install.sh"

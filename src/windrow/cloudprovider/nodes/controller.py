@@ -119,6 +119,10 @@ class NodeController:
                 group.create_task(recorder.run())
             group.create_task(self._controller.run())
 
+    def list_without_macvlan(self) -> tuple[str, ...]:
+        """The nodes on which kube-vip may run and whose kernel is known to lack the module."""
+        return tuple(sorted(node.name for node in self.nodes.values() if node.cannot_ask_dhcp))
+
     def enqueue_all(self) -> None:
         for node in self.nodes.values():
             self._enqueue(node.name)

@@ -14,6 +14,7 @@ from typing import Any
 from windrow.cloudprovider import names
 from windrow.core.clock import parse_time
 from windrow.core.formats.json import loads_or_none
+from windrow.harvester.guest_kernels import MISSING, read_macvlan
 from windrow.harvester.identity import vm_uid_of
 from windrow.harvester.names import GUEST_CLUSTER, is_label_value
 from windrow.kubernetes.conditions import is_true
@@ -69,6 +70,8 @@ class GuestNode:
     addresses: tuple[Address, ...] = ()
     # What the firmware says the machine is.
     system_uuid: str = ""
+    # Whether kube-vip may run there, as the chart has it, and the kernel is known to lack what it needs for DHCP.
+    cannot_ask_dhcp: bool = False
 
     @property
     def vm_uid(self) -> str:
@@ -143,6 +146,7 @@ def read_node(raw: Mapping[str, Any]) -> GuestNode:
         additional_internal_ips=_parse_string_list(annotations.get(names.ADDITIONAL_INTERNAL_IPS, "")),
         addresses=tuple(Address(text_at(one, "type"), text_at(one, "address")) for one in addresses),
         system_uuid=text_at(raw, "status", "nodeInfo", "systemUUID").lower(),
+        cannot_ask_dhcp=names.CONTROL_PLANE in labels and read_macvlan(labels) == MISSING,
     )
 
 

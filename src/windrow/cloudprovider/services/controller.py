@@ -74,7 +74,11 @@ class ServiceController:
         )
         # Why the namespace may not be that of this cluster; None once it is verified.
         self.find_namespace_problem: Callable[[], Unavailable | None] = lambda: None
-        index = self._index = ServiceIndex(context, settings, self._on_watch_error)
+        # The nodes that announce services and whose kernel is known to lack macvlan; the owner says so.
+        self.list_without_macvlan: Callable[[], tuple[str, ...]] = lambda: ()
+        index = self._index = ServiceIndex(
+            context, settings, self._on_watch_error, lambda: self.list_without_macvlan()
+        )
         self.services, self.load_balancers = index.services.informer, index.load_balancers.informer
         self.interfaces = index.interfaces
         self._recorder = context.recorder(names.SERVICE_EVENTS)

@@ -113,7 +113,9 @@ class ServiceIndex:
         context: ControllerContext,
         settings: ClusterSettings,
         on_watch_error: Callable[[KubeError | None], None],
+        list_without_macvlan: Callable[[], tuple[str, ...]],
     ) -> None:
+        self._list_without_macvlan = list_without_macvlan
         informer = partial(context.informer, on_error=on_watch_error)
         self._services: Informer[Service] = informer(context.guest, SERVICE, "", read_service)
         self._load_balancers: Informer[LoadBalancer] = informer(
@@ -265,6 +267,7 @@ class ServiceIndex:
             may_be_made_until=self._find_creation_end(record, service),
             is_gone=found is None,
             new_removed_keys=tuple(key for key in service.removed_keys if key not in before),
+            without_macvlan=self._list_without_macvlan() if service.mode == "dhcp" else (),
             has_new_request=record.requested not in (None, service.requested),
         )
 

@@ -39,7 +39,7 @@ def plan_announcement(state: ServiceState, addresses: tuple[str, ...], actions: 
     by_dhcp = set(addresses) <= names.DHCP_PLACEHOLDERS
     if (service.ingress if by_dhcp else set(service.ingress) & set(addresses)) or service.ignores_vip:
         return Plan(actions)
-    why_not = problems.without_lease(service) if by_dhcp else problems.not_announced(service, addresses)
+    why_not = problems.without_lease(state) if by_dhcp else problems.not_announced(service, addresses)
     problem = ensure_failed(why_not)
     return waiting(state, "announcement", problem, actions)
 

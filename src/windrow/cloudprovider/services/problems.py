@@ -9,6 +9,7 @@ from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import WAIT_TIMEOUT
 from windrow.cloudprovider.services.readings import LoadBalancer, Service
 from windrow.cloudprovider.services.state import ServiceState, Unavailable
+from windrow.harvester.guest_kernels import MACVLAN, MACVLAN_CURE, MISSING
 from windrow.harvester.names import is_label_value
 from windrow.harvester.unanswered import describe_expiry
 from windrow.kubernetes.errors import AdmissionDenied, Forbidden, Invalid, KubeError, Unauthorized
@@ -18,6 +19,7 @@ from windrow.kubernetes.objects import is_dns_subdomain
 MODES = ("pool", "dhcp")
 # Of a network, with its namespace: NAMESPACE/NAME.
 LONGEST_NAME = 317
+NODES_NAMED = 3
 
 
 def find_problem(state: ServiceState) -> str:
@@ -223,13 +225,20 @@ def not_announced(service: Service, addresses: tuple[str, ...]) -> str:
     )
 
 
-def without_lease(service: Service) -> str:
-    network = service.network or "of the VMs"
+def without_lease(state: ServiceState) -> str:
+    """Why there is no lease: the kernels that are known to lack the module first, else what is most frequent."""
+    nodes, after = state.without_macvlan, f"no address by DHCP after {WAIT_TIMEOUT.seconds} s"
+    unanswered = f"no DHCP server answers on the network {state.service.network or 'of the VMs'} (or its addresses are used up)"
+    others = "or there is no pod behind the service, or another pending or DHCP service blocks kube-vip; kube-vip's log says which"
+    if not nodes:
+        return (
+            f"{after}; either {unanswered}, or the nodes' kernel lacks the module macvlan, as minimal cloud images do (install "
+            f"the full kernel package), {others}"
+        )
+    more = f" and {len(nodes) - NODES_NAMED} more" if len(nodes) > NODES_NAMED else ""
     return (
-        f"no address by DHCP after {WAIT_TIMEOUT.seconds} s; either no DHCP server "
-        f"answers on the network {network} (or its addresses are used up), or the nodes' kernel lacks the module "
-        "macvlan, as minimal cloud images do (install the full kernel package), or there is no pod behind the service, "
-        "or another pending or DHCP service blocks kube-vip; kube-vip's log says which"
+        f"{after}; the kernel of Node {', '.join(nodes[:NODES_NAMED])}{more} has no module macvlan (label {MACVLAN}={MISSING}), "
+        f"without which kube-vip gets none there: {MACVLAN_CURE}. Where kube-vip runs on another Node: either {unanswered}, {others}"
     )
 
 

@@ -64,6 +64,9 @@ class ServiceState:
     wait: WaitState = WaitState()
     may_be_made_until: datetime | None = None  # by a request without an answer
     is_gone: bool = False  # the service is deleted
+    without_macvlan: tuple[
+        str, ...
+    ] = ()  # nodes that announce services, and lack what a service by DHCP needs
     new_removed_keys: tuple[str, ...] = ()  # annotations without effect that were added
     has_new_request: bool = False  # it requests another address or pool than at its last reconcile
 

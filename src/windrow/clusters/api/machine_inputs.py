@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from windrow.bootstrap.install_unit import DIRECTORY
+from windrow.bootstrap.install.unit import DIRECTORY
 from windrow.bootstrap.machine_files import FILE_SOURCES
 from windrow.bootstrap.registries import decode_pem
 from windrow.clusters.api.fields import Fields
@@ -127,7 +127,7 @@ _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _MODE = re.compile("[0-7]{3,4}")
 # Files that Windrow, or cloud-init itself, writes and reads.
 _TAKEN = (f"{DIRECTORY}/", "/var/lib/windrow/", "/var/lib/cloud/")
-_TAKEN_NAMES = re.compile("/etc/rancher/(rke2|k3s)/config.yaml.d/50-rancher.yaml")
+_TAKEN_NAMES = re.compile("/etc/rancher/(rke2|k3s)/config.yaml.d/(50-rancher|60-windrow-kernel).yaml")
 
 
 def read_selector_files(rke: Fields) -> tuple[Mapping[str, Any], ...]:

@@ -34,6 +34,9 @@ JOIN_SERVER_EXISTS = "JoinServerExists"
 # Condition of a Machine whose host on Harvester failed while its Node was not Ready; True again once the Node is.
 HOST_READY = "HostReady"
 
+# Condition of a Machine: whether the kernel of its Node has the module by which services get addresses by DHCP.
+MACVLAN_AVAILABLE = "MacvlanAvailable"
+
 # Ours, on guest Nodes.
 APPLIED_REVISION = "windrow.io/applied-revision"
 

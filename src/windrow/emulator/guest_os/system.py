@@ -132,9 +132,30 @@ async def _id(call: Invocation) -> int:
     return 0
 
 
+async def _ip(call: Invocation) -> int:
+    """`ip link add … type KIND`: whether the kernel has that kind of interface. None is kept, which is as in a namespace that
+    ends with its process; what else `ip` does is not simulated."""
+    if call.argv[1:3] != ["link", "add"] or "type" not in call.argv[:-1]:
+        call.guest.console(f"not simulated: {' '.join(call.argv)}")
+        return 0
+    kind = call.argv[call.argv.index("type") + 1]
+    if not has_module(call.guest, kind):
+        call.print_error("Error: Unknown device type.")
+        return 2
+    return 0
+
+
+async def _unshare(call: Invocation) -> int:
+    """The command itself: namespaces are not simulated."""
+    _, words = parse_options(call.argv[1:], interleaved=False)
+    return await call.shell.child().run(words, call.streams) if words else 0
+
+
 SYSTEM_COMMANDS: dict[str, Command] = {
     "sysctl": _sysctl,
     "useradd": _useradd,
     "adduser": _useradd,
     "id": _id,
+    "ip": _ip,
+    "unshare": _unshare,
 }

@@ -249,7 +249,8 @@ class Systemd:
         for name in [*unit.names("Unit", "Requires"), *unit.names("Unit", "Wants")]:
             if not name.endswith(_ALWAYS_REACHED) and self.find_unit(name) is not None:
                 self.guest.spawn(self.start(name), f"start {name}")
-        for name in unit.names("Unit", "After"):
+        before = [name for name in sorted(self.enabled - {unit.name}) if self._is_before(name, unit)]
+        for name in [*unit.names("Unit", "After"), *before]:
             if name == CLOUD_FINAL:
                 if not self.cloud_final.is_set():
                     self.guest.console(f"{unit.name} waits for {name}")
@@ -260,6 +261,10 @@ class Systemd:
                 other = self._launch(found)
             if other is not None:
                 await asyncio.shield(other.started)
+
+    def _is_before(self, name: str, unit: Unit) -> bool:
+        other = self.find_unit(name)
+        return other is not None and unit.name in other.names("Unit", "Before")
 
     async def _run_once(self, service: _Service) -> int:
         unit = service.unit

@@ -437,6 +437,29 @@ def test_what_takes_long_is_complained_about_after_a_minute(what, service, state
     assert other == first
 
 
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ((), "the nodes' kernel lacks the module macvlan, as minimal"),
+        (("one",), "the kernel of Node one has no module macvlan (label windrow.io/macvlan=missing)"),
+        (("a", "b", "c"), "the kernel of Node a, b, c has no"),
+        (("a", "b", "c", "d", "e"), "the kernel of Node a, b, c and 2 more has no"),
+    ],
+)
+def test_the_nodes_that_are_known_to_lack_macvlan_are_named_first(nodes, words):
+    service = replace(TOLD, ipam="dhcp", addresses="0.0.0.0", ingress=(), network="default/vlan")
+    late = plan(
+        service,
+        load_balancer=replace(LB, ipam="dhcp", allocated=("0.0.0.0",), annotations={}),
+        without_macvlan=nodes,
+        wait=WaitState("announcement", NOON - timedelta(seconds=60)),
+    )
+
+    assert words in late.problem
+    assert "no DHCP server answers on the network default/vlan" in late.problem
+    assert late.problem.index("macvlan") < late.problem.index("DHCP server") or not nodes
+
+
 def test_the_address_is_told_with_the_interface_and_without_an_old_share():
     service = replace(WEB, network="a/b", primary_label="default.old")
     load_balancer = replace(LB, annotations={**LB.annotations, names.FIXED_NETWORK: "a/b"})

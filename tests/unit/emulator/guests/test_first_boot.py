@@ -286,6 +286,56 @@ def test_specifiers_name_the_files_and_arguments_of_a_unit():
     run_driven(scenario())
 
 
+def test_at_boot_a_unit_waits_for_those_that_name_it_in_before_and_not_for_the_end_of_what_they_run():
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            late = (
+                "[Unit]\nBefore=early.service late.service\n[Service]\n"
+                "ExecStartPre=/bin/sh -c 'sleep 7; echo probed'\nExecStart=/bin/sh -c 'sleep 99; echo ended'\n"
+            )
+            early = "[Service]\nExecStart=/bin/echo starts\n"
+            files = [
+                {"path": "/etc/systemd/system/late.service", "content": late},
+                {"path": "/etc/systemd/system/early.service", "content": early},
+            ]
+            enable = ["systemctl enable late.service early.service"]
+            testbed.power_on("one", cloud_config(write_files=files, runcmd=enable))
+            await booted(testbed)
+            await testbed.cut_power("one")
+            host = testbed.power_on("one")
+
+            await testbed.wait_for(lambda: host.logged("early: starts"))
+
+            order = [line[11:] for line in host.lines]
+            assert order.index("late: probed") < order.index("early: starts")
+            assert "late: ended" not in order
+
+    run_driven(scenario())
+
+
+def test_the_kernel_makes_the_interfaces_that_it_has_modules_for():
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            probe = "unshare --net sh -c 'ip link add name a type {} && echo made {}' || echo code $?"
+            files = [{"path": "/etc/modprobe.d/minimal.conf", "content": "blacklist macvlan\n"}]
+            runcmd = [probe.format(kind, kind) for kind in ("veth", "macvlan")]
+            runcmd += ["ip addr && echo passed over", "unshare --net && echo nothing to run"]
+            host = testbed.power_on("one", cloud_config(write_files=files, runcmd=runcmd))
+            await booted(testbed)
+
+            lines = [line[11:] for line in host.lines]
+            assert lines[lines.index("cloud-init: made veth") : lines.index("cloud-init: finished")] == [
+                "cloud-init: made veth",
+                "cloud-init: ip: Error: Unknown device type.",
+                "cloud-init: code 2",
+                "not simulated: ip addr",
+                "cloud-init: passed over",
+                "cloud-init: nothing to run",
+            ]
+
+    run_driven(scenario())
+
+
 def test_waiting_in_a_run_command_for_a_unit_that_waits_for_cloud_init_hangs_for_ever():
     async def scenario() -> None:
         async with a_testbed() as testbed:

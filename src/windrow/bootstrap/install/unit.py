@@ -4,8 +4,8 @@ The environment file (`/etc/windrow/rke2.env`) names version and role; `UNIT` ru
 it is restarted, and tries again until it succeeds. So an upgrade is: write another version into the file, restart the
 unit. A site adds its own settings (a proxy, `INSTALL_RKE2_ARTIFACT_PATH` for a place without internet, `RKE2_SHA256` of
 the binary that must come out) in `SITE_ENVIRONMENT`, which we never write. What the Cluster sets for all its machines
-(`agentEnvVars`) is in `AGENT_ENVIRONMENT` for the unit, and where the service reads its own for that. The script keeps
-to few constructs of POSIX sh, one command a line.
+(`agentEnvVars`) is in `AGENT_ENVIRONMENT` for the unit, and where the service reads its own for that. Before the service the
+kernel is probed (`kernel_probe`). The scripts keep to few constructs of POSIX sh, one command a line.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from windrow.bootstrap.cloud_config import File
+from windrow.bootstrap.install.kernel_probe import list_probe_files, probe_script
 from windrow.bootstrap.layout import Layout
 
 DIRECTORY = "/etc/windrow"
@@ -23,15 +24,17 @@ SERVICE = "windrow-install.service"
 UNIT = f"/etc/systemd/system/{SERVICE}"
 # What was installed last; only the script writes it.
 STATE = "/var/lib/windrow/installed"
+PROBE_TIMEOUT_S = 30  # before systemd gives the unit up, after 90 s
 
 
 @dataclass(frozen=True, slots=True)
 class Installer:
-    """How a distribution is installed: the lines of the script that fetch and install it, and the name of the variable
-    that names its service. They leave the service stopped."""
+    """How a distribution is installed: the lines of the script that fetch and install it, the name of the variable that
+    names its service, and the services that it has. The lines leave the service stopped."""
 
     layout: Layout
     service: str
+    services: tuple[str, ...]
     install: str
 
     @property
@@ -43,7 +46,8 @@ class Installer:
         return f"{DIRECTORY}/install-{self.layout.name}.sh"
 
 
-# Type=simple, not oneshot: systemd before 244 refuses to restart a oneshot, and a boot need not wait for downloads.
+# Type=simple, not oneshot: systemd before 244 refuses to restart a oneshot, and a boot need not wait for downloads. So
+# Before= holds the service back for the probe alone, which is cut off in time and may fail.
 def _render_unit(installer: Installer, has_agent_environment: bool) -> str:
     # First, so that it changes nothing of what we and the site set.
     given = f"EnvironmentFile={AGENT_ENVIRONMENT}\n" if has_agent_environment else ""
@@ -52,11 +56,13 @@ def _render_unit(installer: Installer, has_agent_environment: bool) -> str:
 Description=Install and start {installer.layout.title} as {installer.environment_file} says
 Wants=network-online.target
 After=network-online.target
+Before={" ".join(installer.services)}
 
 [Service]
 Type=simple
 {given}EnvironmentFile={installer.environment_file}
 EnvironmentFile=-{SITE_ENVIRONMENT}
+ExecStartPre=-/usr/bin/timeout {PROBE_TIMEOUT_S} /bin/sh {probe_script(DIRECTORY)}
 ExecStart=/bin/sh {installer.script}
 Restart=on-failure
 RestartSec=10
@@ -124,11 +130,12 @@ RUN_COMMANDS = (
 def list_install_files(
     installer: Installer, environment: Mapping[str, str], agent_environment: Mapping[str, str] | None = None
 ) -> list[File]:
-    """The environment file, the unit and the script; with `agent_environment` that of the unit and of the service."""
+    """The environment file, the unit and the scripts; with `agent_environment` that of the unit and of the service."""
     lines = "".join(f"{name}={value}\n" for name, value in environment.items())
     files = [
         File(installer.environment_file, lines, "0644"),
         File(installer.script, _render_script(installer), "0755"),
+        *list_probe_files(installer.layout, DIRECTORY),
         File(UNIT, _render_unit(installer, bool(agent_environment)), "0644"),
     ]
     if agent_environment:

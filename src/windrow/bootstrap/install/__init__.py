@@ -1,0 +1,1 @@
+"""How a machine gets its distribution: the unit and script that install it, and the probe of its kernel before that."""
