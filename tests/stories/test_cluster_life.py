@@ -194,10 +194,39 @@ def test_no_member_is_given_up_while_the_watch_of_harvester_hides_the_loss_of_an
             assert not [line for line in it.transcript.lines if line.startswith("RemoveEtcdMember")]
             assert len(await voters(it)) == 3
             if by_hand:
+                machines = await it.stage.wait_for_settled(without=name_of(first))
+                assert await voters(it) == {name_of(raw) for raw in machines}
+                assert len(machines) == 3 and name_of(lost) not in await voters(it)
                 return
             assert not [raw for raw in await machines_of(it.sim, it.ref) if is_deleting(raw)]
             (machine,) = await it.stage.wait_for_settled(without=name_of(lost))
             assert await voters(it) == {name_of(machine)}
+
+    run_driven(story())
+
+
+@pytest.mark.parametrize("seconds", partly_long((0.0, 1.0, 5.0), (0.0,)))
+def test_a_server_that_is_deleted_by_hand_stays_until_one_that_is_lost_is_replaced(seconds: float) -> None:
+    """Each waited for the other: the lost one was not replaced while the deleted one was leaving, and that one stayed for
+    the quorum."""
+
+    async def story() -> None:
+        async with a_story(a_pool("servers", 3, ALL), seed=5) as it:
+            await it.stage.wait_for_settled()
+            first, *_, lost = await machines_of(it.sim, it.ref)
+            it.transcript.lines.clear()
+            await lose(it, lost)
+            await it.sim.advance(seconds=seconds)
+            await it.sim.management_client.delete(MACHINE.ref(name_of(first), it.ref.namespace))
+            await it.sim.advance(minutes=2)  # the loss shows in its Node
+            assert name_of(first) in await voters(it)
+            machines = await it.stage.wait_for_settled(without=name_of(first))
+
+            assert len(machines) == 3
+            assert await voters(it) == {name_of(raw) for raw in machines}
+            done = [line.split()[0] for line in it.transcript.lines]
+            order = [word for word in done if word in ("RemoveEtcdMember", "CreateMachine")]
+            assert order == ["RemoveEtcdMember", "CreateMachine"] * 2
 
     run_driven(story())
 

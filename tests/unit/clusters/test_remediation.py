@@ -549,7 +549,9 @@ def test_a_lone_member_that_stands_still_again_is_started_again():
 
 
 def test_a_member_is_not_replaced_while_another_is_leaving():
-    plan = planned(*servers_with(leaving(a_machine("s1", SERVERS)), missing(a_machine("s2", SERVERS))))
+    five = a_pool("servers", 5, SERVER)
+    machines = leaving(a_machine("s1", five)), missing(a_machine("s2", five))
+    plan = planned(*servers_with(*machines, pool=five))
 
     assert "s2" not in subjects(plan, DeleteMachine)
     assert held(plan)["s2"] == "one etcd member at a time; s1 is leaving"

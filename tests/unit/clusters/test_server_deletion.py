@@ -17,6 +17,7 @@ from tests.unit.clusters.builders import (
     leaving,
     look,
     minutes,
+    missing,
     nodeless,
     of_kind,
     planned,
@@ -24,6 +25,7 @@ from tests.unit.clusters.builders import (
     sighted,
     some,
     subjects,
+    unordered,
     unready,
 )
 
@@ -31,6 +33,7 @@ from windrow.clusters.plan.actions import (
     CordonNode,
     CreateMachine,
     DeleteMachine,
+    DeleteVM,
     RemoveEtcdMember,
 )
 from windrow.clusters.plan.planner import plan_cluster
@@ -191,3 +194,111 @@ def test_the_headline_is_not_ready_while_surplus_servers_are_held(surplus):
     assert (status["ready"], status["phase"]) == (False, "ScalingDown")
     assert ready(a_cluster(ONE), machines)["reason"] == "ScalingDown"
     assert status["waiting"]["for"]
+
+
+# -- a healthy server is deleted by hand, and another one's VM is lost
+
+
+def marked(machine):
+    assert machine.node is not None
+    return replace(machine, node=replace(machine.node, etcd_removal_requested=True))
+
+
+def gone_from_etcd(machine):
+    return replace(marked(machine), node=replace(machine.node, etcd_removed=True))
+
+
+def deleted_and_lost(count=3, *, lost=1, how=leaving):
+    """So many servers: the first is deleted by hand, the VMs of the last ones are lost."""
+    pool = a_pool("servers", count, SERVER)
+    deleted, *others = some("s", count, pool)
+    return a_cluster(pool), [how(deleted), *others[:-lost], *map(missing, others[-lost:])]
+
+
+@pytest.mark.parametrize("how", [leaving, lambda machine: marked(leaving(machine))], ids=["asked", "marked"])
+@pytest.mark.parametrize(("count", "lost", "goes"), [(3, 1, ["s3"]), (5, 2, ["s4"])])
+def test_the_lost_server_is_replaced_first_where_the_deleted_one_is_needed_for_the_quorum(
+    count, lost, goes, how
+):
+    plan = planned(*deleted_and_lost(count, lost=lost, how=how))
+
+    assert subjects(plan, DeleteMachine) == goes
+    assert not of_kind(plan, RemoveEtcdMember)
+
+
+def test_a_server_that_is_not_ready_for_too_long_goes_before_a_healthy_one_that_is_deleted():
+    cluster, (deleted, well, _) = deleted_and_lost()
+    sick = unready(a_machine("s3", THREE), NOON - timedelta(hours=1))
+
+    assert subjects(planned(cluster, [deleted, well, sick]), DeleteMachine) == ["s3"]
+
+
+@pytest.mark.parametrize("how", [leaving, lambda machine: marked(leaving(machine))], ids=["asked", "marked"])
+def test_the_etcd_member_of_the_lost_server_is_removed_before_that_of_the_deleted_one(how):
+    cluster, (deleted, well, lost) = deleted_and_lost(how=how)
+
+    plan = planned(cluster, [deleted, well, leaving(lost, NOON + minutes(1))])
+
+    assert subjects(plan, RemoveEtcdMember) == ["s3"]
+
+
+def test_the_deleted_server_goes_on_where_it_has_left_etcd_before_the_other_was_lost():
+    cluster, machines = deleted_and_lost(how=lambda machine: gone_from_etcd(leaving(machine)))
+
+    plan = planned(cluster, machines)
+
+    assert subjects(plan, DeleteVM) == ["s1"]
+    assert not of_kind(plan, RemoveEtcdMember)
+
+
+def test_the_deleted_server_leaves_first_where_the_quorum_does_not_need_it():
+    plan = planned(*deleted_and_lost(5))
+
+    assert subjects(plan, RemoveEtcdMember) == ["s1"]
+    assert held(plan) == {"s5": "one etcd member at a time; s1 is leaving"}
+
+
+def test_without_a_quorum_neither_the_lost_nor_the_deleted_server_goes():
+    plan = planned(*deleted_and_lost(lost=2))
+
+    assert not of_kind(plan, RemoveEtcdMember, DeleteMachine)
+
+
+def test_the_deleted_server_stays_until_the_lost_one_is_replaced():
+    cluster, (deleted, well, lost) = deleted_and_lost()
+    removed = leaving(gone_from_etcd(lost))
+    ordered, joining = unordered(a_machine("s4", THREE)), nodeless(a_machine("s4", THREE))
+
+    without = "etcd would have 1 healthy of 3 members that the pools ask for"
+    created_first, joins = (
+        f"{without}; a server of pool servers is created first",
+        f"{without}; s4 is joining",
+    )
+    for more, why in (
+        ([removed], created_first),
+        ([], created_first),
+        ([ordered], joins),
+        ([without_address("s4")], joins),
+        ([joining], "s4 (10.0.0.4) may be joining etcd"),
+    ):
+        assert held(planned(cluster, [deleted, well, *more])) == {"s1": why}
+
+    joined = a_machine("s4", THREE)
+    assert subjects(planned(cluster, [deleted, well, joined]), RemoveEtcdMember) == ["s1"]
+
+
+def test_the_deleted_server_does_not_wait_longer_for_one_that_joins_than_its_start_may_take():
+    cluster, (deleted, well, _) = deleted_and_lost()
+    late = record_of(without_address("s4"), created=NOON - minutes(11))
+    (waits,) = planned(cluster, [deleted, well, without_address("s4")]).held
+
+    assert waits.until == NOON + minutes(9)
+    assert subjects(planned(cluster, [deleted, well, late]), RemoveEtcdMember) == ["s1"]
+
+
+@pytest.mark.parametrize("change", [{"paused": True}, {"options": None}, {"quantity": 1}])
+def test_the_deleted_server_does_not_wait_for_one_that_is_not_created(change):
+    _, (deleted, well, _) = deleted_and_lost()
+    pool = replace(THREE, **change)
+
+    assert subjects(planned(a_cluster(pool), [deleted, well]), RemoveEtcdMember) == ["s1"]

@@ -152,14 +152,7 @@ def _one_etcd_member_at_a_time(
     if others:
         waits = _waits_for_another(machine, others, state)
         return f"one etcd member at a time; {others[0]} is leaving" if waits else ""
-    joining = sorted(
-        other.name
-        for other in state.active
-        if other.is_etcd
-        and other.name != machine.name
-        and not other.record.has_joined
-        and other.presence != "missing"
-    )
+    joining = [other.name for other in _list_joining(state.active) if other.name != machine.name]
     if joining and disruption.kind != "remove-member":
         return f"one etcd member at a time; {joining[0]} is joining"
     if state.is_healthy_etcd_member(
@@ -184,25 +177,70 @@ def _joining_now(machine: MachineState, state: ClusterState) -> Reason:
 
 
 def _waits_for_another(machine: MachineState, others: list[str], state: ClusterState) -> bool:
-    """Of several that are leaving one goes first, else each would wait for the other; any other machine waits."""
+    """Of several that are leaving one goes first, else each would wait for the other. Any other machine waits, unless all of
+    them have to stay for the quorum, which its own removal does not cost: then they wait for it."""
+    leaving = [m for m in state.deleting if m.name in others]
     if not machine.is_deleting:
-        return True
+        stay = {m.name for m in leaving if _is_needed_for_quorum(m, state)}
+        return stay != set(others) or state.is_healthy_etcd_member(machine)
 
-    def order(member: MachineState) -> tuple[bool, bool, datetime | None, str]:
-        # One whose Node is already marked is in the middle of it. While a dead one is a member no new one joins, and a
-        # healthy one may have to stay for the quorum. Else the eldest order goes first.
+    def order(member: MachineState) -> tuple[bool, bool, bool, datetime | None, str]:
+        # etcd itself refuses to remove one that the quorum needs, also where its Node is marked. Else one whose Node is
+        # marked is in the middle of it. While a dead one is a member no new one joins. Else the eldest order goes first.
+        needed = _is_needed_for_quorum(member, state)
         marked = member.node is not None and member.node.etcd_removal_requested
         healthy = state.is_healthy_etcd_member(member)
-        return not marked, healthy, member.record.deletion_timestamp, member.name
+        return needed, not marked, healthy, member.record.deletion_timestamp, member.name
 
-    leaving = [m for m in state.deleting if m.name in others or m.name == machine.name]
-    return min(leaving, key=order).name != machine.name
+    return min([*leaving, machine], key=order).name != machine.name
+
+
+def _is_needed_for_quorum(machine: MachineState, state: ClusterState) -> bool:
+    return state.is_healthy_etcd_member(machine) and _why_quorum_is_lost(machine, state) != ""
+
+
+def _majority_of_pools(
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+) -> Reason:
+    """A healthy member that is being deleted stays where fewer than half of the servers that the pools ask for would remain
+    members, while another one is created or joins; no longer than the start of that one may take."""
+    if disruption.kind != "remove-member" or not state.is_healthy_etcd_member(machine):
+        return ""
+    pools = [pool for pool in state.cluster.pools if pool.is_etcd]
+    wanted = sum(pool.quantity for pool in pools)
+    remaining = sum(1 for member in state.etcd_members if state.is_healthy_etcd_member(member)) - 1
+    if 2 * remaining > wanted:
+        return ""
+    what = f"etcd would have {remaining} healthy of {wanted} members that the pools ask for"
+    for pool in pools:
+        if pool.paused or pool.options is None:
+            continue
+        active = state.of_pool(pool)
+        leaving = sum(1 for m in state.deleting if m.pool == pool.name and state.is_etcd_member(m))
+        if len(active) + leaving < pool.quantity:
+            return f"{what}; a server of pool {pool.name} is created first"
+        for other in _list_joining(active):
+            until = joinable_since(other, state) + (pool.startup_timeout or STARTUP_TIMEOUT)
+            if state.now < until:
+                return f"{what}; {other.name} is joining", until
+    return ""
+
+
+def _list_joining(machines: Sequence[MachineState]) -> list[MachineState]:
+    """Those of the etcd role that have not joined yet, by name."""
+    found = (m for m in machines if m.is_etcd and not m.record.has_joined and m.presence != "missing")
+    return sorted(found, key=lambda machine: machine.name)
 
 
 def _quorum(
     disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
 ) -> str:
-    """Removing needs a majority now and must leave one: of 3 with one dead, 2 healthy suffice for both."""
+    return _why_quorum_is_lost(machine, state)
+
+
+def _why_quorum_is_lost(machine: MachineState, state: ClusterState) -> str:
+    """Why its member cannot be removed: that needs a majority now and must leave one. Of 3 with one dead, 2 healthy suffice
+    for both."""
     if not state.is_etcd_member(machine):
         return ""
     members = len(state.etcd_members)
@@ -271,8 +309,9 @@ def _breaker(
 
 def _budget(pool: Pool, most: int, state: ClusterState, admitted: Sequence[Disruption]) -> str:
     """As many as maxUnhealthy allows are replaced at a time, those that boot included: where VMs vanish as fast as they
-    are created, no more than that are. A machine that is to be replaced by annotation boots for nothing."""
-    under_way = sum(1 for m in state.deleting if m.pool == pool.name)
+    are created, no more than that are. A machine that is to be replaced by annotation boots for nothing, and one that is
+    deleted and stays for the quorum may wait for this very replacement."""
+    under_way = sum(1 for m in state.deleting if m.pool == pool.name and not _is_needed_for_quorum(m, state))
     under_way += _count_replacements(pool, state, admitted)
     under_way += sum(
         1
@@ -332,5 +371,6 @@ _ETCD_GATES: tuple[Gate, ...] = (
     _etcd_state_unknown,
     _unrecorded_etcd_member,
     _one_etcd_member_at_a_time,
+    _majority_of_pools,
 )
 _GATES: tuple[Gate, ...] = (_quorum, _one_control_plane_at_a_time, _breaker)
