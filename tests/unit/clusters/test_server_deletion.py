@@ -289,7 +289,7 @@ def test_the_deleted_server_stays_until_the_lost_one_is_replaced():
 
 def test_the_deleted_server_does_not_wait_longer_for_one_that_joins_than_its_start_may_take():
     cluster, (deleted, well, _) = deleted_and_lost()
-    late = record_of(without_address("s4"), created=NOON - minutes(11))
+    late = record_of(without_address("s4"), created=NOON - minutes(10))
     (waits,) = planned(cluster, [deleted, well, without_address("s4")]).held
 
     assert waits.until == NOON + minutes(9)
@@ -302,3 +302,37 @@ def test_the_deleted_server_does_not_wait_for_one_that_is_not_created(change):
     pool = replace(THREE, **change)
 
     assert subjects(planned(a_cluster(pool), [deleted, well]), RemoveEtcdMember) == ["s1"]
+
+
+def test_the_deleted_server_waits_as_long_as_the_pool_lets_a_server_start():
+    slow = replace(THREE, startup_timeout=minutes(20))
+    _, (deleted, well, _) = deleted_and_lost()
+    late = record_of(without_address("s4"), created=NOON - minutes(11))
+    (waits,) = planned(a_cluster(slow), [deleted, well, late]).held
+
+    assert waits.until == NOON + minutes(9)
+
+
+def test_of_five_servers_two_healthy_ones_are_too_few_while_others_join():
+    cluster, (deleted, *well) = deleted_and_lost(5, lost=2)
+    joining = [without_address("s7"), without_address("s6")]
+
+    plan = planned(cluster, [deleted, *well[:2], *joining])
+
+    assert held(plan)["s1"] == "etcd would have 2 healthy of 5 members that the pools ask for; s6 is joining"
+
+
+def test_of_two_that_leave_the_lost_one_goes_first_though_the_quorum_does_not_need_the_other():
+    cluster, (deleted, *well, lost) = deleted_and_lost(5)
+
+    plan = planned(cluster, [deleted, *well, leaving(lost, NOON + minutes(1))])
+
+    assert subjects(plan, RemoveEtcdMember) == ["s5"]
+
+
+def test_the_servers_of_a_pool_that_is_given_up_stay_until_those_of_another_have_joined():
+    old, new = a_pool("old", 0, SERVER), a_pool("new", 3, SERVER)
+    before, joined = some("s", 2, old), some("n", 3, new)
+
+    assert not of_kind(planned(a_cluster(old, new), before), DeleteMachine)
+    assert subjects(planned(a_cluster(old, new), [*before, *joined]), DeleteMachine) == ["s1"]

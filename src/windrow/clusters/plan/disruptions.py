@@ -196,15 +196,15 @@ def _waits_for_another(machine: MachineState, others: list[str], state: ClusterS
 
 
 def _is_needed_for_quorum(machine: MachineState, state: ClusterState) -> bool:
-    return state.is_healthy_etcd_member(machine) and _why_quorum_is_lost(machine, state) != ""
+    return _why_quorum_is_lost(machine, state) != ""
 
 
 def _majority_of_pools(
     disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
 ) -> Reason:
-    """A healthy member that is being deleted stays where fewer than half of the servers that the pools ask for would remain
+    """A healthy member stays where fewer than half of the servers that the pools ask for would remain
     members, while another one is created or joins; no longer than the start of that one may take."""
-    if disruption.kind != "remove-member" or not state.is_healthy_etcd_member(machine):
+    if not state.is_healthy_etcd_member(machine):
         return ""
     pools = [pool for pool in state.cluster.pools if pool.is_etcd]
     wanted = sum(pool.quantity for pool in pools)
