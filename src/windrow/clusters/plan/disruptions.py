@@ -178,11 +178,11 @@ def _joining_now(machine: MachineState, state: ClusterState) -> Reason:
 
 def _waits_for_another(machine: MachineState, others: list[str], state: ClusterState) -> bool:
     """Of several that are leaving one goes first, else each would wait for the other. Any other machine waits, unless all of
-    them have to stay for the quorum, which its own removal does not cost: then they wait for it."""
+    them have to stay for the quorum: then they may wait for it, and the quorum alone decides."""
     leaving = [m for m in state.deleting if m.name in others]
     if not machine.is_deleting:
         stay = {m.name for m in leaving if _is_needed_for_quorum(m, state)}
-        return stay != set(others) or state.is_healthy_etcd_member(machine)
+        return stay != set(others)
 
     def order(member: MachineState) -> tuple[bool, bool, bool, datetime | None, str]:
         # etcd itself refuses to remove one that the quorum needs, also where its Node is marked. Else one whose Node is
