@@ -7,6 +7,7 @@ Secret has one key, named as the CSI driver's mount needs it; the cloud provider
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -123,15 +124,36 @@ def check_cluster_name(spec: BootstrapSpec) -> list[str]:
     ]
 
 
-def check_credential_path(spec: BootstrapSpec, credential_file: str) -> list[str]:
-    """A warning where the cloud provider would look for its kubeconfig in another file than the one that is written."""
+def list_credential_paths(values: Mapping[str, Any], credential_file: str) -> tuple[str, ...]:
+    """The files in which chart values let the two charts look for their kubeconfig, other than `credential_file`.
+
+    `cloudConfigPath` is a file, the CSI driver's `cloudConfig.hostPath` the directory of one named CREDENTIAL_KEY.
+    """
+    provider, storage = nested(values, CLOUD_PROVIDER_CHART), nested(values, CSI_DRIVER_CHART)
+    found = []
+    if not nested(provider, "cloudConfig", "secretName"):
+        found.append(nested(provider, "cloudConfigPath"))
+    if not nested(storage, "cloudConfig", "secretName"):
+        directory = nested(storage, "cloudConfig", "hostPath")
+        found.append(posixpath.join(directory, CREDENTIAL_KEY) if isinstance(directory, str) else None)
+    files = dict.fromkeys(posixpath.normpath(path) for path in found if is_file_path(path))
+    return tuple(path for path in files if path != credential_file)
+
+
+def is_file_path(path: object) -> bool:
+    """Whether it is the absolute path of a file, and not of a directory."""
+    return isinstance(path, str) and path.startswith("/") and not path.endswith("/") and "\0" not in path
+
+
+def check_credential_path(spec: BootstrapSpec) -> list[str]:
+    """A warning where the cloud provider's chart cannot be installed: it mounts a file of the node."""
     values = nested(spec.chart_values, CLOUD_PROVIDER_CHART)
     path = nested(values, "cloudConfigPath")
-    if path in (None, "", credential_file) or nested(values, "cloudConfig", "secretName"):
+    if path in (None, "") or is_file_path(path) or nested(values, "cloudConfig", "secretName"):
         return []
     return [
-        f"chartValues let the cloud provider read its kubeconfig from {abbreviate(path)}, and it is written to {credential_file}: "
-        "no Node is initialized unless your userData writes that file; remove cloudConfigPath from chartValues"
+        f"cloudConfigPath in chartValues of {CLOUD_PROVIDER_CHART} is {abbreviate(path)}, not the absolute path of a file, and "
+        "the chart cannot mount it: no Node is initialized; remove it, or write a path such as /etc/kubernetes/cloud-config"
     ]
 
 

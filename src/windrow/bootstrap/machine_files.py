@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from shlex import quote
 from typing import Any
 
-from windrow.bootstrap.charts import chart_configs
+from windrow.bootstrap.charts import chart_configs, list_credential_paths
 from windrow.bootstrap.cloud_config import File, render_document
 from windrow.bootstrap.install.unit import BOOT_COMMANDS, RUN_COMMANDS
 from windrow.bootstrap.layout import Layout
@@ -34,7 +35,19 @@ def render_machine(
     require_joinable(spec, layout.name, layout.title, example)
     for contradiction in list_contradictions(spec):
         raise contradiction
-    return render_document(spec.hostname, list(list_files(spec)), bootcmd=BOOT_COMMANDS, runcmd=RUN_COMMANDS)
+    files = list(list_files(spec))
+    credential = layout.credential_file(spec)
+    others: Iterable[str] = ()
+    if any(file.path == credential for file in files):
+        others = list_credential_paths(spec.chart_values, credential)
+    copies = (_copy_where_none_is(credential, path) for path in others)
+    return render_document(spec.hostname, files, bootcmd=BOOT_COMMANDS, runcmd=[*copies, *RUN_COMMANDS])
+
+
+def _copy_where_none_is(source: str, target: str) -> tuple[str, ...]:
+    """A command that leaves a file of the user's as it is, be it of userData, of machineSelectorFiles or of the image."""
+    source, target = quote(source), quote(target)
+    return "sh", "-c", f"[ -e {target} ] || install -D -m 0600 {source} {target}"
 
 
 def list_machine_files(

@@ -300,6 +300,27 @@ def test_an_rke2_manifest_with_another_version_has_its_credential(server: Make) 
     assert values["cloudConfig"]["secretName"] == "harvester-cloud-provider-config"
 
 
+def test_files_of_rke2_that_an_rke2_manifest_names_have_the_credential(server: Make) -> None:
+    values = {
+        "harvester-csi-driver": {"cloudConfig": {"hostPath": "/var/lib/rancher/rke2/etc/config-files/"}}
+    }
+    commands = yaml.load(k3s.render(server(chart_values=values)))["runcmd"]
+
+    path = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
+    assert commands[0] == ["sh", "-c", f"[ -e {path} ] || install -D -m 0600 {CREDENTIAL} {path}"]
+
+
+def test_a_cloud_config_path_that_the_chart_cannot_mount_is_warned_about(server: Make) -> None:
+    def told(path: str) -> list[str]:
+        values = {"harvester-cloud-provider": {"cloudConfigPath": path}}
+        config = {"disable": ["local-storage"]}
+        return k3s.check(server(chart_values=values, global_config=config))
+
+    (warning,) = told("etc/cloud-config")
+    assert "not the absolute path of a file" in warning
+    assert told("/etc/cloud-config") == []
+
+
 def test_a_credential_that_is_a_file_of_the_image_stays_one(server: Make) -> None:
     spec = server(chart_values={"harvester-cloud-provider": {"cloudConfigPath": "/etc/mine"}})
 

@@ -1,3 +1,6 @@
+import posixpath
+import shlex
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -299,23 +302,85 @@ def test_chart_values_of_the_user_win(a_spec: Make) -> None:
     assert chart_values(a_spec(version="v1.35.7+rke2r1", chart_values=given)) == given
 
 
-def test_another_file_for_the_kubeconfig_of_the_cloud_provider_than_the_written_one_is_warned_about(
-    a_spec: Make,
-) -> None:
-    def told(path: str, **rest: Any) -> list[str]:
-        values = {"harvester-cloud-provider": {"cloudConfigPath": path, **rest}}
-        provider = {"cloud-provider-name": "harvester", "cni": "canal"}
-        return rke2.check(a_spec(chart_values=values, global_config=provider))
+ELSEWHERE = "/etc/kubernetes/cloud-config"
 
-    (warning,) = told("/etc/kubernetes/cloud-config")
-    assert (
-        "from '/etc/kubernetes/cloud-config', and it is written to /var/lib/rancher/rke2/etc/config-files/"
-        in warning
-    )
-    assert told("/var/lib/rancher/rke2/etc/config-files/cloud-provider-config") == []
-    assert told("/etc/kubernetes/cloud-config", cloudConfig={"secretName": "mine"}) == []
-    other = {"harvester-cloud-provider": {"cloudConfigPath": "/etc/mine"}}
-    assert rke2.check(a_spec(chart_values=other, global_config={"cloud-provider-name": "aws"})) == []
+
+@pytest.mark.parametrize(
+    ("provider", "storage", "paths"),
+    [
+        ({"cloudConfigPath": ELSEWHERE}, {}, [ELSEWHERE]),
+        ({"cloudConfigPath": CREDENTIAL}, {}, []),
+        ({"cloudConfigPath": ELSEWHERE, "cloudConfig": {"secretName": "mine"}}, {}, []),
+        ({}, {"hostPath": "/etc/kubernetes/"}, ["/etc/kubernetes/cloud-provider-config"]),
+        ({}, {"hostPath": "/etc/kubernetes", "secretName": "mine"}, []),
+        ({}, {"hostPath": posixpath.dirname(CREDENTIAL)}, []),
+        (
+            {"cloudConfigPath": ELSEWHERE},
+            {"hostPath": "/etc/csi/"},
+            [ELSEWHERE, "/etc/csi/cloud-provider-config"],
+        ),
+        ({"cloudConfigPath": "/a/x"}, {"hostPath": "/a"}, ["/a/x", "/a/cloud-provider-config"]),
+        ({"cloudConfigPath": "etc/x"}, {"hostPath": "etc"}, []),
+        ({"cloudConfigPath": "/etc/dir/"}, {"hostPath": 7}, []),
+        ({"cloudConfigPath": ["/etc/x"]}, {}, []),
+        ({"cloudConfigPath": "/etc/it's $(mine)"}, {}, ["/etc/it's $(mine)"]),
+    ],
+)
+def test_files_that_chart_values_name_have_the_credential_unless_something_is_there(
+    a_spec: Make, provider: dict[str, Any], storage: dict[str, Any], paths: list[str]
+) -> None:
+    values = {"harvester-cloud-provider": provider, "harvester-csi-driver": {"cloudConfig": storage}}
+    commands = yaml.load(rke2.render(a_spec(chart_values=values)))["runcmd"]
+
+    copies = [command for command in commands if command[0] == "sh"]
+    assert commands[: len(copies)] == copies, "before the service is started"
+    assert [shlex.split(script) for _, _, script in copies] == [
+        ["[", "-e", path, "]", "||", "install", "-D", "-m", "0600", CREDENTIAL, path] for path in paths
+    ]
+
+
+@pytest.mark.parametrize("existing", [None, "of the user"])
+def test_a_file_of_the_user_s_stays(a_spec: Make, tmp_path: Path, existing: str | None) -> None:
+    """With the shell that is here."""
+    ours, theirs = tmp_path / "etc/config-files/cloud-provider-config", tmp_path / "it's/cloud-config"
+    ours.parent.mkdir(parents=True)
+    ours.write_text("ours")
+    if existing:
+        theirs.parent.mkdir()
+        theirs.write_text(existing)
+    values = {"harvester-cloud-provider": {"cloudConfigPath": str(theirs)}}
+    spec = a_spec(chart_values=values, data_directory=str(tmp_path))
+
+    for command in yaml.load(rke2.render(spec))["runcmd"]:
+        if command[0] == "sh":
+            subprocess.run(command, check=True)
+
+    assert theirs.read_text() == (existing or "ours")
+    assert existing or theirs.stat().st_mode & 0o777 == 0o600
+
+
+def test_without_a_credential_there_is_none_to_copy(a_spec: Make) -> None:
+    values = {"harvester-cloud-provider": {"cloudConfigPath": ELSEWHERE}}
+    given = {"cloud-provider-name": "harvester", "cloud-provider-config": "/etc/mine"}
+
+    commands = yaml.load(rke2.render(a_spec(chart_values=values, global_config=given)))["runcmd"]
+
+    assert [command for command in commands if command[0] == "sh"] == []
+
+
+def test_a_cloud_config_path_that_the_chart_cannot_mount_is_warned_about(a_spec: Make) -> None:
+    def told(path: object, provider: str = "harvester", **rest: Any) -> list[str]:
+        values = {"harvester-cloud-provider": {"cloudConfigPath": path, **rest}}
+        config = {"cloud-provider-name": provider, "cni": "canal"}
+        return rke2.check(a_spec(chart_values=values, global_config=config))
+
+    (warning,) = told("etc/cloud-config")
+    assert "is 'etc/cloud-config', not the absolute path of a file" in warning
+    assert "remove it, or write a path such as" in warning
+    assert len(told("/etc/kubernetes/")) == 1
+    assert told("") == told(ELSEWHERE) == told(CREDENTIAL) == []
+    assert told("etc/cloud-config", cloudConfig={"secretName": "mine"}) == []
+    assert told("etc/cloud-config", provider="aws") == []
 
 
 def test_a_cluster_name_that_differs_from_the_machines_label_is_warned_about(a_spec: Make) -> None:

@@ -43,7 +43,6 @@ from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, Role
 from windrow.bootstrap.support_matrix.matrix import CHARTS, Numbers, SupportMatrix
 from windrow.core.formats import yaml
 from windrow.core.formats.version import Version
-from windrow.kubernetes.objects import nested
 
 __all__ = [
     "LAYOUT",
@@ -157,9 +156,8 @@ def check(spec: BootstrapSpec) -> list[str]:
     if chosen != keys.HARVESTER:
         return warnings
     own = _list_own_charts(spec, chosen)
-    given = nested(spec.chart_values, CLOUD_PROVIDER_CHART, "cloudConfigPath")
-    if CLOUD_PROVIDER_CHART in own and given != RKE2_CREDENTIAL_FILE:
-        warnings += check_credential_path(spec, LAYOUT.credential_file(spec))
+    if CLOUD_PROVIDER_CHART in own:
+        warnings += check_credential_path(spec)
     warnings += [
         f"additionalManifest installs the chart {name}, so Windrow does not; its credential is in Secret "
         f"{NAMESPACE}/{CREDENTIAL_SECRET} and in {LAYOUT.credential_file(spec)}, and chartValues are applied to it"

@@ -114,9 +114,7 @@ def check(spec: BootstrapSpec) -> list[str]:
     """Warnings about what will be rendered, each with a hint; what is refused is in `render`."""
     user = keys.merge_config(spec)
     warnings = check_config(user, Version.parse(spec.version)) + check_cluster_name(spec)
-    return warnings + (
-        check_credential_path(spec, LAYOUT.credential_file(spec)) if keys.uses_harvester(user) else []
-    )
+    return warnings + (check_credential_path(spec) if keys.uses_harvester(user) else [])
 
 
 def _credential_keys(spec: BootstrapSpec, user: Mapping[str, Any]) -> dict[str, Any]:
