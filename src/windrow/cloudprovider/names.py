@@ -137,8 +137,13 @@ def load_balancer_name(cluster: str, namespace: str, service: str, uid: str) -> 
     return f"{base[: MAX_LENGTH - CHECKSUM_LENGTH]}{crc32((base + uid).encode()):08x}"
 
 
+def second_load_balancer_name(cluster: str, namespace: str, service: str, uid: str) -> str:
+    """The name of the LoadBalancer for the address of its second family; the Go program makes none."""
+    return load_balancer_name(cluster, namespace, service, f"{uid}/second")
+
+
 def is_load_balancer_name(name: str, cluster: str, namespace: str, service: str) -> bool:
-    """Whether `name` was made by `load_balancer_name` for this service, with whatever UID."""
+    """Whether `name` was made by `load_balancer_name`, or for its second family, for this service, with whatever UID."""
     stem = _base(cluster, namespace, service)[: MAX_LENGTH - CHECKSUM_LENGTH]
     return name.startswith(stem) and _CHECKSUM.fullmatch(name[len(stem) :]) is not None
 

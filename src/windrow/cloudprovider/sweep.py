@@ -36,7 +36,11 @@ from windrow.client.client import Client
 from windrow.client.informer import Cache
 from windrow.cloudprovider import names
 from windrow.cloudprovider.context import ControllerContext
-from windrow.cloudprovider.names import is_load_balancer_name, load_balancer_name
+from windrow.cloudprovider.names import (
+    is_load_balancer_name,
+    load_balancer_name,
+    second_load_balancer_name,
+)
 from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.readings import LoadBalancer, Service, load_balancer_reader, read_service
 from windrow.core.clock import sleep
@@ -131,7 +135,8 @@ def _find_loss(balancer: LoadBalancer, known: Mapping[tuple[str, str], Service])
     service = known.get((owner.namespace, owner.service))
     if service is None:
         return f"service {owner.namespace}/{owner.service} does not exist"
-    if load_balancer_name(owner.cluster, owner.namespace, owner.service, service.uid) == balancer.name:
+    parts = (owner.cluster, owner.namespace, owner.service, service.uid)
+    if balancer.name in (load_balancer_name(*parts), second_load_balancer_name(*parts)):
         return ""
     return f"service {owner.namespace}/{owner.service} was recreated with another uid"
 

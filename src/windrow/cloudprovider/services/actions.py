@@ -82,10 +82,11 @@ class ClearStatus:
 
 @dataclass(frozen=True, slots=True)
 class CreateLoadBalancer:
-    """Create the LoadBalancer on Harvester."""
+    """Create the LoadBalancer on Harvester, or the one for the address of its second family."""
 
     name: str
     because: str
+    is_second: bool = False
 
     def __str__(self) -> str:
         return f"load balancer {self.name} created because {self.because}"

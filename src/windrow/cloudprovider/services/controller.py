@@ -29,6 +29,7 @@ from windrow.cloudprovider.services.actions import (
     Plan,
 )
 from windrow.cloudprovider.services.execute import FAILED, Executor, HostFailed, Stale
+from windrow.cloudprovider.services.families import SECOND
 from windrow.cloudprovider.services.index import ServiceIndex, ServiceRecord
 from windrow.cloudprovider.services.own_address import ORPHANS
 from windrow.cloudprovider.services.planning import apply_namespace_gate, needs_removal, plan_service
@@ -166,7 +167,7 @@ class ServiceController:
                 )
                 self._index.mark_executed(state)  # orphans are deleted last: the rest of the plan is executed
             self._report_problem(record, state, f"failed to {verb} load balancer: {why}")
-            if plan.waits_for == ORPHANS:
+            if plan.waits_for in (ORPHANS, SECOND):
                 self._update_wait(record, state, plan)  # whose timeout goes on
             return Failed(failed.error)
         except KubeError as error:
@@ -190,8 +191,8 @@ class ServiceController:
     def _conclude(self, ref: ObjectRef, record: ServiceRecord, state: ServiceState, plan: Plan) -> Outcome:
         self._update_wait(record, state, plan)
         until = [plan.until, self._index.services.expires(ref)]
-        if state.load_balancer is not None:
-            until.append(self._index.load_balancers.expires(state.load_balancer.ref))
+        balancers = (one for one in (state.load_balancer, state.second) if one is not None)
+        until += [self._index.load_balancers.expires(one.ref) for one in balancers]
         self._set_state(record, _name_state(state, plan))
         if plan.problem:
             until.append(self._report_problem(record, state, plan.problem))

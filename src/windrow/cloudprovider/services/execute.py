@@ -30,7 +30,7 @@ from windrow.cloudprovider.services.actions import (
     RemoveFinalizer,
     UpdateLoadBalancer,
 )
-from windrow.cloudprovider.services.index import ServiceIndex
+from windrow.cloudprovider.services.index import ServiceIndex, second_key
 from windrow.cloudprovider.services.readings import LoadBalancer, Service, read_service
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
 from windrow.harvester import names as harvester_names
@@ -43,8 +43,11 @@ FAILED = "SyncLoadBalancerFailed"
 STATE_REASONS = frozenset((FAILED, *(one.reason for one in (ENSURING, ENSURED, DELETING, DELETED))))
 
 
-def render_load_balancer(service: Service, settings: ClusterSettings, guest_uid: str = "") -> Raw:
+def render_load_balancer(
+    service: Service, settings: ClusterSettings, guest_uid: str = "", *, is_second: bool = False
+) -> Raw:
     """The LoadBalancer of `service`, as it is created, with the uid of the guest if that is known."""
+    pool = service.second_pool if is_second else service.pool
     annotations = {
         names.LB_NETWORK: service.network,
         names.LB_PROJECT: service.project,
@@ -57,11 +60,11 @@ def render_load_balancer(service: Service, settings: ClusterSettings, guest_uid:
     if guest_uid:
         annotations[harvester_names.GUEST_UID] = guest_uid
     spec: Raw = {"ipam": service.mode, "workloadType": "cluster"}
-    if service.pool and not service.uses_dhcp:
-        spec["ipPool"] = service.pool
+    if pool and not service.uses_dhcp:
+        spec["ipPool"] = pool
     return new_object(
         LOAD_BALANCER,
-        settings.name_for(service),
+        settings.second_name_for(service) if is_second else settings.name_for(service),
         settings.namespace,
         labels={
             harvester_names.LB_OF_CLUSTER: settings.cluster,
@@ -158,7 +161,8 @@ class Executor:
                 case PatchService():
                     service = await self._patch(service, render_service_patch(service, action))
                     if action.add_finalizer:
-                        self._index.unanswered.on_recorded(service.uid)
+                        for key in (service.uid, second_key(service.uid)):
+                            self._index.unanswered.on_recorded(key)
                 case ClearStatus():
                     service = await self._patch(service, render_cleared_status(service), "status")
                 case ConfirmDeleted(name=name):
@@ -211,9 +215,11 @@ class Executor:
     # --- Harvester ------------------------------------------------------------------------------------------------
 
     async def _create_load_balancer(self, service: Service, action: CreateLoadBalancer) -> None:
-        load_balancer = render_load_balancer(service, self._settings, self._index.guest_uid)
+        second = action.is_second
+        load_balancer = render_load_balancer(service, self._settings, self._index.guest_uid, is_second=second)
         unanswered, creations = self._index.unanswered, UnansweredCreations(self._host.transport)
-        unanswered.on_request(service.uid)
+        key = second_key(service.uid) if second else service.uid
+        unanswered.on_request(key)
         try:
             raw = await Client(creations).create(LOAD_BALANCER, load_balancer)
         except AlreadyExists as error:
@@ -224,7 +230,7 @@ class Executor:
             raise HostFailed(error) from error
         finally:
             if creations.found:
-                unanswered.on_unanswered(service.uid, self._clock.monotonic())
+                unanswered.on_unanswered(key, self._clock.monotonic())
         self._load_balancers.mutated(raw)
 
     async def _find_load_balancer(self, name: str) -> LoadBalancer | None:
@@ -262,7 +268,8 @@ class Executor:
         except NotFound as error:
             self._raise_unless_gone(balancer, error)
         except KubeError as error:
-            is_own = balancer.name == self._settings.name_for(service)
+            own = (self._settings.name_for(service), self._settings.second_name_for(service))
+            is_own = balancer.name in own
             raise HostFailed(error, "" if is_own else balancer.name) from error
         if raw.get("kind") == LOAD_BALANCER.kind and is_deleting(raw):
             self._load_balancers.mutated(raw)

@@ -55,6 +55,11 @@ _NETWORK_MAP = f"ConfigMap {INTERFACES.namespace}/{INTERFACES.name}"
 MUTATION_TTL = timedelta(seconds=5)
 
 
+def second_key(uid: str) -> str:
+    """Under which the creation for its second family is recorded as requested."""
+    return f"{uid}/second"
+
+
 @dataclass(slots=True)
 class ServiceRecord:
     """What one reconcile of a service leaves for the next; lost at a restart."""
@@ -66,9 +71,10 @@ class ServiceRecord:
     last: Service | None = None
     former: dict[ObjectRef, None] = field(default_factory=dict)
     seen: str = ""  # the uid for which a load balancer was observed
+    seen_second: str = ""  # the same of the one for its second family
     # Annotations without effect and requests for an address that it had at its last reconcile.
     removed_keys: tuple[str, ...] | None = None
-    requested: tuple[str, str] | None = None
+    requested: tuple[str, ...] | None = None
     # Problems that were reported, by uid and text, and when (monotonic); the last event (with the uid) that tells its state.
     reported: dict[tuple[str, str], timedelta] = field(default_factory=dict)
     last_event: tuple[str, str] = ("", "")
@@ -163,6 +169,7 @@ class ServiceIndex:
         self._sharing.update(before, after)
         if before is not None and (after is None or after.uid != before.uid):
             self.unanswered.forget(before.uid)
+            self.unanswered.forget(second_key(before.uid))
         for service in (before, after):
             if service is None or not self._is_relevant(service):
                 continue
@@ -237,13 +244,14 @@ class ServiceIndex:
         service = found or record.last
         if service is None:
             return None
-        own = self._load_balancer_ref(service)
+        own, other = self._load_balancer_refs(service)
         sharing = find_sharing(service, self._find, partial(self._find_same_name, service.namespace))
         primary = sharing.primary if isinstance(sharing, SharedAddress) else None
         holder = self._holder_of(service, primary)
-        balancer = self.load_balancers.get(own)
-        orphans = self._find_orphans(self._former_names(record, service), ref, own)
-        reserved = {address for one in (balancer, *orphans) if one is not None for address in one.reserved}
+        balancer, second = self.load_balancers.get(own), self.load_balancers.get(other)
+        orphans = self._find_orphans(self._former_names(record, service), ref, (own, other))
+        held = (balancer, second, *orphans)
+        reserved = {address for one in held if one is not None for address in one.reserved}
         # At the first reconcile annotations without effect are not new.
         before = record.removed_keys if record.removed_keys is not None else service.removed_keys
         return ServiceState(
@@ -251,6 +259,7 @@ class ServiceIndex:
             now=now,
             settings=self.settings,
             load_balancer=balancer,
+            second=second,
             orphans=orphans,
             other_name=self._find_other_name(service),
             sharing=sharing,
@@ -276,26 +285,37 @@ class ServiceIndex:
         service, ref = state.service, state.service.ref
         record = self.record(ref)
         record.former = self._former_names(record, service)
-        for name in (self._load_balancer_ref(service), *record.former):
+        for name in (*self._load_balancer_refs(service), *record.former):
             self._service_of[name] = ref
         keeps = service.has_finalizer or (record.last is not None and record.last.uid == service.uid)
         record.last = service if keeps else None
         if state.owns_load_balancer:
             record.seen = service.uid
+        if state.owns_second:
+            record.seen_second = service.uid
 
     def _find_creation_end(self, record: ServiceRecord, service: Service) -> datetime | None:
         """Only a load balancer that this process observed was seen; one of before may be gone, and requested again."""
-        end = self.unanswered.find_end(service.uid, was_observed=record.seen == service.uid)
+        ends = [self.unanswered.find_end(service.uid, was_observed=record.seen == service.uid)]
+        if service.second_pool:
+            was_observed = record.seen_second == service.uid
+            ends.append(self.unanswered.find_end(second_key(service.uid), was_observed=was_observed))
+        end = max((one for one in ends if one is not None), default=None)
         return None if end is None else self._clock.now() - (self._clock.monotonic() - end)
 
     def _load_balancer_ref(self, service: Service) -> ObjectRef:
         return LOAD_BALANCER.ref(self.settings.name_for(service), self.settings.namespace)
 
+    def _load_balancer_refs(self, service: Service) -> tuple[ObjectRef, ObjectRef]:
+        """Of its load balancer, and of the one for its second family."""
+        second = LOAD_BALANCER.ref(self.settings.second_name_for(service), self.settings.namespace)
+        return self._load_balancer_ref(service), second
+
     def _former_names(self, record: ServiceRecord, service: Service) -> dict[ObjectRef, None]:
         """The load balancer names of earlier services of this name."""
         if record.last is None or record.last.uid == service.uid:
             return record.former
-        return {**record.former, self._load_balancer_ref(record.last): None}
+        return {**record.former, **dict.fromkeys(self._load_balancer_refs(record.last))}
 
     def mark_executed(self, state: ServiceState) -> None:
         """The plan for what the service requests was executed, with the events about its annotations."""
@@ -316,7 +336,7 @@ class ServiceIndex:
         return [one.title] if one is not None and one.wants_load_balancer else []
 
     def _find_orphans(
-        self, former: Mapping[ObjectRef, None], ref: ObjectRef, own: ObjectRef
+        self, former: Mapping[ObjectRef, None], ref: ObjectRef, own: Collection[ObjectRef]
     ) -> tuple[LoadBalancer, ...]:
         """Load balancers of earlier services of this name.
 
@@ -326,7 +346,7 @@ class ServiceIndex:
         """
         owner = Owner(self.settings.cluster, ref.namespace, ref.name)
         known = dict.fromkeys((*former, *self._owned.get(ref)))
-        candidates = (self.load_balancers.get(name) for name in known if name != own)
+        candidates = (self.load_balancers.get(name) for name in known if name not in own)
         return tuple(
             one
             for one in candidates

@@ -23,6 +23,7 @@ from windrow.cloudprovider.services.actions import (
     wait_timed_out,
     waiting,
 )
+from windrow.cloudprovider.services.families import SECOND, FamilyPlan, plan_families
 from windrow.cloudprovider.services.readings import LoadBalancer, Service
 from windrow.cloudprovider.services.removal import (
     deletable_orphans,
@@ -31,15 +32,17 @@ from windrow.cloudprovider.services.removal import (
     withdraw,
 )
 from windrow.cloudprovider.services.state import ServiceState, Unavailable
+from windrow.cloudprovider.services.updates import plan_update
 
 
 def plan_announcement(state: ServiceState, addresses: tuple[str, ...], actions: tuple[Action, ...]) -> Plan:
     """The service has its addresses in the annotation; wait until kube-vip announces them."""
     service = state.service
     by_dhcp = set(addresses) <= names.DHCP_PLACEHOLDERS
-    if (service.ingress if by_dhcp else set(service.ingress) & set(addresses)) or service.ignores_vip:
+    missing = tuple(one for one in addresses if one not in service.ingress)
+    if (service.ingress if by_dhcp else not missing) or service.ignores_vip:
         return Plan(actions)
-    why_not = problems.without_lease(state) if by_dhcp else problems.not_announced(service, addresses)
+    why_not = problems.without_lease(state) if by_dhcp else problems.not_announced(service, missing)
     problem = ensure_failed(why_not)
     return waiting(state, "announcement", problem, actions)
 
@@ -131,11 +134,13 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer) -> Plan:
     """The LoadBalancer exists: its addresses go to the service, and the requests of the service to it."""
     service = state.service
     actions: list[Action] = []
-    update = _plan_load_balancer_update(state, balancer)
+    update = plan_update(state, balancer, service.pool)
     changes_pool = balancer.changes_pool
     if update is not None and update.pool is not None and state.host is None:
         changes_pool = replace(balancer, pool=update.pool).changes_pool
-    addresses = () if changes_pool else balancer.allocated
+    allocated = () if changes_pool else balancer.allocated
+    families = plan_families(state, allocated)
+    addresses = families.addresses
     patch = _patch_for_own_address(state, addresses)
     if patch is not None:
         actions.append(patch)
@@ -144,7 +149,7 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer) -> Plan:
         actions.append(ENSURED)
         actions += announce_change(service, addresses)
     if addresses and (is_new_address or state.has_new_request):
-        actions.extend(_address_warnings(service, balancer))
+        actions.extend(_address_warnings(service, balancer, families))
     if state.new_removed_keys:
         actions.append(annotations_ignored(state.new_removed_keys))
     if changes_pool and not service.primary_label:
@@ -154,15 +159,22 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer) -> Plan:
         return replace(host_unavailable(state.host, "ensure"), actions=tuple(actions))
     if update is not None:
         actions.append(update)
+    actions += families.actions  # last, so that what Harvester refuses about them keeps back nothing else
     if addresses:
-        return plan_announcement(state, addresses, tuple(actions))
+        plan = plan_announcement(state, addresses, tuple(actions))
+        is_short = families.missing and service.requires_both and not plan.problem
+        return replace(plan, problem=ensure_failed(families.missing)) if is_short else plan
+    if families.is_awaited:
+        return waiting(state, SECOND, ensure_failed(families.missing), tuple(actions))
+    if allocated:
+        return Plan(tuple(actions), problem=ensure_failed(families.missing), waits_for=SECOND)
     if balancer.refusal and _refusal_is_older(state, balancer, update):
         return waiting(state, _answer_after(balancer), problems.allocation_timeout(service), tuple(actions))
     if balancer.refusal and _is_new_refusal(state):
         return waiting(state, REFUSAL_RECHECK, "", tuple(actions), REFUSAL_GRACE)
     if balancer.refusal:
         actions.extend(plan_withdrawal(state))
-        problem = ensure_failed(problems.explain_refusal(service, balancer))
+        problem = ensure_failed(problems.explain_refusal(service, balancer, service.pool))
         waits_for = REFUSAL_RECHECK if state.wait.what == REFUSAL_RECHECK else "allocation"
         return Plan(tuple(actions), problem=problem, waits_for=waits_for)
     return waiting(state, "allocation", problems.allocation_timeout(service), tuple(actions))
@@ -218,10 +230,10 @@ def _interface(state: ServiceState) -> str:
     return state.interfaces.get(state.service.network, "")
 
 
-def _address_warnings(service: Service, balancer: LoadBalancer) -> list[EmitEvent]:
-    """An event for each request of the service, for an address or a pool, that its address does not meet."""
-    address, pool = service.requested
-    is_met = not address or address in names.DHCP_PLACEHOLDERS or address in balancer.allocated
+def _address_warnings(service: Service, balancer: LoadBalancer, families: FamilyPlan) -> list[EmitEvent]:
+    """An event for each request of the service, for an address, a pool or a family, that its addresses do not meet."""
+    address, pool = service.requested_address, service.pool
+    is_met = not address or address in names.DHCP_PLACEHOLDERS or address in families.addresses
     problems = []
     if service.uses_dhcp:
         asks = [] if is_met else [f"spec.loadBalancerIP asks for {address}"]
@@ -234,43 +246,11 @@ def _address_warnings(service: Service, balancer: LoadBalancer) -> list[EmitEven
             f"{balancer.allocated_pool or 'none'}; an address is fixed by an IP pool of its own: create one with only "
             f"{address} and name it in the annotation {names.IP_POOL}"
         ]
+    if families.missing and not service.requires_both:
+        problems.append(families.missing)
+    if service.second_pool and len(service.families) == 1:
+        problems.append(
+            f"the annotation {names.IP_POOL} names two pools, and spec.ipFamilies of the service is {service.families[0]} alone, so "
+            f"pool {service.second_pool} is not asked; set ipFamilyPolicy PreferDualStack, or name one pool"
+        )
     return [EmitEvent("AddressNotAsRequested", problem, "Warning") for problem in problems]
-
-
-def _plan_load_balancer_update(state: ServiceState, balancer: LoadBalancer) -> UpdateLoadBalancer | None:
-    service, settings = state.service, state.settings
-    annotations: dict[str, str | None] = {}
-    current = balancer.annotations
-    if current.get(names.LB_CLUSTER) != settings.cluster:
-        annotations[names.LB_CLUSTER] = settings.cluster
-    if current.get(names.MANAGEMENT_NETWORK, "") != settings.management_network:
-        annotations[names.MANAGEMENT_NETWORK] = settings.management_network or None
-    if service.network and names.FIXED_NETWORK not in current:
-        annotations[names.FIXED_NETWORK] = service.network
-    pool = _other_pool(service, balancer)
-    in_use = _address_in_use(service, balancer)
-    address = in_use if in_use and in_use != balancer.address else None
-    if not annotations and pool is None and address is None:
-        return None
-    reasons = [f"annotation {key} differs" for key in annotations]
-    if pool is not None:
-        reasons.append(f"the service asks for {f'pool {pool}' if pool else 'no pool any more'}")
-    if address:
-        reasons.append(f"{address} is in use")
-    return UpdateLoadBalancer(balancer, "; ".join(reasons), annotations, pool, address)
-
-
-def _other_pool(service: Service, balancer: LoadBalancer) -> str | None:
-    """The pool to request instead; "" for any. An address that is allocated stays when the annotation is removed, and
-    so does a pool that an administrator chose and Harvester has not refused."""
-    if service.uses_dhcp or service.pool == balancer.pool:
-        return None
-    gives_up = not balancer.allocated and balancer.refusing_pool == balancer.pool
-    return service.pool if service.pool or gives_up else None
-
-
-def _address_in_use(service: Service, balancer: LoadBalancer) -> str:
-    """The first of its addresses that kube-vip announces; "" while there is none, or another one still."""
-    if balancer.mode == "dhcp":
-        return service.ingress[0] if service.ingress and not service.primary_label else ""
-    return next((one for one in service.ingress if one in balancer.allocated), "")

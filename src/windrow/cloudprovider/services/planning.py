@@ -40,6 +40,7 @@ from windrow.cloudprovider.services.actions import (
     refused,
     waiting,
 )
+from windrow.cloudprovider.services.families import own_load_balancers
 from windrow.cloudprovider.services.own_address import announce_change, plan_announcement, plan_own_address
 from windrow.cloudprovider.services.readings import Service
 from windrow.cloudprovider.services.removal import (
@@ -109,7 +110,7 @@ def _awaits_address(service: Service) -> Entries:
 
 def _ensure_finalizer(state: ServiceState, plan: Plan) -> tuple[PatchService, ...]:
     """The finalizer, whatever its problem: a service with a LoadBalancer must not be deleted before that."""
-    is_bare = state.owns_load_balancer and not state.service.has_finalizer
+    is_bare = bool(own_load_balancers(state)) and not state.service.has_finalizer
     if not is_bare or any(isinstance(one, PatchService) for one in plan.actions):
         return ()
     return (PatchService("it has a load balancer on Harvester", add_finalizer=True),)
@@ -130,7 +131,7 @@ def _plan_address(state: ServiceState) -> Plan:
 def needs_removal(state: ServiceState) -> bool:
     """Whether its LoadBalancers are to be deleted, and our annotations on the service removed."""
     service = state.service
-    has_any = state.owns_load_balancer or bool(state.orphans)
+    has_any = state.owns_load_balancer or state.owns_second or bool(state.orphans)
     if state.is_gone:
         return has_any
     if service.is_deleting or not service.is_load_balancer:
@@ -249,9 +250,7 @@ def _delete_own(state: ServiceState, primary: Service) -> list[Action]:
     """The deletion of its own LoadBalancers, once kube-vip announces the primary's address: until then its own is in
     use."""
     service = state.service
-    to_delete = [*state.orphans]
-    if state.load_balancer is not None and state.owns_load_balancer:
-        to_delete.append(state.load_balancer)
+    to_delete = [*state.orphans, *own_load_balancers(state)]
     in_use = set(service.ingress) - set(primary.ingress)
     return [
         DeleteLoadBalancer(one, because=f"it shares the address of {primary.title}")

@@ -7,7 +7,7 @@ import re
 
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import WAIT_TIMEOUT
-from windrow.cloudprovider.services.readings import LoadBalancer, Service
+from windrow.cloudprovider.services.readings import LoadBalancer, Service, family_of
 from windrow.cloudprovider.services.state import ServiceState, Unavailable
 from windrow.harvester.guest_kernels import MACVLAN, MACVLAN_CURE, MISSING
 from windrow.harvester.names import is_label_value
@@ -38,6 +38,8 @@ def find_problem(state: ServiceState) -> str:
         )
     return (
         _find_long_annotation(service)
+        or _find_pool_problem(service)
+        or _find_family_problem(service)
         or _find_other_owner(state)
         or find_immutable_change(service, state.load_balancer)
         or _find_missing_interface(state)
@@ -50,7 +52,7 @@ def _find_long_annotation(service: Service) -> str:
         names.NETWORK: service.network,
         names.PROJECT: service.project,
         names.NAMESPACE: service.project_namespace,
-        names.IP_POOL: service.pool,
+        names.IP_POOL: max(service.pool, service.second_pool, key=len),
     }
     return next(
         (
@@ -65,8 +67,33 @@ def _find_long_annotation(service: Service) -> str:
 def _find_other_owner(state: ServiceState) -> str:
     """The other owner of the LoadBalancer of this name; "" when it is ours, or does not exist."""
     balancer = state.load_balancer
-    if balancer is None or state.owns_load_balancer:
+    return "" if balancer is None or state.owns_load_balancer else other_owner(state, balancer)
+
+
+def _find_pool_problem(service: Service) -> str:
+    """What cannot be meant by a list of pools."""
+    if service.more_pools:
+        fault = f"names {2 + len(service.more_pools)} pools"
+    elif service.second_pool and not service.pool:
+        fault = "names no pool before its comma"
+    elif service.second_pool and service.second_pool == service.pool:
+        fault = f"names the pool {service.pool} twice"
+    else:
         return ""
+    return f"annotation {names.IP_POOL} {fault}; write POOL, or for an address of each family POOL,POOL"
+
+
+def _find_family_problem(service: Service) -> str:
+    if service.uses_dhcp and service.families == ("IPv6",) and not service.assigned:
+        return (
+            "spec.ipFamilies is IPv6 alone, and kube-vip gets addresses by DHCP for IPv4 only; set the annotation "
+            f"{names.IPAM} to 'pool', with an IP pool of IPv6 on Harvester"
+        )
+    return ""
+
+
+def other_owner(state: ServiceState, balancer: LoadBalancer) -> str:
+    """That the LoadBalancer of this name is another owner's."""
     return (
         f"LoadBalancer {balancer.namespace}/{balancer.name} on Harvester is of {balancer.owner}, not of service "
         f"{state.service.title} of cluster {state.settings.cluster!r}; it is neither used nor deleted: delete or rename it there"
@@ -156,10 +183,10 @@ _HINTS: tuple[tuple[str, str], ...] = (
 _ANY = "ask Harvester's administrator; Harvester allocates an address once this is solved"
 
 
-def explain_refusal(service: Service, balancer: LoadBalancer) -> str:
+def explain_refusal(service: Service, balancer: LoadBalancer, asked: str) -> str:
     """The hint first, because tables cut long texts off; then Harvester's message, as the Go program passes it on."""
     hint = next((hint for sign, hint in _HINTS if re.search(sign, balancer.refusal)), _ANY)
-    pool = f", pool: {service.pool}" if service.pool else ""
+    pool = f", pool: {asked}" if asked else ""
     return f"{hint} (ip is not allocated, mode: {service.mode}{pool}, message: {balancer.refusal})"
 
 
@@ -242,11 +269,11 @@ def without_lease(state: ServiceState) -> str:
     )
 
 
-def kept_by_kube_vip(service: Service, balancer: LoadBalancer) -> str:
+def kept_by_kube_vip(service: Service, reserved: tuple[str, ...]) -> str:
     """Why a service that is no load balancer any more keeps its LoadBalancer on Harvester."""
     annotations = " ".join(f"{key}-" for key in (names.VIP_ADDRESSES, *service.vip_keys))
     return (
-        f"{', '.join(balancer.reserved)} stays reserved: kube-vip does not look at services of another type, and its node "
+        f"{', '.join(reserved)} stays reserved: kube-vip does not look at services of another type, and its node "
         f"goes on answering for the address; delete the service, or restart kube-vip ({_RESTART_KUBE_VIP}) and give the "
         f"address back with: {render_kubectl(f'annotate service {service.name} {annotations}', service.namespace)}"
     )
@@ -257,6 +284,87 @@ def address_changed(service: Service, addresses: tuple[str, ...]) -> str:
         f"Its address is {', '.join(addresses)} now; kube-vip 1.2 and later takes the former one off the node and does not "
         f"announce another one before it is restarted: {_RESTART_KUBE_VIP} (not with svc_election)"
     )
+
+
+# --- the families of its addresses ---------------------------------------------------------------------------------
+
+
+def _describe_addresses(addresses: tuple[str, ...]) -> str:
+    return " and ".join(f"{one} ({family_of(one)})" for one in addresses)
+
+
+def wrong_family(service: Service, allocated: tuple[str, ...]) -> str:
+    """Why an address that Harvester gave is not announced."""
+    return (
+        f"Harvester gave {_describe_addresses(allocated)}, and spec.ipFamilies of the service is "
+        f"{' and '.join(service.families)}, so nothing would be forwarded from that address; name an IP pool of "
+        f"{' or '.join(service.families)} in the annotation {names.IP_POOL}, or create the service with another ipFamilies"
+    )
+
+
+def _wants_both(service: Service) -> str:
+    policy = "RequireDualStack" if service.requires_both else "PreferDualStack"
+    return f"ipFamilyPolicy {policy} asks for an address of {' and '.join(service.families)}"
+
+
+def _or_less(service: Service) -> str:
+    return ", or set ipFamilyPolicy PreferDualStack to go on with one" if service.requires_both else ""
+
+
+def dhcp_has_one_family(service: Service) -> str:
+    return (
+        f"{_wants_both(service)}, and kube-vip gets addresses by DHCP for IPv4 only; for both create the service in mode "
+        f"pool, with two pools in the annotation {names.IP_POOL}{_or_less(service)}"
+    )
+
+
+def one_pool_for_two(service: Service, first: tuple[str, ...]) -> str:
+    return (
+        f"{_wants_both(service)}, and Harvester gave {_describe_addresses(first)}, for it takes one address, from one pool; name "
+        f"a pool of each family in the annotation {names.IP_POOL}: POOL,POOL{_or_less(service)}"
+    )
+
+
+def same_family_twice(service: Service, addresses: tuple[str, ...]) -> str:
+    return (
+        f"{_wants_both(service)}, and the pools {service.pool} and {service.second_pool} gave {_describe_addresses(addresses)}; "
+        f"name a pool of each family in the annotation {names.IP_POOL}{_or_less(service)}"
+    )
+
+
+def second_is_awaited(service: Service) -> str:
+    return (
+        f"{_wants_both(service)}, and pool {service.second_pool} has not given one: the load balancer controller "
+        f"(harvester-load-balancer in harvester-system) may not be running on Harvester{_later(service)}"
+    )
+
+
+def second_is_refused(service: Service, why: str) -> str:
+    return (
+        f"{_wants_both(service)}, and there is none from pool {service.second_pool}: {why}{_later(service)}"
+    )
+
+
+def _later(service: Service) -> str:
+    """What becomes of an address that comes after the other one was announced."""
+    return (
+        ""
+        if service.requires_both
+        else f". An address that comes later is reserved, and announced with: {_add(service)}"
+    )
+
+
+def not_added(service: Service, address: str) -> str:
+    """Why a reserved address is not announced beside another one."""
+    return (
+        f"{address} is reserved for it, too, and not announced: kube-vip 1.2 and later takes an announced address off the node "
+        f"when another one is added, and announces both only after a restart. To have both: {_add(service)}"
+    )
+
+
+def _add(service: Service) -> str:
+    annotate = render_kubectl(f"annotate service {service.name} {names.VIP_ADDRESSES}-", service.namespace)
+    return f"{annotate} && {_RESTART_KUBE_VIP}"
 
 
 def creation_unanswered(load_balancer: str) -> str:

@@ -51,6 +51,8 @@ class Service:
     finalizers: tuple[str, ...] = ()
     ports: tuple[Port, ...] = ()
     requested_address: str = ""  # spec.loadBalancerIP
+    families: tuple[str, ...] = ()  # spec.ipFamilies: `IPv4`, `IPv6`, or both, the primary one first
+    requires_both: bool = False  # ipFamilyPolicy RequireDualStack
     ingress: tuple[str, ...] = ()
 
     # Annotations by users.
@@ -60,6 +62,8 @@ class Service:
     project_namespace: str = ""
     primary: str = ""
     pool: str = ""
+    second_pool: str = ""  # for the address of the other family
+    more_pools: tuple[str, ...] = ()  # beyond these two, which nothing is done with
     removed_keys: tuple[str, ...] = ()
     ignores_vip: bool = False
 
@@ -120,13 +124,19 @@ class Service:
         return self.mode == "dhcp"
 
     @property
-    def requested(self) -> tuple[str, str]:
-        """The address, and the pool, that it asks for."""
-        return self.requested_address, self.pool
+    def requested(self) -> tuple[str, ...]:
+        """The address, the pools and the families that it asks for."""
+        return self.requested_address, self.pool, self.second_pool, *self.families
+
+
+def family_of(address: str) -> str:
+    """The family of an address, in the words of `spec.ipFamilies`."""
+    return "IPv6" if ":" in address else "IPv4"
 
 
 def read_service(raw: Mapping[str, Any]) -> Service:
     annotations, labels = annotations_of(raw), labels_of(raw)
+    pool, *more_pools = (one.strip() for one in annotations.get(names.IP_POOL, "").split(","))
     ports = objects_at(raw, "spec", "ports")
     ingress = objects_at(raw, "status", "loadBalancer", "ingress")
     return Service(
@@ -142,13 +152,17 @@ def read_service(raw: Mapping[str, Any]) -> Service:
         finalizers=tuple(finalizers_of(raw)),
         ports=tuple((text_at(one, "protocol") or "TCP", int(one["port"])) for one in ports),
         requested_address=text_at(raw, "spec", "loadBalancerIP"),
+        families=tuple(one for one in nested(raw, "spec", "ipFamilies", default=()) if isinstance(one, str)),
+        requires_both=text_at(raw, "spec", "ipFamilyPolicy") == "RequireDualStack",
         ingress=tuple(address for one in ingress if (address := text_at(one, "ip"))),
         ipam=annotations.get(names.IPAM, ""),
         network=annotations.get(names.NETWORK, ""),
         project=annotations.get(names.PROJECT, ""),
         project_namespace=annotations.get(names.NAMESPACE, ""),
         primary=annotations.get(names.PRIMARY_SERVICE, "").strip(),
-        pool=annotations.get(names.IP_POOL, ""),
+        pool=pool,
+        second_pool=more_pools[0] if more_pools else "",
+        more_pools=tuple(more_pools[1:]),
         removed_keys=tuple(key for key in names.REMOVED_SERVICE_KEYS if key in annotations),
         ignores_vip=annotations.get(names.VIP_IGNORE) == "true" and names.AWAITS_ADDRESS not in annotations,
         awaits_address=names.AWAITS_ADDRESS in annotations,

@@ -29,6 +29,7 @@ from windrow.cloudprovider.services.actions import (
     host_unavailable,
     waiting,
 )
+from windrow.cloudprovider.services.families import own_load_balancers, plan_families
 from windrow.cloudprovider.services.problems import creation_unanswered, deletion_timeout, kept_by_kube_vip
 from windrow.cloudprovider.services.readings import LoadBalancer, Service
 from windrow.cloudprovider.services.sharing import primary_of
@@ -79,8 +80,8 @@ def plan_withdrawal(state: ServiceState) -> tuple[Action, ...]:
     if not balancer.allocated:
         is_lost = balancer.refusal and not balancer.is_reallocating
         return withdraw(service, "Harvester refuses it an address") if is_lost else ()
-    wanted = ",".join(balancer.allocated)
-    if service.addresses == wanted or balancer.is_deleting:
+    wanted = ",".join(plan_families(state, balancer.allocated).addresses)
+    if not wanted or service.addresses == wanted or balancer.is_deleting:
         return ()
     return (PatchService("Harvester holds this address for it", {names.VIP_ADDRESSES: wanted}),)
 
@@ -135,10 +136,11 @@ def plan_removal(state: ServiceState) -> Plan:
     if state.host is not None:
         return host_unavailable(state.host, "delete")
     stays = not service.is_deleting and not state.is_gone
-    own = state.load_balancer if state.owns_load_balancer else None
-    if stays and not service.is_load_balancer and service.vip_keys and own is not None and own.reserved:
+    own = own_load_balancers(state)
+    reserved = tuple(address for one in own for address in one.reserved)
+    if stays and not service.is_load_balancer and service.vip_keys and reserved:
         clear = (ClearStatus("it is no load balancer any more"),) if service.ingress else ()
-        return waiting(state, "kube-vip", kept_by_kube_vip(service, own), clear, GRACE)
+        return waiting(state, "kube-vip", kept_by_kube_vip(service, reserved), clear, GRACE)
     has_other_finalizer = _has_other_finalizer(service) and not state.is_gone
     actions: list[Action] = []
     keeps_object = stays or has_other_finalizer
@@ -146,11 +148,12 @@ def plan_removal(state: ServiceState) -> Plan:
     has_label = keeps_object and service.primary_label is not None
     labels: Entries = {names.PRIMARY_SERVICE: None} if has_label else {}
     off = PatchService("it is no load balancer of ours any more", annotations, labels)
-    to_delete = [*([own] if own else []), *state.orphans]
+    to_delete = [*own, *state.orphans]
     is_other_class = stays and bool(service.load_balancer_class)  # the finalizer is another controller's then
     end = None if is_other_class else state.may_be_made_until
     # Where the name is another owner's, a creation is refused.
-    awaits_creation = state.load_balancer is None and plan_end(end, state.now) == "wait"
+    is_taken = state.load_balancer is not None and (state.second is not None or not service.second_pool)
+    awaits_creation = not is_taken and plan_end(end, state.now) == "wait"
     if to_delete or awaits_creation:
         # The announcement ends before the address goes back into the pool, whatever keeps us from the finalizer then.
         if annotations or labels:
@@ -163,7 +166,7 @@ def plan_removal(state: ServiceState) -> Plan:
     if to_delete:
         because = off.because if stays else "it is being deleted"
         actions += [DeleteLoadBalancer(one, because) for one in to_delete if not one.is_deleting]
-        if own is not None and not own.is_deleting:
+        if any(not one.is_deleting for one in own):
             actions.append(DELETING)  # after the DELETE, so that one that fails emits it once
         return waiting(state, "removal", deletion_timeout(to_delete[0]), tuple(actions))
     if awaits_creation:
@@ -175,6 +178,8 @@ def plan_removal(state: ServiceState) -> Plan:
         actions.append(ClearStatus("it is no load balancer any more"))
     # For a secondary, too: it may have had a LoadBalancer before, and its label proves nothing.
     name = state.settings.name_for(service)
+    if service.second_pool:
+        actions.append(ConfirmDeleted(state.settings.second_name_for(service)))
     because, left = "nothing is left of it on Harvester", _report_left(state)
     if left:
         because = "no load balancer of this cluster name is left on Harvester"

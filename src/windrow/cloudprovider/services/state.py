@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.names import load_balancer_name
+from windrow.cloudprovider.names import load_balancer_name, second_load_balancer_name
 from windrow.cloudprovider.services.readings import Interfaces, LoadBalancer, Owner, Service
 from windrow.cloudprovider.services.sharing import Sharing
 
@@ -22,6 +22,10 @@ class ClusterSettings:
 
     def name_for(self, service: Service) -> str:
         return load_balancer_name(self.cluster, service.namespace, service.name, service.uid)
+
+    def second_name_for(self, service: Service) -> str:
+        """Of the LoadBalancer for the address of its second family."""
+        return second_load_balancer_name(self.cluster, service.namespace, service.name, service.uid)
 
     def owner_for(self, service: Service) -> Owner:
         return Owner(self.cluster, service.namespace, service.name)
@@ -51,6 +55,7 @@ class ServiceState:
     now: datetime
     settings: ClusterSettings
     load_balancer: LoadBalancer | None = None  # the one with the name for this service
+    second: LoadBalancer | None = None  # the one with the name for its second family
     orphans: tuple[LoadBalancer, ...] = ()  # of earlier services of its name
     other_name: LoadBalancer | None = None  # created for it under another cluster name
     sharing: Sharing | None = None
@@ -85,5 +90,12 @@ class ServiceState:
     @property
     def owns_load_balancer(self) -> bool:
         """Whether the LoadBalancer exists, and is labelled as that of this service."""
-        balancer = self.load_balancer
+        return self._owns(self.load_balancer)
+
+    @property
+    def owns_second(self) -> bool:
+        """The same of the LoadBalancer for its second family."""
+        return self._owns(self.second)
+
+    def _owns(self, balancer: LoadBalancer | None) -> bool:
         return balancer is not None and balancer.owner == self.settings.owner_for(self.service)

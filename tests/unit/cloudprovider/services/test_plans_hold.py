@@ -49,6 +49,9 @@ def a_service(name="web"):
         ipam=st.sampled_from(["", "pool", "dhcp", "static"]),
         network=st.sampled_from(["", "a/b", "a/c"]),
         pool=st.sampled_from(["", "special"]),
+        second_pool=st.sampled_from(["", "six"]),
+        families=st.sampled_from([(), ("IPv4",), ("IPv6",), ("IPv4", "IPv6"), ("IPv6", "IPv4")]),
+        requires_both=st.booleans(),
         addresses=st.none() | SOME_IPS.map(",".join),
         interface=st.sampled_from([None, "enp1s0"]),
         primary_label=st.sampled_from([None, "", "default.front"]),
@@ -94,6 +97,7 @@ def worlds(draw):
         NOON,
         policy,
         load_balancer=draw(st.none() | a_balancer(policy, service)),
+        second=draw(st.none() | a_balancer(policy, service, name=policy.second_name_for(service))),
         orphans=tuple(draw(st.lists(orphan, max_size=1))),
         sharing=draw(st.sampled_from([OwnAddress(), OwnAddress(), SharedAddress(front), CannotShare("no")])),
         sharers=draw(st.sampled_from([(), (service,)])),
@@ -134,14 +138,16 @@ def check_plan(world):
             case UpdateLoadBalancer(balancer=balancer):
                 assert balancer.owner == policy.owner_for(service), "of another owner"
                 assert one.annotations or one.pool or one.address
-            case CreateLoadBalancer():
-                assert seen.load_balancer is None
+            case CreateLoadBalancer(is_second=is_second):
+                assert (seen.second if is_second else seen.load_balancer) is None
+                assert not is_second or (len(service.families) == 2 and service.second_pool)
                 assert service.wants_load_balancer
                 assert policy.cluster
-                first = plan.actions[0]
+                first = next(one for one in plan.actions if not isinstance(one, EmitEvent))
                 assert service.has_finalizer or (isinstance(first, PatchService) and first.add_finalizer)
             case RemoveFinalizer():
-                assert seen.load_balancer is None or seen.load_balancer.owner != policy.owner_for(service)
+                assert not seen.owns_load_balancer
+                assert not seen.owns_second
                 assert not seen.orphans
                 assert not seen.users
                 assert service.has_finalizer
