@@ -246,8 +246,9 @@ async def _review_plan(reviewer: Reviewer, state: ServiceState, plan: Plan) -> N
                 await reviewer.patch(service.ref, render_service_patch(service, action))
             case ClearStatus():
                 await reviewer.patch(service.ref, render_cleared_status(service), "status")
-            case CreateLoadBalancer():
-                await reviewer.create(LOAD_BALANCER, render_load_balancer(service, state.settings, "guest"))
+            case CreateLoadBalancer(is_second=is_second):
+                raw = render_load_balancer(service, state.settings, "guest", is_second=is_second)
+                await reviewer.create(LOAD_BALANCER, raw)
             case UpdateLoadBalancer():
                 await reviewer.update(LOAD_BALANCER, render_load_balancer_update(action, "guest"))
             case EmitEvent(reason=reason, message=message, type=type):
