@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -365,6 +365,46 @@ def test_machines_join_the_oldest_ready_server_that_has_an_address_and_no_worker
     state = look(a_cluster(SERVERS, WORKERS), [worker, without, servers[1]])
 
     assert find_join_server(state) == "https://10.0.0.2:9345"
+
+
+def test_machines_join_a_server_that_stays_where_its_pool_is_scaled_down() -> None:
+    """A worker that was given the oldest of three, the first to go, waited for it until it was replaced."""
+
+    def joined(quantity: int, servers: Sequence[MachineState]) -> str:
+        return find_join_server(look(a_cluster(a_pool("servers", quantity, SERVER), WORKERS), servers))
+
+    servers = some("s", 3, SERVERS)
+    marked = [servers[0], servers[1], record_of(servers[2], delete_first=True)]
+    unready = [servers[0], servers[1], nodeless(servers[2])]
+
+    assert [joined(quantity, servers) for quantity in (3, 2, 1, 0)] == [
+        f"https://10.0.0.{number}:9345" for number in (1, 2, 3, 1)
+    ]
+    assert [joined(2, marked), joined(2, unready), joined(1, unready)] == [
+        f"https://10.0.0.{number}:9345" for number in (1, 1, 2)
+    ]
+
+
+def test_a_machine_that_was_not_requested_yet_is_not_given_a_server_that_leaves() -> None:
+    one, two = some("s", 2, SERVERS)
+    waiting = unordered(record_of(joiner(), join_server="https://10.0.0.1:9345"))
+
+    def decided(late: MachineState, *servers: MachineState) -> tuple[list[str], list[str], list[str]]:
+        plan = planned(a_cluster(a_pool("servers", 1, SERVER), WORKERS), [*servers, late])
+        return (
+            [action.machine for action in of_kind(plan, ProvisionVM) if isinstance(action, ProvisionVM)],
+            [one.because for one in of_kind(plan, DeleteMachine) if getattr(one, "machine", "") == late.name],
+            [wait.what for wait in plan.waits if "which it was to join through" in wait.what],
+        )
+
+    told = "it would join through https://10.0.0.1:9345, and Machine s1 is being deleted"
+    wait = "a server to become Ready (Machine s1, which it was to join through, is being deleted)"
+    assert decided(waiting, leaving(one), two) == ([], [told], [])
+    assert decided(waiting, one) == (["w7"], [], [])
+    assert decided(waiting, leaving(one)) == (["w7"], [], [])  # it serves until another has joined
+    assert one.node is not None
+    removed = replace(leaving(one), node=replace(one.node, etcd_removal_requested=True))
+    assert decided(waiting, removed, nodeless(two)) == ([], [], [wait])
 
 
 def test_the_server_that_is_waited_for_is_a_server() -> None:

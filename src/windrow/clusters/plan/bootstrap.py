@@ -27,6 +27,8 @@ from windrow.clusters.plan.actions import (
 from windrow.clusters.plan.addresses import Claims, plan_recovery, plan_unused
 from windrow.clusters.plan.endpoint import (
     find_gone_join_server,
+    find_join_server,
+    find_leaving_join_server,
     find_stable_api_url,
     find_stable_join_url,
     has_lost_join_server,
@@ -144,12 +146,32 @@ def _provision(state: ClusterState, partial: PartialPlan) -> None:
                 "it is recorded anew",
                 machine.name,
             )
+        elif not machine.record.was_requested and (leaving := find_leaving_join_server(machine, state)):
+            _join_another(machine, leaving, state, partial)
         elif not machine.record.is_init_server:
             partial.actions.append(
                 ProvisionVM(f"it joins through {machine.record.join_server}", machine.name)
             )
         elif machine.record.uid == state.recorded.init_server_uid:
             partial.actions.append(ProvisionVM("it was elected to start the cluster", machine.name))
+
+
+def _join_another(
+    machine: MachineState, leaving: MachineState, state: ClusterState, partial: PartialPlan
+) -> None:
+    """Once it boots nothing can tell it another server, and it would wait for one that is gone until it is replaced."""
+    told, server = machine.record.join_server, find_join_server(state)
+    if server == told:  # the last server, which stays until this machine is one
+        partial.actions.append(ProvisionVM(f"it joins through {told}", machine.name))
+    elif server:
+        partial.actions.append(
+            DeleteMachine(
+                f"it would join through {told}, and Machine {leaving.name} is being deleted", machine.name
+            )
+        )
+    else:
+        what = f"a server to become Ready (Machine {leaving.name}, which it was to join through, is being deleted)"
+        partial.wait(what, "it is recorded anew", machine.name)
 
 
 def _publish_api(state: ClusterState, partial: PartialPlan) -> None:

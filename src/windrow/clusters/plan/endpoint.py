@@ -40,13 +40,22 @@ def _layout(state: ClusterState) -> Layout:
 def find_join_server(state: ClusterState) -> str:
     """The `server:` for a machine that is recorded now; "" when no server can be joined yet."""
     stable = find_stable_join_url(state)
-    for servers in (state.active, _staying_members(state)):
+    for servers in (_list_wanted(state), state.active, _staying_members(state)):
         if ready := [m for m in servers if m.record.is_server and m.is_ready and _can_be_joined(m)]:
             return stable or join_url(min(ready, key=_age))
     first = state.init_server
     if first is None or first.is_deleting or first.presence == "missing" or state.recorded.provisioned:
         return ""
     return stable or join_url(first)  # which is tried until the init server answers there
+
+
+def _list_wanted(state: ClusterState) -> list[MachineState]:
+    """The active machines without those that are the next to be scaled down, which a machine that boots now may not find there."""
+    surplus: set[str] = set()
+    for pool in state.cluster.pools:
+        active = sorted(state.of_pool(pool), key=lambda m: (not m.record.delete_first, m.is_ready, _age(m)))
+        surplus |= {machine.name for machine in active[: max(0, len(active) - pool.quantity)]}
+    return [machine for machine in state.active if machine.name not in surplus]
 
 
 def find_join_server_of_adopted(state: ClusterState) -> str:
@@ -102,6 +111,15 @@ def find_gone_join_server(machine: MachineState, state: ClusterState) -> Machine
     told = machine.record.join_server
     gone = (m for m in state.active if m.record.is_server and m.presence == "missing")
     return next((server for server in gone if told in list_join_urls(server)), None)
+
+
+def find_leaving_join_server(machine: MachineState, state: ClusterState) -> MachineState | None:
+    """The server that the machine was told to join through, where its Machine is being deleted and no other has that address."""
+    told = machine.record.join_server
+    if not told or told == find_stable_join_url(state):
+        return None
+    servers = [m for m in state.machines if m.record.is_server and told in list_join_urls(m)]
+    return servers[0] if servers and all(server.is_deleting for server in servers) else None
 
 
 def list_join_urls(server: MachineState) -> list[str]:
