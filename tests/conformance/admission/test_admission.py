@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 from tests.conformance.admission.accepted import read_accepted, read_lines
+from tests.conformance.admission.cases.balancers import OURS
 from tests.conformance.admission.cases.writers import WRITERS, is_written_by
 from tests.conformance.admission.known import closing_line, find_stale, find_unexpected, read_known
+from tests.conformance.admission.others import LOAD_BALANCER, is_given
 from tests.conformance.admission.suite import GROUPS, RELEASES, Judged, Question, Report, Result, run
 from tests.support.clock import DrivenLoop
 
@@ -62,6 +64,16 @@ def test_what_others_write_is_accepted_by_the_real_webhooks(writer: str, report:
     written = [one for one in report.cases if is_written_by(writer, one.question)]
     assert len(written) >= 30
     assert [one.question.key for one in written if not one.real.is_allowed] == []
+
+
+@pytest.mark.skipif(not is_given(LOAD_BALANCER), reason=f"{LOAD_BALANCER} names no webhook of load balancers")
+def test_the_load_balancers_of_our_products_are_accepted_by_the_real_webhook(
+    reference_program: Callable[[str], str],
+) -> None:
+    """Those of each shape of an endpoint, and of Services; created, and updated with other servers."""
+    ours = _report(reference_program, NEWEST, 0, wanted=lambda question: question.name.startswith(OURS)).cases
+    assert len(ours) == 24
+    assert [(one.question.key, one.real) for one in ours if not one.real.is_allowed] == []
 
 
 @pytest.mark.parametrize("group", GROUPS)

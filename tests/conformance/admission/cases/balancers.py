@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
 
 from tests.conformance.admission.asking import Question
 from tests.conformance.admission.cases.edits import REMOVE, Edits, edited
 from tests.conformance.admission.world import ClusterDump, a_balancer, a_pool
+from tests.unit.clusters.builders import a_cluster
 
+from windrow.bootstrap import k3s, rke2
+from windrow.cloudprovider.services.execute import render_load_balancer
+from windrow.cloudprovider.services.readings import Service
+from windrow.cloudprovider.services.state import ClusterSettings
+from windrow.clusters.api.endpoint import ControlPlaneEndpoint, EndpointBalancer
+from windrow.clusters.endpoint_balancer import balancer_name, render_balancer, render_servers
 from windrow.emulator import kinds
+from windrow.kubernetes.objects import Raw
 
 LISTENERS = "spec.listeners"
 CHECK = "spec.healthCheck"
@@ -128,7 +138,56 @@ POOL_CHANGES: Mapping[str, Edits] = {
 }
 
 
+OURS = "the products"
+SERVERS = [f"prod-servers-{number}" for number in (1, 2, 3)]
+
+
+def _endpoints() -> Iterator[tuple[str, Raw]]:
+    """The LoadBalancers of endpoints, in every shape: RKE2 and K3s, servers of all roles and divided, without servers and with."""
+    cluster = a_cluster()
+    for shape, purposes in (("one", ("api",)), ("divided", ("api", "join"))):
+        balancers = tuple(EndpointBalancer(purpose, balancer_name(cluster, purpose)) for purpose in purposes)
+        endpoint = ControlPlaneEndpoint("loadBalancer", pool="office", balancers=balancers)
+        asked = replace(cluster, control_plane_endpoint=endpoint)
+        for distribution, layout in (("rke2", rke2.LAYOUT), ("k3s", k3s.LAYOUT)):
+            for one, servers in product(balancers, ((), SERVERS[:1], SERVERS)):
+                case = f"endpoint of {distribution}, {shape}, {one.purpose}, {len(servers)} servers"
+                yield case, render_balancer(asked, one, "default", servers, layout)
+
+
+def _of_services() -> Iterator[tuple[str, Raw]]:
+    """Those of Services: of both modes, with and without pool and network, and the one for a second family."""
+    service, settings = (
+        Service("default", "web", "uid-1"),
+        ClusterSettings("demo", "default", "default/vlan50"),
+    )
+    for case, change, is_second in (
+        ("any pool", {}, False),
+        ("a pool", {"pool": "office", "network": "default/vlan50"}, False),
+        ("dhcp", {"ipam": "dhcp"}, False),
+        ("a second pool", {"pool": "office", "second_pool": "six", "families": ("IPv4", "IPv6")}, True),
+    ):
+        made = replace(service, **change)
+        yield f"service, {case}", render_load_balancer(made, settings, "guest-uid", is_second=is_second)
+
+
+def our_questions() -> Iterator[Question]:
+    """What our products write: created, and for an endpoint updated as its servers come and go."""
+    for case, raw in (*_endpoints(), *_of_services()):
+        yield Question(f"{OURS}: create: {case}", "load balancer", kinds.LOAD_BALANCER, raw)
+
+
+def _our_updates(old: Raw) -> Iterator[Question]:
+    for servers in (SERVERS[:1], SERVERS):
+        new = edited(old, {"spec.backendServerSelector": render_servers(servers)})
+        yield Question(
+            f"{OURS}: update: {len(servers)} servers", "load balancer", kinds.LOAD_BALANCER, new, old
+        )
+
+
 def questions(world: ClusterDump) -> Iterator[Question]:
+    yield from our_questions()
+    yield from _our_updates(world.get(kinds.LOAD_BALANCER, "web"))
     for group, kind, base, table in (
         ("load balancer", kinds.LOAD_BALANCER, a_balancer("new"), NEW_BALANCERS),
         ("pool", kinds.IP_POOL, a_pool("new", "10.2.0.0/24", "tenant"), NEW_POOLS),

@@ -74,12 +74,15 @@ def remarks_of(found):
         (SHOWN, {"second": NEXT}, [], [], "", ""),
         (replace(SHOWN, ingress=(V4,)), {"second": NEXT}, [], [], "announcement", ""),
         (SHOWN, {"second": replace(NEXT, address="")}, [UpdateLoadBalancer], [], "", ""),
+        (NEW, {"load_balancer": replace(FIRST, allocated=(V4, V6))}, [PatchService, ENSURED], [f"{V4},{V6}"], "announcement", ""),
         # One is missing. Preferred: after a refusal, or a minute, it goes on with the other. Required: it waits for both.
         (NEW, {"second": FULL}, [PatchService, ENSURED, EmitEvent], [V4], "announcement", ""),
         (NEW, {"second": WANTS, "wait": WAITED}, [PatchService, ENSURED, EmitEvent], [V4], "announcement", ""),
         (replace(NEW, **STRICT), {"second": FULL}, [], [], SECOND, "is none from pool six"),
         (replace(NEW, **STRICT), {"second": WANTS}, [], [], SECOND, ""),
         (replace(NEW, **STRICT), {"second": WANTS, "wait": WAITED}, [], [], SECOND, "pool six has not given one"),
+        (replace(NEW, **STRICT), {"wait": WAITED}, [CreateLoadBalancer], [], SECOND, "pool six has not given one"),
+        (replace(NEW, **STRICT), {"second": replace(NEXT, is_deleting=True), "wait": WAITED}, [], [], SECOND, "pool six has not given one"),
         (replace(NEW, **STRICT), {"second": NEXT}, [PatchService, ENSURED], [f"{V4},{V6}"], "announcement", ""),
         (replace(NEW, second_pool=""), {}, [PatchService, ENSURED, EmitEvent], [V4], "announcement", ""),
         (replace(NEW, second_pool="", **STRICT), {}, [], [], SECOND, "name a pool of each family"),
@@ -98,6 +101,7 @@ def remarks_of(found):
         (SHOWN, {"second": WANTS}, [], [], "", ""),
         (SHOWN, {"second": FULL}, [PatchService, ENSURED, EmitEvent, EmitEvent], [V4], "", ""),
         (SHOWN, {"second": replace(FULL, refusal="duplicate allocation is not allowed")}, [], [], "", ""),
+        (replace(SHOWN, primary_label="default.front"), {}, [PatchService, ENSURED, EmitEvent, EmitEvent, CreateLoadBalancer], [V4], "", ""),
         # Another pool: the announcement ends before the address goes back.
         (replace(SHOWN, second_pool="else"), {"second": NEXT}, [PatchService, ENSURED, EmitEvent, EmitEvent, UpdateLoadBalancer], [V4], "", ""),
         # No second address is asked for any more.
@@ -109,6 +113,7 @@ def remarks_of(found):
         (replace(ONE, second_pool=""), {"second": replace(NEXT, owner=Owner())}, [], [], "", ""),
         # One family, and an address of the other.
         (replace(WEB, families=("IPv6",)), {}, [], [], SECOND, "nothing would be forwarded"),
+        (replace(WEB, families=("IPv6",)), {"second": NEXT}, [DeleteLoadBalancer], [], SECOND, "nothing would be forwarded"),
         (replace(TOLD, families=("IPv6",)), {}, [], [], "", ""),  # announced by an earlier version
         (replace(WEB, families=("IPv6",)), {"load_balancer": replace(NEXT, name=FIRST.name, pool="", address="")}, [PatchService, ENSURED], [V6], "announcement", ""),
         # By DHCP there is IPv4.
@@ -150,6 +155,12 @@ def test_what_is_announced_for_each_choice_of_families(
 def test_an_event_says_which_address_there_is_not_and_why(service, state, words):
     [message] = remarks_of(plan(service, **{"load_balancer": FIRST, **state}))
     assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize(("asked", "count"), [(V6, 0), (V4, 0), ("10.1.0.99", 1)])
+def test_an_address_that_was_asked_for_may_be_either_of_the_two(asked, count):
+    service = replace(NEW, requested_address=asked)
+    assert len(remarks_of(plan(service, load_balancer=FIRST, second=NEXT))) == count
 
 
 def test_what_came_later_is_told_when_the_service_asks_anew():
@@ -204,6 +215,7 @@ def test_pools_and_families_are_read(text, pools):
         (replace(NEW, is_deleting=True), {"load_balancer": replace(FIRST, owner=Owner()), "second": replace(NEXT, owner=Owner())}, [ConfirmDeleted, RemoveFinalizer, DELETED]),
         (replace(NEW, is_deleting=True), {"load_balancer": replace(FIRST, owner=Owner()), "may_be_made_until": NOON + timedelta(seconds=9)}, []),
         (replace(WEB, is_deleting=True), {"load_balancer": replace(FIRST, owner=Owner()), "may_be_made_until": NOON + timedelta(seconds=9)}, [RemoveFinalizer, DELETED]),
+        (replace(WEB, is_deleting=True), {"may_be_made_until": NOON + timedelta(seconds=9)}, []),
         (replace(NEW, finalizers=()), {"is_gone": True, "second": NEXT}, [DeleteLoadBalancer, DELETING]),
     ],
 )  # fmt: skip

@@ -72,6 +72,34 @@ def test_what_had_no_answer_in_time_goes_with_the_service_though_it_is_made_late
     run_story(story)
 
 
+def test_a_second_load_balancer_that_is_made_late_goes_with_the_service():
+    async def story(world):
+        await world.pool("four")
+        world.start()
+        await world.serve(
+            spec={"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack"}, pool="four,six"
+        )
+        await world.until(lambda: is_one(world))
+        world.host_cable.holds = CREATION
+        await world.settle(1)
+        assert world.host_cable.late is not None
+        await world.stop()
+        await world.delete()
+        world.start()
+        await world.settle(25)
+        assert await world.held("four") == {}
+        assert not await world.is_gone()
+        assert (await world.host_cable.arrive()).status == 201
+        await world.settle(5)
+        assert await world.is_gone()
+        assert await world.balancers() == {}
+
+    async def is_one(world):
+        return len(await world.balancers()) == 1
+
+    run_story(story)
+
+
 def test_what_never_comes_is_waited_for_until_it_cannot_come():
     async def story(world):
         await requested(world)
