@@ -17,8 +17,9 @@ from windrow.clusters.api.kinds import MACHINE
 from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.supported_charts import CHART_VERSIONS
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.objects import Raw, secret_texts
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import SECRET
 
 
 async def preflight(sim: Simulation, version: str, words: list[str], status: str, **spec: object) -> Raw:
@@ -80,6 +81,68 @@ def test_a_support_matrix_of_the_users_takes_the_place_of_ours() -> None:
         async with simulation(seed=3, with_manager=False) as sim:
             sim.start_manager(matrix=read_matrix("first: {rke2: v1.36.0}"))
             await preflight(sim, "v1.34.7+rke2r1", ["v1.36.0 is the first that does"], "False")
+
+    run_driven(story())
+
+
+CHARTS_OF_THE_USER = """\
+rke2:
+- {releases: 1.34.1, harvester-cloud-provider: 0.2.12, harvester-csi-driver: 0.1.25}
+"""
+
+
+def test_machines_are_written_for_the_charts_that_a_support_matrix_of_the_users_names() -> None:
+    async def story() -> list[str]:
+        async with simulation(seed=3, with_manager=False) as sim:
+            sim.start_manager(matrix=read_matrix(CHARTS_OF_THE_USER))
+            documents = a_cluster(a_pool("pool1", 1, ALL), kubernetesVersion="v1.34.7+rke2r1")
+            await stock(sim, documents)
+            await post(sim, documents)
+            await sim.advance(seconds=30)
+            found = await sim.harvester_client.list(SECRET, "default")
+            return [text for raw in found if (text := secret_texts(raw).get("userdata"))]
+
+    (document,) = run_driven(story())
+    assert "secretKey: cloud-provider-config" in document  # which the chart reads from 0.2.12 on
+
+
+def test_what_does_not_fit_any_more_is_told_while_the_cluster_runs() -> None:
+    """Harvester and the version may change after the preflight."""
+
+    async def story() -> None:
+        async with simulation(seed=3) as sim:
+            documents = a_cluster(a_pool("pool1", 1, ALL), kubernetesVersion="v1.34.7+rke2r1")
+            await stock(sim, documents)
+            ref = await post(sim, documents)
+            await sim.cluster(ref.name, ref.namespace).wait_for_settled()
+
+            async def told() -> tuple[str, str]:
+                cluster = await sim.management_client.get(ref)
+                found = find_condition(cluster["status"]["conditions"], "VersionsSupported")
+                assert found is not None
+                assert (found.message in (cluster["status"].get("warnings") or ())) == (
+                    found.status == "False"
+                )
+                return found.reason, found.message
+
+            await sim.advance(seconds=5)
+            assert (await told())[0] == "Supported"
+
+            await sim.management_client.patch(ref, {"spec": {"kubernetesVersion": "v1.99.0+rke2r1"}})
+            await sim.advance(seconds=5)
+            reason, message = await told()
+            assert reason == "SupportedWithWarnings"
+            assert "RKE2 v1.99.0+rke2r1 is newer than what the support matrix" in message
+
+            ranges = '{"harvester-cloud-provider":">=0.0.1 <0.2.0"}'
+            await sim.harvester_client.patch(CHART_VERSIONS, {"value": ranges})
+            await sim.kill_manager()  # else it is asked again after ten minutes
+            sim.start_manager()
+            await sim.advance(seconds=40)
+            reason, message = await told()
+            assert reason == "NotSupported"
+            assert "and RKE2 v1.34.7+rke2r1 runs 0.2.11" in message
+            assert "v1.99.0" in message
 
     run_driven(story())
 

@@ -21,8 +21,9 @@ class Distribution(Protocol):
     NAME: str
     LAYOUT: Layout
 
-    def render(self, spec: BootstrapSpec) -> str:
-        """The cloud-config document for one machine. Raises InvalidBootstrapSpec."""
+    def render(self, spec: BootstrapSpec, matrix: SupportMatrix | None = None) -> str:
+        """The cloud-config document for one machine; without a `matrix` by that of this release of Windrow. Raises
+        InvalidBootstrapSpec."""
 
     def scrub(self, document: str) -> str:
         """The document that remains once the machine has joined."""

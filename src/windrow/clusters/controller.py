@@ -363,6 +363,7 @@ class ClusterController:
             return SETTLED
         if self._group is not None:
             self._prober.watch(self._group, key, self._observer.list_allowed_credentials(state.cluster))
+            self._prober.request_versions(self._observer.find_versions_credential(state.cluster))
         if state.awaits_probe:
             return Waiting("the first answer of Harvester", state.now, "the preflight")
         if self._group is not None:

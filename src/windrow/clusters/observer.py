@@ -84,7 +84,7 @@ from windrow.clusters.state import (
     Place,
     Pod,
 )
-from windrow.clusters.versions import compare_versions, list_problems
+from windrow.clusters.versions import compare_later_versions, compare_versions, list_problems
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.connection import describe_credential
@@ -118,6 +118,8 @@ class Observer:
         self._harvesters, self._guests, self._prober, self._objects = harvesters, guests, prober, objects
         # What was hashed last, and its hashes: a large configuration takes some hundred milliseconds.
         self._hashes: dict[ObjectRef, tuple[object, str, Mapping[str, str]]] = {}
+        # What of the versions was compared last, and the result: a manifest of a megabyte may be part of it.
+        self._compared: dict[ObjectRef, tuple[object, tuple[Problem, ...]]] = {}
         self._leases = leases
         self._addresses = addresses
 
@@ -126,6 +128,7 @@ class Observer:
         raw = self._context.clusters.get(key)
         if raw is None:
             self._hashes.pop(key, None)
+            self._compared.pop(key, None)
             return None
         configs = await self._configs.list_all(key.namespace, read_machine_config_kinds(raw))
         reading = read_cluster(raw, configs, self._configs.resolve_driver)
@@ -156,6 +159,7 @@ class Observer:
                 found = await self._preflight(state)
             state = replace(state, preflight=found)
         if cluster.deletion_timestamp is None:
+            state = replace(state, version_problems=self._compare_later_versions(key, state))
             state = await self._with_unrecorded(state)
             if await self._has_lost_account(state):
                 state = replace(state, guest_credential=GuestCredentialState("lost"))
@@ -717,6 +721,29 @@ class Observer:
             harvester = await read_harvester_versions(client)
         compared = compare_versions(state.cluster, state.problems, self._context.matrix, harvester)
         return list_problems(compared)
+
+    def _compare_later_versions(self, key: ObjectRef, state: ClusterState) -> tuple[Problem, ...] | None:
+        """What does not go together once the cluster runs: its spec, and its Harvester, may change then."""
+        cluster, matrix = state.cluster, self._context.matrix
+        credential = self.find_versions_credential(cluster)
+        harvester = self._prober.find_versions(credential)
+        if not cluster.recorded.initialized or (credential and harvester is None):
+            return None
+        asked = (cluster.raw.get("spec"), cluster.pools, cluster.recorded.version, harvester, state.problems)
+        known = self._compared.get(key)
+        if known is None or known[0] != asked:
+            found = compare_later_versions(cluster, state.problems, matrix, harvester)
+            known = self._compared[key] = (asked, found)
+        return known[1]
+
+    def find_versions_credential(self, cluster: Cluster) -> str:
+        """The credential whose Harvester is asked about versions while the cluster runs: all of a cluster lead to one; "" for
+        none."""
+        if not cluster.recorded.initialized:
+            return ""
+        allowed = self.list_allowed_credentials(cluster)
+        named = sorted({pool.credential for pool in cluster.pools if pool.driver == HARVESTER})
+        return next((one for one in named if one in allowed), "")
 
     async def _check_service_account(self, cluster: Cluster) -> list[Problem]:
         """Whether the name of the guest's account is free, or its objects ours from an earlier attempt."""

@@ -18,7 +18,7 @@ from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
-from windrow.harvester.guest_kernels import MacvlanState, read_macvlan
+from windrow.harvester.names import MacvlanState, read_macvlan
 from windrow.harvester.problems import join_hint
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import (
@@ -309,6 +309,9 @@ class ClusterState:
     guest_credential: GuestCredentialState = field(default_factory=GuestCredentialState)
     # None: not run, because it passed before. Empty: no problems.
     preflight: tuple[Problem, ...] | None = None
+    # What of its versions does not fit, the one that it runs and the one that it is to run; None before it runs, and before
+    # Harvester was asked.
+    version_problems: tuple[Problem, ...] | None = None
     config_hashes: Mapping[str, str] = field(default_factory=dict)  # of the configuration, by pool
     # Of its credentials. None: not all of them were probed yet.
     credential_problems: tuple[CredentialProblem, ...] | None = None

@@ -36,8 +36,8 @@ from windrow.clusters.state import (
     unreachable_reason,
 )
 from windrow.core.clock import format_time
-from windrow.harvester.guest_kernels import AVAILABLE, MACVLAN_CURE
-from windrow.harvester.problems import join_problems
+from windrow.harvester.names import MACVLAN_AVAILABLE
+from windrow.harvester.problems import MACVLAN_CURE, join_problems
 from windrow.kubernetes.conditions import Condition, ConditionStatus, find_condition, set_condition
 from windrow.kubernetes.kubectl import render_kubectl
 
@@ -131,7 +131,7 @@ def _machine_conditions(
 
 
 def _macvlan_condition(node: Node) -> Condition:
-    if node.macvlan == AVAILABLE:
+    if node.macvlan == MACVLAN_AVAILABLE:
         return Condition(names.MACVLAN_AVAILABLE, "True", "ModuleAvailable", "")
     return Condition(
         names.MACVLAN_AVAILABLE,
@@ -216,7 +216,14 @@ SCALING_DOWN = "ScalingDown"
 
 
 # What a person has to decide while the cluster runs; a list of conditions is not read.
-_WARNING_CONDITIONS = ("LeaseHeld", "VMsRecorded", "AddressesUnique", "GuestCredentialValid", "EndpointReady")
+_WARNING_CONDITIONS = (
+    "VersionsSupported",
+    "LeaseHeld",
+    "VMsRecorded",
+    "AddressesUnique",
+    "GuestCredentialValid",
+    "EndpointReady",
+)
 
 
 def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[str, Any]:
@@ -371,6 +378,7 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
             address_condition(state),
             lease_condition(state),
             _endpoint_condition(state),
+            _versions_condition(state),
         ),
     )
     pending = _up_to_date_condition(state)
@@ -467,6 +475,18 @@ def _endpoint_condition(state: ClusterState) -> Condition | None:
     if problem:
         return Condition("EndpointReady", "False", reason, problem)
     return Condition("EndpointReady", "True", "Ready", "its LoadBalancer passes on to its servers")
+
+
+def _versions_condition(state: ClusterState) -> Condition | None:
+    """Whether the versions of a cluster that runs still go together; before, the preflight says so."""
+    found = state.version_problems
+    if found is None:
+        return None  # the condition stays
+    if any(problem.severity == "error" for problem in found):
+        return Condition("VersionsSupported", "False", "NotSupported", join_problems(found))
+    if found:
+        return Condition("VersionsSupported", "True", "SupportedWithWarnings", join_problems(found))
+    return Condition("VersionsSupported", "True", "Supported", "its versions are in the support matrix")
 
 
 def _guest_credential_condition(state: ClusterState) -> Condition | None:

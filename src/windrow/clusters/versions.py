@@ -1,8 +1,10 @@
-"""The versions of a Cluster compared with the support matrix and with its Harvester, before anything is made."""
+"""The versions of a Cluster compared with the support matrix and with its Harvester: before anything is made, and again when
+its version or its Harvester changes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from windrow.bootstrap.charts import CLOUD_PROVIDER_CHART
 from windrow.bootstrap.support_matrix.comparison import ClusterVersions, Comparison, compare
@@ -44,6 +46,25 @@ def compare_versions(
         names_secret=bool(nested(values, "cloudConfig", "secretName", default="")),
     )
     return compare(matrix, versions, harvester)
+
+
+def compare_later_versions(
+    cluster: Cluster,
+    existing: Iterable[Problem],
+    matrix: SupportMatrix,
+    harvester: HarvesterVersions | None,
+) -> tuple[Problem, ...]:
+    """What does not fit of the version that the cluster runs, and of the one that its spec names now; the spec itself may have
+    `existing` problems. A Cluster whose spec cannot be read is compared no more."""
+    running, problems = cluster.recorded.version or cluster.version, tuple(existing)
+    versions = dict.fromkeys((running, cluster.version))
+    found: list[Problem] = []
+    for version in versions:
+        of_spec = problems if version == cluster.version else ()
+        found += list_problems(
+            compare_versions(replace(cluster, version=version), of_spec, matrix, harvester)
+        )
+    return tuple(dict.fromkeys(found))
 
 
 def list_problems(comparisons: Iterable[Comparison]) -> list[Problem]:

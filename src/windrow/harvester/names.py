@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Mapping
+from typing import Literal
 
 # On VMs and on their templates. Only template labels reach the VMI and its pod, so both carry all of them.
 CREATOR = "harvesterhci.io/creator"
@@ -78,6 +80,13 @@ ADDON_ACCOUNT = "windrow.io/addon-account"
 # An annotation on VMs: the fingerprint of the SSH key in the machine's record, which every driver keeps.
 SSH_KEY = "windrow.io/ssh-key"
 
+# A label of guest Nodes: whether the kernel has the module, as the machine saw it at its last boot
+# (`bootstrap.install.kernel_probe`). Without it, or with another value, nothing is known.
+MacvlanState = Literal["available", "missing", ""]
+MACVLAN = "windrow.io/macvlan"
+MACVLAN_AVAILABLE: MacvlanState = "available"
+MACVLAN_MISSING: MacvlanState = "missing"
+
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
@@ -116,3 +125,14 @@ def pool_label(cluster: str, machine: str) -> str:
     """The value of NODE_POOL: the machine name without the cluster in front and the last part behind."""
     stem = machine.rpartition("-")[0] or machine
     return label_value(stem.removeprefix(cluster).lstrip("-"))
+
+
+def read_macvlan(labels: Mapping[str, str]) -> MacvlanState:
+    """Whether the kernel of a Node has `macvlan`; "" where that is not known."""
+    match labels.get(MACVLAN):
+        case "available":
+            return MACVLAN_AVAILABLE
+        case "missing":
+            return MACVLAN_MISSING
+        case _:
+            return ""

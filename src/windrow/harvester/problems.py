@@ -46,3 +46,11 @@ def split_problems(text: str) -> list[tuple[str, str]]:
 def only_errors(problems: Iterable[Problem]) -> list[Problem]:
     """Those that prevent the machine; warnings do not."""
     return [problem for problem in problems if problem.severity == "error"]
+
+
+# Of a machine and of a service in its guest, whose kernel lacks the module by which kube-vip gets addresses by DHCP.
+MACVLAN_CURE = (
+    "install the kernel's other modules in the image (SLES and openSUSE: kernel-default in place of kernel-default-base; Ubuntu: "
+    "linux-modules-extra of the kernel's version; RHEL and its rebuilds: kernel-modules) and replace the machine, or install "
+    "them on it and restart it; services with an address of an IPPool do without"
+)

@@ -133,7 +133,8 @@ class Release:
 
 
 def read_release(raw: Mapping[str, Any]) -> Release:
-    return Release(raw.get("value") or raw.get("default") or "")
+    value = raw.get("value") or raw.get("default")
+    return Release(value if isinstance(value, str) else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from windrow.bootstrap import rke2
 from windrow.bootstrap.config_keys import MANAGED
 from windrow.bootstrap.spec import BootstrapSpec, GuestCredential, InvalidBootstrapSpec, Role
+from windrow.bootstrap.support_matrix.matrix import read_matrix
 from windrow.core.formats import yaml
 
 Make = Callable[..., BootstrapSpec]
@@ -280,6 +281,16 @@ def test_the_cloud_provider_reads_the_secret_where_its_chart_can(a_spec: Make) -
         "secretName": "harvester-cloud-provider-config",
         "secretKey": "cloud-provider-config",
     }
+
+
+def test_which_chart_a_release_brings_is_what_the_given_matrix_says(a_spec: Make) -> None:
+    row = {"releases": "1.35.1", "harvester-cloud-provider": "0.2.12", "harvester-csi-driver": "0.1.3"}
+    matrix = read_matrix(yaml.dump({"rke2": [row]}))
+
+    configs = yaml.load(rke2.render(a_spec(version="v1.35.1+rke2r1"), matrix))["write_files"]
+    (values,) = [one["content"] for one in configs if one["path"].endswith("managed-chart-config.yaml")]
+    assert "secretName: harvester-cloud-provider-config" in values
+    assert "harvester-csi-driver" not in values
 
 
 def test_the_csi_driver_reads_the_secret_where_its_chart_can(a_spec: Make) -> None:

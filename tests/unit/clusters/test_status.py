@@ -127,6 +127,28 @@ def test_what_a_node_says_of_its_kernel_stays_a_condition_of_its_machine():
     assert "linux-modules-extra" in message
 
 
+@pytest.mark.parametrize(
+    ("severities", "shown"),
+    [
+        (None, None),
+        ((), ("True", "Supported", "its versions are in the support matrix")),
+        (("warning",), ("True", "SupportedWithWarnings", "too new; read another matrix")),
+        (("warning", "error"), ("False", "NotSupported", "too new; read another matrix\ntoo new; read another matrix")),
+    ],
+)  # fmt: skip
+def test_versions_that_do_not_fit_any_more_are_a_condition_and_where_refused_a_warning(severities, shown):
+    problems = severities and tuple(
+        Problem("too new", "read another matrix", "spec.kubernetesVersion", severity)
+        for severity in severities
+    )
+    found = status(seen_with(version_problems=() if severities == () else problems))
+
+    condition = find_condition(found["conditions"], "VersionsSupported")
+    assert shown == (condition and (condition.status, condition.reason, condition.message))
+    is_refused = shown is not None and shown[0] == "False"
+    assert (shown is not None and shown[2] in (found["warnings"] or ())) == is_refused
+
+
 def test_what_has_no_effect_stands_in_a_condition_and_among_the_warnings():
     told = Problem("spec.enableNetworkPolicy has no effect: it is so", "leave it", severity="warning")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from windrow.bootstrap.cloud_config import File
 from windrow.bootstrap.layout import Layout
-from windrow.harvester.guest_kernels import AVAILABLE, MACVLAN, MISSING
+from windrow.harvester.names import MACVLAN, MACVLAN_AVAILABLE, MACVLAN_MISSING
 
 _PARENT = "ip link add name windrow0 type veth peer name windrow1"
 _CHILD = "ip link add link windrow0 name windrow2 type macvlan mode bridge"
@@ -35,9 +35,9 @@ def _render_script(layout: Layout) -> str:
 set -eu
 rm -f {layout.probe_file}
 unshare --net {_PARENT} || exit 0
-found={MISSING}
+found={MACVLAN_MISSING}
 if unshare --net sh -c "{_PARENT} && {_CHILD}"; then
-  found={AVAILABLE}
+  found={MACVLAN_AVAILABLE}
 fi
 echo "node-label+: [{MACVLAN}=$found]" > {layout.probe_file}.new
 mv {layout.probe_file}.new {layout.probe_file}

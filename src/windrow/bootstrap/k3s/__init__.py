@@ -91,8 +91,9 @@ fi
 )
 
 
-def render(spec: BootstrapSpec) -> str:
-    """The cloud-config document of a machine. The same spec gives the same text.
+def render(spec: BootstrapSpec, matrix: SupportMatrix | None = None) -> str:
+    """The cloud-config document of a machine, for which no `matrix` says anything: the charts are pinned. The same spec gives
+    the same text.
 
     Raises InvalidBootstrapSpec for a machine that could never join, or whose keys contradict each other.
     """

@@ -7,6 +7,7 @@ later servers fetch the authorities from it, encrypted with the server token, so
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from windrow.bootstrap import node_config as keys
@@ -64,12 +65,15 @@ fi
 )
 
 
-def render(spec: BootstrapSpec) -> str:
-    """The cloud-config document of a machine. The same spec gives the same text.
+def render(spec: BootstrapSpec, matrix: SupportMatrix | None = None) -> str:
+    """The cloud-config document of a machine; `matrix` says which charts its release brings, None for that of this Windrow. The
+    same spec and matrix give the same text.
 
     Raises InvalidBootstrapSpec for a machine that could never join, or whose keys contradict each other.
     """
-    return render_machine(spec, LAYOUT, "rke2r<n>", list_contradictions, _list_files)
+    return render_machine(
+        spec, LAYOUT, "rke2r<n>", list_contradictions, partial(_list_files, matrix=matrix or shipped_matrix())
+    )
 
 
 def render_config(spec: BootstrapSpec) -> dict[str, Any]:
@@ -129,13 +133,15 @@ def _credential(spec: BootstrapSpec, user: Mapping[str, Any]) -> str:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def _list_files(spec: BootstrapSpec) -> Iterator[File]:
+def _list_files(spec: BootstrapSpec, matrix: SupportMatrix) -> Iterator[File]:
     credential = _credential(spec, keys.merge_config(spec))
-    yield from list_machine_files(spec, LAYOUT, render_config(spec), credential, _list_manifests(spec))
+    yield from list_machine_files(
+        spec, LAYOUT, render_config(spec), credential, _list_manifests(spec, matrix)
+    )
     yield from list_install_files(INSTALLER, _environment(spec), spec.environment)
 
 
-def _list_manifests(spec: BootstrapSpec) -> Iterator[File]:
+def _list_manifests(spec: BootstrapSpec, matrix: SupportMatrix) -> Iterator[File]:
     values: Mapping[str, Any] = spec.chart_values
     harvester = keys.uses_harvester(keys.merge_config(spec))
     if harvester:
@@ -143,7 +149,7 @@ def _list_manifests(spec: BootstrapSpec) -> Iterator[File]:
             values,
             cluster=spec.cluster,
             credential_file=LAYOUT.credential_file(spec),
-            charts=shipped_matrix().find_charts(Version.parse(spec.version)),
+            charts=matrix.find_charts(Version.parse(spec.version)),
         )
     yield from list_user_manifests(spec, LAYOUT, values)
     if harvester and spec.guest_credential and spec.brings_objects:

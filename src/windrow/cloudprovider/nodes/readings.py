@@ -14,9 +14,8 @@ from typing import Any
 from windrow.cloudprovider import names
 from windrow.core.clock import parse_time
 from windrow.core.formats.json import loads_or_none
-from windrow.harvester.guest_kernels import MISSING, read_macvlan
 from windrow.harvester.identity import vm_uid_of
-from windrow.harvester.names import GUEST_CLUSTER, is_label_value
+from windrow.harvester.names import GUEST_CLUSTER, MACVLAN_MISSING, is_label_value, read_macvlan
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import (
     annotations_of,
@@ -146,7 +145,7 @@ def read_node(raw: Mapping[str, Any]) -> GuestNode:
         additional_internal_ips=_parse_string_list(annotations.get(names.ADDITIONAL_INTERNAL_IPS, "")),
         addresses=tuple(Address(text_at(one, "type"), text_at(one, "address")) for one in addresses),
         system_uuid=text_at(raw, "status", "nodeInfo", "systemUUID").lower(),
-        cannot_ask_dhcp=names.CONTROL_PLANE in labels and read_macvlan(labels) == MISSING,
+        cannot_ask_dhcp=names.CONTROL_PLANE in labels and read_macvlan(labels) == MACVLAN_MISSING,
     )
 
 

@@ -9,8 +9,8 @@ from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import WAIT_TIMEOUT
 from windrow.cloudprovider.services.readings import LoadBalancer, Service, family_of
 from windrow.cloudprovider.services.state import ServiceState, Unavailable
-from windrow.harvester.guest_kernels import MACVLAN, MACVLAN_CURE, MISSING
-from windrow.harvester.names import is_label_value
+from windrow.harvester.names import MACVLAN, MACVLAN_MISSING, is_label_value
+from windrow.harvester.problems import MACVLAN_CURE
 from windrow.harvester.unanswered import describe_expiry
 from windrow.kubernetes.errors import AdmissionDenied, Forbidden, Invalid, KubeError, Unauthorized
 from windrow.kubernetes.kubectl import render_kubectl
@@ -264,7 +264,7 @@ def without_lease(state: ServiceState) -> str:
         )
     more = f" and {len(nodes) - NODES_NAMED} more" if len(nodes) > NODES_NAMED else ""
     return (
-        f"{after}; the kernel of Node {', '.join(nodes[:NODES_NAMED])}{more} has no module macvlan (label {MACVLAN}={MISSING}), "
+        f"{after}; the kernel of Node {', '.join(nodes[:NODES_NAMED])}{more} has no module macvlan (label {MACVLAN}={MACVLAN_MISSING}), "
         f"without which kube-vip gets none there: {MACVLAN_CURE}. Where kube-vip runs on another Node: either {unanswered}, {others}"
     )
 

@@ -115,7 +115,7 @@ class MachineActions:
             state.guest_credential.credential,
             list_node_ips(found, state.cluster),
         )
-        return find_distribution(machine.version).render(intent)
+        return find_distribution(machine.version).render(intent, self._context.matrix)
 
     async def start_vm(self, action: do.StartVM, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record

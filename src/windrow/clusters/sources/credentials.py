@@ -2,7 +2,8 @@
 
 One read for each credential, of what identifies its Harvester (a 403 proves, too, that Harvester knows the user): at the
 start, when its Secret changes, when the state of a machine becomes unknown, when an action has failed, and every
-VERIFY_INTERVAL, or RETRY_INTERVAL while it does not work.
+VERIFY_INTERVAL, or RETRY_INTERVAL while it does not work. Of those for which it was asked, what their Harvester says about
+versions is read by the same probes, every VERSIONS_INTERVAL, and after one that failed, as during an upgrade of Harvester.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from windrow.client.client import Client
 from windrow.clusters.api.references import list_secret_references
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.sources.guest_api import Connect
+from windrow.clusters.sources.harvester_versions import read_harvester_versions
 from windrow.clusters.sources.users import UserIndex
 from windrow.clusters.state import CredentialProblem
 from windrow.core.clock import Clock, sleep
@@ -25,6 +28,7 @@ from windrow.core.logs import with_values
 from windrow.core.wait import run_until, start_in, wait_first
 from windrow.harvester.connection import connection_problem, describe_credential
 from windrow.harvester.identity import IDENTITY, ca_fingerprint, compare_identity, is_certain, read_identity
+from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import CertificateError, Forbidden, KubeError, OutcomeUnknown, Unauthorized
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, uid_of
@@ -35,6 +39,7 @@ log = with_values(logging.getLogger(__name__))
 RETRY_INTERVAL = timedelta(seconds=10)
 # A watch that is open stays open with a credential that is revoked; only a request shows it.
 VERIFY_INTERVAL = timedelta(minutes=1)
+VERSIONS_INTERVAL = timedelta(minutes=10)
 # Longer than a connection may take to open, of which the transport's own sentence says more.
 PROBE_TIMEOUT = timedelta(seconds=15)
 
@@ -103,6 +108,15 @@ class ProbeResult:
                 )
 
 
+@dataclass(frozen=True, slots=True)
+class AskedVersions:
+    """What a Harvester said about versions, which it was and when it is asked again; None before its first answer."""
+
+    due: timedelta
+    identity: str = ""
+    found: HarvesterVersions | None = None
+
+
 class CredentialProber:
     """The result of the last probe of each credential; `on_change` is called with a credential whose result changed."""
 
@@ -118,6 +132,19 @@ class CredentialProber:
         self._requests: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None] | None] = {}
         self._used: UserIndex[str] = UserIndex()
+        # By the credential whose Harvester is asked.
+        self._versions: dict[str, AskedVersions] = {}
+
+    def request_versions(self, credential: str) -> None:
+        """Ask its Harvester about versions from now on, if it is probed at all. May be repeated."""
+        if credential in self._requests and credential not in self._versions:
+            self._versions[credential] = AskedVersions(self._clock.monotonic())
+            self.probe_again(credential)
+
+    def find_versions(self, credential: str) -> HarvesterVersions | None:
+        """What its Harvester said about versions when it was last asked; None where it was not."""
+        asked = self._versions.get(credential)
+        return asked.found if asked else None
 
     def was_probed(self, credential: str) -> bool:
         return credential in self._results
@@ -154,6 +181,7 @@ class CredentialProber:
     def _stop(self, credential: str) -> None:
         del self._requests[credential]
         self._results.pop(credential, None)
+        self._versions.pop(credential, None)
         if (task := self._tasks.pop(credential)) is not None:
             task.cancel()
 
@@ -166,8 +194,11 @@ class CredentialProber:
         request = self._requests[credential]
         while True:
             request.clear()
+            versions = self.find_versions(credential)
             result = await self._probe(credential)
-            if credential not in self._results or self._results[credential] != result:
+            if result.problem is not None and (asked := self._versions.get(credential)) is not None:
+                self._versions[credential] = replace(asked, due=self._clock.monotonic())
+            if self._results.get(credential) != result or self.find_versions(credential) != versions:
                 self._results[credential] = result
                 self._on_change(credential)
             await wait_first(self._clock, RETRY_INTERVAL if result.problem else VERIFY_INTERVAL, request)
@@ -193,17 +224,34 @@ class CredentialProber:
         try:
             transport = self._connect(access)
             try:
-                identity = read_identity(
-                    await run_until(
-                        Client(transport).get(IDENTITY), sleep(self._clock, PROBE_TIMEOUT), _no_answer()
-                    )
-                )
+                client = Client(transport)
+                identity = await self._read_identity(client, fingerprint)
+                await self._read_versions(credential, client, identity)
             finally:
                 await transport.aclose()
-        except Forbidden:
-            identity = fingerprint
         except KubeError as error:
             certain = isinstance(error, Unauthorized | CertificateError)
             message, hint = connection_problem(error, access.server, credential)
             return ProbeResult(CredentialProblem(message, hint, is_rejected=certain))
         return ProbeResult(None, access.server, identity, fingerprint)
+
+    async def _read_identity(self, client: Client, fingerprint: str) -> str:
+        """The fingerprint where the credential may not read it."""
+        try:
+            raw = await run_until(client.get(IDENTITY), sleep(self._clock, PROBE_TIMEOUT), _no_answer())
+        except Forbidden:
+            return fingerprint
+        return read_identity(raw)
+
+    async def _read_versions(self, credential: str, client: Client, identity: str) -> None:
+        """What is known stays where Harvester does not say it now: the credential is not at fault."""
+        asked = self._versions.get(credential)
+        if asked is None or (self._clock.monotonic() < asked.due and asked.identity == identity):
+            return
+        with suppress(KubeError):
+            found = await run_until(
+                read_harvester_versions(client), sleep(self._clock, PROBE_TIMEOUT), _no_answer()
+            )
+            if credential in self._versions:
+                due = self._clock.monotonic() + VERSIONS_INTERVAL
+                self._versions[credential] = AskedVersions(due, identity, found)
