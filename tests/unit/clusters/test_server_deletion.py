@@ -336,3 +336,30 @@ def test_the_servers_of_a_pool_that_is_given_up_stay_until_those_of_another_have
 
     assert not of_kind(planned(a_cluster(old, new), before), DeleteMachine)
     assert subjects(planned(a_cluster(old, new), [*before, *joined]), DeleteMachine) == ["s1"]
+
+
+def test_half_of_the_servers_that_the_pools_ask_for_are_too_few():
+    cluster, (deleted, *well, _) = deleted_and_lost(4)
+    joining = without_address("s5")
+
+    (waits,) = planned(cluster, [deleted, *well, joining]).held
+
+    assert waits.because == "etcd would have 2 healthy of 4 members that the pools ask for; s5 is joining"
+
+
+def test_a_server_that_leaves_stands_for_none_of_another_pool():
+    lacks, other = a_pool("lacks", 2, SERVER), a_pool("other", 1, SERVER)
+    machines = [a_machine("s1", lacks), leaving(a_machine("s2", other))]
+
+    found = held(planned(a_cluster(lacks, other), machines))
+
+    assert found["s2"].endswith("members that the pools ask for; a server of pool lacks is created first")
+
+
+def test_where_a_server_may_start_for_ever_the_deleted_one_waits_no_longer_than_elsewhere():
+    _, (deleted, well, _) = deleted_and_lost()
+    patient = replace(THREE, startup_timeout=None)
+
+    (waits,) = planned(a_cluster(patient), [deleted, well, without_address("s4")]).held
+
+    assert waits.until == NOON + minutes(9)

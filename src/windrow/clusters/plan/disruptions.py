@@ -202,7 +202,7 @@ def _is_needed_for_quorum(machine: MachineState, state: ClusterState) -> bool:
 def _majority_of_pools(
     disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
 ) -> Reason:
-    """A healthy member stays where fewer than half of the servers that the pools ask for would remain
+    """A healthy member stays where no majority of the servers that the pools ask for would remain
     members, while another one is created or joins; no longer than the start of that one may take."""
     if not state.is_healthy_etcd_member(machine):
         return ""
