@@ -27,6 +27,7 @@ from windrow.harvester.cloud_init_secret import build_secret
 from windrow.harvester.identity import owner_annotations
 from windrow.harvester.names import VM_NAME
 from windrow.harvester.resources import VM
+from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.harvester.unanswered import LATEST
 from windrow.harvester.volumes import claim_name
 from windrow.kubernetes.errors import Forbidden, KubeError, Unreachable
@@ -118,6 +119,7 @@ def observe(
     is_new: bool = False,
     hidden: Iterable[str] = (),
     configs: Sequence[dict[str, Any]] = (),
+    versions: Mapping[str, HarvesterVersions] | None = None,
     **metadata: Any,
 ) -> ClusterState:
     """`hidden` are credentials that may not read which Harvester it is; `is_new`: the preflight is to come."""
@@ -176,6 +178,7 @@ def observe(
             find_problem=lambda one, uid: problems,
             find_failure=lambda one: None,
             hides_identity=lambda one: one in hidden,
+            find_versions=(versions or {}).get,
         ),
         "objects": SimpleNamespace(
             list_vms=lambda uid, places: None if site.vms is None else tuple(site.vms),
@@ -188,6 +191,31 @@ def observe(
     state = asyncio.run(Observer(context, **parts).observe(KEY))
     assert state is not None
     return state
+
+
+# -- versions of a cluster that runs
+
+
+ASKED = {CREDENTIAL: HarvesterVersions("v1.10.0")}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"versions": ASKED}, True),
+        ({"versions": {"other:cc": ASKED[CREDENTIAL]}}, None),  # its own was not asked yet
+        ({"versions": ASKED, "is_new": True}, None),  # the preflight says it
+        ({"versions": ASKED, "deletionTimestamp": GONE}, None),
+        ({"versions": ASKED, "is_allowed": False}, False),  # none may be asked
+    ],
+)
+def test_the_versions_of_a_cluster_that_runs_are_compared_with_what_its_harvester_said(
+    given: dict[str, Any], expected: bool | None
+) -> None:
+    found = observe(Harvester(), **given).version_problems
+
+    assert (found is None) == (expected is None)
+    assert any("v1.10.0" in one.message for one in found or ()) is bool(expected)
 
 
 # -- disks of a machine whose VM is gone
