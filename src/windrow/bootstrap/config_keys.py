@@ -87,6 +87,10 @@ class ConfigKeys:
         ]
         return warnings
 
+    def is_newer(self, version: Version) -> bool:
+        """Whether the version is of a line that the list does not know yet."""
+        return version.line > self._newest()
+
     def _unknown(self, key: str, version: Version) -> str:
         title, newest, effect = self.title, self._newest(), "skips it"
         if not self.agents_skip:
@@ -97,7 +101,7 @@ class ConfigKeys:
                 return f"{key!r} is a key of {title} since v{first}, {version} {effect}; remove it"
             cure = self.cures.get(key, "remove it")
             return f"{key!r} was a key of {title} up to v{last}, {version} {effect}; {cure}"
-        if version.line > newest:
+        if self.is_newer(version):
             line = ".".join(map(str, newest))
             missed = "" if self.agents_skip else ", so agents do not get it"
             return f"{key!r} was no key of {title} {line}{missed}; check that {version} supports it"

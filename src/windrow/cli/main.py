@@ -67,12 +67,25 @@ FIRST_STEPS = """First steps:
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Names an option's argument once: `-o, --output FORMAT`."""
+    """Names an option's argument once, `-o, --output FORMAT`, and breaks no line within a name such as `--time-scale`."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
             return super()._format_action_invocation(action)
         return f"{', '.join(action.option_strings)} {self._format_args(action, action.dest.upper())}"
+
+
+class _Subcommands(argparse._SubParsersAction):  # type: ignore[type-arg]  # which argparse does not allow at run time
+    """Subcommands whose help begins with what they do, as the list of them has it."""
+
+    def add_parser(self, name: str, **settings: Any) -> Any:
+        summary = str(settings.get("help") or "")
+        return super().add_parser(
+            name, **{"description": f"{summary[:1].upper()}{summary[1:]}." if summary else None, **settings}
+        )
 
 
 class _Parser(argparse.ArgumentParser):
@@ -94,6 +107,7 @@ class _Parser(argparse.ArgumentParser):
 
     def add_subparsers(self, **settings: Any) -> Any:
         settings["parser_class"] = partial(_Parser, self._context)
+        settings["action"] = _Subcommands
         return super().add_subparsers(**settings)
 
     def error(self, message: str) -> NoReturn:
@@ -127,7 +141,9 @@ def _parser_for(command: Command, module: Any, context: CliContext) -> _Parser:
     parser = _Parser(
         context,
         prog=f"windrow {command.name}",
-        description="\n\n".join(textwrap.fill(part, width) for part in head.strip().split("\n\n")),
+        description="\n\n".join(
+            textwrap.fill(part, width, break_on_hyphens=False) for part in head.strip().split("\n\n")
+        ),
         epilog=f"examples:\n{examples.rstrip()}" if examples else None,
     )
     module.arguments(parser)

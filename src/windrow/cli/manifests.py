@@ -10,9 +10,10 @@ from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, combine, not_utf8, to_cli_error
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
+from windrow.core.formats.bounds import abbreviate
 from windrow.core.text import collapse_whitespace
 from windrow.drivers.api import NODE_DRIVER
-from windrow.kubernetes.objects import Raw, flatten_list
+from windrow.kubernetes.objects import Raw, flatten_list, nested
 from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SECRET, ApiResource
 
 # The kinds of the management API, in the order in which objects refer to each other. HarvesterConfig stands for the
@@ -86,21 +87,21 @@ def _read_file(name: str, context: CliContext) -> list[Raw]:
     objects = [item for document in found for item in flatten_list(document)]
     if not objects:
         raise CliError(f"{shown} contains no object.", "Name a file with manifests.", exit_codes.REFUSED)
-    invalid = [place for place, document in enumerate(objects, 1) if not _is_object(document)]
-    if invalid:
+    faults = [(place, fault) for place, document in enumerate(objects, 1) if (fault := _find_fault(document))]
+    if faults:
         raise combine(
             [
                 CliError(
-                    f"Document {place} of {shown} is not a Kubernetes object: apiVersion, kind or metadata.name (a string) is missing.",
-                    "Add what is missing (quote a name that is a number), or remove the document.",
+                    f"Document {place} of {shown} is not a Kubernetes object: {fault}.",
+                    "Correct that, or remove the document.",
                     exit_codes.REFUSED,
                 )
-                for place in invalid
+                for place, fault in faults
             ]
         )
     found = [document for document in objects if isinstance(document, dict)]
-    if faults := [fault for document in found for fault in _metadata_faults(document, shown)]:
-        raise combine(faults)
+    if errors := [error for document in found for error in _metadata_faults(document, shown)]:
+        raise combine(errors)
     return found
 
 
@@ -133,12 +134,17 @@ def _is_of_type(value: Any, wanted: type, items: type) -> bool:
     return is_wanted and (wanted is not list or all(isinstance(item, items) for item in value))
 
 
-def _is_object(document: object) -> bool:
+def _find_fault(document: object) -> str:
+    """What every object has and this one has not; "" where it is one."""
     if not isinstance(document, dict):
-        return False
-    metadata = document.get("metadata")
-    named = isinstance(metadata, dict) and isinstance(metadata.get("name"), str) and metadata["name"]
-    return bool(document.get("apiVersion") and document.get("kind") and named)
+        return f"it is {abbreviate(str(document))}, and a mapping is wanted"
+    missing = [key for key in ("apiVersion", "kind") if not document.get(key)]
+    name = nested(document, "metadata", "name")
+    if name in (None, ""):
+        missing.append("metadata.name")
+    if missing:
+        return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+    return "" if isinstance(name, str) else f"metadata.name is {name}, and a text is wanted: quote it"
 
 
 def print_notes(notes: Sequence[str], context: CliContext) -> None:

@@ -313,6 +313,48 @@ def test_chart_values_of_the_user_win(a_spec: Make) -> None:
     assert chart_values(a_spec(version="v1.35.7+rke2r1", chart_values=given)) == given
 
 
+@pytest.mark.parametrize(
+    ("cni", "told"),
+    [
+        ("calico", []),
+        ("none", []),
+        (None, []),
+        (["multus", "canal"], []),
+        ("multus, cilium", []),
+        ("calicoo", ["cni is 'calicoo', and RKE2 starts no server with another than calico, canal,"]),
+        (["multus", "weave"], ["cni is 'weave'"]),
+        (["x", "y"], ["cni is 'x'", "cni is 'y'"]),
+        ("multus", ["cni is multus alone"]),
+        (7, ["cni is '7'"]),
+    ],
+)
+def test_a_network_plugin_with_which_no_server_starts_is_refused(
+    a_spec: Make, cni: object, told: list[str]
+) -> None:
+    def refusals(**rest: Any) -> list[InvalidBootstrapSpec]:
+        return rke2.list_contradictions(a_spec(global_config={"cni": cni}, **rest))
+
+    found = refusals()
+    assert len(found) == len(told)
+    assert all(str(one).startswith(text) for one, text in zip(found, told, strict=True))
+    assert refusals(version="v1.99.0+rke2r1") == [], "which may bring others"
+    assert refusals(roles=frozenset({WORKER})) == [], "which does not get it"
+
+
+@pytest.mark.parametrize(
+    ("cni", "hint"),
+    [
+        ("calicoo", "did you mean calico?"),
+        ("ovn", "write calico, canal, cilium, flannel or none"),
+        ("multus", "write another one behind it, such as multus,canal"),
+    ],
+)
+def test_a_refused_network_plugin_has_a_cure(a_spec: Make, cni: str, hint: str) -> None:
+    (refused,) = rke2.list_contradictions(a_spec(global_config={"cni": cni}))
+
+    assert refused.hint == hint
+
+
 ELSEWHERE = "/etc/kubernetes/cloud-config"
 
 

@@ -39,6 +39,29 @@ def test_each_command_s_help_has_an_example_and_fits_80_columns(windrow: Windrow
     assert max(len(line) for line in answer.out.splitlines()) <= 80
 
 
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        (("driver", "disable"), "Forbid Clusters to use a node driver."),
+        (("driver", "remove"), "Remove a node driver, its files and its kind."),
+        (("machine", "list"), "List machines."),
+    ],
+)
+def test_the_help_of_a_subcommand_says_what_it_does(windrow: Windrow, words: tuple[str, ...], begins: str):
+    usage, said, *_ = windrow(*words, "--help").out.split("\n\n")
+
+    assert usage.startswith(f"usage: windrow {' '.join(words)}")
+    assert said == begins
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [(("driver", "add"), "--allow-file-urls"), (("scale",), "cluster.x-k8s.io/delete-machine")],
+)
+def test_no_line_of_the_help_ends_within_a_name(windrow: Windrow, words: tuple[str, ...], name: str):
+    assert name in windrow(*words, "--help").out
+
+
 def test_no_words_at_all_means_help(windrow: Windrow):
     assert windrow().out == windrow("help").out == windrow("--help").out
 

@@ -55,6 +55,27 @@ def test_what_is_no_object_is_refused_with_its_place(windrow: Windrow, text: str
     assert len(answer.err.splitlines()) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("just a word", "it is 'just a word', and a mapping is wanted."),
+        ("kind: Pod", "apiVersion and metadata.name are missing."),
+        ("apiVersion: v1\nkind: Pod\nmetadata: []", "metadata.name is missing."),
+        ("apiVersion: v1\nmetadata: {name: x}", "kind is missing."),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: 7}",
+            "metadata.name is 7, and a text is wanted: quote it.",
+        ),
+    ],
+)
+def test_what_an_object_lacks_is_named(windrow: Windrow, text: str, told: str):
+    answer = windrow("check", "-f", "-", stdin=text)
+
+    first, hint = " ".join(answer.err.split()).split(" → ")
+    assert first.endswith(f"is not a Kubernetes object: {told}")
+    assert hint == "Correct that, or remove the document."
+
+
 def test_a_kind_that_the_manager_does_not_know_is_refused_before_anything_is_sent(windrow: Windrow):
     answer = windrow("apply", "-f", "-", stdin="apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}")
 

@@ -22,7 +22,7 @@ from windrow.bootstrap.config_hash import config_hash, config_hashes
 from windrow.bootstrap.install.unit import Installer, list_install_files
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests, render_machine
-from windrow.bootstrap.rke2.flags import KEYS, check_config
+from windrow.bootstrap.rke2.flags import KEYS, check_config, list_network_contradictions
 from windrow.bootstrap.server_config import (
     POD_SECURITY_KEY,
     agent_keys,
@@ -111,7 +111,8 @@ def list_contradictions(spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
     """What in the user's keys cannot be read or cannot be together, each with a hint."""
     user = keys.merge_config(spec)
     malformed = keys.list_malformed(user, ("node-label", "node-taint", "tls-san"))
-    return [*malformed, *list_pod_security_contradictions(spec, user)]
+    network = list_network_contradictions(user, Version.parse(spec.version)) if spec.is_server else ()
+    return [*malformed, *network, *list_pod_security_contradictions(spec, user)]
 
 
 def check(spec: BootstrapSpec) -> list[str]:

@@ -9,14 +9,42 @@ the same, with a warning, since it may be newer than this list: a key may come w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from windrow.bootstrap.config_keys import ConfigKeys
-from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG, CLOUD_PROVIDER_NAME
+from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG, CLOUD_PROVIDER_NAME, list_of
+from windrow.bootstrap.spec import InvalidBootstrapSpec
+from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.version import Version
 
 KEYS = ConfigKeys("windrow.bootstrap.rke2", "RKE2", agents_skip=True)
+# What `cni` may be, in the releases of KEYS; "multus" before one of them.
+NETWORK_PLUGINS = ("calico", "canal", "cilium", "flannel", "none")
+MULTUS = "multus"
+
+
+def list_network_contradictions(
+    config: Mapping[str, Any], version: Version
+) -> Iterator[InvalidBootstrapSpec]:
+    """A network plugin with which no server starts. Lines newer than KEYS may bring others."""
+    chosen = [name for one in list_of(config.get("cni")) for name in str(one).replace(" ", "").split(",")]
+    if KEYS.is_newer(version):
+        return
+    for name in chosen:
+        if name not in (*NETWORK_PLUGINS, MULTUS):
+            near = get_close_matches(name, NETWORK_PLUGINS, 1)
+            known = f"{', '.join(NETWORK_PLUGINS[:-1])} or {NETWORK_PLUGINS[-1]}"
+            hint = f"did you mean {near[0]}?" if near else f"write {known}"
+            yield InvalidBootstrapSpec(
+                f"cni is {abbreviate(name)}, and RKE2 starts no server with another than {known}", hint
+            )
+    if chosen == [MULTUS]:
+        yield InvalidBootstrapSpec(
+            "cni is multus alone, and RKE2 starts no server without a network plugin beside it",
+            "write another one behind it, such as multus,canal",
+        )
 
 
 def check_config(config: Mapping[str, Any], version: Version) -> list[str]:

@@ -1,10 +1,14 @@
 """Report everything that is wrong with a manifest; change nothing.
 
-The manifest is read as the cluster manager reads it; a field that a kind does not have is an error. Then image, networks, storage class, key pair and names of its
-machines, and the IPPool of its load balancer, are checked on Harvester, with the credential from the management API or with --harvester. The versions of
-Kubernetes, of the Harvester charts and of Harvester are compared with the support matrix. Without both, only
-the manifest is checked. Pools of another driver's kind are listed: Harvester cannot check them, but their credential
-is looked up in the management API. Exit code 3 means that there is an error.
+The manifest is read as the cluster manager reads it; a field that a kind does not have is an error. The versions of
+Kubernetes, of the Harvester charts and of Harvester are compared with the support matrix.
+
+Harvester is asked, too, with --harvester or with the credential from the management API: for the image, networks,
+storage class, key pair and names of the machines, and for the IPPool of the load balancer. With neither of the two
+only the manifest is checked. Pools of another driver's kind are listed: Harvester cannot check them, but their
+credential is looked up in the management API.
+
+Exit code 3 means that there is an error.
 
 Examples:
   windrow check -f cluster.yaml

@@ -46,7 +46,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_waiting(add)
 
-    for name, said in (("enable", "allow Clusters to use a node driver"), ("disable", "forbid it")):
+    switches = {
+        "enable": "allow Clusters to use a node driver",
+        "disable": "forbid Clusters to use a node driver",
+    }
+    for name, said in switches.items():
         switch = commands.add_parser(name, help=said)
         _add_name(switch)
         _add_waiting(switch)
@@ -55,7 +59,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _add_name(remove)
     _add_waiting(remove)
 
-    for one in (listing, show, add, *(commands.choices[name] for name in ("enable", "disable")), remove):
+    for one in (listing, show, add, *(commands.choices[name] for name in switches), remove):
         options.add_kubeconfig(one)  # without --namespace: NodeDrivers are cluster-scoped
         options.add_verbose(one)
 
