@@ -5,10 +5,13 @@ What is here is the same for every distribution; the keys of a role are the dist
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, Role
+from windrow.core.formats.bounds import abbreviate
+from windrow.kubernetes.objects import is_label_key
 from windrow.kubernetes.selectors import read_label_selector
 
 CLOUD_PROVIDER_NAME = "cloud-provider-name"
@@ -105,6 +108,32 @@ def list_malformed(user: Mapping[str, Any], extended: Iterable[str]) -> Iterator
             yield InvalidBootstrapSpec(
                 f"{key} has a map or a list as an entry, and takes texts", f"write {key}: [{EXTENDED[key]}]"
             )
+
+
+_TAINT = re.compile(r"(?P<key>[^=:]+)(=[^=:]*)?:(NoSchedule|PreferNoSchedule|NoExecute)")
+
+
+def list_node_contradictions(user: Mapping[str, Any]) -> Iterator[InvalidBootstrapSpec]:
+    """Labels and taints in the user's keys with which no kubelet starts."""
+    for label in _texts_of(user, "node-label"):
+        if not kubelet_may_set(label.partition("=")[0]):
+            yield InvalidBootstrapSpec(
+                f"node-label has {abbreviate(label)}, and no kubelet starts with it: it may not set labels of kubernetes.io",
+                "write it as one of the labels of the machine pool",
+            )
+    for taint in _texts_of(user, "node-taint"):
+        found = _TAINT.fullmatch(taint)
+        if found is None or not is_label_key(found["key"]):
+            yield InvalidBootstrapSpec(
+                f"node-taint has {abbreviate(taint)}, and no kubelet starts with it",
+                f"write KEY=VALUE:EFFECT, as in {EXTENDED['node-taint']}",
+            )
+
+
+def _texts_of(user: Mapping[str, Any], key: str) -> list[str]:
+    """The values of a repeatable flag, each of which may be several with commas."""
+    texts = [one for one in list_of(user.get(key)) if isinstance(one, str)]
+    return [part.strip() for one in texts for part in one.split(",") if part.strip()]
 
 
 def list_of(value: Any) -> list[Any]:

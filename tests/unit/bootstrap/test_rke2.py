@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windrow.bootstrap import rke2
+from windrow.bootstrap import k3s, rke2
 from windrow.bootstrap.config_keys import MANAGED
 from windrow.bootstrap.spec import BootstrapSpec, GuestCredential, InvalidBootstrapSpec, Role
 from windrow.bootstrap.support_matrix.matrix import read_matrix
@@ -164,7 +164,7 @@ def test_lists_of_the_user_are_added_to(a_spec: Make) -> None:
 
 
 @pytest.mark.parametrize("key", ["node-label", "node-taint", "tls-san"])
-@pytest.mark.parametrize("value", [{"a": "b"}, ["c=d", {"a": "b"}], [["c=d"]]])
+@pytest.mark.parametrize("value", [{"a": "b"}, ["c=d:NoExecute", {"a": "b"}], [["c=d"]]])
 def test_a_map_where_a_list_of_texts_belongs_is_refused_with_the_form(
     a_spec: Make, key: str, value: Any
 ) -> None:
@@ -353,6 +353,44 @@ def test_a_refused_network_plugin_has_a_cure(a_spec: Make, cni: str, hint: str) 
     (refused,) = rke2.list_contradictions(a_spec(global_config={"cni": cni}))
 
     assert refused.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("node-label", ["tier=db", "node.kubernetes.io/pool=a", "kubernetes.io/hostname=x"], []),
+        ("node-label", "example.com/a=b", []),
+        (
+            "node-label",
+            ["a=b", "node-role.kubernetes.io/worker=true"],
+            ["'node-role.kubernetes.io/worker=true'"],
+        ),
+        ("node-label", "a=b, x.k8s.io/y=z", ["'x.k8s.io/y=z'"]),
+        ("node-taint", ["dedicated=db:NoSchedule", "a:NoExecute", "b=:PreferNoSchedule"], []),
+        ("node-taint", "a=b:NoSchedule,c=d:NoExecute", []),
+        ("node-taint", "dedicated=db", ["'dedicated=db'"]),
+        (
+            "node-taint",
+            ["a:Nope", "a=b=c:NoExecute", "in valid:NoExecute"],
+            ["'a:Nope'", "'a=b=c:", "'in valid:"],
+        ),
+        ("node-taint", ["a:NoExecute\n"], []),
+        ("node-taint", None, []),
+    ],
+)
+@pytest.mark.parametrize("distribution", [rke2, k3s])
+def test_a_label_or_taint_with_which_no_kubelet_starts_is_refused(
+    a_spec: Make, distribution: Any, key: str, value: object, told: list[str]
+) -> None:
+    version = {} if distribution is rke2 else {"version": "v1.35.1+k3s1"}
+    config = {"cloud-provider-name": "harvester", "disable-cloud-controller": True, key: value}
+    found = distribution.list_contradictions(a_spec(global_config=config, **version))
+
+    assert len(found) == len(told)
+    for one, text in zip(found, told, strict=True):
+        assert one.message.startswith(f"{key} has {text}")
+        assert "no kubelet starts with it" in one.message
+        assert one.hint.startswith("write ")
 
 
 ELSEWHERE = "/etc/kubernetes/cloud-config"

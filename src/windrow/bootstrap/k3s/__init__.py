@@ -133,6 +133,7 @@ def list_contradictions(spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
     of_provider = provider.list_contradictions(chosen, user, _list_own_charts(spec, chosen))
     return [
         *keys.list_malformed(user, keys.EXTENDED),
+        *keys.list_node_contradictions(user),
         *of_provider,
         *list_pod_security_contradictions(spec, user),
     ]

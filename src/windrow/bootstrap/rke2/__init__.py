@@ -112,7 +112,12 @@ def list_contradictions(spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
     user = keys.merge_config(spec)
     malformed = keys.list_malformed(user, ("node-label", "node-taint", "tls-san"))
     network = list_network_contradictions(user, Version.parse(spec.version)) if spec.is_server else ()
-    return [*malformed, *network, *list_pod_security_contradictions(spec, user)]
+    return [
+        *malformed,
+        *keys.list_node_contradictions(user),
+        *network,
+        *list_pod_security_contradictions(spec, user),
+    ]
 
 
 def check(spec: BootstrapSpec) -> list[str]:
