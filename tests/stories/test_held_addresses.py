@@ -23,8 +23,8 @@ ONE = {**RANGE, "addresses": [ADDRESS]}
 
 
 def a_cluster_with_one_address() -> list[Raw]:
-    """Its server has an address of a range of its own, its worker the only one of another."""
-    documents = with_addresses(a_cluster(a_pool("servers", 1, ALL), a_pool("workers", 1)), RANGE)
+    """Its worker has the only address of a range, its server one by DHCP."""
+    documents = a_cluster(a_pool("servers", 1, ALL), a_pool("workers", 1))
     documents[1]["addressPools"] = [ONE]
     return documents
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, not_utf8
+from windrow.cli.paths import read_text_file
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.core.text import collapse_whitespace
 from windrow.kubernetes.errors import Forbidden
@@ -84,7 +85,9 @@ def read_client_config(path: Path) -> ClientConfig:
     from windrow.kubernetes.kubeconfig import parse_kubeconfig
 
     with _name_file_in_errors(path):
-        return parse_kubeconfig(path.read_text(), read_file=lambda name: (path.parent / name).read_text())
+        return parse_kubeconfig(
+            read_text_file(path, str(path)), read_file=lambda name: _read_beside(path, name)
+        )
 
 
 def read_kubeconfig(path: Path) -> str:
@@ -92,9 +95,13 @@ def read_kubeconfig(path: Path) -> str:
     from windrow.kubernetes.kubeconfig import parse_kubeconfig
 
     with _name_file_in_errors(path):
-        text = path.read_text()
+        text = read_text_file(path, str(path))
         parse_kubeconfig(text)
         return text
+
+
+def _read_beside(path: Path, name: str) -> str:
+    return read_text_file(path.parent / name, name)
 
 
 @contextmanager

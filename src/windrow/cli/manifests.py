@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, combine, not_utf8, to_cli_error
+from windrow.cli.paths import MAX_TEXT_FILE, limit_text, read_text_file
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
 from windrow.core.formats.bounds import abbreviate
 from windrow.core.text import collapse_whitespace
@@ -76,7 +76,10 @@ def _read_file(name: str, context: CliContext) -> list[Raw]:
 
     shown = "standard input" if name == "-" else name
     try:
-        text = context.stdin.read() if name == "-" else (context.cwd / Path(name)).read_text("utf-8")
+        if name == "-":
+            text = limit_text(context.stdin.read(MAX_TEXT_FILE + 1), shown)
+        else:
+            text = read_text_file(context.cwd / name, name)
         found = load_all(text)
     except UnicodeDecodeError as error:
         raise not_utf8(shown) from error

@@ -78,6 +78,27 @@ def find_driver_program(backend: str | None, named: str | None, context: CliCont
     return Path(found)
 
 
+# A file that a person wrote has some kilobytes; a device has no end.
+MAX_TEXT_FILE = 16 * 1024 * 1024
+
+
+def read_text_file(path: Path, shown: str) -> str:
+    """The text of a file in UTF-8. Raises CliError for one without end, OSError, UnicodeDecodeError."""
+    with open(path, encoding="utf-8") as file:
+        return limit_text(file.read(MAX_TEXT_FILE + 1), shown)
+
+
+def limit_text(text: str, shown: str) -> str:
+    """The text, which was read up to one character beyond MAX_TEXT_FILE. Raises CliError where it is longer."""
+    if len(text) > MAX_TEXT_FILE:
+        raise CliError(
+            f"{shown} has more than {MAX_TEXT_FILE // 1024**2} MiB.",
+            "Name a file of YAML.",
+            exit_codes.REFUSED,
+        )
+    return text
+
+
 # Beyond it a file is refused as too large, whatever follows.
 _MATRIX_READ = 1024 * 1024 + 1
 

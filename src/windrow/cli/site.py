@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, combine, not_utf8
+from windrow.cli.paths import read_text_file
 from windrow.core.text import collapse_whitespace
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def _read_yaml(name: str, context: CliContext) -> object:
     from windrow.core.formats.yaml import NotYaml, load
 
     try:
-        return load((context.cwd / name).read_text("utf-8")) or {}
+        return load(read_text_file(context.cwd / name, name)) or {}
     except UnicodeDecodeError as error:
         raise not_utf8(name) from error
     except NotYaml as error:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from windrow.core.errors import UserError
 from windrow.emulator import kinds, names
 from windrow.emulator.host import images
 from windrow.emulator.host.networks import Lan, render_network
@@ -88,11 +89,18 @@ class LanAllocator:
 
 
 POOL_SUBNET, FIRST_OF_POOLS, POOL_SIZE = "192.168.100.0/24", 100, 10
+MAX_IP_POOLS = 15  # for the last address of the subnet is its broadcast address
 
 
 def render_ip_pool(name: str, place: int) -> Raw:
     """An IPPool of the management network, for LoadBalancers that name it: without a scope it is chosen for no other. Pools of
-    two places have no address in common."""
+    two places have no address in common. Raises UserError where the network has no more."""
+    if place >= MAX_IP_POOLS:
+        raise UserError(
+            f"IPPool {name} is number {place + 1}, and the management network of the emulated Harvester has addresses for "
+            f"{MAX_IP_POOLS} pools",
+            f"Let the manifests name {MAX_IP_POOLS} IPPools at most, or create it with ranges of your own.",
+        )
     first = FIRST_OF_POOLS + POOL_SIZE * place
     network = POOL_SUBNET.rpartition(".")[0]
     ends = {"rangeStart": f"{network}.{first}", "rangeEnd": f"{network}.{first + POOL_SIZE - 1}"}

@@ -43,7 +43,7 @@ def told_addresses(raw_vm: Mapping[str, Any], in_secret: str = "") -> tuple[Netw
     """
     template = nested(raw_vm, "spec", "template", "spec", default={})
     inline = (
-        str(nested(volume, source, "networkData", default="") or "")
+        str(nested(volume, source, "networkData") or "")
         for volume in mappings_at(template, "volumes")
         for source in _SOURCES
     )

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from windrow.core.formats.yaml import dump
+from windrow.kubernetes.objects import mappings_at
 from windrow.machines.port import MachineSpec, Problem, StaticAddress
 from windrow.nodedriver.config import Configuration, read_fields
 from windrow.nodedriver.devices import STRUCTURES, NicSpec
@@ -108,4 +109,28 @@ def find_pool_problems(options: Mapping[str, Any]) -> list[Problem]:
                 "warning",
             )
         )
+    if named and not set(networks) - set(named):
+        problems += _list_lacking(mappings_at(options, FIELD))
     return problems
+
+
+def _list_lacking(pools: Sequence[Mapping[str, Any]]) -> list[Problem]:
+    """What machines lack that learn nothing by DHCP."""
+    lacking = (
+        (
+            "gateway",
+            "so machines reach their own subnets only",
+            "the router of the network that leads to others",
+        ),
+        ("nameservers", "so machines resolve no names", "the name servers of the network"),
+    )
+    return [
+        Problem(
+            f"no entry of {FIELD} has {key}, and no interface has DHCP, {effect}",
+            f"write {key} into one: {what}",
+            f"{FIELD}[0].{key}",
+            "warning",
+        )
+        for key, effect, what in lacking
+        if not any(pool.get(key) for pool in pools)
+    ]

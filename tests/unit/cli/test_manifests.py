@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from windrow.cli import exit_codes
+from windrow.cli.paths import MAX_TEXT_FILE, limit_text
 from windrow.core.formats.yaml import load_all
 
 Windrow = Callable[..., Any]
@@ -103,3 +104,24 @@ def test_metadata_of_another_type_is_refused_by_name(
 
     assert answer.code == exit_codes.REFUSED
     assert f"metadata.{key} of Secret a in standard input is not {words}." in " ".join(answer.err.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("import", "-f"), ("check", "-f"), ("emulate", "--inventory"), ("status", "--kubeconfig")],
+)
+def test_a_file_without_end_is_refused(windrow: Windrow, command: tuple[str, ...]):
+    answer = windrow(*command, "/dev/zero")
+
+    assert answer.code == exit_codes.REFUSED
+    assert answer.err.splitlines()[0].endswith("/dev/zero has more than 16 MiB.")
+
+
+def test_standard_input_without_end_is_refused(windrow: Windrow):
+    answer = windrow("import", "-f", "-", stdin="#" * (MAX_TEXT_FILE + 1))
+    assert answer.code == exit_codes.REFUSED
+    assert "tandard input has more than 16 MiB." in answer.err
+
+
+def test_a_file_of_just_that_size_is_read():
+    assert len(limit_text(" " * MAX_TEXT_FILE, "a file")) == MAX_TEXT_FILE

@@ -564,6 +564,22 @@ def test_a_pool_has_what_its_subnet_lets_hosts_have():
         ({"nameservers": ["dns"]}, "addressPools[0].nameservers has 'dns', which is no address"),
         ({"addresses": ["10.9.0.5"] * 65}, "addressPools[0].addresses has 65 entries"),
         ({"addresses": "10.9.0.5"}, "addressPools[0].addresses is '10.9.0.5', which is not a list"),
+        (
+            {"addresses": ["127.0.0.9"]},
+            "addresses has 127.0.0.9, of 127.0.0.0-127.255.255.255, of which every host has its own",
+        ),
+        ({"addresses": ["169.254.7.7"]}, "which are link-local"),
+        ({"addresses": ["223.255.255.250-224.0.0.9"]}, "which are for multicast, or reserved"),
+        ({"addresses": ["0.0.0.7"]}, "which no host may have"),
+        ({"addresses": ["fe80::10-fe80::20"], "prefix": 64}, "which are link-local"),
+        ({"addresses": ["ff02::10"], "prefix": 64}, "which are for multicast"),
+        ({"addresses": ["::1"], "prefix": 64}, "of which every host has its own, or none"),
+        (
+            {"addresses": ["::ffff:10.9.0.5"]},
+            "has '::ffff:10.9.0.5', which is neither an address nor a range",
+        ),
+        ({"addresses": ["::ffff:10.9.0.0/120"]}, "which is neither an address nor a range"),
+        ({"nameservers": ["::ffff:10.9.0.2"]}, "nameservers has '::ffff:10.9.0.2', which is no address"),
     ],
 )
 def test_a_pool_with_a_fault_is_refused_with_the_path_of_the_field(change: dict[str, Any], fault: str):

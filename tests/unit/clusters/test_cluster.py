@@ -438,15 +438,121 @@ def test_addresses_of_machines_are_none_of_pods_and_services_and_of_the_families
     assert fault in " ".join(facts(reading))
 
 
-def test_fewer_addresses_than_machines_are_warned_of():
-    few = {**FOUR_POOL, "addresses": ["10.9.0.10-10.9.0.11"]}
-    reading = read(a_raw_cluster(a_raw_pool(quantity=3)), a_raw_config(addressPools=[few]))
+def sized(*quantities: int, configs: str = "nc") -> Any:
+    """A cluster with pools of so many machines, each with its config."""
+    names = configs.split()
+    pools = [
+        a_raw_pool(
+            f"p{place}",
+            quantity=quantity,
+            machineConfigRef={"kind": "HarvesterConfig", "name": names[place % len(names)]},
+        )
+        for place, quantity in enumerate(quantities)
+    ]
+    return a_raw_cluster(*pools)
+
+
+def ranged(name: str, *ranges: str, **rest: Any) -> Any:
+    return a_raw_config(name, addressPools=[{**FOUR_POOL, "addresses": list(ranges), **rest}])
+
+
+@pytest.mark.parametrize(
+    ("cluster", "configs", "told"),
+    [
+        (sized(3), [ranged("nc", "10.9.0.10-10.9.0.13")], ""),
+        (sized(1, 0, configs="a b"), [ranged("a", "10.9.0.10-10.9.0.11"), ranged("b", "10.9.0.20")], ""),
+        (sized(3), [ranged("nc", "10.9.0.10-10.9.0.12")], "addressPools[0] has 3 addresses, and pool p0 asks for 3 machines; widen it by one or more: what replaces"),
+        (sized(3), [ranged("nc", "10.9.0.10-10.9.0.11")], "addressPools[0] has 2 addresses, and pool p0 asks for 3 machines; widen it, or ask for fewer"),
+        (sized(1), [ranged("nc", "10.9.0.10")], "addressPools[0] has 1 address, and pool p0 asks for 1 machine; widen it by"),
+        (sized(3, 3), [ranged("nc", "10.9.0.10-10.9.0.14")], "addressPools[0] has 5 addresses, and pools p0, p1 together ask for 6 machines; widen it, or"),
+        (sized(3, 3), [ranged("nc", "10.9.0.10-10.9.0.16")], ""),
+        (sized(1, 1, 1, configs="a b a"), [ranged("a", "10.9.0.10-10.9.0.12"), ranged("b", "10.9.0.20-10.9.0.21")], ""),
+        # Two configs whose ranges overlap, or share a third's.
+        (sized(2, 2, configs="a b"), [ranged("a", "10.9.0.10-10.9.0.12"), ranged("b", "10.9.0.11-10.9.0.13")], "a: addressPools[0] has 4 addresses, and pools p0, p1 together ask for 4"),
+        (sized(2, 2, configs="a b"), [ranged("a", "10.9.0.10-10.9.0.12"), ranged("b", "10.9.0.13-10.9.0.15")], ""),
+        (sized(2, 2, configs="a b"), [ranged("a", "10.9.0.10-10.9.0.12"), ranged("b", "10.9.0.10-10.9.0.12", network="other")], ""),
+        (sized(1, 1, 4, configs="a b c"), [ranged("a", "10.9.0.10-10.9.0.11"), ranged("b", "10.9.0.20-10.9.0.21"), ranged("c", "10.9.0.11-10.9.0.12", "10.9.0.21-10.9.0.22")], "a: addressPools[0] has 6 addresses, and pools p0, p1, p2 together ask for 6"),
+        # One of three lies within the first, and the last begins after it.
+        (sized(2, 1, 1, configs="a b c"), [ranged("a", "10.9.0.10-10.9.0.13"), ranged("b", "10.9.0.11"), ranged("c", "10.9.0.13")], "a: addressPools[0] has 4 addresses, and pools p0, p1, p2 together ask for 4"),
+    ],
+)  # fmt: skip
+def test_fewer_addresses_than_the_pools_ask_for_that_share_them_are_warned_of(
+    cluster: Any, configs: Any, told: str
+):
+    reading = read(cluster, *configs)
 
     assert errors(reading) == []
-    assert (
-        "addressPools[0] has 2 addresses, and spec.rkeConfig.machinePools[0] asks for 3 machines"
-        in warnings(reading)
-    )
+    said = [str(one) for one in reading.problems if "addressPools" in one.field]
+    assert [told in one for one in said] == [True] * bool(told)
+
+
+@pytest.mark.parametrize(
+    ("version", "services", "fault"),
+    [
+        ("v1.33.7+rke2r1", "fd00:43::/108", ""),
+        ("v1.33.7+rke2r1", "fd00:43::/107", "service-cidr has fd00:43::-fd00:43::1f:ffff, and kube-apiserver of v1.33.7+rke2r1 takes no IPv6 network larger than /108"),
+        ("v1.33.7+k3s1", "10.16.0.0/12", ""),
+        ("v1.33.7+k3s1", "10.0.0.0/11", "takes no IPv4 network larger than /12"),
+        ("v1.34.0+rke2r1", "fd00:43::/64", ""),
+        ("v1.35.1+rke2r1", "10.0.0.0/11", ""),
+    ],
+)  # fmt: skip
+def test_a_service_network_that_kube_apiserver_does_not_take_is_refused(
+    version: str, services: str, fault: str
+):
+    pods = "fd00:42::/56" if ":" in services else "172.16.0.0/16"
+    config = {"cluster-cidr": pods, "service-cidr": services}
+    reading = read(a_raw_cluster(rke={"machineGlobalConfig": config}, kubernetesVersion=version))
+
+    assert [fault in one for one in facts(reading)] == [True] * bool(fault)
+    if fault:
+        (problem,) = errors(reading)
+        assert problem.field == "spec.rkeConfig.machineGlobalConfig.service-cidr"
+        example = "fd00:43::/112" if ":" in services else "10.0.0.0/16"
+        assert problem.hint == f"write {example}, or Kubernetes 1.34 or later"
+
+
+@pytest.mark.parametrize("key", ["cluster-cidr", "service-cidr"])
+def test_two_networks_of_one_family_are_refused(key: str):
+    config = {**DUAL, key: f"{DUAL[key]},10.99.0.0/16"}
+    (problem,) = errors(read(a_raw_cluster(rke={"machineGlobalConfig": config})))
+    assert problem.field == f"spec.rkeConfig.machineGlobalConfig.{key}"
+    assert problem.message == f"{key} has 2 IPv4 networks"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "address", "fault"),
+    [
+        ("endpoint-address", "10.9.0.99", ""),
+        ("endpoint-address", "api.example.org", ""),
+        ("endpoint-address", "10.42.3.4", "is 10.42.3.4, and cluster-cidr is 10.42.0.0-10.42.255.255, which has it"),
+        ("endpoint-address", "10.43.0.1", "is 10.43.0.1, and service-cidr is 10.43.0.0-10.43.255.255, which has it"),
+        ("endpoint-address", "10.9.0.15", "is 10.9.0.15, and HarvesterConfig nc: addressPools[0] has it in 10.9.0.10-10.9.0.20, so"),
+        ("endpoint-join-address", "10.43.0.1", "is 10.43.0.1, and service-cidr is 10.43.0.0-10.43.255.255, which has it"),
+    ],
+)  # fmt: skip
+def test_a_virtual_address_is_none_of_pods_services_and_machines(annotation: str, address: str, fault: str):
+    annotations = {"windrow.io/endpoint-mode": "address", "windrow.io/endpoint-address": "10.9.0.99"}
+    annotations[f"windrow.io/{annotation}"] = address
+    raw = a_raw_cluster(metadata={"annotations": annotations})
+    where = f"metadata.annotations[windrow.io/{annotation}]"
+
+    reading = read(raw, a_raw_config(addressPools=[FOUR_POOL]))
+    assert [f"{where} {fault}" in one for one in facts(reading)] == [True] * bool(fault)
+    assert {one.field for one in errors(reading)} <= {where}
+
+    # A cluster that has it goes on, and is told.
+    parts = {"host": annotations["windrow.io/endpoint-address"]}
+    parts |= {"joinHost": address} if annotation == "endpoint-join-address" else {}
+    raw["status"] = {"controlPlaneEndpoint": {"mode": "address", **parts}}
+    reading = read(raw, a_raw_config(addressPools=[FOUR_POOL]))
+    assert errors(reading) == []
+    assert fault in warnings(reading)
+
+
+def test_without_the_mode_address_no_virtual_address_is_compared():
+    annotations = {"windrow.io/endpoint-mode": "firstServer"}
+    assert facts(read(a_raw_cluster(metadata={"annotations": annotations}))) == []
 
 
 @pytest.mark.parametrize(("text", "warned"), [("0s", False), ("149s", True), ("150s", False), ("", False)])

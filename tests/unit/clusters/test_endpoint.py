@@ -147,6 +147,8 @@ def test_an_address_or_a_name_is_in_the_certificates_of_every_server(address: st
         ({"mode": "address", "address": "10.0.0.9:6443"}, ADDRESS, "which is no address or name"),
         ({"mode": "address", "address": "localhost"}, ADDRESS, "which is no address or name"),
         ({"mode": "address", "address": "127.0.0.1"}, ADDRESS, "which every machine has for itself"),
+        ({"mode": "address", "address": "::ffff:127.0.0.1"}, ADDRESS, "an IPv4 address written as IPv6"),
+        ({"mode": "address", "address": "::ffff:10.0.0.5"}, ADDRESS, "an IPv4 address written as IPv6"),
         ({"mode": "address", "address": "0.0.0.0"}, ADDRESS, "which every machine has for itself"),
         ({"mode": "address", "address": "fe80::1"}, ADDRESS, "which every machine has for itself"),
         ({"address": "10.0.0.9"}, ADDRESS, "is set, and windrow.io/endpoint-mode is not set"),

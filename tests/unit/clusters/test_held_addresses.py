@@ -14,13 +14,14 @@ from tests.unit.client.test_informer import Server
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import machine_name_stem
 from windrow.clusters.api.secrets import CredentialError
+from windrow.clusters.controller import _has_lost_address
 from windrow.clusters.orphans import OrphanVm, ReportingVm
 from windrow.clusters.plan.actions import AdoptVM, ClaimAddresses, ProvisionVM, ReleaseUnusedAddresses
 from windrow.clusters.plan.addresses import list_missing
 from windrow.clusters.plan.planner import Plan, plan_cluster
-from windrow.clusters.sources.harvester_objects import HarvesterObjects
+from windrow.clusters.sources.harvester_objects import AccountObject, HarvesterObjects
 from windrow.clusters.state import ContestedAddress, HeldAddress
-from windrow.clusters.status import address_condition
+from windrow.clusters.status import address_condition, derive_cluster
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.harvester.vm_addresses import NetworkAddress
@@ -85,6 +86,12 @@ def test_of_many_vms_three_are_named_and_those_with_a_record_are_not():
     ) in told
 
 
+def test_three_vms_are_named_without_more():
+    pool = replace(WORKERS, address_pools=(an_address_pool("10.9.0.11-10.9.0.13"),))
+    plan = plan_for(pool, unordered(a_machine("w1", pool)), held=held("10.9.0.11", "10.9.0.12", "10.9.0.13"))
+    assert "VirtualMachine team/x3 has 10.9.0.13; widen" in plan.diagnoses["w1"].waiting_for
+
+
 def test_an_address_that_a_vm_has_on_another_network_takes_nothing():
     plan = plan_for(ONE, unordered(a_machine("w1", ONE)), held=held(ADDRESS, network="default/other"))
     assert [address for _, _, address in claims(plan)] == [ADDRESS]
@@ -102,6 +109,7 @@ def test_before_the_vms_of_harvester_were_listed_nothing_is_claimed():
     has = replace(machine, addresses=(a_claim(ADDRESS),))
     plan = plan_for(ONE, has, is_held_known=False, claims=has.addresses)
     assert subjects(plan, ProvisionVM) == ["w1"]
+    assert "first list" not in plan.diagnoses["w1"].waiting_for
 
 
 # -- a VM that no Machine records --------------------------------------------------------------------------------
@@ -147,6 +155,17 @@ def test_the_address_that_a_vm_is_told_to_have_comes_before_those_that_it_report
     assert claims(plan_for(WORKERS, told, taken={NETWORK: frozenset({ADDRESS})})) == []
     # Without network data that can be read, the first that it reports is its own.
     assert [address for _, _, address in claims(plan_for(WORKERS, running))] == ["10.9.0.11"]
+
+
+def test_an_address_that_a_vm_has_no_more_wakes_those_that_wait():
+    vm, other = an_orphan(), NetworkAddress(NETWORK, "10.9.0.16")
+    reporting = ReportingVm("team", "w7", "", "", (other,))
+    assert _has_lost_address(vm, None)
+    assert _has_lost_address(vm, replace(vm, addresses=(other,)))
+    assert _has_lost_address(reporting, None)
+    assert not _has_lost_address(None, vm)
+    assert not _has_lost_address(vm, replace(vm, addresses=(*vm.addresses, other)))
+    assert not _has_lost_address(AccountObject("a", "b"), None)
 
 
 # -- adoption ----------------------------------------------------------------------------------------------------
@@ -257,6 +276,8 @@ def test_two_machines_with_one_address_are_both_named_until_one_is_gone():
         f"two machines have one address: VirtualMachine default/w7 has {ADDRESS}, which {claim} gives to Machine team/late; "
         "delete one of the two, with its VM"
     )
+    told = derive_cluster(state, Plan(), None)["warnings"]
+    assert told == [condition.message]
     five = address_condition(replace(state, contested=(contested,) * 5))
     assert five is not None
     assert five.message.count("VirtualMachine") == 3

@@ -5,16 +5,26 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from datetime import timedelta
+from ipaddress import ip_address, ip_network
 from itertools import pairwise
 
 import pytest
 from tests.support.clock import LoopClock, run_driven
 
+from windrow.core.errors import UserError
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.host.keypairs import InvalidPublicKey, fingerprint
 from windrow.emulator.kit.controller import Controller
 from windrow.emulator.kit.vm_readings import networks_of
-from windrow.emulator.preload import PLACEHOLDER_KEY, Image, LanAllocator, VmNetwork, render_preload
+from windrow.emulator.preload import (
+    MAX_IP_POOLS,
+    PLACEHOLDER_KEY,
+    Image,
+    LanAllocator,
+    VmNetwork,
+    render_ip_pool,
+    render_preload,
+)
 from windrow.emulator.proxy import BadConnect, read_head
 from windrow.emulator.vms.instances.devices import boot_claims_of, list_targets
 from windrow.emulator.vms.instances.hardware import list_secrets, read_cloud_init
@@ -276,3 +286,19 @@ def test_a_bug_ends_the_loop():
 
     with pytest.raises(ExceptionGroup):
         run_controller(reconcile)
+
+
+# --- pools of addresses -----------------------------------------------------------------------------------------
+
+
+def test_each_preloaded_pool_has_addresses_of_the_management_network_and_the_one_beyond_is_refused():
+    pools = [render_ip_pool(f"pool-{place}", place)["spec"]["ranges"][0] for place in range(MAX_IP_POOLS)]
+    subnet = ip_network(pools[0]["subnet"])
+    ends = [ip_address(pool[key]) for pool in pools for key in ("rangeStart", "rangeEnd")]
+
+    assert ends == sorted(set(ends))
+    assert all(end in subnet and end != subnet.broadcast_address for end in ends)
+    with pytest.raises(
+        UserError, match=r"IPPool more is number 16, and .* addresses for 15 pools; Let the manifests name 15"
+    ):
+        render_ip_pool("more", MAX_IP_POOLS)

@@ -95,6 +95,12 @@ def test_a_vm_of_another_shape_has_no_addresses(raw: dict[str, Any]):
     assert reported_addresses(named) == ()
 
 
+def test_network_data_of_64_kib_is_still_read():
+    text = "version: 2\nethernets: {a: {addresses: [10.9.0.7/24]}}\n".ljust(64 * 1024, "#")
+    assert len(told_addresses(a_vm(text))) == 2
+    assert told_addresses(a_vm(f"{text}#")) == ()
+
+
 def test_only_so_many_addresses_are_read_of_one_card():
     many = ", ".join(f"10.{number >> 8}.{number & 255}.1/32" for number in range(5000))
     one_card = CARDS[:1]

@@ -79,10 +79,31 @@ def test_a_mac_address_is_local_and_another_for_each_machine_and_card():
 
 def test_an_entry_without_an_interface_is_refused_and_one_that_is_not_the_first_is_warned_of():
     def found(*networks: str) -> list[tuple[str, str]]:
-        pools = [{"network": network} for network in networks]
+        pools = [
+            {"network": network, "gateway": "10.9.0.1", "nameservers": ["10.9.0.1"]} for network in networks
+        ]
         problems = find_pool_problems({"networkInfo": CARDS, "addressPools": pools})
         return [(one.severity, one.field) for one in problems]
 
     assert found("vlan-50", "storage") == []
     assert found("elsewhere") == [("error", "addressPools[0].network")]
     assert found("storage", "vlan-50") == [("warning", "addressPools[0].network")]
+
+
+def test_machines_without_dhcp_are_warned_of_where_no_entry_has_a_gateway_or_name_servers():
+    def found(*pools: dict[str, Any]) -> list[str]:
+        return [str(one) for one in find_pool_problems({"networkInfo": CARDS, "addressPools": list(pools)})]
+
+    bare, storage = {"network": "vlan-50"}, {"network": "storage"}
+    assert found(bare, storage) == [
+        "no entry of addressPools has gateway, and no interface has DHCP, so machines reach their own subnets only; write gateway "
+        "into one: the router of the network that leads to others",
+        "no entry of addressPools has nameservers, and no interface has DHCP, so machines resolve no names; write nameservers into "
+        "one: the name servers of the network",
+    ]
+    assert found(bare) == []  # what it has not is learnt by DHCP on the other
+    assert found({**bare, "gateway": "10.9.0.1"}, {**storage, "nameservers": ["10.9.0.1"]}) == []
+    fields = [
+        one.field for one in find_pool_problems({"networkInfo": CARDS, "addressPools": [bare, storage]})
+    ]
+    assert fields == ["addressPools[0].gateway", "addressPools[0].nameservers"]

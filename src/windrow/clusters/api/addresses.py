@@ -196,6 +196,9 @@ def _read_pool(fields: Fields, namespace: str, problems: ProblemCollector) -> Ad
     excluded = _read_ranges(fields, "excludedAddresses")
     if not wanted and not problems.has(fields.at("addresses")):
         fields.refuse("addresses", "is empty", "write addresses there, such as [192.168.5.10-192.168.5.50]")
+    for one in wanted:
+        if purpose := _find_purpose(one):
+            fields.refuse("addresses", f"has {one}, of {purpose}", "write addresses that machines can have")
     if len({one.first.version for one in wanted}) > 1:
         fields.refuse(
             "addresses", "has IPv4 and IPv6 addresses", f"write two entries of {FIELD}, one for each"
@@ -247,6 +250,27 @@ def _read_pool(fields: Fields, namespace: str, problems: ProblemCollector) -> Ad
         nameservers=tuple(str(one) for one in servers if one is not None),
         place=fields.path,
         written=", ".join(map(str, wanted)),
+    )
+
+
+_NOT_FOR_MACHINES = tuple(
+    (Range.parse(network), purpose)
+    for network, purpose in (
+        ("0.0.0.0/8", "which no host may have"),
+        ("127.0.0.0/8", "of which every host has its own"),
+        ("169.254.0.0/16", "which are link-local"),
+        ("224.0.0.0/3", "which are for multicast, or reserved"),
+        ("::/127", "of which every host has its own, or none"),
+        ("fe80::/10", "which are link-local"),
+        ("ff00::/8", "which are for multicast"),
+    )
+)
+
+
+def _find_purpose(wanted: Range) -> str:
+    """What the network is for that has some of the addresses and no machine's; "" for none."""
+    return next(
+        (f"{network}, {purpose}" for network, purpose in _NOT_FOR_MACHINES if network.overlaps(wanted)), ""
     )
 
 

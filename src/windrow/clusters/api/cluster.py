@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,7 +21,7 @@ from windrow.bootstrap.charts import CLOUD_PROVIDER_CHART, CSI_DRIVER_CHART, lis
 from windrow.bootstrap.machine_files import POD_SECURITY
 from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
-from windrow.clusters.api.addresses import AddressPool, read_address_pools
+from windrow.clusters.api.addresses import AddressPool, read_address_pools, subtract
 from windrow.clusters.api.endpoint import ControlPlaneEndpoint, choose_endpoint, field_of
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
@@ -34,11 +35,12 @@ from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFI
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
 from windrow.core.formats.bounds import abbreviate, is_too_long
-from windrow.core.formats.cidr import NotAddress, Range, is_address, parse_address
+from windrow.core.formats.cidr import NotAddress, Range, parse_address
 from windrow.core.formats.duration import human_duration
 from windrow.core.formats.version import NotVersion, Version
 from windrow.drivers.api import no_driver_fault
 from windrow.harvester.names import is_label_value
+from windrow.harvester.problems import Severity
 from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
 from windrow.kubernetes.objects import (
     annotations_of,
@@ -540,14 +542,14 @@ def _read_pool(
         startup_timeout=_read_startup_timeout(fields),
         max_unhealthy=_read_max_unhealthy(fields),
         paused=fields.flag("paused"),
-        address_pools=_read_addresses(fields, f"{kind} {config}", options, quantity)
+        address_pools=_read_addresses(fields, f"{kind} {config}", options)
         if kind == HARVESTER_CONFIG.kind
         else (),
     )
 
 
 def _read_addresses(
-    fields: Fields, config: str, options: Mapping[str, Any] | None, quantity: int
+    fields: Fields, config: str, options: Mapping[str, Any] | None
 ) -> tuple[AddressPool, ...]:
     """The address pools of the pool's machines; what is wrong with them is named with their HarvesterConfig."""
     found = ProblemCollector()
@@ -555,14 +557,6 @@ def _read_addresses(
     pools = read_address_pools(options or {}, namespace, found)
     for problem in found.found:
         fields.problems.add(problem.field, f"{config}: {problem.message}", problem.hint)
-    for pool in pools:
-        if pool.size < quantity:
-            fields.problems.add(
-                pool.place,
-                f"{config}: {pool.place} has {pool.size} addresses, and {fields.path} asks for {quantity} machines",
-                "widen it, or ask for fewer; those without an address wait",
-                "warning",
-            )
     return pools
 
 
@@ -1023,6 +1017,9 @@ def _check_networks(cluster: Cluster, problems: ProblemCollector) -> None:
                     f"write it as {default}",
                 )
     _check_families(networks, problems)
+    _check_service_size(cluster, networks["service-cidr"], problems)
+    _check_endpoint_address(cluster, networks, problems)
+    _check_range_sizes(cluster, problems)
     _check_stack(cluster, networks, problems)
     _check_pool_addresses(cluster, networks, problems)
     pods, services = networks.values()
@@ -1033,13 +1030,16 @@ def _check_networks(cluster: Cluster, problems: ProblemCollector) -> None:
             "give pods and services networks of their own",
         )
     for text in _addresses(merged.get("cluster-dns") or [], "cluster-dns", problems):
-        if not is_address(text):
+        try:
+            server = parse_address(text)
+        except NotAddress:
             problems.add(
                 f"{where}.cluster-dns",
                 f"cluster-dns is {abbreviate(text)}, which is not an IP address",
                 "write one of service-cidr",
             )
-        elif services and not any(parse_address(text) in one for one in services):
+            continue
+        if services and not any(server in one for one in services):
             problems.add(
                 f"{where}.cluster-dns",
                 f"cluster-dns {text} is not in service-cidr",
@@ -1057,6 +1057,116 @@ def _check_families(networks: Mapping[str, Sequence[Range]], problems: ProblemCo
             f"cluster-cidr is {_family_text(pods)} and service-cidr {_family_text(services)}, so that no service reaches a pod",
             "give both a network of the same family",
         )
+    for key, ranges in networks.items():
+        counts = Counter(one.first.version for one in ranges)
+        for version, count in counts.items():
+            if count > 1:
+                problems.add(
+                    f"{where}.{key}",
+                    f"{key} has {count} IPv{version} networks",
+                    "write one network of each family: Kubernetes takes no more",
+                )
+
+
+# kube-apiserver takes service networks of any size from this version on; before, with at most so many bits for hosts.
+_ANY_SERVICE_NETWORK = Version.parse("v1.34.0")
+_SERVICE_BITS = 20
+
+
+def _check_service_size(cluster: Cluster, services: Sequence[Range], problems: ProblemCollector) -> None:
+    """Service networks with which kube-apiserver does not start."""
+    try:
+        if Version.parse(cluster.version) >= _ANY_SERVICE_NETWORK:
+            return
+    except NotVersion:
+        return  # which is refused
+    for one in services:
+        if one.size > 2**_SERVICE_BITS:
+            least = one.first.max_prefixlen - _SERVICE_BITS
+            problems.add(
+                "spec.rkeConfig.machineGlobalConfig.service-cidr",
+                f"service-cidr has {one}, and kube-apiserver of {cluster.version} takes no IPv{one.first.version} network larger than "
+                f"/{least}",
+                f"write {one.first}/{least + 4}, or Kubernetes 1.34 or later",
+            )
+
+
+def _check_endpoint_address(
+    cluster: Cluster, networks: Mapping[str, Sequence[Range]], problems: ProblemCollector
+) -> None:
+    """Virtual addresses that are a pod's, a service's or a machine's too. Those of a cluster that exists stay what they are."""
+    endpoint = cluster.control_plane_endpoint
+    severity: Severity = "warning" if cluster.recorded.endpoint is not None else "error"
+    given = ((names.ENDPOINT_ADDRESS, endpoint.host), (names.ENDPOINT_JOIN_ADDRESS, endpoint.join_host))
+    for annotation, text in given if endpoint.mode == "address" else ():
+        try:
+            address, where = parse_address(text), field_of(annotation)
+        except NotAddress:
+            continue  # a name
+        for key, ranges in networks.items():
+            if own := next((one for one in ranges if address in one), None):
+                problems.add(
+                    where,
+                    f"{where} is {text}, and {key} is {own}, which has it",
+                    "write an address outside of it, that no pod or service is given",
+                    severity,
+                )
+        for pool in cluster.pools:
+            for one in pool.address_pools:
+                if address in one:
+                    problems.add(
+                        where,
+                        f"{where} is {text}, and HarvesterConfig {pool.config_name}: {one.place} has it in {one.written}, so that a "
+                        "machine may be given it",
+                        "add it to excludedAddresses there, or write another",
+                        severity,
+                    )
+
+
+def _check_range_sizes(cluster: Cluster, problems: ProblemCollector) -> None:
+    """Ranges with fewer addresses than the pools of machines ask for that have them, together; a machine that is replaced keeps
+    its own until its VM is gone."""
+    for group in _group_overlapping(cluster.pools):
+        pools = list(dict.fromkeys(pool.name for pool, _ in group))
+        wanted = sum(pool.quantity for pool in cluster.pools if pool.name in pools)
+        size = sum(one.size for one in subtract((r for _, own in group for r in own.ranges), ()))
+        if not wanted or size > wanted:
+            continue
+        pool, own = group[0]
+        where = f"{pool.kind} {pool.config_name}: {own.place}"
+        whose = f"pool {pools[0]} asks" if len(pools) == 1 else f"pools {', '.join(pools)} together ask"
+        problems.add(
+            own.place,
+            f"{where} has {'1 address' if size == 1 else f'{size} addresses'}, and {whose} for {_machines_text(wanted)}",
+            "widen it, or ask for fewer; those without an address wait"
+            if size < wanted
+            else "widen it by one or more: what replaces a machine waits until the VM of that one is gone",
+            "warning",
+        )
+
+
+def _machines_text(count: int) -> str:
+    return "1 machine" if count == 1 else f"{count} machines"
+
+
+def _group_overlapping(pools: Iterable[Pool]) -> list[list[tuple[Pool, AddressPool]]]:
+    """The address pools, those together that have addresses of a network in common, in the order of the pools."""
+    every = [(pool, own) for pool in pools for own in pool.address_pools]
+    ranges = sorted(
+        (own.network, one.first.version, int(one.first), int(one.last), place)
+        for place, (_, own) in enumerate(every)
+        for one in own.ranges
+    )
+    group_of = {place: {place} for place in range(len(every))}
+    where, end, owner = ("", 0), -1, -1
+    for network, version, first, last, place in ranges:
+        if where == (network, version) and first <= end:
+            joined = group_of[owner] | group_of[place]
+            group_of |= dict.fromkeys(joined, joined)
+            last = max(last, end)
+        where, end, owner = (network, version), last, place
+    groups = {min(group): sorted(group) for group in group_of.values()}
+    return [[every[place] for place in groups[least]] for least in sorted(groups)]
 
 
 def _check_stack(

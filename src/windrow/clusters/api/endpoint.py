@@ -19,7 +19,7 @@ from windrow.clusters.api.names import (
     ENDPOINT_MODE,
 )
 from windrow.core.formats.bounds import abbreviate
-from windrow.core.formats.cidr import is_address
+from windrow.core.formats.cidr import is_address, is_mapped
 from windrow.kubernetes.objects import is_dns_subdomain, nested
 
 EndpointMode = Literal["firstServer", "address", "loadBalancer"]
@@ -156,6 +156,8 @@ def _address_fault(text: str) -> str:
             "" if is_name and text != "localhost" else f"is {abbreviate(text)}, which is no address or name"
         )
     found = ipaddress.ip_address(text)
+    if is_mapped(found):
+        return f"is {text}, an IPv4 address written as IPv6"
     if found.is_loopback or found.is_unspecified or found.is_multicast or found.is_link_local:
         return f"is {text}, which every machine has for itself, or none"
     return ""

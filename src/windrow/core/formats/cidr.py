@@ -14,13 +14,21 @@ class NotAddress(ValueError):
 
 
 def parse_address(text: str) -> Address:
-    """The address that `text` writes. Raises NotAddress."""
+    """The address that `text` writes. Raises NotAddress, also for an IPv4 address written as IPv6, which has a second text."""
     try:
-        return ipaddress.ip_address(text.strip())
+        address = ipaddress.ip_address(text.strip())
     except ValueError as error:
         raise NotAddress(
             f"wanted an IP address such as 10.0.0.5, found {text!r}; write one without a port"
         ) from error
+    if is_mapped(address):
+        raise NotAddress(f"wanted an IP address, found {text!r}, IPv4 written as IPv6; write it as IPv4")
+    return address
+
+
+def is_mapped(address: Address) -> bool:
+    """Whether it is an IPv4 address written as IPv6: `::ffff:10.0.0.5`."""
+    return isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None
 
 
 def is_address(text: str) -> bool:
@@ -63,6 +71,8 @@ class Range:
             network = ipaddress.ip_network(text, strict=False)
         except ValueError as error:
             raise NotAddress(f"wanted a network such as 10.0.0.0/24, found {text!r}: {error}") from error
+        if is_mapped(network.network_address):
+            raise NotAddress(f"wanted a network, found {text!r}, IPv4 written as IPv6; write it as IPv4")
         return cls(network.network_address, network.broadcast_address)
 
     @property
