@@ -85,11 +85,11 @@ from windrow.clusters.state import (
     Pod,
 )
 from windrow.clusters.versions import compare_later_versions, compare_versions, list_problems
+from windrow.clusters.vm_addresses import NetworkAddress
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.connection import describe_credential
 from windrow.harvester.resources import LOAD_BALANCER, VM
-from windrow.harvester.vm_addresses import NetworkAddress
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
 from windrow.kubernetes.resources import POD, PVC, SECRET, ApiResource, ObjectRef

@@ -17,6 +17,7 @@ from typing import Any
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.machine import is_machine_name
 from windrow.clusters.api.status import GuestServiceAccount
+from windrow.clusters.vm_addresses import NetworkAddress, reported_addresses, told_addresses
 from windrow.harvester.cloud_init_secret import read_cloud_init_secret, secret_ref
 from windrow.harvester.names import (
     CLUSTER_UID,
@@ -31,7 +32,6 @@ from windrow.harvester.names import (
     label_value,
 )
 from windrow.harvester.resources import LOAD_BALANCER, VM
-from windrow.harvester.vm_addresses import NetworkAddress, reported_addresses, told_addresses
 from windrow.harvester.vms import claim_volumes_of
 from windrow.harvester.volumes import claim_name, vms_using
 from windrow.kubernetes.objects import (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from windrow.core.formats.cidr import usable_address
 from windrow.harvester.names import REGION, ZONE
 from windrow.harvester.resources import VMI
 from windrow.kubernetes.conditions import find_condition, is_true
@@ -76,15 +76,6 @@ def usable_addresses(raw: Mapping[str, Any]) -> tuple[str, ...]:
     texts = (text for nic in reported for text in (nic.get("ipAddress"), *(nic.get("ipAddresses") or ())))
     found = dict.fromkeys(filter(None, map(usable_address, islice(texts, MAX_ADDRESSES))))
     return tuple(sorted(found, key=lambda text: ":" in text))
-
-
-def usable_address(text: str | None) -> str:
-    """The address as it is compared, without its prefix length; "" for none that others could reach."""
-    try:
-        address = ipaddress.ip_address((text or "").partition("/")[0])
-    except ValueError:
-        return ""
-    return "" if address.is_link_local or address.is_loopback else str(address)
 
 
 def _owner_uid(raw: Mapping[str, Any]) -> str:

@@ -128,7 +128,7 @@ def test_what_is_going_to_be_made_is_recorded_with_the_harvester_that_it_is_on()
         assert await site.recorded() == wanted
         raw = await site.management.get(CLUSTER.ref("prod", "fleet-default"))
         assert raw["status"]["harvesterUID"] == site.uid
-        # Nobody else can have requested it before it was recorded.
+        # No other manager can have requested it before it was recorded.
         assert site.process.unanswered.find_end(KEY, was_observed=False) is None
 
     on_a_site(story)

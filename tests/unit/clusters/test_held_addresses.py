@@ -22,9 +22,9 @@ from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.sources.harvester_objects import AccountObject, HarvesterObjects
 from windrow.clusters.state import ContestedAddress, HeldAddress
 from windrow.clusters.status import address_condition, derive_cluster
+from windrow.clusters.vm_addresses import NetworkAddress
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
-from windrow.harvester.vm_addresses import NetworkAddress
 from windrow.kubernetes.conditions import set_condition
 from windrow.kubernetes.requests import Reply
 

@@ -22,10 +22,10 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.unrecorded import MAX_NAMED, find_pool_of
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.vm_addresses import NetworkAddress
 from windrow.core.formats.cidr import Address, NotAddress, parse_address
 from windrow.harvester.connection import describe_credential
 from windrow.harvester.identity import is_certain
-from windrow.harvester.vm_addresses import NetworkAddress
 
 
 def list_missing(machine: MachineState, pool: Pool | None) -> tuple[AddressPool, ...]:

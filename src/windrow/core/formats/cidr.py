@@ -40,6 +40,15 @@ def is_address(text: str) -> bool:
     return True
 
 
+def usable_address(text: str | None) -> str:
+    """The address as it is compared, without its prefix length; "" for none that others could reach."""
+    try:
+        address = ipaddress.ip_address((text or "").partition("/")[0])
+    except ValueError:
+        return ""
+    return "" if address.is_link_local or address.is_loopback else str(address)
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """All addresses from `first` to `last`, both included; of one family."""

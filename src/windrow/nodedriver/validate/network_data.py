@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.cloudinit.network_data import list_static_addresses
 from windrow.core.formats.yaml import NotYaml, load
 from windrow.core.text import collapse_whitespace
 from windrow.harvester.problems import Problem
-from windrow.harvester.vm_addresses import list_static_addresses
 
 FIELD = "networkData"
 _DHCP = frozenset({"dhcp", "dhcp4", "dhcp6", "ipv6_dhcpv6-stateful", "ipv6_dhcpv6-stateless", "ipv6_slaac"})

@@ -7,20 +7,16 @@ may write VMs, or are root in one, so each reading is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from windrow.core.formats.yaml import NotYaml, load
-from windrow.harvester.cloud_init_secret import INLINE_LIMIT
-from windrow.harvester.vmis import MAX_ADDRESSES, usable_address
+from windrow.cloudinit.network_data import MAX_NETWORK_DATA, read_cards
+from windrow.core.formats.cidr import usable_address
+from windrow.harvester.vmis import MAX_ADDRESSES
 from windrow.kubernetes.objects import mappings_at, namespace_of, nested
 
-_STATIC = frozenset({"static", "static6"})
 _SOURCES = ("cloudInitNoCloud", "cloudInitConfigDrive")
-# Network data that is longer is not read; a Secret has no more than 1 MiB, and that of our machines some hundred bytes.
-_MAX_NETWORK_DATA = 32 * INLINE_LIMIT
 
 
 class NetworkAddress(NamedTuple):
@@ -28,11 +24,6 @@ class NetworkAddress(NamedTuple):
 
     network: str
     address: str
-
-
-def list_static_addresses(text: str) -> list[str]:
-    """The addresses that network data, of version 1 or 2, gives to the machine; none for text that cannot be read."""
-    return list(_walk_addresses(_read_document(text)))
 
 
 def told_addresses(raw_vm: Mapping[str, Any], in_secret: str = "") -> tuple[NetworkAddress, ...]:
@@ -55,7 +46,7 @@ def told_addresses(raw_vm: Mapping[str, Any], in_secret: str = "") -> tuple[Netw
     every = dict.fromkeys(networks.values())
     found: list[NetworkAddress] = []
     for network_data in filter(None, (*inline, in_secret)):
-        for mac, addresses in _read_cards(network_data[: _MAX_NETWORK_DATA + 1]):
+        for mac, addresses in read_cards(network_data[: MAX_NETWORK_DATA + 1]):
             own = by_mac.get(mac) if mac else None
             found += (NetworkAddress(one, text) for one in ([own] if own else every) for text in addresses)
     return tuple(dict.fromkeys(found))
@@ -81,52 +72,3 @@ def _networks_of(spec: Mapping[str, Any], namespace: str) -> dict[str, str]:
         if named := str(nested(network, "multus", "networkName", default="") or ""):
             found[str(network.get("name") or "")] = named if "/" in named else f"{namespace}/{named}"
     return found
-
-
-@lru_cache(maxsize=4096)  # a VM is read again at each change of its status
-def _read_cards(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The addresses of each card, by its MAC address in lower case; "" where that is not written."""
-    if len(text) > _MAX_NETWORK_DATA:
-        return ()
-    document = _read_document(text)
-    cards: Iterable[tuple[str, Any]] = [("", document)]
-    if isinstance(document, dict) and isinstance(document.get("ethernets"), dict):
-        others = {key: value for key, value in document.items() if key != "ethernets"}
-        cards = [(_mac_of(card), card) for card in document["ethernets"].values()] + [("", others)]
-    found = []
-    for mac, card in cards:
-        usable = map(usable_address, islice(_walk_addresses(card), MAX_ADDRESSES))
-        if addresses := tuple(dict.fromkeys(filter(None, usable))):
-            found.append((mac, addresses))
-    return tuple(found)
-
-
-def _mac_of(card: Any) -> str:
-    match = card.get("match") if isinstance(card, dict) else None
-    return str(match.get("macaddress") or "").lower() if isinstance(match, dict) else ""
-
-
-def _read_document(text: str) -> Any:
-    try:
-        document = load(text) if text.strip() else None
-    except NotYaml:
-        return None
-    if isinstance(document, dict) and isinstance(document.get("network"), dict):
-        return document["network"]
-    return document
-
-
-def _walk_addresses(value: Any) -> Iterator[str]:
-    """`address` of a static subnet (version 1), `addresses` of a device (version 2, where name servers have them, too)."""
-    if isinstance(value, list):
-        for item in value:
-            yield from _walk_addresses(item)
-    elif isinstance(value, dict):
-        if value.get("type") in _STATIC and value.get("address"):
-            yield str(value["address"])
-        for key, inner in value.items():
-            if key == "addresses":
-                written = inner if isinstance(inner, list) else [] if inner is None else [inner]
-                yield from (str(next(iter(one), "") if isinstance(one, dict) else one) for one in written)
-            elif key not in ("nameservers", "routes"):
-                yield from _walk_addresses(inner)

@@ -6,12 +6,8 @@ from typing import Any
 
 import pytest
 
-from windrow.harvester.vm_addresses import (
-    NetworkAddress,
-    list_static_addresses,
-    reported_addresses,
-    told_addresses,
-)
+from windrow.cloudinit.network_data import list_static_addresses
+from windrow.clusters.vm_addresses import NetworkAddress, reported_addresses, told_addresses
 
 CARDS = (("nic-0", "02:aa:00:00:00:01", "default/vlan-50"), ("nic-1", "02:aa:00:00:00:02", "storage"))
 TWO_CARDS = """\
