@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Protocol
 
 from windrow.client.informer import Cache
@@ -22,8 +25,17 @@ from windrow.machines.status_store import StatusStore
 class ReleasingMachines(Machines, Protocol):
     """Machines that can be given to another adapter."""
 
-    def release(self, uid: str) -> None:
-        """Write no status of the machine any more. An operation of it that runs goes on."""
+    def release(self, uid: str, then: Callable[[], None]) -> None:
+        """Once no operation of the machine runs, write no status of it any more and call `then`."""
+        ...
+
+    def find_begun(self, config: DriverConfig) -> DriverConfig | None:
+        """The newest config of a machine whose creation was begun here, in whatever process; None where it was not, or where
+        any adapter may continue it. It counts as created, since what it requested may be carried out yet."""
+        ...
+
+    def forget(self, uid: str) -> None:
+        """Delete what is kept of a released machine: its config is recorded elsewhere."""
         ...
 
 
@@ -39,8 +51,8 @@ class DriverDispatch:
     """The port Machines. `adapters` are by driver name; `default` is the adapter of every other driver, and of machines that
     are made while `is_overridden` says so of theirs.
 
-    A machine stays with the adapter that made it, until `hand_back`. All of them write to `store`, so there is one view of
-    all machines.
+    A machine stays with the adapter that made it, until `hand_back`, and then until no operation of it runs: two programs
+    never make one VM. All of them write to `store`, so there is one view of all machines.
     """
 
     def __init__(
@@ -56,6 +68,7 @@ class DriverDispatch:
             str, DriverConfig
         ] = {}  # by uid: the machines that `default` has in place of an adapter
         self._begun: set[str] = set()  # uids of those whose own adapter has begun to make them
+        self._calls: Counter[str] = Counter()  # by uid: of `default`, which may begin an operation yet
 
     def _adapter_for(self, driver: str, uid: str = "") -> Machines:
         """The adapter of the machine `uid`, or of a new one of this driver."""
@@ -64,19 +77,61 @@ class DriverDispatch:
             return self._default
         return own
 
-    def _adapter_of(self, config: DriverConfig) -> Machines:
-        return self._adapter_for(driver_of(config), str(config["WindrowMachineUID"]))
-
     def hand_back(self, driver: str) -> None:
         """Another program has taken the place of `driver`, or left it: give back the machines that it has made, once none
         is in its place."""
         own = self._adapters.get(driver)
         if own is None or self._is_overridden(driver):
             return
-        for uid, config in self._lent.items():
-            self._default.release(uid)
-            own.track(config)
-        self._lent.clear()
+        for uid, config in list(self._lent.items()):
+            if driver_of(config) == driver and not self._calls[uid]:
+                self._default.release(uid, partial(self._take_back, own, uid))
+
+    def _take_back(self, own: Machines, uid: str) -> None:
+        config = self._lent.get(uid)
+        if config is None:
+            return
+        if self._calls[uid] or self._is_overridden(driver_of(config)):  # since it was to be released
+            self._default.track(config)
+            return
+        del self._lent[uid]
+        newest = self._default.find_begun(config) or config
+        if _was_created(newest):
+            own.track(newest)
+
+    @contextmanager
+    def _calling(self, uid: str, driver: str) -> Iterator[Machines]:
+        """The adapter of the machine, for a call of it. While that of another program is called nothing is given back."""
+        adapter = self._adapter_for(driver, uid)
+        if uid not in self._lent:
+            yield adapter
+            return
+        self._calls[uid] += 1
+        try:
+            yield adapter
+        finally:
+            self._calls[uid] -= 1
+            if not self._calls[uid]:
+                del self._calls[uid]
+                self.hand_back(driver)
+
+    def _calling_of(self, config: DriverConfig) -> AbstractContextManager[Machines]:
+        return self._calling(str(config["WindrowMachineUID"]), driver_of(config))
+
+    def _newest(self, config: DriverConfig) -> DriverConfig:
+        """`config`, with what another program has changed where it has begun to make the machine, and none is in its place
+        now; else the machine is that program's."""
+        driver, uid = driver_of(config), str(config["WindrowMachineUID"])
+        if driver not in self._adapters or uid in self._lent:
+            return config
+        if _was_created(config):
+            self._default.forget(uid)
+            return config
+        begun = self._default.find_begun(config)
+        if begun is not None and self._is_overridden(driver):
+            self._lent[uid] = config
+            return config
+        return begun or config
 
     async def check(self, specs: Sequence[MachineSpec]) -> list[Problem]:
         problems: list[Problem] = []
@@ -99,23 +154,32 @@ class DriverDispatch:
                     one: kept for one, kept in self._lent.items() if not self._store.was_removed(one)
                 }
                 self._lent[uid] = config or initial_driver_config(spec)
-        made = await self._adapter_for(spec.driver, uid).ensure(spec, config)
-        self._begun.discard(uid)
-        if uid in self._lent:
-            self._lent[uid] = made
+            if not self._is_overridden(spec.driver):
+                config = self._default.find_begun(config or initial_driver_config(spec)) or config
+        with self._calling(uid, spec.driver) as adapter:
+            made = await adapter.ensure(spec, config)
+            self._begun.discard(uid)
+            if uid in self._lent:
+                self._lent[uid] = made
         return made
 
     async def power(self, config: DriverConfig, wanted: Power) -> DriverConfig:
-        return await self._adapter_of(config).power(config, wanted)
+        with self._calling_of(config) as adapter:
+            return await adapter.power(config, wanted)
 
     async def replace_user_data(self, config: DriverConfig, cloud_config: str) -> DriverConfig:
-        return await self._adapter_of(config).replace_user_data(config, cloud_config)
+        with self._calling_of(config) as adapter:
+            return await adapter.replace_user_data(config, cloud_config)
 
     async def remove(self, config: DriverConfig, volumes: frozenset[str]) -> None:
-        await self._adapter_of(config).remove(config, volumes)
+        config = self._newest(config)
+        with self._calling_of(config) as adapter:
+            await adapter.remove(config, volumes)
+        self._begun.discard(str(config["WindrowMachineUID"]))
 
     def statuses(self) -> Cache[MachineStatus]:
         return self._store
 
     def track(self, config: DriverConfig) -> None:
-        self._adapter_of(config).track(config)
+        config = self._newest(config)
+        self._adapter_for(driver_of(config), str(config["WindrowMachineUID"])).track(config)

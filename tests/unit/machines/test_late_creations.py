@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,15 +28,19 @@ from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.harvester import Harvester
 from windrow.harvester.identity import owner_annotations
-from windrow.harvester.names import GUEST_CLUSTER
+from windrow.harvester.names import GUEST_CLUSTER, MACHINE_UID
 from windrow.kubernetes.errors import AlreadyExists
-from windrow.kubernetes.objects import nested, uid_of
+from windrow.kubernetes.objects import annotations_of, nested, uid_of
 from windrow.kubernetes.resources import SECRET
+from windrow.machines.dispatch import DriverDispatch
+from windrow.machines.harvester.machines import HarvesterMachines
 from windrow.machines.plugin.machines import PluginMachines
 from windrow.machines.plugin.ownership import SEEN_UID_KEY
 from windrow.machines.plugin.poller import PollIntervals
 from windrow.machines.plugin.process.client import DriverError, Plugin
+from windrow.machines.plugin.tracked_machine import load_tracked_machine
 from windrow.machines.port import DriverConfig, InfrastructureUnknown, MachineRefused, MachineSpec
+from windrow.machines.status_store import StatusStore
 from windrow.protocols import dockermachine as wire
 
 NAME = "c1-pool1-abcde-fghij"
@@ -56,6 +61,7 @@ class Gateway:
         self.harvester, self.api = harvester, harvester.api.local()
         self.late_s: float | None = None
         self.answers_after_s = 0.0
+        self.slow_s = 0.0  # before the VM is made
         self.repeats = False
         self.made_again: dict[str, Any] = {}
         self.disk: dict[str, Any] = {"storage_class": "longhorn-jammy"}  # which does not exist, so no VM runs
@@ -69,6 +75,7 @@ class Gateway:
             raise DriverError(
                 "Create", f'virtualmachines.kubevirt.io "{raw["metadata"]["name"]}" already exists'
             )
+        await asyncio.sleep(self.slow_s)
         if self.late_s is None:
             return dict(await self.api.create(kinds.VM, raw))
         self.posts.append(asyncio.create_task(self._pass_on(raw, self.late_s + self.answers_after_s)))
@@ -555,5 +562,102 @@ def test_a_vm_that_has_worked_and_failed_is_adopted(play: Any) -> None:
         assert before is not None
         assert after is not None
         assert config[SEEN_UID_KEY] == uid_of(after) == uid_of(before)
+
+    play(story)
+
+
+# -- Windrow's own driver takes its place back while the program that had it creates a machine
+
+
+@asynccontextmanager
+async def a_dispatch(
+    site: Site, machines: PluginMachines, in_place: set[str]
+) -> AsyncIterator[tuple[DriverDispatch, HarvesterMachines]]:
+    store = cast(StatusStore, machines.statuses())
+    own = HarvesterMachines(site.rig.credential, site.rig.dial, site.clock, Rng(7), store=store)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(own.run())
+        yield DriverDispatch({"harvester": own}, machines, store, in_place.__contains__), own
+        running.cancel()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_machine_is_handed_back_only_when_its_create_has_ended(play: Any, restarted: bool) -> None:
+    """Else two programs make one VM, and neither knows whose it is."""
+
+    async def story(site: Site) -> None:
+        in_place = {"harvester"}
+        async with site.host() as machines, a_dispatch(site, machines, in_place) as (dispatch, own):
+            planned = await dispatch.plan(SPEC)
+            site.gateway.slow_s = 30
+            with pytest.raises(InfrastructureUnknown, match="is creating machine"):
+                await dispatch.ensure(SPEC, planned)
+            in_place.clear()
+            dispatch.hand_back("harvester")
+            with pytest.raises(InfrastructureUnknown, match="is creating machine"):
+                await dispatch.ensure(SPEC, planned)
+            assert await site.vm() is None
+            await asyncio.sleep(60)
+
+            if restarted:  # and what was created is not recorded
+                dispatch = DriverDispatch(
+                    {"harvester": own},
+                    machines,
+                    cast(StatusStore, machines.statuses()),
+                    in_place.__contains__,
+                )
+            with pytest.raises(InfrastructureUnknown, match="was created by a docker-machine driver"):
+                await dispatch.remove(planned, frozenset())
+            made = await dispatch.ensure(SPEC, planned)
+            assert made["WindrowVMUID"] == "harvester:m-1"
+            assert MACHINE_UID not in annotations_of(await site.vm() or {})
+            status = machines.statuses().get("m-1")
+            assert status is not None
+            assert "was created by a docker-machine driver" in status.because
+
+    play(story)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_nothing_of_a_machine_that_was_handed_back_stays_at_the_plugin_host(
+    play: Any, tmp_path: Path, recorded: bool
+) -> None:
+    async def story(site: Site) -> None:
+        in_place, folder = {"harvester"}, tmp_path / "state" / "m-1"
+        async with site.host() as machines, a_dispatch(site, machines, in_place) as (dispatch, _):
+            made = await dispatch.ensure(SPEC, await dispatch.plan(SPEC))
+            in_place.clear()
+            dispatch.hand_back("harvester")
+            assert folder.exists()  # its config may not be recorded yet
+            if recorded:
+                dispatch.track(made)
+                assert not folder.exists()
+            await site.api.delete(kinds.VM.ref(NAME, "default"))
+            await asyncio.sleep(60)
+            await dispatch.remove(made, frozenset())
+            assert not folder.exists()
+
+    play(story)
+
+
+def test_a_machine_whose_creation_windrows_own_program_began_goes_on_with_windrows_own_adapter(
+    play: Any, tmp_path: Path
+) -> None:
+    async def story(site: Site) -> None:
+        in_place = {"harvester"}
+        async with site.host() as machines, a_dispatch(site, machines, in_place) as (dispatch, _):
+            options = {
+                "vmNamespace": "default",
+                "diskInfo": '{"disks":[{"imageName":"default/jammy","bootOrder":1,"size":40}]}',
+                "networkInfo": '{"interfaces":[{"networkName":"default/vlan50"}]}',
+            }
+            spec = replace(SPEC, options=options)
+            begun = dict(await dispatch.plan(spec))
+            load_tracked_machine(tmp_path / "state", begun).save(begun, create_started=True)
+            in_place.clear()
+
+            made = await dispatch.ensure(spec, begun)
+            assert annotations_of(await site.vm() or {})[MACHINE_UID] == "m-1"
+            assert made["WindrowVMUID"] == uid_of(await site.vm() or {})
 
     play(story)

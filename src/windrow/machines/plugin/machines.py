@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +52,7 @@ from windrow.machines.plugin.tracked_machine import (
     PendingOperation,
     TrackedMachine,
     clean_state_dir,
+    folder_of,
     load_tracked_machine,
 )
 from windrow.machines.port import (
@@ -266,10 +268,36 @@ class PluginMachines:
     def track(self, config: DriverConfig) -> None:
         self._tracked(config)
 
-    def release(self, uid: str) -> None:
-        """Poll the machine no more, and write no status of it; an operation of it that runs goes on."""
-        if (machine := self._poller.machines.pop(uid, None)) is not None:
+    def release(self, uid: str, then: Callable[[], None]) -> None:
+        """Once no operation of the machine runs, poll it no more, write no status of it and call `then`."""
+        machine = self._poller.machines.get(uid)
+        operation = machine.find_operation() if machine is not None else None
+        if operation is not None and operation.task is not None:
+            operation.task.add_done_callback(lambda _: self.release(uid, then))
+            return
+        if machine is not None:
+            del self._poller.machines[uid]
             machine.wake.set()
+        then()
+
+    def find_begun(self, config: DriverConfig) -> DriverConfig | None:
+        """The newest config of a machine that a plugin of this host has begun to create, as one that was created.
+
+        None also for a machine that our own program has begun: it annotates what it makes, so that any adapter that knows
+        the annotations may continue.
+        """
+        uid = str(config["WindrowMachineUID"])
+        machine = self._poller.machines.get(uid) or load_tracked_machine(self._state_dir, config)
+        if machine.was_created:
+            return machine.config
+        if not machine.create_started or machine.config.get("WindrowClaims"):
+            return None
+        return {**machine.config, "WindrowVMUID": machine.vm_uid}
+
+    def forget(self, uid: str) -> None:
+        """Delete the folder of a released machine, whose config is recorded elsewhere."""
+        if uid not in self._poller.machines:
+            shutil.rmtree(folder_of(self._state_dir, uid), ignore_errors=True)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 

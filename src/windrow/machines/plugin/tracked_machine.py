@@ -164,10 +164,14 @@ class TrackedMachine:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def folder_of(state_dir: Path, uid: str) -> Path:
+    return state_dir / re.sub(r"[^A-Za-z0-9._-]", "_", uid.lstrip("."))
+
+
 def load_tracked_machine(state_dir: Path, config: DriverConfig) -> TrackedMachine:
     """The machine of `config`, with the state that this host saved, which is newer."""
     uid = str(config["WindrowMachineUID"])
-    folder = state_dir / re.sub(r"[^A-Za-z0-9._-]", "_", uid.lstrip("."))
+    folder = folder_of(state_dir, uid)
     machine = TrackedMachine(
         uid=uid,
         name=str(config["MachineName"]),
