@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from windrow.client.transport import Transport
-from windrow.core.formats.fastjson import loads
+from windrow.core.formats.fastjson import loads, loads_list
+from windrow.core.formats.json import NotJson
 from windrow.core.wait import yield_turn
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import (
@@ -17,7 +18,9 @@ from windrow.kubernetes.errors import (
     ServerError,
     decode_reply,
     is_not_found,
-    list_items,
+    require_few_values,
+    require_list,
+    require_metadata,
 )
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import Propagation, Request
@@ -29,6 +32,10 @@ PAGE_SIZE = 500
 # Of a list whose pages took longer than the server keeps its history. Smaller than what one answer may have: 10,000 VMs of
 # 10 kB in one answer are 100 MB.
 LARGE_PAGE_SIZE = 2000
+# Of a page so many bytes are decoded at a time, or PAGE_SIZE objects. The larger ones of real objects alone are more.
+PART_BYTES = 2**20
+# One object may have this share of the values that a whole answer may have: none is decoded for longer than a moment.
+OBJECT_SHARE = 10
 # Of one kind on one server; a list that goes on is given up.
 MAX_OBJECTS = 200_000
 
@@ -57,6 +64,32 @@ async def read_in_pages(read: Callable[[int], Awaitable[T]], page_size: int) -> 
         with suppress(Expired):
             return await read(limit)
     return await read(0)
+
+
+def _next_texts(texts: Sequence[bytes]) -> list[bytes]:
+    """The first of the texts that are decoded together."""
+    found, size = [], 0
+    for text in texts[:PAGE_SIZE]:
+        found.append(bytes(text))
+        size += len(found[-1])
+        if size >= PART_BYTES:
+            break
+    return found
+
+
+def _decode_item(text: bytes, number: int, kind: ApiResource) -> Raw:
+    """An object of a list, with its kind. Raises ServerError."""
+    where = f"items[{number}]"
+    require_few_values(text, where, OBJECT_SHARE)
+    try:
+        item: Raw = loads(text)
+    except NotJson as error:
+        raise ServerError(f"wanted a JSON object in {where}, found {text[:80]!r}") from error
+    require_metadata(item, where, "name")
+    # Lists of built-in kinds leave these out.
+    item.setdefault("apiVersion", kind.api_version)
+    item.setdefault("kind", kind.kind)
+    return item
 
 
 class Client:
@@ -122,26 +155,24 @@ class Client:
     ) -> AsyncIterator[ObjectList]:
         """The list page by page, for callers that keep only part of each page. Raises Expired when it took too long,
         and ServerError for an answer that is no list. Of a larger answer others have their turn before each PAGE_SIZE
-        objects. The objects of a page are let go when the next is asked for: its `items` is empty then."""
+        objects or PART_BYTES; only then are these decoded. The objects of a page are let go when the next is asked for: its `items` is empty then."""
         continue_, count = "", 0
         while True:
-            page = await self.call(
-                requests.list_(
-                    kind, namespace, labels=labels, fields=fields, limit=limit, continue_=continue_
-                )
+            request = requests.list_(
+                kind, namespace, labels=labels, fields=fields, limit=limit, continue_=continue_
             )
-            items, metadata = list_items(page), page["metadata"]
+            page = decode_reply(await self.transport.send(request), loads_list)
+            items, metadata = require_list(page), page["metadata"]
             count += len(items) or PAGE_SIZE  # pages without objects end too
             require_few_objects(kind, count)
             version = str(metadata.get("resourceVersion") or "")
+            taken = 0
             while True:
-                part = items[:PAGE_SIZE]
+                texts = _next_texts(items)
+                part = [_decode_item(text, taken + number, kind) for number, text in enumerate(texts)]
+                taken += len(part)
                 # Kept while the next page is read, which may be large, they would be in memory twice.
-                del items[:PAGE_SIZE]
-                for item in part:
-                    # Lists of built-in kinds leave these out.
-                    item.setdefault("apiVersion", kind.api_version)
-                    item.setdefault("kind", kind.kind)
+                del items[: len(part)]
                 yield ObjectList(part, version)
                 part.clear()
                 if not items:

@@ -211,15 +211,17 @@ def decode_reply(reply: Reply, loads: Callable[[bytes], Any] = loads) -> Raw:
     return raw
 
 
-def require_few_values(body: bytes) -> None:
-    """Raises ServerError, before they are made, for JSON of more than MAX_VALUES values or MAX_CONTAINERS of them."""
-    for what, most, marks in (
+def require_few_values(body: bytes, where: str = "an answer", share: int = 1) -> None:
+    """Raises ServerError, before they are made, for JSON of more than MAX_VALUES values or MAX_CONTAINERS of them, or of a
+    share of these."""
+    for what, limit, marks in (
         ("values", MAX_VALUES, (b",",)),
         ("objects and lists", MAX_CONTAINERS, (b"[", b"{")),
     ):
+        most = limit // share
         if len(body) > most and sum(map(body.count, marks)) > most:
             raise ServerError(
-                f"wanted at most {most} {what} in an answer, found more in {len(body)} bytes; is this address an API server?",
+                f"wanted at most {most} {what} in {where}, found more in {len(body)} bytes; is this address an API server?",
                 status=502,
             )
 
@@ -272,7 +274,15 @@ def _wrong_shape(where: str, wanted: str, found: Any) -> ServerError:
 
 
 def list_items(raw: Raw) -> list[Raw]:
-    """The items of a list as it was decoded; [] where they are null.
+    """The items of a list as it was decoded; [] where they are null. Raises ServerError for anything but a list of objects."""
+    items = require_list(raw)
+    for number, item in enumerate(items):
+        require_metadata(item, f"items[{number}]", "name")
+    return items
+
+
+def require_list(raw: Raw) -> list[Any]:
+    """The items of a list, whatever they are; [] where they are null.
 
     Raises ServerError for anything but a list: read as an empty one, it would tell that every object is deleted.
     """
@@ -287,6 +297,4 @@ def list_items(raw: Raw) -> list[Raw]:
         raise ServerError(f"wanted a list, found {found} without {' and '.join(missing)}")
     if kind and not kind.endswith("List"):
         raise ServerError(f"wanted a list, found {found}")
-    for number, item in enumerate(items or ()):
-        require_metadata(item, f"items[{number}]", "name")
     return items or []

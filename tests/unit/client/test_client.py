@@ -91,6 +91,79 @@ async def test_while_a_page_of_many_objects_is_read_others_have_their_turns():
     assert turns >= 9
 
 
+async def count_turns_of(reply):
+    turns = 0
+
+    async def take_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(take_turns())
+    found = await Client(Answering(reply)).list(POD)
+    other.cancel()
+    return turns, len(found)
+
+
+async def test_while_a_page_of_large_objects_is_read_others_have_their_turns():
+    """It is decoded a few objects at a time: a tenant's server may send 64 MiB."""
+    items = [{"metadata": {"name": str(number)}, "data": "x" * 2**18} for number in range(20)]
+    reply = Reply(200, dumps({"metadata": {}, "items": items}))
+
+    assert await count_turns_of(reply) == (4, 20)
+
+
+async def read_names(pages, names):
+    async for one in pages:
+        names += [raw["metadata"]["name"] for raw in one.items]
+
+
+@pytest.mark.parametrize(
+    ("last", "text"),
+    [(b"7", "wanted an object in"), (b'{"metadata":{"name":"\xff"}}', "wanted a JSON object in")],
+)
+async def test_an_object_of_a_list_is_decoded_when_those_ahead_of_it_are_read(last, text):
+    ahead = b",".join(b'{"metadata":{"name":"a%d"}}' % number for number in range(500))
+    body = b'{"metadata":{},"items":[%s,%s]}' % (ahead, last)
+    names: list[str] = []
+
+    with pytest.raises(ServerError, match=rf"{text} items\[500\], found"):
+        await read_names(Client(Answering(Reply(200, body))).pages(POD), names)
+    assert len(names) == 500
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"[]", "wanted a JSON object, found"),
+        (b"<html>", "wanted a JSON object, found"),
+        (b'{"kind":"Pod","metadata":{}}', "wanted a list, found a Pod without items"),
+        (b'{"metadata":{},"items":{}}', "wanted a list, found an object without items"),
+        (b'{"items":[]}', "wanted a list, found an object without metadata"),
+        (b'{"metadata":{},"items":[7]}', r"wanted an object in items\[0\], found a int"),
+        (b'{"metadata":{},"items":[{"metadata":{"name":7}}]}', r"wanted text in items\[0\].metadata.name"),
+        (b'{"kind":"Pod","metadata":{},"items":[]}', "wanted a list, found a Pod"),
+    ],
+)
+async def test_what_is_no_list_is_refused(body, text):
+    with pytest.raises(ServerError, match=text):
+        await Client(Answering(Reply(200, body))).list(POD)
+
+
+async def test_the_items_of_a_list_may_be_null():
+    assert await Client(Answering(Reply(200, b'{"metadata":{},"items":null}'))).list(POD) == []
+
+
+async def test_one_object_of_a_list_has_few_values():
+    dense = b'{"metadata":{"name":"a"},"x":[%s0]}' % (b"{}," * 100_001)
+
+    with pytest.raises(
+        ServerError, match=r"wanted at most 100000 objects and lists in items\[0\], found more"
+    ):
+        await Client(Answering(Reply(200, b'{"metadata":{},"items":[%s]}' % dense))).list(POD)
+
+
 async def test_items_of_a_list_get_their_kind_and_api_version():
     [raw] = await Client(Answering(page("a"))).list(POD, "default")
 
