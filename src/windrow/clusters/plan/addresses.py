@@ -216,7 +216,7 @@ def _list_lost(
     for one in _without_claim(own, pool):
         taken = state.taken.get(one.network, frozenset())
         on_network = [text for network, text in told if network == one.network and _is_in(text, one)]
-        found = on_network[:1] or [text for text in reported if text not in taken and _is_in(text, one)]
+        found = on_network or [text for text in reported if text not in taken and _is_in(text, one)]
         lost += [new_claim(name, uid, one, text, state) for text in found[:1] if text not in taken]
     return lost
 
