@@ -448,15 +448,30 @@ class ClusterState:
 
         Pods on a Node that is not Ready never terminate, so nothing is waited for there.
         """
+        return machine.is_ready and self.guest.is_reachable and self._has_time_to_drain(machine)
+
+    def awaits_drain(self, machine: MachineState) -> bool:
+        """Whether nothing can be said of the pods of a machine that is being deleted, and that is to be drained.
+
+        The guest cannot be asked, which is so after each start of this process. A VM that does not run has no pods.
+        """
+        may_have_pods = machine.record.has_joined and not machine.is_going_down
+        return may_have_pods and not self.guest.is_reachable and self._has_time_to_drain(machine)
+
+    def _has_time_to_drain(self, machine: MachineState) -> bool:
         pool = self.cluster.find_pool(machine.pool)
-        wanted = pool is None or pool.drain
-        if not (wanted and machine.is_ready and self.guest.is_reachable and machine.presence != "missing"):
+        if not (pool is None or pool.drain) or machine.presence == "missing":
             return False
         if machine.deletion_requested is not None or (machine.node and machine.node.etcd_removal_requested):
             return False
+        until = self.find_drain_end(machine)
+        return machine.record.deletion_timestamp is not None and (until is None or self.now < until)
+
+    def find_drain_end(self, machine: MachineState) -> datetime | None:
+        """Until when a machine that is being deleted may be drained; None where that has no limit."""
+        pool, since = self.cluster.find_pool(machine.pool), machine.record.deletion_timestamp
         timeout = pool.drain_timeout if pool else DRAIN_TIMEOUT
-        since = machine.record.deletion_timestamp
-        return since is not None and (timeout is None or self.now < since + timeout)
+        return None if since is None or timeout is None else since + timeout
 
     def is_initialized(self, machine: MachineState) -> bool:
         """Whether its Node is Ready and initialized by the cloud provider, and has its role label.

@@ -28,6 +28,7 @@ from tests.unit.clusters.builders import (
     unready,
 )
 
+from windrow.clusters.api.cluster import DRAIN_TIMEOUT
 from windrow.clusters.api.status import GuestServiceAccount, RecordedStatus
 from windrow.clusters.orphans import MachineClaim
 from windrow.clusters.plan.actions import (
@@ -52,6 +53,11 @@ DRAINED = a_pool("workers", 1, drain=True)
 
 def worker_leaves(worker, pool=WORKERS, **rest):
     return planned(a_cluster(SERVERS, replace(pool, quantity=0)), [*some("s", 3, SERVERS), worker], **rest)
+
+
+def unseen(machine):
+    """Its node was recorded, and nothing is known of it now."""
+    return replace(machine, node=None)
 
 
 def cordoned(machine):
@@ -132,6 +138,55 @@ def test_a_machine_of_a_removed_pool_is_drained_with_the_usual_limit():
 
 def test_a_node_that_is_not_ready_is_not_drained():
     assert subjects(worker_leaves(leaving(unready(a_machine("w4", DRAINED))), DRAINED), DeleteVM) == ["w4"]
+
+
+@pytest.mark.parametrize("guest", [GuestState(), silent()], ids=["not asked yet", "unreachable"])
+@pytest.mark.parametrize("look", [unready, unseen], ids=["its node was seen", "its node was not seen"])
+def test_what_is_to_be_drained_waits_for_a_guest_that_cannot_be_asked(guest, look):
+    """A manager that has just started knows of no pods, and none of them may be cut off for that."""
+    plan = worker_leaves(look(leaving(a_machine("w4", DRAINED))), DRAINED, guest=guest)
+
+    assert plan.actions == ()
+    (wait,) = (wait for wait in plan.waits if wait.machine == "w4")
+    assert wait.what.startswith("the guest API server (")
+    assert (
+        wait.then
+        == "Node w4 is drained, and the machine deleted at the latest after drainBeforeDeleteTimeout"
+    )
+    assert wait.until == NOON + DRAIN_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("machine", "pool"),
+    [
+        (a_machine("w4", WORKERS), WORKERS),
+        (stopped(a_machine("w4", DRAINED)), DRAINED),
+        (replace(a_machine("w4", DRAINED), deletion_requested=NOON - minutes(3)), DRAINED),
+        (nodeless(a_machine("w4", DRAINED)), DRAINED),
+    ],
+    ids=["not to be drained", "does not run", "its VM is being deleted", "never joined"],
+)
+def test_nothing_to_drain_waits_for_no_guest(machine, pool):
+    plan = worker_leaves(unseen(leaving(machine)), pool, guest=silent())
+
+    assert subjects(plan, DeleteVM) == ["w4"]
+
+
+def test_a_guest_that_cannot_be_asked_is_waited_for_as_long_as_a_drain():
+    """And no longer: a guest that is lost for good keeps no machine."""
+    late = unseen(leaving(a_machine("w4", DRAINED), NOON - DRAIN_TIMEOUT))
+    early = unseen(leaving(a_machine("w4", DRAINED), NOON - DRAIN_TIMEOUT + timedelta(seconds=1)))
+    forever = replace(DRAINED, drain_timeout=None)
+    patient = worker_leaves(
+        unseen(leaving(a_machine("w4", forever), NOON - minutes(500))), forever, guest=silent()
+    )
+
+    assert subjects(worker_leaves(late, DRAINED, guest=silent()), DeleteVM) == ["w4"]
+    assert subjects(worker_leaves(early, DRAINED, guest=silent()), DeleteVM) == []
+    assert subjects(patient, DeleteVM) == []
+    (wait,) = (wait for wait in patient.waits if wait.machine == "w4")
+    assert wait.then == "Node w4 is drained, however long that takes, since drainBeforeDeleteTimeout is 0"
+    assert wait.until is None
 
 
 def test_a_removal_is_ordered_once():

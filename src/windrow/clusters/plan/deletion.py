@@ -62,6 +62,8 @@ def _next_step(machine: MachineState, state: ClusterState, partial: PartialPlan)
         partial.actions.append(RemoveMachineFinalizer("nothing was created for it", machine.name))
     elif _must_drain(machine, state):
         _drain(machine, state, partial)
+    elif state.awaits_drain(machine):
+        _await_guest(machine, state, partial)
     elif state.recorded.initialized and (
         state.is_etcd_member(machine) or _may_be_etcd_member(machine, state)
     ):
@@ -108,6 +110,17 @@ def _drain(machine: MachineState, state: ClusterState, partial: PartialPlan) -> 
         machine.name,
         state.now + EVICTION_RETRY,
     )
+
+
+def _await_guest(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
+    until = state.find_drain_end(machine)
+    limit = (
+        "however long that takes, since drainBeforeDeleteTimeout is 0"
+        if until is None
+        else "and the machine deleted at the latest after drainBeforeDeleteTimeout"
+    )
+    what = f"the guest API server ({unreachable_reason(state.guest)})"
+    partial.wait(what, f"Node {machine.record.node} is drained, {limit}", machine.name, until)
 
 
 def _remove_etcd_member(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
