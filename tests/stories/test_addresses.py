@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from cryptography.x509 import IPAddress, SubjectAlternativeName, load_pem_x509_certificate
 from tests.stories.cluster_rig import ALL, a_cluster, a_pool, gone, machines_of, post, scale, stock
 from tests.support.clock import run_driven
 from tests.support.simulation import Simulation, simulation
@@ -348,6 +349,41 @@ def test_machines_nodes_and_kubeconfig_have_the_families_of_the_cluster(
             assert ("[fd00:50::" in server) == (stack == "ipv6")
 
     run_driven(story())
+
+
+@pytest.mark.parametrize("version", ["v1.34.7+rke2r1", pytest.param("v1.34.7+k3s1", marks=pytest.mark.long)])
+def test_machines_of_dual_stack_without_a_range_have_ipv4_by_dhcp_and_ipv6_from_the_router(
+    version: str,
+) -> None:
+    async def story() -> None:
+        documents = with_stack(a_cluster(a_pool("servers", 1, ALL), a_pool("workers", 1)), "dual")
+        documents[-1]["spec"]["kubernetesVersion"] = version
+        async with simulation(seed=9, with_manager=False) as sim:
+            ref = await started(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
+            nodes = {name_of(node): node for node in await stage.list_nodes()}
+            machines = await machines_of(sim, ref)
+            assert nodes.keys() == {name_of(machine) for machine in machines}
+            for machine in machines:
+                found = node_addresses(nodes[name_of(machine)])
+                assert [one.split(":")[0].split(".")[0] for one in found] == ["192", "fd50"]
+                assert found == addresses_of(machine)
+                assert len(nodes[name_of(machine)]["spec"]["podCIDRs"]) == 2
+            [server] = [node for name, node in nodes.items() if "servers" in name]
+            assert set(node_addresses(server)) <= addresses_in_certificate(sim, node_addresses(server)[0])
+
+    run_driven(story())
+
+
+def addresses_in_certificate(sim: Simulation, address: str) -> set[str]:
+    """Those in the certificate of the API of a server."""
+    handler = sim.harvester.network.find(address, 6443)
+    identity = handler.identity() if handler is not None else None
+    assert identity is not None
+    names = load_pem_x509_certificate(identity.chain.encode()).extensions
+    found = names.get_extension_for_class(SubjectAlternativeName).value
+    return {str(one) for one in found.get_values_for_type(IPAddress)}
 
 
 async def published_server(sim: Simulation, ref: Any) -> str:

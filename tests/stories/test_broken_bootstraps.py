@@ -49,6 +49,9 @@ class ConsoleHost:
     time_scale: float = 1.0
     lines: list[str] = field(default_factory=list)
 
+    def autoconfigure(self, nic: Nic) -> str:
+        return ""
+
     def use(self, nic: Nic, address: str) -> str:
         return ""
 

@@ -21,6 +21,7 @@ from windrow.app.options import Output
 from windrow.app.preload import (
     CPU_MODEL,
     HOST_DEVICE,
+    IPV6_NETWORK,
     Preload,
     credential_secrets,
     describe_preload,
@@ -40,6 +41,7 @@ from windrow.core.formats.yaml import dump_all
 from windrow.core.rng import Rng
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
+from windrow.emulator.preload import VmNetwork
 from windrow.emulator.proxy import serve
 from windrow.emulator.release import find_release
 from windrow.emulator.site import DEFAULT_VERSION, parse_inventory
@@ -141,12 +143,20 @@ class EmbeddedHarvester:
     kubeconfig_path: Path
 
 
+# What the router of a network advertises for machines of dual stack that have no range of addresses.
+IPV6_PREFIX = "fd50::/64"
+
+
 async def preload_objects(harvester: Harvester, preload: Preload) -> None:
     """Create every object that `preload` names, and give hosts what machines want of them; credentials belong to the
     management API. May be repeated."""
+    with_ipv6 = names_of(preload, IPV6_NETWORK)
     await harvester.preload(
         images=names_of(preload, IMAGE),
-        networks=names_of(preload, NETWORK),
+        networks=[
+            VmNetwork(name, ipv6_prefix=IPV6_PREFIX if name in with_ipv6 else "")
+            for name in names_of(preload, NETWORK)
+        ],
         namespaces=names_of(preload, NAMESPACE),
         storage_classes=names_of(preload, STORAGE_CLASS),
         key_pairs=names_of(preload, KEY_PAIR),

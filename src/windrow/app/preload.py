@@ -24,7 +24,7 @@ from windrow.clusters.api.references import (
     qualify_credential,
     render_allowed_namespaces,
 )
-from windrow.harvester.resources import IP_POOL
+from windrow.harvester.resources import IP_POOL, NETWORK
 from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
 from windrow.kubernetes.objects import (
     Raw,
@@ -44,6 +44,8 @@ _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 # What a host must have for a machine: no API objects, and listed beside those that are created.
 HOST_DEVICE = ApiResource("", "", "HostDevice", "hostdevices", namespaced=False)
 CPU_MODEL = ApiResource("", "", "CPUModel", "cpumodels", namespaced=False)
+# A network whose router advertises a prefix of IPv6, which no API object of Harvester says.
+IPV6_NETWORK = ApiResource("", "", "IPv6Network", "ipv6networks")
 # Credentials are Secrets of the management API; all others are Harvester's.
 Preload = frozenset[ObjectRef]
 
@@ -51,14 +53,29 @@ Preload = frozenset[ObjectRef]
 def read_preload(documents: Iterable[Mapping[str, Any]]) -> Preload:
     """References to everything that the Clusters and HarvesterConfigs in `documents` name."""
     refs: set[ObjectRef] = set()
+    documents = tuple(documents)
+    has_dual_stack = any(_is_dual_stack(document) for document in documents)
     for document in documents:
         match document.get("kind"):
             case "HarvesterConfig":
-                refs.update(_references_of_config(document))
+                found = set(_references_of_config(document))
+                refs.update(found)
+                if has_dual_stack and not document.get("addressPools"):
+                    refs.update(
+                        IPV6_NETWORK.ref(one.name, one.namespace) for one in found if one.kind == NETWORK
+                    )
             case "Cluster":
                 refs.update(_credentials_of_cluster(document))
                 refs.update(_pool_of_endpoint(document))
     return frozenset(refs)
+
+
+def _is_dual_stack(document: Mapping[str, Any]) -> bool:
+    """Whether it is a Cluster whose pods have both families."""
+    if document.get("kind") != "Cluster":
+        return False
+    networks = str(nested(document, "spec", "rkeConfig", "machineGlobalConfig", "cluster-cidr", default=""))
+    return ":" in networks and "." in networks
 
 
 def _references_of_config(config: Mapping[str, Any]) -> Iterator[ObjectRef]:

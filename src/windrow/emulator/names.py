@@ -63,6 +63,7 @@ CPU_MODEL_PREFIX = "cpu-model.node.kubevirt.io"
 SCHEDULABLE = "kubevirt.io/schedulable"
 HEARTBEAT = "kubevirt.io/heartbeat"
 POWER = "emulator.windrow.io/power"  # ours: "off" cuts the power of the host
+IPV6_PREFIX = "emulator.windrow.io/ipv6-prefix"  # ours: what the router of a VM network advertises
 DRAIN_REQUESTED = "harvesterhci.io/drain-requested"
 DRAIN_FORCED = "harvesterhci.io/drain-forced"
 MAINTAIN_STATUS = "harvesterhci.io/maintain-status"

@@ -63,6 +63,7 @@ class VmNetwork:
     cidr: str = ""
     gateway: str = ""
     cluster_network: str = "mgmt"
+    ipv6_prefix: str = ""  # that its router advertises
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def render_preload(
         made.append((kinds.IMAGE, (Image(image) if isinstance(image, str) else image).render()))
     for one in networks:
         network = VmNetwork(one) if isinstance(one, str) else one
-        lan = Lan(lans.cidr(network), network.gateway)
+        lan = Lan(lans.cidr(network), network.gateway, network.ipv6_prefix)
         raw = render_network(*_split(network.name), network.vlan, lan, network.cluster_network)
         made.append((kinds.NAD, raw))
     for key in key_pairs:

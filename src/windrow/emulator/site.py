@@ -9,11 +9,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Any
 
 from windrow.core.formats.bounds import abbreviate
-from windrow.emulator.host.networks import Lan
+from windrow.emulator.host.networks import IPV6_PREFIX_LENGTH, Lan
 from windrow.emulator.host.nodes import HostSpec, default_hosts
 from windrow.emulator.preload import VmNetwork
 from windrow.emulator.quantities import BadQuantity, parse_quantity
@@ -147,6 +147,9 @@ def _read_network(reader: _Reader) -> VmNetwork:
         cidr=reader.take("cidr", "", _is_subnet, subnet),
         gateway=reader.take("gateway", "", _is_address, "an IPv4 address"),
         cluster_network=reader.take("clusterNetwork", "mgmt", _matches(_LABEL), "a name such as mgmt"),
+        ipv6_prefix=reader.take(
+            "ipv6Prefix", "", _is_ipv6_prefix, "an IPv6 prefix of /64, such as fd00:50::/64"
+        ),
     )
     if network.gateway and network.cidr and IPv4Address(network.gateway) not in IPv4Network(network.cidr):
         reader.problems.append(f"{reader.path}.gateway: {network.gateway} is not in {network.cidr}")
@@ -205,6 +208,13 @@ def _is_memory(value: Any) -> bool:
 def _is_address(value: Any) -> bool:
     try:
         return isinstance(value, str) and bool(IPv4Address(value))
+    except ValueError:
+        return False
+
+
+def _is_ipv6_prefix(value: object) -> bool:
+    try:
+        return isinstance(value, str) and IPv6Network(value).prefixlen == IPV6_PREFIX_LENGTH
     except ValueError:
         return False
 

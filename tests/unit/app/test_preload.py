@@ -1,6 +1,9 @@
+import pytest
+
 from windrow.app.preload import (
     CPU_MODEL,
     HOST_DEVICE,
+    IPV6_NETWORK,
     credential_secrets,
     describe_preload,
     leave_out_kubeconfigs,
@@ -60,6 +63,26 @@ def test_hosts_get_the_devices_and_the_cpu_model_that_a_manifest_names():
 
     assert names_of(found, HOST_DEVICE) == ["nvidia.com/A2"]
     assert names_of(found, CPU_MODEL) == ["EPYC-Rome"]
+
+
+@pytest.mark.parametrize(
+    ("networks", "pools", "advertised"),
+    [
+        ("10.42.0.0/16,fd00:42::/56", None, ["tenant/lan"]),
+        (["10.42.0.0/16", "fd00:42::/56"], None, ["tenant/lan"]),
+        ("10.42.0.0/16,fd00:42::/56", [{"network": "lan"}], []),  # the addresses are given by the manifest
+        ("10.42.0.0/16", None, []),
+        ("fd00:42::/56", None, []),
+        (None, None, []),
+    ],
+)
+def test_networks_of_dual_stack_have_a_router_of_ipv6_unless_addresses_are_given(networks, pools, advertised):
+    rke = {"machineGlobalConfig": {"cluster-cidr": networks}} if networks else {}
+    cluster = {**CLUSTER, "spec": {"rkeConfig": rke}}
+    config = {**CONFIG, "addressPools": pools} if pools else CONFIG
+    found = read_preload(iter([cluster, config]))
+    assert names_of(found, IPV6_NETWORK) == advertised
+    assert names_of(found, NETWORK) == ["tenant/lan"]
 
 
 def test_every_credential_that_a_cluster_or_its_pools_name_becomes_a_secret():

@@ -56,6 +56,24 @@ def test_no_two_machines_share_an_address_and_all_lie_in_the_range(machines, pre
     assert all(IPv4Address(address) in network and IPv4Address(address) not in ends for address in given_out)
 
 
+@pytest.mark.parametrize(
+    ("prefix", "address"),
+    [
+        ("fd00:50::/64", "fd00:50::5054:ff:feab:cdef"),
+        ("", ""),
+        ("fd00:50::/48", ""),  # machines make addresses in a /64 alone
+        ("10.0.0.0/24", ""),
+        ("fd00", ""),
+    ],
+)
+def test_a_router_of_ipv6_gives_an_address_made_of_the_mac(prefix, address):
+    nad = render_network("default", "lan", 0, Lan(LAN.cidr, ipv6_prefix=prefix))
+    vlans = Vlans({("default", "lan"): nad})
+    assert vlans.autoconfigure(Nic("enp1s0", "52:54:00:AB:cd:ef", "default/lan")) == address
+    assert vlans.autoconfigure(Nic("enp1s0", "52:54:00:AB:cd:ef", "")) == ""
+    assert vlans.autoconfigure(Nic("enp1s0", "52:54:00:AB:cd:ef", "default/other")) == ""
+
+
 def test_a_full_range_gives_nothing():
     server = DhcpServer(Lan("10.0.0.0/29"))
     leases = [server.lease(mac(number)) for number in range(10)]

@@ -37,7 +37,7 @@ def test_hosts_and_networks_are_read():
             ],
             "networks": [
                 {"name": "default/vlan50", "vlan": 50, "cidr": "10.20.0.0/16", "gateway": "10.20.255.254"},
-                {"name": "lab/plain", "clusterNetwork": "storage"},
+                {"name": "lab/plain", "clusterNetwork": "storage", "ipv6Prefix": "fd00:51::/64"},
             ],
         },
         "v1.7.1",
@@ -56,7 +56,7 @@ def test_hosts_and_networks_are_read():
         ),
         (
             VmNetwork("default/vlan50", 50, "10.20.0.0/16", "10.20.255.254"),
-            VmNetwork("lab/plain", cluster_network="storage"),
+            VmNetwork("lab/plain", cluster_network="storage", ipv6_prefix="fd00:51::/64"),
         ),
     )
 
@@ -115,6 +115,13 @@ def test_all_faults_are_told_at_once_with_their_paths():
     [
         ([], "wanted a mapping with hosts and networks"),
         ({"hosts": []}, "hosts is empty"),
+        *(
+            (
+                {"networks": [{"name": "a/b", "ipv6Prefix": prefix}]},
+                "networks[0].ipv6Prefix: wanted an IPv6 prefix of /64",
+            )
+            for prefix in ("fd00::/48", "fd00::1/64", "10.0.0.0/24", "here", 64)
+        ),
         ({"hosts": {}}, "hosts: wanted a list of 200 at most, found '{}'"),
         ({"hosts": [{"name": f"h-{place}"} for place in range(201)]}, "found 201 of them"),
         ({"hosts": [{"name": "a"}, {"name": "a"}]}, "hosts: the name a is there 2 times"),

@@ -207,10 +207,10 @@ class GuestCluster:
 
     # -- certificates
 
-    def issue_server_identity(self, node: str, address: str, settings: Settings) -> TlsIdentity:
+    def issue_server_identity(self, node: str, addresses: Sequence[str], settings: Settings) -> TlsIdentity:
         """The serving certificate of the API and the supervisor, signed by the server CA for all names of the server."""
         services = settings.list("service-cidr") or ("10.43.0.0/16",)
-        ips = ["127.0.0.1", "::1", *map(_first_address, services), address]
+        ips = ["127.0.0.1", "::1", *map(_first_address, services), *addresses]
         service, domain = "kubernetes.default.svc", settings.text("cluster-domain", "cluster.local")
         names = ["kubernetes", "kubernetes.default", service, f"{service}.{domain}", "localhost", node]
         for flag in ("tls-san", "node-ip", "node-external-ip", "advertise-address"):

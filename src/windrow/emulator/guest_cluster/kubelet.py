@@ -105,7 +105,7 @@ def parse_taints(settings: Settings) -> list[Raw]:
     return taints
 
 
-def _own_addresses(guest: GuestOS) -> tuple[str, ...]:
+def own_addresses(guest: GuestOS) -> tuple[str, ...]:
     """What RKE2 and K3s pass to the kubelet unless they are told: the address of the interface with the default route, and,
     where that is IPv4, an IPv6 address of the machine, too."""
     first = guest.address
@@ -132,7 +132,7 @@ class Kubelet:
         self.version = version
         self.programs = programs
         self.name = node_name(guest, settings)
-        self.addresses = tuple(settings.list("node-ip")) or _own_addresses(guest)
+        self.addresses = tuple(settings.list("node-ip")) or own_addresses(guest)
         self.address = self.addresses[0] if self.addresses else ""
         self.labels = parse_labels(settings)
         self.taints = parse_taints(settings)

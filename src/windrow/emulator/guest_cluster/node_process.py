@@ -36,7 +36,14 @@ from windrow.emulator.guest_cluster.distribution.settings import check_settings,
 from windrow.emulator.guest_cluster.distribution.tokens import BadToken, Token, hash_authorities, parse_token
 from windrow.emulator.guest_cluster.etcd import EtcdMember, JoinRefused, NotMember
 from windrow.emulator.guest_cluster.kube_vip.process import KubeVip
-from windrow.emulator.guest_cluster.kubelet import BadKubelet, Kubelet, node_name, parse_labels, parse_taints
+from windrow.emulator.guest_cluster.kubelet import (
+    BadKubelet,
+    Kubelet,
+    node_name,
+    own_addresses,
+    parse_labels,
+    parse_taints,
+)
 from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.guest_cluster.supervisor import (
     ApiHandler,
@@ -125,7 +132,9 @@ class NodeProcess:
         cluster = await self._join_or_create_cluster()
         await self.guest.sleep(self.guest.delays.supervisor)
         node, address = node_name(self.guest, self.settings), self._address()
-        identity = cluster.issue_server_identity(node, address, self.settings)
+        # Those of the Node: what it was told by node-ip, else an address of each family.
+        own = () if self.settings.list("node-ip") else own_addresses(self.guest)
+        identity = cluster.issue_server_identity(node, (address, *own), self.settings)
         server = ServerInstance(node, address, self.settings, self.version, identity)
         try:
             port = self.settings.supervisor_port

@@ -107,6 +107,10 @@ class HostInterface(Protocol):
         """
         ...
 
+    def autoconfigure(self, nic: Nic) -> str:
+        """The IPv6 address of the NIC in the prefix that the router of its network advertises; "" without a router of IPv6."""
+        ...
+
     def use(self, nic: Nic, address: str) -> str:
         """The NIC takes a static address; where another one on its network has it, that one's MAC address, else ""."""
         ...

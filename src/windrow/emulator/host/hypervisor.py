@@ -89,6 +89,9 @@ class NicLink:
             self.console(f"emulated network: {self._hypervisor.vlans.explain_no_lease(nic)}")
         return lease
 
+    def autoconfigure(self, nic: Nic) -> str:
+        return self._hypervisor.vlans.autoconfigure(nic)
+
     def use(self, nic: Nic, address: str) -> str:
         return self._hypervisor.vlans.use(nic, address)
 

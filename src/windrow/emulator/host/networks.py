@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Any
 
 from windrow.core.formats.json import NotJson, dumps, loads
@@ -18,16 +18,19 @@ POD_NETWORK = ""
 MASQUERADE = DhcpLease("10.0.2.2", 24, "10.0.2.1", ("10.53.0.10",))
 # Cluster networks share a layer-2 segment per VLAN, whatever namespace the definition is in.
 Vlan = tuple[str, int]
+IPV6_PREFIX_LENGTH = 64
 # Low addresses are left for routers and static use.
 FIRST_HOST = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Lan:
-    """The subnet of a DHCP server. `cidr` must be IPv4; leases begin at its address FIRST_HOST, earlier in a small one."""
+    """The subnet of a DHCP server. `cidr` must be IPv4; leases begin at its address FIRST_HOST, earlier in a small one.
+    `ipv6_prefix` is what its router advertises, if it does."""
 
     cidr: str
     gateway: str = ""
+    ipv6_prefix: str = ""
     nameservers: tuple[str, ...] = ("1.1.1.1",)
 
     @property
@@ -108,11 +111,14 @@ def render_network(namespace: str, name: str, vlan: int, lan: Lan, cluster_netwo
         "gateway": lan.router,
         "connectivity": "true",
     }
+    annotations = {names.NETWORK_ROUTE: dumps(route).decode()}
+    if lan.ipv6_prefix:
+        annotations[names.IPV6_PREFIX] = lan.ipv6_prefix
     nad = new_object(
         kinds.NAD,
         name,
         namespace,
-        annotations={names.NETWORK_ROUTE: dumps(route).decode()},
+        annotations=annotations,
         spec={"config": dumps(config).decode()},
     )
     label_network(nad)
@@ -127,6 +133,22 @@ def read_lan(nad: Mapping[str, Any]) -> Lan | None:
         return lan if lan.range.num_addresses >= 4 else None
     except (NotJson, KeyError, TypeError, ValueError, AttributeError):
         return None
+
+
+def read_ipv6_prefix(nad: Mapping[str, Any]) -> IPv6Network | None:
+    """The prefix that the router of the network advertises; None without one that machines can use: a /64."""
+    try:
+        found = IPv6Network(annotations_of(nad)[names.IPV6_PREFIX])
+    except (KeyError, ValueError):
+        return None
+    return found if found.prefixlen == IPV6_PREFIX_LENGTH else None
+
+
+def autoconfigure(prefix: IPv6Network, mac: str) -> str:
+    """The address that a machine gives itself in an advertised prefix (SLAAC), from its MAC address (EUI-64)."""
+    octets = bytes.fromhex(mac.replace(":", "").replace("-", ""))
+    identifier = bytes([octets[0] ^ 2]) + octets[1:3] + b"\xff\xfe" + octets[3:]
+    return str(prefix[int.from_bytes(identifier)])
 
 
 class DhcpServer:
@@ -219,6 +241,12 @@ class Vlans:
                 server.release(mac)
             lease = server.lease(nic.mac, self._is_reserved)
         return lease
+
+    def autoconfigure(self, nic: Nic) -> str:
+        """The IPv6 address that the NIC gets from the router of its network; "" where none advertises a prefix."""
+        namespace, _, name = nic.network.partition("/")
+        prefix = read_ipv6_prefix(self._networks.get((namespace, name)) or {"metadata": {}})
+        return autoconfigure(prefix, nic.mac) if prefix is not None else ""
 
     def explain_no_lease(self, nic: Nic) -> str:
         """Why a NIC gets no lease, and what to do: the network is simulated, so this one can say."""

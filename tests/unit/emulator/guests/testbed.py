@@ -71,6 +71,9 @@ class FakeHost:
         free = next(one for number in range(11, 250) if (one := f"10.0.0.{number}") not in taken)
         return DhcpLease(self.testbed.leases.setdefault(nic.mac, free), 24, "10.0.0.1")
 
+    def autoconfigure(self, nic: Nic) -> str:
+        return ""
+
     def use(self, nic: Nic, address: str) -> str:
         owner = self.testbed.static.setdefault(address, nic.mac)
         return "" if owner == nic.mac else owner

@@ -86,6 +86,7 @@ class CloudInitRun:
         if network.interfaces is None:
             if nics:
                 await self._dhcp(nics[0])
+                self._autoconfigure(nics[0])
         else:
             for interface in network.interfaces:
                 nic = self._find_nic(interface)
@@ -211,6 +212,7 @@ class CloudInitRun:
             self.guest.console(f"network: {nic.name} has {', '.join(static)}")
         elif interface.dhcp:
             await self._dhcp(nic)
+        self._autoconfigure(nic)
 
     def _has_duplicate(self, nic: Nic, wanted: IPv4Interface | IPv6Interface) -> bool:
         """Whether the address stays unused since another machine has it: in IPv6 duplicate address detection keeps the kernel
@@ -234,6 +236,12 @@ class CloudInitRun:
         self.guest.addresses[nic.name] = (lease.address,)
         self.guest.subnets[nic.name] = str(ip_interface(f"{lease.address}/{lease.prefix}").network)
         self.guest.console(f"network: {nic.name} has {lease.address}/{lease.prefix} by DHCP")
+
+    def _autoconfigure(self, nic: Nic) -> None:
+        """Beside other addresses: cards accept what a router advertises unless they are told not to."""
+        if address := self.guest.host.autoconfigure(nic):
+            self.guest.addresses[nic.name] = (*self.guest.addresses.get(nic.name, ()), address)
+            self.guest.console(f"network: {nic.name} has {address}/64 by the router's advertisement")
 
 
 def _quoted(word: str) -> str:
