@@ -35,7 +35,7 @@ from windrow.demo.cluster import DemoCluster
 from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.resources import VM, VM_ACTIONS
-from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.objects import (
     Raw,
     is_deleting,
@@ -193,6 +193,11 @@ def test_no_member_is_given_up_while_the_watch_of_harvester_hides_the_loss_of_an
             await it.sim.advance(seconds=20)
             assert not [line for line in it.transcript.lines if line.startswith("RemoveEtcdMember")]
             assert len(await voters(it)) == 3
+            conditions = (await it.stage.get_cluster())["status"]["conditions"]
+            behind = find_condition(conditions, "WatchesCurrent")
+            assert behind is not None
+            assert (behind.status, behind.reason) == ("False", "WatchBehind")
+            assert "is missing on Harvester, and its watch does not show that" in behind.message
             if by_hand:
                 machines = await it.stage.wait_for_settled(without=name_of(first))
                 assert await voters(it) == {name_of(raw) for raw in machines}

@@ -18,6 +18,7 @@ from windrow.clusters.api.secrets import SecretData, require_consent
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import Clock, format_time, parse_time
+from windrow.core.errors import UserError
 from windrow.core.rng import Rng
 from windrow.core.stamps import ObservedStamps
 from windrow.harvester.unanswered import UnansweredRequests
@@ -26,9 +27,29 @@ from windrow.kubernetes.objects import Raw, finalizers_of, resource_version_of, 
 from windrow.kubernetes.resources import ObjectRef
 from windrow.machines.port import Problem
 
+# A watch that shows a change later than that is behind, or silent.
+WATCH_LAG = timedelta(seconds=5)
+# Longer than the time between two attempts.
+STALE_KEPT = timedelta(minutes=10)
+
 
 class StalePlan(Exception):
     """The plan no longer fits what exists; nothing is done, and the next reconcile plans again."""
+
+
+class WatchBehind(UserError):
+    """Harvester says another thing than its watch shows, for longer than a watch needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaleWatch:
+    """That Harvester said another thing of a machine's VM than its watch showed: since when and until when, by the monotonic
+    clock, and what it said."""
+
+    machine: str
+    since: timedelta
+    until: timedelta
+    sentence: str
 
 
 @dataclass(slots=True)
@@ -45,6 +66,7 @@ class ProcessState:
     # By uid: clusters whose ServiceAccount on Harvester turned out to be another cluster's after the preflight.
     account_taken: set[str] = field(default_factory=set)
     machine_statuses: dict[str, dict[str, Any]] = field(default_factory=dict)  # to be written, by machine uid
+    stale_watches: dict[str, StaleWatch] = field(default_factory=dict)  # by the cluster's uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +93,19 @@ class ReconcileContext:
         recorded = str((machine.driver_config or {}).get("WindrowCredential") or "")
         for credential in {machine.credential, recorded} - {""}:
             self.require_consent(credential, machine.namespace)
+
+    def find_stale_watch(self, state: ClusterState) -> str:
+        """What Harvester says of a VM and its watch does not show yet; "" where it has been so for no longer than a watch
+        needs, or the watch has caught up."""
+        found = self.process_state.stale_watches.get(state.cluster.uid)
+        if found is None:
+            return ""
+        machine = find_machine(found.machine, state)
+        is_over = self.clock.monotonic() > found.until + STALE_KEPT
+        if is_over or machine is None or not state.is_healthy_etcd_member(machine):
+            del self.process_state.stale_watches[state.cluster.uid]
+            return ""
+        return found.sentence if found.until - found.since >= WATCH_LAG else ""
 
     async def patch_cluster_status(self, state: ClusterState, change: Mapping[str, object]) -> None:
         """Merge `change` into the Cluster's status."""

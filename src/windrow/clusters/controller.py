@@ -407,6 +407,7 @@ class ClusterController:
             if plan.actions:
                 state = _without_deleted(self._context.refreshed(state), plan, failures)
                 plan = replace(plan, diagnoses=diagnose_all(state))
+        state = replace(state, stale_watch=self._context.find_stale_watch(state))
         wait = find_wait(state, plan, failures)
         due = await self._patch_status(state, plan, failures, wait)
         if withdrawn:

@@ -345,6 +345,8 @@ class ClusterState:
     balancers_unknown: str = ""
     # Until when a request to create one that was not answered may be carried out; None: there is none.
     balancers_may_be_made_until: datetime | None = None
+    # What Harvester says of a VM and its watch does not show, although it had the time; "" for nothing.
+    stale_watch: str = ""
 
     @property
     def recorded(self) -> RecordedStatus:

@@ -41,6 +41,12 @@ from windrow.harvester.problems import MACVLAN_CURE, join_problems
 from windrow.kubernetes.conditions import Condition, ConditionStatus, find_condition, set_condition
 from windrow.kubernetes.kubectl import render_kubectl
 
+WATCHES_CURRENT = "WatchesCurrent"
+WATCH_HINT = (
+    "a silent watch is opened anew within two minutes; where it stays so, look at the proxy or load balancer between this "
+    "manager and Harvester, which must pass on each event at once"
+)
+
 Failures = Mapping[str, ActionFailure]  # by machine name; "" is the cluster's own
 
 # -- one machine -------------------------------------------------------------------------------------------------
@@ -223,6 +229,7 @@ _WARNING_CONDITIONS = (
     "AddressesUnique",
     "GuestCredentialValid",
     "EndpointReady",
+    WATCHES_CURRENT,
 )
 
 
@@ -377,6 +384,7 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
             unrecorded_condition(state),
             address_condition(state),
             lease_condition(state),
+            _watch_condition(state),
             _endpoint_condition(state),
             _versions_condition(state),
         ),
@@ -465,6 +473,15 @@ def lease_condition(state: ClusterState) -> Condition | None:
     if before is None or lease.state != "held":
         return None  # the condition stays
     return Condition("LeaseHeld", "True", "Held", "this manager holds its Lease on Harvester")
+
+
+def _watch_condition(state: ClusterState) -> Condition | None:
+    """Whether the watches of Harvester show what it says when it is asked; None where they have always done so."""
+    if state.stale_watch:
+        return Condition(WATCHES_CURRENT, "False", "WatchBehind", f"{state.stale_watch}; {WATCH_HINT}")
+    if find_condition(state.recorded.raw.get("conditions"), WATCHES_CURRENT) is None:
+        return None
+    return Condition(WATCHES_CURRENT, "True", "Current", "the watches show what Harvester says")
 
 
 def _endpoint_condition(state: ClusterState) -> Condition | None:

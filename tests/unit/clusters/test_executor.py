@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from tests.unit.clusters.builders import (
     condition,
     leaving,
     look,
+    missing,
     record_of,
 )
 
@@ -75,6 +77,7 @@ class Site:
     executor: Executor
     machines: MemoryMachines
     api: Client
+    context: ReconcileContext
 
     async def execute(self, *actions: Action, state: ClusterState = STATE) -> dict[str, ActionFailure]:
         return await self.executor.execute(Plan(actions), state)
@@ -93,8 +96,12 @@ class Shown:
     """A Harvester that shows these objects, and keeps what it is asked for."""
 
     def __init__(self, *objects: Raw) -> None:
-        self._objects = {f"{raw['kind']}/{name_of(raw)}": raw for raw in objects}
+        self._objects: dict[str, Raw] = {}
         self.asked: list[str] = []
+        self.show(*objects)
+
+    def show(self, *objects: Raw) -> None:
+        self._objects |= {f"{raw['kind']}/{name_of(raw)}": raw for raw in objects}
 
     async def send(self, request: Request) -> Reply:
         *_, plural, name = request.path.split("/")
@@ -142,7 +149,7 @@ def on_a_site(
             endpoint_actions=unused,
             read_lease=lambda state: HELD if leases is None else next(leases),
         )
-        await story(Site(executor, machines, api))
+        await story(Site(executor, machines, api, context))
 
     run_driven(run())
 
@@ -256,6 +263,45 @@ def test_no_member_goes_when_harvester_says_that_another_one_is_lost(action: Act
     async def story(site: Site) -> None:
         assert await site.execute(action, state=MEMBERS) == {}  # the next plan is another
         assert await site.events() == []
+
+    on_a_site(story, harvester=harvester)
+
+
+def test_a_watch_that_does_not_catch_up_is_told_until_it_does() -> None:
+    """At first the next reconcile plans again at once: a watch may be a moment late."""
+    harvester = Shown(*servers_on_harvester("s1"))
+
+    async def story(site: Site) -> None:
+        told = "VirtualMachine default/s2 is missing on Harvester, and its watch does not show that; no other etcd member is removed"
+        context, last = site.context, REMOVALS[0]
+        for seconds in (0, 4.9):
+            await asyncio.sleep(seconds)
+            assert await site.execute(last, state=MEMBERS) == {}
+            assert context.find_stale_watch(MEMBERS) == ""
+        await asyncio.sleep(0.1)
+        failure = (await site.execute(last, state=MEMBERS))["s1"]
+        assert (failure.message, failure.waits_for) == (told, "the watch of Harvester to catch up")
+        assert "proxy or load balancer" in failure.hint
+        assert context.find_stale_watch(MEMBERS) == told
+        await asyncio.sleep(600)
+        assert context.find_stale_watch(MEMBERS) == told
+        await asyncio.sleep(0.1)
+        assert context.find_stale_watch(MEMBERS) == ""  # it has not been asked for long
+
+        await site.execute(last, state=MEMBERS)
+        await asyncio.sleep(5)
+        await site.execute(last, state=MEMBERS)
+        assert context.find_stale_watch(MEMBERS) == told
+        caught_up = replace(MEMBERS, machines=(MEMBERS.machines[0], missing(MEMBERS.machines[1])))
+        assert context.find_stale_watch(caught_up) == ""
+        assert context.find_stale_watch(MEMBERS) == ""
+
+        await site.execute(last, state=MEMBERS)
+        await asyncio.sleep(5)
+        await site.execute(last, state=MEMBERS)
+        harvester.show(VM2, VMI2)
+        assert await site.execute(last, state=MEMBERS) == {}
+        assert context.find_stale_watch(MEMBERS) == ""
 
     on_a_site(story, harvester=harvester)
 

@@ -15,7 +15,7 @@ from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.client.events import EventNote, EventRecorder, EventType
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.bootstrap_secrets import BootstrapSecretError
-from windrow.clusters.context import ReconcileContext, StalePlan, cluster_ref, find_machine
+from windrow.clusters.context import ReconcileContext, StalePlan, WatchBehind, cluster_ref, find_machine
 from windrow.clusters.execute.address_actions import AddressActions
 from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.endpoint_actions import EndpointActions
@@ -209,6 +209,8 @@ class Executor:
                 return ActionFailure(error.message, error.hint, "the spec of the Cluster to be corrected")
             case InfrastructureUnknown():
                 return ActionFailure(error.message, error.hint)
+            case WatchBehind():
+                return ActionFailure(error.message, error.hint, "the watch of Harvester to catch up")
             case MachineRefused():
                 first, *rest = error.problems
                 more = f" (and {len(rest)} more)" if rest else ""

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from windrow.clusters.api import names
 from windrow.clusters.api.kinds import MACHINE
@@ -23,8 +24,11 @@ from windrow.clusters.bootstrap_data import (
 )
 from windrow.clusters.bootstrap_secrets import resolve_secrets
 from windrow.clusters.context import (
+    WATCH_LAG,
     ReconcileContext,
     StalePlan,
+    StaleWatch,
+    WatchBehind,
     delete_if_exists,
     get_connection,
     get_machine,
@@ -35,6 +39,7 @@ from windrow.clusters.plan.addresses import list_node_ips
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.status import WATCH_HINT
 from windrow.core.clock import format_time
 from windrow.harvester.resources import VM, VMI
 from windrow.harvester.status import read_vm_status
@@ -193,7 +198,7 @@ class MachineActions:
         await get_connection(self._guests, state).patch_node(action.node, change)
 
     async def _require_members(self, counted: Sequence[str], state: ClusterState) -> None:
-        """Raises StalePlan unless the VMs of these machines still are those of healthy etcd members.
+        """Raises StalePlan or WatchBehind unless the VMs of these machines still are those of healthy etcd members.
 
         A watch may be behind, or silent: that one of them is lost would show when another one is gone for good. Of the
         machines of other drivers nothing is newer than their status.
@@ -203,13 +208,23 @@ class MachineActions:
         readings = await asyncio.gather(*(self._read_vm(member.record) for member in members))
         for member, vm in zip(members, readings, strict=True):
             if not state.is_healthy_etcd_member(replace(member, vm=vm)):
-                log.info(
-                    "VM %s/%s is %s, which its watch does not show yet; no other etcd member is removed",
-                    member.record.vm_namespace,
-                    member.name,
-                    vm.state or vm.presence,
-                )
-                raise StalePlan
+                self._on_stale_watch(member, vm, state)
+        self._context.process_state.stale_watches.pop(state.cluster.uid, None)
+
+    def _on_stale_watch(self, member: MachineState, vm: MachineStatus, state: ClusterState) -> NoReturn:
+        """Raises StalePlan, and WatchBehind where the watch has not caught up for WATCH_LAG."""
+        known, now = self._context.process_state.stale_watches, self._context.clock.monotonic()
+        before = known.get(state.cluster.uid)
+        since = before.since if before is not None and before.machine == member.name else now
+        sentence = (
+            f"{member.vm_ref} is {vm.state or vm.presence} on Harvester, and its watch does not show that; no other etcd "
+            "member is removed"
+        )
+        known[state.cluster.uid] = StaleWatch(member.name, since, now, sentence)
+        log.info("%s", sentence)
+        if now - since < WATCH_LAG:
+            raise StalePlan
+        raise WatchBehind(sentence, WATCH_HINT)
 
     async def _read_vm(self, machine: Machine) -> MachineStatus:
         client = self._harvesters.get_client(machine.credential, machine.namespace)
