@@ -215,8 +215,8 @@ async def check(
             *reading.problems,
             *check_bootstrap(cluster, reading.problems),
         ]
-        told = {one.field for one in problems if one.severity == "error"}
-        problems += [one for one in find_mistyped_fields(raw) if one.field not in told]
+        refused = {one.field for one in problems if one.severity == "error"}
+        problems += [one for one in find_mistyped_fields(raw) if one.field not in refused]
         has_credential = single_credential or not any(
             one.field.endswith(CREDENTIAL_FIELD) for one in reading.problems if one.severity == "error"
         )
@@ -270,7 +270,7 @@ async def _read_versions(cluster: Cluster, read: ReadVersions | None) -> Harvest
         return None
     try:
         return await read(credential)
-    except KubeError as error:
+    except (KubeError, InfrastructureUnknown) as error:
         return HarvesterVersions(unread=str(error))
 
 
@@ -281,6 +281,8 @@ async def _check_endpoint(cluster: Cluster, ask: CheckEndpoint | None) -> list[P
         return []
     try:
         return await ask(cluster)
+    except InfrastructureUnknown as error:  # it answered until now
+        return [Problem(error.message, error.hint, CREDENTIAL_FIELD)]
     except KubeError as error:
         hint = "make Harvester reachable, with a credential that may read there"
         return [Problem(str(error), hint, CREDENTIAL_FIELD)]
@@ -343,8 +345,8 @@ async def _check_machines(
     for spec, pools in plan_specs(cluster):
         raw = configs[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config_name]
         found = [*find_unknown_fields(raw), *_check_options(spec.options, spec.name)]
-        told = {one.field for one in found if one.severity == "error"}
-        found += [one for one in find_mistyped_fields(place_fields(raw)) if one.field not in told]
+        refused = {one.field for one in found if one.severity == "error"}
+        found += [one for one in find_mistyped_fields(place_fields(raw)) if one.field not in refused]
         found += find_pool_problems(spec.options)
         found += _check_addresses(spec.options, sum(pool.quantity for pool in pools))
         try:

@@ -664,6 +664,31 @@ async def test_a_harvester_that_may_not_be_asked_for_its_release_is_a_warning():
     assert "the release of Harvester is not known: settings.harvesterhci.io is forbidden" in problem.message
 
 
+async def test_a_harvester_that_cannot_be_reached_any_more_is_a_problem_and_no_defect():
+    """It was when the machines were checked."""
+    away = InfrastructureUnknown("Harvester does not answer", "make it reachable")
+
+    async def versions(credential: str) -> HarvesterVersions:
+        raise away
+
+    async def endpoint(wanted: Any) -> list[Problem]:
+        raise away
+
+    document = cluster()
+    document["metadata"]["annotations"] = {
+        "windrow.io/endpoint-mode": "loadBalancer",
+        "windrow.io/endpoint-ip-pool": "endpoints",
+    }
+    (result,) = await check(
+        [document, config()], machines=Harvester([]), read_versions=versions, ask_endpoint=endpoint
+    )
+
+    (warning,) = [one for one in result.problems if one.severity == "warning"]
+    assert "the release of Harvester is not known: Harvester does not answer" in warning.message
+    (error,) = result.errors
+    assert (error.message, error.hint) == (away.message, away.hint)
+
+
 @pytest.mark.parametrize(
     ("pool", "last", "holder", "told"),
     [

@@ -12,7 +12,7 @@ from tests.unit.clusters.builders import SERVER, a_cluster, a_pool
 
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Cluster
-from windrow.clusters.api.endpoint import ControlPlaneEndpoint
+from windrow.clusters.api.endpoint import BalancerLocation, ControlPlaneEndpoint
 from windrow.clusters.endpoint_balancer import balancer_name
 from windrow.clusters.sources.endpoint_pools import check_endpoint
 from windrow.harvester.names import CLUSTER_UID
@@ -101,3 +101,15 @@ def test_of_a_manifest_an_address_that_its_load_balancer_may_have_counts_as_its_
     # Its name follows from the uid, which is not known yet.
     name = balancer_name(MANIFEST, "api")
     assert told(Harvester((name, "another"), pool=with_free(1)), MANIFEST) == []
+
+
+def test_its_load_balancers_are_where_they_were_made_whatever_the_vm_namespace_is_now() -> None:
+    made = replace(CLUSTER.control_plane_endpoint, location=BalancerLocation("default", "ns:cc"))
+    moved = replace(
+        CLUSTER,
+        pools=(replace(CLUSTER.pools[0], options={"vmNamespace": "elsewhere"}),),
+        control_plane_endpoint=made,
+    )
+    assert moved.vm_namespace == "elsewhere"
+
+    assert told(Harvester(OWN, pool=with_free(0)), moved) == []

@@ -160,13 +160,14 @@ def _join_another(
     machine: MachineState, leaving: MachineState, state: ClusterState, partial: PartialPlan
 ) -> None:
     """Once it boots nothing can tell it another server, and it would wait for one that is gone until it is replaced."""
-    told, server = machine.record.join_server, find_join_server(state)
-    if server == told:  # the last server, which stays until this machine is one
-        partial.actions.append(ProvisionVM(f"it joins through {told}", machine.name))
+    join_server, server = machine.record.join_server, find_join_server(state)
+    if server == join_server:  # the last server, which stays until this machine is one
+        partial.actions.append(ProvisionVM(f"it joins through {join_server}", machine.name))
     elif server:
         partial.actions.append(
             DeleteMachine(
-                f"it would join through {told}, and Machine {leaving.name} is being deleted", machine.name
+                f"it would join through {join_server}, and Machine {leaving.name} is being deleted",
+                machine.name,
             )
         )
     else:

@@ -324,8 +324,8 @@ def _starting_up(machine: MachineState, pool: Pool, state: ClusterState) -> Diag
 def _stalled(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
     """It cannot be told another server: what it was given is read once, at its first boot. One that had reached the server
     in time still joins, and removing it in between could leave an etcd member without a machine."""
-    told = machine.record.join_server
-    what = f"{machine.vm_ref} to join through {told}, an address that no server has any more"
+    join_server = machine.record.join_server
+    what = f"{machine.vm_ref} to join through {join_server}, an address that no server has any more"
     recorded = machine.record.find_condition(JOIN_SERVER_EXISTS)
     since = recorded.since if recorded is not None and recorded.status == "False" else None
     until = (since or state.now) + JOIN_SERVER_LOST_TIMEOUT
@@ -333,7 +333,7 @@ def _stalled(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosi
         until = min(until, joinable_since(machine, state) + pool.startup_timeout)
     if state.now >= until and state.guest.is_reachable:
         return _unhealthy(
-            STALLED, f"its server to join through, {told}, is lost, and its Node did not come", what
+            STALLED, f"its server to join through, {join_server}, is lost, and its Node did not come", what
         )
     return _waiting(STALLED, what, "the machine is replaced", until if state.guest.is_reachable else None)
 

@@ -89,11 +89,11 @@ def has_lost_join_server(machine: MachineState, state: ClusterState) -> bool:
 
     The address of a server that is stopped, or whose VM cannot be observed now, is the last one known.
     """
-    told = machine.record.join_server
-    if not told or told == find_stable_join_url(state):
+    join_server = machine.record.join_server
+    if not join_server or join_server == find_stable_join_url(state):
         return False
     return not any(
-        told in urls or (not urls and _may_have_been_known(server, machine))
+        join_server in urls or (not urls and _may_have_been_known(server, machine))
         for server in state.machines
         if server.record.is_server
         for urls in (list_join_urls(server),)
@@ -108,17 +108,17 @@ def _may_have_been_known(server: MachineState, joiner: MachineState) -> bool:
 
 def find_gone_join_server(machine: MachineState, state: ClusterState) -> MachineState | None:
     """The server whose address the machine was told to join through, where its VM is gone and its Machine is not deleted yet."""
-    told = machine.record.join_server
+    join_server = machine.record.join_server
     gone = (m for m in state.active if m.record.is_server and m.presence == "missing")
-    return next((server for server in gone if told in list_join_urls(server)), None)
+    return next((server for server in gone if join_server in list_join_urls(server)), None)
 
 
 def find_leaving_join_server(machine: MachineState, state: ClusterState) -> MachineState | None:
     """The server that the machine was told to join through, where its Machine is being deleted and no other has that address."""
-    told = machine.record.join_server
-    if not told or told == find_stable_join_url(state):
+    join_server = machine.record.join_server
+    if not join_server or join_server == find_stable_join_url(state):
         return None
-    servers = [m for m in state.machines if m.record.is_server and told in list_join_urls(m)]
+    servers = [m for m in state.machines if m.record.is_server and join_server in list_join_urls(m)]
     return servers[0] if servers and all(server.is_deleting for server in servers) else None
 
 

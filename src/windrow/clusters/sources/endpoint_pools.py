@@ -21,7 +21,9 @@ async def check_endpoint(client: Client, cluster: Cluster) -> list[Problem]:
     Forbidden. Of a manifest, which has no uid, LoadBalancers that may be its own count as those."""
     endpoint, field = cluster.control_plane_endpoint, field_of(names.ENDPOINT_IP_POOL)
     wanted = list_balancers(cluster)
-    refs = [LOAD_BALANCER.ref(one.name, cluster.vm_namespace) for one in wanted]
+    # Where they are recorded, or will be: the vmNamespace of a pool may have changed since.
+    namespace = endpoint.location.namespace if endpoint.location is not None else cluster.vm_namespace
+    refs = [LOAD_BALANCER.ref(one.name, namespace) for one in wanted]
     try:
         pool, *found = await asyncio.gather(
             client.find(IP_POOL.ref(endpoint.pool)), *map(client.find, refs if cluster.uid else ())
@@ -42,7 +44,7 @@ async def check_endpoint(client: Client, cluster: Cluster) -> list[Problem]:
         for one in made
         if one.cluster_uid != cluster.uid
     ]
-    held = len(made) if cluster.uid else _count_held(pool, wanted, cluster.vm_namespace)
+    held = len(made) if cluster.uid else _count_held(pool, wanted, namespace)
     lacking = len(wanted) - held
     if (free := _free_addresses(pool)) < lacking:
         message = (
