@@ -85,6 +85,25 @@ def test_a_support_matrix_of_the_users_takes_the_place_of_ours() -> None:
     run_driven(story())
 
 
+def test_a_device_and_a_cpu_model_that_no_host_has_are_told_before_anything_is_made() -> None:
+    async def story() -> str:
+        async with simulation(seed=3) as sim:
+            documents = a_cluster(a_pool("pool1", 1, ALL), kubernetesVersion="v1.21.1+rke2r1")
+            await stock(sim, documents)
+            gpus = '{"vGPURequests":[{"name":"gpu1","deviceName":"nvidia.com/NONE"}]}'
+            documents[0] |= {"vgpuInfo": gpus, "cpuModel": "Denverton"}
+            ref = await post(sim, documents)
+            await sim.advance(seconds=10)
+            cluster = await sim.management_client.get(ref)
+            condition = find_condition(cluster["status"]["conditions"], "PreflightPassed")
+            assert condition is not None
+            return condition.message
+
+    told = run_driven(story())
+    assert "no host of Harvester has a device nvidia.com/NONE (vgpuInfo.vGPURequests[0].deviceName)" in told
+    assert "no host of Harvester has the CPU model Denverton" in told
+
+
 CHARTS_OF_THE_USER = """\
 rke2:
 - {releases: 1.34.1, harvester-cloud-provider: 0.2.12, harvester-csi-driver: 0.1.25}

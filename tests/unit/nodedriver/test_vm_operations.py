@@ -25,7 +25,7 @@ from windrow.kubernetes.errors import (
 )
 from windrow.kubernetes.objects import annotations_of
 from windrow.kubernetes.requests import Reply, Request
-from windrow.kubernetes.resources import NODE, PVC, SECRET, STORAGE_CLASS, ObjectRef
+from windrow.kubernetes.resources import NAMESPACE, NODE, PVC, SECRET, STORAGE_CLASS, ObjectRef
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.devices import DeviceSpec, DiskSpec, NicSpec
 from windrow.nodedriver.effects import WaitTimeout
@@ -446,11 +446,106 @@ def test_a_check_without_rights_tells_which(way: str) -> None:
     api = an_api()
     api.answer("GET", "image", refusal(403, "Forbidden", "may not"))
     api.answer("GET", "net", refusal(403, "Forbidden", "may not"))
+    api.answer("GET", "namespaces/ns", refusal(403, "Forbidden", "may not"))
     problems = api.run_both_ways(lambda: check([BASE]), way)
     assert [(problem.field, problem.severity) for problem in problems] == [
         ("diskInfo", "error"),
         ("networkInfo", "warning"),
     ]
+
+
+def test_a_namespace_that_no_object_shows_is_asked_for(way: str) -> None:
+    api = an_api()
+    shown = replace(BASE, disk_info=(), network_info=(NicSpec("ns/net"),))
+    absent, there = replace(shown, vm_namespace="absent"), replace(shown, vm_namespace="there")
+    api.put(NAMESPACE.ref("there"), {"metadata": {"name": "there"}})
+    asked = [shown, absent, there, absent]
+    [problem] = api.run_both_ways(lambda: check(asked, "https://there.example"), way)
+    assert problem.message == 'namespace "absent" does not exist on Harvester https://there.example'
+    assert (problem.field, problem.severity) == ("vmNamespace", "error")
+    assert "GET namespaces/ns" not in api.requests
+
+    api.answer("GET", "namespaces/there", Unreachable("no route"))
+    with pytest.raises(Unreachable):
+        api.run_both_ways(lambda: check([there]), way)
+
+
+def nodes_of(*offers: tuple[dict[str, Any], tuple[str, ...]]) -> dict[str, Any]:
+    """The list of hosts with these devices and CPU models."""
+    nodes = []
+    for devices, models in offers:
+        labels = {f"cpu-model.node.kubevirt.io/{model}": "true" for model in models}
+        labels |= {
+            "cpu-model.node.kubevirt.io/Denied": "false",
+            "cpu-model-migration.node.kubevirt.io/Old": "true",
+        }
+        nodes.append({"metadata": {"labels": labels}, "status": {"allocatable": {"cpu": "8", **devices}}})
+    return {"items": nodes}
+
+
+def told_of_hosts(answer: Any, *configurations: Configuration) -> list[tuple[str, str, str]]:
+    api = an_api()
+    api.answer(
+        "GET", "/nodes", answer if isinstance(answer, Reply | Exception) else Reply(200, dumps(answer))
+    )
+    found = api.run(check(configurations))
+    return [(one.severity, one.field, one.message) for one in found if "no host" in one.message]
+
+
+GPU = nodes_of(
+    ({"nvidia.com/A2": "1"}, ("Skylake",)), ({"intel.com/USB": "2", "amd.com/off": "0"}, ("Haswell",))
+)
+
+
+@pytest.mark.parametrize(
+    ("devices", "model", "words"),
+    [
+        (("nvidia.com/A2", "intel.com/USB"), "Haswell", []),
+        ((), "", []),
+        (("amd.com/off",), "", ["a device amd.com/off (vgpuInfo.vGPURequests[0].deviceName)"]),
+        (("nvidia.com/A2", "nvidia.com/A9"), "", ["a device nvidia.com/A9 (vgpuInfo.vGPURequests[1].deviceName)"]),
+        (("",), "", []),
+        ((), "host-passthrough", []),
+        ((), "Old", ["the CPU model Old (cpuModel)"]),
+        ((), "Denied", ["the CPU model Denied (cpuModel)"]),
+        (("gone.com/x",), "Gone", ["a device gone.com/x", "the CPU model Gone"]),
+    ],
+)  # fmt: skip
+def test_a_device_and_a_cpu_model_that_no_host_has_are_warned_of(
+    devices: tuple[str, ...], model: str, words: list[str]
+) -> None:
+    requests = tuple(DeviceSpec("", name) for name in devices)
+    asked = replace(BASE, vgpu_info=requests or None, cpu_model=model)
+    found = told_of_hosts(GPU, asked, asked)
+
+    assert len(found) == len(words)
+    for (severity, field, message), part in zip(found, words, strict=True):
+        assert severity == "warning"
+        assert field == ("vgpuInfo" if "device" in part else "cpuModel")
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refusal(403, "Forbidden", "may not"),
+        {"items": []},
+        {"items": [{"metadata": {"labels": 5}, "status": {"allocatable": []}}]},
+        nodes_of(({}, ())) | {"items": [{"metadata": {}}]},
+    ],
+    ids=["may not be listed", "none", "nonsense", "without labels"],
+)
+def test_where_nothing_is_known_of_the_cpu_models_of_hosts_none_is_missed(answer: Any) -> None:
+    assert told_of_hosts(answer, replace(BASE, cpu_model="Haswell")) == []
+
+
+def test_hosts_are_asked_for_only_where_something_is_asked_of_them(way: str) -> None:
+    api = an_api()
+    api.run_both_ways(lambda: check([replace(BASE, cpu_model="host-model", vgpu_info=())]), way)
+    assert "GET v1/nodes" not in api.requests
+    api.answer("GET", "/nodes", Unreachable("no route"))
+    with pytest.raises(Unreachable):
+        api.run_both_ways(lambda: check([replace(BASE, cpu_model="Haswell")]), way)
 
 
 def test_a_check_that_could_not_be_made_is_not_a_finding(way: str) -> None:

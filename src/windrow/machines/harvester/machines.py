@@ -22,8 +22,6 @@ from windrow.core.rng import Rng
 from windrow.core.wait import wait_first
 from windrow.harvester.resources import VM
 from windrow.harvester.vms import Vm
-from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
-from windrow.kubernetes.resources import NAMESPACE
 from windrow.machines.harvester.connections import (
     Connect,
     Connection,
@@ -53,7 +51,7 @@ from windrow.nodedriver.config import Configuration, dump_driver_config, find_un
 from windrow.nodedriver.config_json import load_driver_config
 from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.validate.network_data import find_shared_addresses
-from windrow.nodedriver.validate.references import find_reference_problems, read_all_references
+from windrow.nodedriver.validate.references import check as find_problems_there
 from windrow.nodedriver.validate.rules import find_problems
 from windrow.nodedriver.vm import power as powers
 from windrow.nodedriver.vm.create import ensure_created, replace_user_data
@@ -257,9 +255,9 @@ class HarvesterMachines:
                     configurations.append(configuration)
                     problems += found
                     networks.append((configuration.network_data, [nic.network for nic in configuration.nics]))
-            found_objects = await connection.run(read_all_references(configurations))
-            problems += find_reference_problems(configurations, found_objects)
-            problems += await _missing_namespaces(connection, configurations, found_objects.namespaces)
+            problems += await connection.run(
+                find_problems_there(configurations, connection.client_config.server)
+            )
         return list(dict.fromkeys([*problems, *find_shared_addresses(networks)]))
 
     async def plan(self, spec: MachineSpec) -> DriverConfig:
@@ -376,25 +374,6 @@ def _valid_configuration(spec: MachineSpec) -> Configuration:
     if refused := [problem for problem in problems if problem.severity == "error"]:
         raise MachineRefused(refused)
     return configuration
-
-
-async def _missing_namespaces(
-    connection: Connection, configurations: Sequence[Configuration], existing: frozenset[str]
-) -> list[Problem]:
-    """A problem for each namespace that does not exist; `existing` are known to. Namespaces are never created: Harvester decides who may
-    create VMs in which."""
-    problems = []
-    for name in sorted({configuration.vm_namespace for configuration in configurations} - existing):
-        try:
-            await Client(connection.transport).get(NAMESPACE.ref(name))
-        except NotFound:
-            message = f'namespace "{name}" does not exist on Harvester {connection.client_config.server}'
-            problems.append(Problem(message, "create it there, or correct vmNamespace", "vmNamespace"))
-        except Forbidden:
-            continue  # a user that may create VMs in a namespace need not be allowed to get it
-        except KubeError as error:
-            raise connection.translate_error(error) from error
-    return problems
 
 
 def _read_spec(spec: MachineSpec) -> tuple[Configuration, list[Problem]]:

@@ -21,10 +21,11 @@ from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK, SETTING
 from windrow.harvester.volumes import ClaimModes, StorageClass, read_storage_class
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, is_not_found
-from windrow.kubernetes.resources import STORAGE_CLASS, ObjectRef
+from windrow.kubernetes.resources import NAMESPACE, STORAGE_CLASS, ObjectRef
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.devices import DiskSpec
 from windrow.nodedriver.effects import Gather, Operation
+from windrow.nodedriver.validate.hosts import find_host_problems, read_offers
 
 READERS = {
     IMAGE: read_image,
@@ -140,18 +141,39 @@ def _read(refs: Sequence[ObjectRef]) -> Operation[ReferencedObjects]:
     return ReferencedObjects(readings, errors)
 
 
-def check(configurations: Sequence[Configuration]) -> Operation[list[Problem]]:
-    """Read every object that the configurations refer to, once each, and report every problem once.
+def check(configurations: Sequence[Configuration], server: str = "") -> Operation[list[Problem]]:
+    """Read everything that the configurations need of Harvester, once each, and report every problem once. `server` is its
+    address, for sentences.
 
     `rules.find_problems` checks a configuration by itself; this checks it against Harvester.
     """
-    found = yield from read_all_references(configurations)
-    return find_reference_problems(configurations, found)
+    found = yield from read_references([ref for each in configurations for ref in all_references(each)])
+    problems = find_reference_problems(configurations, found)
+    problems += yield from _find_missing_namespaces(configurations, found.namespaces, server)
+    problems += find_host_problems(configurations, (yield from read_offers(configurations)))
+    return list(dict.fromkeys(problems))
 
 
-def read_all_references(configurations: Sequence[Configuration]) -> Operation[ReferencedObjects]:
-    """Everything that the configurations refer to, read once each."""
-    return (yield from read_references([ref for each in configurations for ref in all_references(each)]))
+def _find_missing_namespaces(
+    configurations: Sequence[Configuration], existing: frozenset[str], server: str
+) -> Operation[list[Problem]]:
+    """A problem for each namespace that does not exist; `existing` are known to. Namespaces are never created: Harvester decides
+    who may create VMs in which."""
+    names = sorted({configuration.vm_namespace for configuration in configurations} - existing - {""})
+    if not names:
+        return []
+    answers = yield Gather(tuple(requests.get(NAMESPACE.ref(name)) for name in names), "read the namespaces")
+    problems = []
+    for name, answer in zip(names, answers, strict=True):
+        match answer:
+            case NotFound():
+                message = f'namespace "{name}" does not exist on Harvester {server}'.rstrip()
+                problems.append(Problem(message, "create it there, or correct vmNamespace", "vmNamespace"))
+            case Forbidden():
+                continue  # a user that may create VMs in a namespace need not be allowed to get it
+            case KubeError():
+                raise answer
+    return problems
 
 
 def find_reference_problems(
