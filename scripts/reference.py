@@ -19,7 +19,7 @@ from windrow.cli.context import CliContext
 from windrow.cloudprovider.cmd.flag_table import SECTIONS, shown
 from windrow.cloudprovider.metrics import Metrics
 from windrow.clusters.api.kinds import crds
-from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
+from windrow.clusters.api.manifest_fields import ANNOTATIONS, CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
 from windrow.drivers.api import crds as driver_crds
 from windrow.emulator.delays import Delays
 from windrow.emulator.guest_os.delays import GuestDelays
@@ -146,6 +146,15 @@ def manifest() -> str:
             effect, why = table.find(path) or ("unknown", "")
             rows.append(f"| `{path}` | {effect} | {f'`{why}`' if effect == 'works' else why} |")
         parts.append(f"## {kind}\n\n| Field | | Test or reason |\n|---|---|---|\n" + "\n".join(rows) + "\n")
+    rows = [
+        f"| {kind} | `{name}` | {one.about} | `{one.test}` |"
+        for kind, found in ANNOTATIONS.items()
+        for name, one in found.items()
+    ]
+    parts.append(
+        "## Annotations\n\nWhat users write. `windrow check` and `windrow apply` warn of any other of `windrow.io/` on a Cluster.\n\n"
+        "| On | Annotation | What it does | Test |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
     return "\n".join(parts)
 
 

@@ -767,6 +767,7 @@ def test_a_pool_label_that_no_api_server_takes_is_a_problem_and_left_out(labels,
         ({}, False),
         ({"windrow.io/remediation": "off"}, True),
         ({"windrow.io/remediation": "on"}, False),
+        ({"windrow.io/remediation": " False "}, True),
         ({"windrow.io/repair": "off"}, False),
     ],
 )
@@ -774,6 +775,18 @@ def test_one_annotation_turns_remediation_off(annotations, disabled):
     reading = read(a_raw_cluster(metadata={"annotations": annotations}))
 
     assert reading.cluster.remediation_disabled is disabled
+    assert "turns nothing off" not in warnings(reading)
+
+
+@pytest.mark.parametrize("value", ["of", "no", "disabled", "0", "x" * 1000])
+def test_a_value_that_turns_no_remediation_off_is_warned_of(value: str) -> None:
+    reading = read(a_raw_cluster(metadata={"annotations": {"windrow.io/remediation": value}}))
+
+    assert reading.cluster.remediation_disabled is False
+    (problem,) = [one for one in reading.problems if one.severity == "warning"]
+    assert problem.field == "metadata.annotations[windrow.io/remediation]"
+    assert "which turns nothing off" in problem.message
+    assert len(problem.message) < 300
 
 
 DIGITS = "1" * 5000

@@ -14,7 +14,12 @@ from windrow.app.check import check
 from windrow.app.preload import read_preload
 from windrow.clusters.api.fields import ProblemCollector
 from windrow.clusters.api.kinds import crds
-from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS, FieldTable
+from windrow.clusters.api.manifest_fields import (
+    ANNOTATIONS,
+    CLUSTER_FIELDS,
+    HARVESTER_CONFIG_FIELDS,
+    FieldTable,
+)
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.clusters.api.references import list_grants
 from windrow.clusters.protection import list_needed
@@ -78,7 +83,12 @@ def test_every_field_that_the_management_api_takes_has_its_row_and_every_row_its
     assert len(rows(table)) == len(set(rows(table)))
 
 
-@pytest.mark.parametrize("test", sorted({test for table in TABLES.values() for test in table.works.values()}))
+OF_ANNOTATIONS = {one.test for found in ANNOTATIONS.values() for one in found.values()}
+
+
+@pytest.mark.parametrize(
+    "test", sorted({test for table in TABLES.values() for test in table.works.values()} | OF_ANNOTATIONS)
+)
 def test_the_test_of_a_field_that_works_exists(test):
     path, _, name = test.partition("::")
 

@@ -31,7 +31,7 @@ from windrow.clusters.api.machine_inputs import (
     read_registries,
     read_selector_files,
 )
-from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
+from windrow.clusters.api.manifest_fields import ANNOTATIONS, CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
 from windrow.core.formats.bounds import abbreviate, is_too_long
@@ -440,7 +440,21 @@ def _read_config(rke: Fields) -> tuple[dict[str, Any], tuple[Mapping[str, Any], 
 
 
 def _is_remediation_disabled(annotations: Mapping[str, str]) -> bool:
-    return str(annotations.get(names.REMEDIATION)).lower() in ("off", "false")
+    return str(annotations.get(names.REMEDIATION)).strip().lower() in _OFF
+
+
+_OFF, _ON = ("off", "false"), ("", "on", "true")
+
+
+def _check_remediation(annotations: Mapping[str, str], problems: ProblemCollector) -> None:
+    """A value by which a user may have meant to turn it off."""
+    given = str(annotations.get(names.REMEDIATION) or "")
+    if given.strip().lower() not in (*_OFF, *_ON):
+        where = field_of(names.REMEDIATION)
+        fault = (
+            f"{where} is {abbreviate(given)}, which turns nothing off: machines are replaced by themselves"
+        )
+        problems.add(where, fault, "write off, or remove it", "warning")
 
 
 def _merge_cluster_wide(
@@ -934,13 +948,15 @@ def _check_namespaces(cluster: Cluster, problems: ProblemCollector) -> None:
 
 
 def _check_annotations(cluster: Cluster, problems: ProblemCollector) -> None:
-    """Annotations of ours that no Cluster has. A warning, because a later release may know them."""
-    known = {name.rpartition("/")[2]: name for name in sorted(names.CLUSTER_ANNOTATIONS)}
+    """Annotations of ours that no Cluster has, and a value of one that it has. A warning, because a later release may know
+    them."""
+    _check_remediation(annotations_of(cluster.raw), problems)
+    known = {name.rpartition("/")[2]: name for name in sorted(ANNOTATIONS["Cluster"])}
     given = (str(key) for key in annotations_of(cluster.raw))
     unknown = [
         key
         for key in given
-        if key.lower().startswith(f"{names.OWN_DOMAIN}/") and key not in names.CLUSTER_ANNOTATIONS
+        if key.lower().startswith(f"{names.OWN_DOMAIN}/") and key not in ANNOTATIONS["Cluster"]
     ]
     for key in unknown[:MAX_UNKNOWN_ANNOTATIONS]:
         name = key.partition("/")[2].lower()

@@ -11,9 +11,66 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from windrow.clusters.api import names
 from windrow.clusters.api.fields import ProblemCollector
 
 Effect = Literal["works", "no effect", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """What an annotation that a user writes does, and the test that shows it, below tests/."""
+
+    about: str
+    test: str
+
+
+# Every annotation that a user writes, by the kind of the object. Those of a Cluster are all that there are of Windrow's own: any
+# other is warned of.
+ANNOTATIONS: Mapping[str, Mapping[str, Annotation]] = {
+    "Cluster": {
+        names.REMEDIATION: Annotation(
+            "`off` or `false`: no machine is replaced by itself; `on`, `true` or no annotation: they are",
+            "unit/clusters/test_cluster.py::test_one_annotation_turns_remediation_off",
+        ),
+        names.ENDPOINT_MODE: Annotation(
+            "how the control plane is reached: `firstServer`, `address` or `loadBalancer`",
+            "stories/test_endpoints.py::test_behind_an_address_of_the_users_the_first_server_may_die",
+        ),
+        names.ENDPOINT_ADDRESS: Annotation(
+            "mode `address`: the virtual IP address or DNS name",
+            "stories/test_endpoints.py::test_behind_an_address_of_the_users_the_first_server_may_die",
+        ),
+        names.ENDPOINT_JOIN_ADDRESS: Annotation(
+            "mode `address`: the one by which machines join, where servers with etcd are others than those with an API",
+            "stories/test_endpoints.py::test_divided_servers_behind_addresses_of_the_users",
+        ),
+        names.ENDPOINT_IP_POOL: Annotation(
+            "mode `loadBalancer`: the IPPool of Harvester that its address comes from",
+            "stories/test_endpoints.py::test_behind_a_load_balancer_the_first_server_may_die_and_a_deleted_cluster_leaves_none",
+        ),
+    },
+    "Machine": {
+        names.DELETE_FIRST: Annotation(
+            "this machine is the first to be deleted when its pool is scaled down",
+            "unit/clusters/test_pools.py::test_a_marked_surplus_machine_goes_before_an_unhealthy_one",
+        ),
+        names.REPLACE_NOW: Annotation(
+            "this machine is replaced now, as far as disruptions are allowed",
+            "unit/clusters/test_remediation.py::test_an_annotation_asks_for_a_replacement_of_a_ready_machine",
+        ),
+    },
+    "Secret": {
+        names.ALLOWED_NAMESPACES: Annotation(
+            "the namespaces whose Clusters may use it, with commas between, beside its own; `*` for all",
+            "stories/test_consent.py::test_a_refused_cluster_is_built_once_the_secret_allows_its_namespace",
+        ),
+        names.AUTHORIZED_CLUSTERS: Annotation(
+            "the Clusters beside it that may use it in `machineSelectorFiles`, with commas between; also on a ConfigMap",
+            "stories/test_cluster_life.py::test_what_a_manifest_gives_its_machines_is_on_them",
+        ),
+    },
+}
 
 NOTHING: Mapping[str, Any] = {}
 # Items of one list that are looked into; a list of more machine pools is refused as a whole.

@@ -20,11 +20,6 @@ ENDPOINT_ADDRESS = "windrow.io/endpoint-address"
 ENDPOINT_JOIN_ADDRESS = "windrow.io/endpoint-join-address"
 ENDPOINT_IP_POOL = "windrow.io/endpoint-ip-pool"
 
-# Every annotation of ours on a Cluster; nothing of Windrow writes one there.
-CLUSTER_ANNOTATIONS = frozenset(
-    {REMEDIATION, ENDPOINT_MODE, ENDPOINT_ADDRESS, ENDPOINT_JOIN_ADDRESS, ENDPOINT_IP_POOL}
-)
-
 # Reason of a Machine's condition BootstrapDataScrubbed where its driver cannot take the secrets out.
 SCRUB_NOT_SUPPORTED = "NotSupported"
 
