@@ -28,7 +28,9 @@ from tests.unit.clusters.builders import (
     with_reserved_names,
 )
 
+from windrow.clusters.api.endpoint import ControlPlaneEndpoint
 from windrow.clusters.plan.actions import CreateMachine, DeleteMachine, ReserveMachineNames
+from windrow.clusters.plan.endpoint import list_joined_through
 from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.plan.pools import choose_machines_to_delete
 from windrow.clusters.state import GuestState
@@ -201,6 +203,52 @@ def test_what_is_furthest_from_being_whole_goes_even_when_it_is_the_younger(why)
     seen = look(a_cluster(SERVERS, WORKERS), guest=guest)
 
     assert choose_machines_to_delete([staying, going], 1, diagnoses_of(seen, staying, going)) == [going]
+
+
+def join_through(machine, server):
+    """It was told to join through this server, and has not yet."""
+    return record_of(nodeless(machine), join_server=f"https://{server.vm.addresses[0]}:9345")
+
+
+def test_of_servers_that_are_too_many_the_one_that_a_machine_joins_through_stays():
+    """Without it the machine would wait until it is replaced."""
+    servers = some("s", 3, SERVERS)
+    joiner = join_through(a_machine("w1", WORKERS), servers[0])
+    oldest = "pool servers asks for 1, 3 exist; this one is the oldest"
+
+    calm = planned(a_cluster(replace(SERVERS, quantity=1)), servers)
+    joined = planned(a_cluster(replace(SERVERS, quantity=1), WORKERS), [*servers, joiner])
+
+    assert of_kind(calm, DeleteMachine) == [DeleteMachine(oldest, "s1", ("s1", "s2", "s3"))]
+    because = f"{oldest} through which no machine is joining"
+    assert of_kind(joined, DeleteMachine) == [DeleteMachine(because, "s2", ("s1", "s2", "s3"))]
+
+
+def test_a_machine_joins_through_nothing_once_it_has_joined_or_where_the_endpoint_is_stable():
+    servers = some("s", 3, SERVERS)
+    url = f"https://{servers[0].vm.addresses[0]}:9345"
+    joined = record_of(a_machine("w1", WORKERS), join_server=url)
+    leaving_ = leaving(join_through(a_machine("w2", WORKERS), servers[0]))
+    lost_node = record_of(replace(a_machine("w3", WORKERS), node=None), join_server=url)
+
+    for machine in (joined, leaving_, lost_node):
+        assert list_joined_through(look(a_cluster(SERVERS, WORKERS), [*servers, machine])) == frozenset()
+    joiner = join_through(a_machine("w4", WORKERS), servers[0])
+    assert list_joined_through(look(a_cluster(SERVERS, WORKERS), [*servers, joiner])) == {"s1"}
+    behind = replace(
+        a_cluster(SERVERS, WORKERS), control_plane_endpoint=ControlPlaneEndpoint("address", host="10.0.0.1")
+    )
+    assert list_joined_through(look(behind, [*servers, joiner])) == frozenset()
+
+
+def test_a_server_that_is_annotated_or_broken_goes_although_a_machine_joins_through_it():
+    servers = some("s", 3, SERVERS)
+    pool = replace(SERVERS, quantity=2)
+    for broken in (record_of(servers[0], delete_first=True), missing(servers[0])):
+        machines = [broken, *servers[1:], join_through(a_machine("w1", WORKERS), servers[0])]
+        assert [
+            one.subject for one in of_kind(planned(a_cluster(pool, WORKERS), machines), DeleteMachine)
+        ] == ["s1"]
 
 
 def test_a_silent_guest_does_not_cost_the_only_worker_that_was_ready():

@@ -52,10 +52,21 @@ def find_join_server(state: ClusterState) -> str:
 def _list_wanted(state: ClusterState) -> list[MachineState]:
     """The active machines without those that are the next to be scaled down, which a machine that boots now may not find there."""
     surplus: set[str] = set()
+    needed = list_joined_through(state)
     for pool in state.cluster.pools:
-        active = sorted(state.of_pool(pool), key=lambda m: (not m.record.delete_first, m.is_ready, _age(m)))
+        active = sorted(
+            state.of_pool(pool),
+            key=lambda m: (not m.record.delete_first, m.is_ready, m.name in needed, _age(m)),
+        )
         surplus |= {machine.name for machine in active[: max(0, len(active) - pool.quantity)]}
     return [machine for machine in state.active if machine.name not in surplus]
+
+
+def list_joined_through(state: ClusterState) -> frozenset[str]:
+    """The servers that machines were told to join through and have not yet: without theirs they never do."""
+    joining = {m.record.join_server for m in state.active if m.node is None and not m.record.has_joined}
+    told = joining - {"", find_stable_join_url(state)}
+    return frozenset(m.name for m in state.active if m.record.is_server and told & {*list_join_urls(m)})
 
 
 def find_join_server_of_adopted(state: ClusterState) -> str:

@@ -21,7 +21,11 @@ from windrow.clusters.plan.actions import (
     StartVM,
 )
 from windrow.clusters.plan.diagnosis import Diagnoses, Progress, is_last_etcd_member
-from windrow.clusters.plan.endpoint import find_join_server, find_join_server_of_adopted
+from windrow.clusters.plan.endpoint import (
+    find_join_server,
+    find_join_server_of_adopted,
+    list_joined_through,
+)
 from windrow.clusters.plan.names import Wanted, plan_creation
 from windrow.clusters.plan.unrecorded import decide
 from windrow.clusters.state import ClusterState, MachineState
@@ -38,7 +42,7 @@ def plan(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
         active = state.of_pool(pool)
         surplus = len(active) - pool.quantity
         if surplus > 0:
-            _scale_down(active, surplus, pool, diagnoses, partial)
+            _scale_down(active, surplus, pool, state, diagnoses, partial)
         elif surplus < 0:
             adopted = unrecorded.adopted_by(pool)
             why = f"no Machine records it, and pool {pool.name} asks for {pool.quantity}, {len(active)} exist"
@@ -86,42 +90,54 @@ def _count_machines(count: int) -> str:
 
 
 def _scale_down(
-    active: tuple[MachineState, ...], surplus: int, pool: Pool, diagnoses: Diagnoses, partial: PartialPlan
+    active: tuple[MachineState, ...],
+    surplus: int,
+    pool: Pool,
+    state: ClusterState,
+    diagnoses: Diagnoses,
+    partial: PartialPlan,
 ) -> None:
-    for machine in choose_machines_to_delete(active, surplus, diagnoses):
-        reason = _deletion_reason(machine, diagnoses[machine.name].progress)
+    needed = list_joined_through(state)
+    for machine in choose_machines_to_delete(active, surplus, diagnoses, needed):
+        reason = _deletion_reason(machine, diagnoses[machine.name].progress, needed)
         why = f"pool {pool.name} asks for {pool.quantity}, {len(active)} exist; {reason}"
         partial.propose("scale-down", DeleteMachine(why, machine.name))
 
 
 def choose_machines_to_delete(
-    machines: Iterable[MachineState], count: int, diagnoses: Diagnoses
+    machines: Iterable[MachineState], count: int, diagnoses: Diagnoses, needed: frozenset[str] = frozenset()
 ) -> list[MachineState]:
-    """`count` machines: annotated ones first, then those that have come the least far, then the oldest."""
+    """`count` machines: annotated ones first, then those that have come the least far, then the oldest; of those that are as
+    far, servers that a machine is just joining through (`needed`) go last."""
     return sorted(
         machines,
         key=lambda machine: (
             not machine.record.delete_first,
             diagnoses[machine.name].progress,
+            machine.name in needed,
             machine.record.created,
             machine.name,
         ),
     )[:count]
 
 
-def _deletion_reason(machine: MachineState, progress: Progress) -> str:
+def _deletion_reason(machine: MachineState, progress: Progress, needed: frozenset[str]) -> str:
     if machine.record.delete_first:
         return "this one is annotated to be deleted first"
-    return _REASONS[progress]
+    reason = _REASONS[progress]
+    if reason == OLDEST and needed and machine.name not in needed:
+        return "this one is the oldest through which no machine is joining"
+    return reason
 
 
+OLDEST = "this one is the oldest"
 _REASONS = {
     Progress.STOPPED: "the VM of this one is not running",
     Progress.NOT_JOINED: "this one has not joined yet",
     Progress.NOT_READY: "this one is not Ready",
     Progress.NOT_INITIALIZED: "this one is not initialized yet",
-    Progress.LAST_KNOWN_READY: "this one is the oldest",
-    Progress.INITIALIZED: "this one is the oldest",
+    Progress.LAST_KNOWN_READY: OLDEST,
+    Progress.INITIALIZED: OLDEST,
 }
 
 
