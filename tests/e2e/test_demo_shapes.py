@@ -21,7 +21,7 @@ hosts:
 networks:
 - {name: default/vlan-50, cidr: 10.20.0.0/16}
 """
-# A service has one IPv4 address, so none is made where pods have IPv6 alone.
+# The demo's pool has IPv4, so no service is made where pods have IPv6 alone.
 WITHOUT_SERVICE = {name for name in WITH_LOSSES if not name.startswith("service-")}
 
 

@@ -13,19 +13,24 @@ import pytest
 from cryptography.x509 import IPAddress, SubjectAlternativeName, load_pem_x509_certificate
 from tests.stories.cluster_rig import ALL, a_cluster, a_pool, gone, machines_of, post, scale, stock
 from tests.support.clock import run_driven
+from tests.support.endpoints import slice_of_one_pod
 from tests.support.simulation import Simulation, simulation
 
+from windrow.client.client import Client
 from windrow.client.transport import Transport
+from windrow.cloudprovider import names
 from windrow.clusters.api.kinds import IP_ADDRESS
 from windrow.core.formats.fastjson import loads
 from windrow.core.formats.yaml import load
 from windrow.emulator.faults import AgentFault, Fault, Refuse
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.harvester.identity import IDENTITY
+from windrow.harvester.resources import IP_POOL, LOAD_BALANCER
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import Raw, name_of, nested, secret_texts, uid_of
+from windrow.kubernetes.objects import Raw, name_of, nested, new_object, secret_texts, uid_of
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
-from windrow.kubernetes.resources import SECRET
+from windrow.kubernetes.resources import SECRET, SERVICE
 
 RANGE = {
     "network": "vlan-50",
@@ -347,6 +352,10 @@ def test_machines_nodes_and_kubeconfig_have_the_families_of_the_cluster(
             assert len(nodes) == 2
             server = await published_server(sim, ref)
             assert ("[fd00:50::" in server) == (stack == "ipv6")
+            if stack == "ipv6":
+                web = await served(sim, await stage.guest_client(), {"six": "fd00:50:"})
+                assert ingress(web) == ["fd00:50::240"]
+                assert sim.harvester.network.find("fd00:50::240", 80) is not None
 
     run_driven(story())
 
@@ -373,7 +382,41 @@ def test_machines_of_dual_stack_without_a_range_have_ipv4_by_dhcp_and_ipv6_from_
             [server] = [node for name, node in nodes.items() if "servers" in name]
             assert set(node_addresses(server)) <= addresses_in_certificate(sim, node_addresses(server)[0])
 
+            guest = await stage.guest_client()
+            web = await served(sim, guest, {"four": "192.168.50", "six": "fd50:"})
+            assert web["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
+            assert ingress(web) == ["192.168.50.240", "fd50::240"]
+            assert len(await sim.harvester_client.list(LOAD_BALANCER)) == 2
+            await guest.delete(SERVICE.ref("web", "default"))
+            await sim.advance(seconds=8)
+            assert await guest.find(SERVICE.ref("web", "default")) is None
+            assert await sim.harvester_client.list(LOAD_BALANCER) == []
+
     run_driven(story())
+
+
+async def served(sim: Simulation, guest: Client, pools: dict[str, str]) -> Raw:
+    """Service default/web of the guest, a while after it was created with these pools."""
+    for name, prefix in pools.items():
+        await sim.harvester_client.create(IP_POOL, a_service_pool(name, prefix))
+    ports = [{"name": "http", "port": 80, "protocol": "TCP"}]
+    spec = {"type": "LoadBalancer", "ipFamilyPolicy": "PreferDualStack", "ports": ports}
+    annotations = {names.IP_POOL: ",".join(pools)}
+    await guest.create(ENDPOINT_SLICE, slice_of_one_pod("web"))
+    await guest.create(SERVICE, new_object(SERVICE, "web", "default", annotations=annotations, spec=spec))
+    await sim.advance(seconds=8)
+    return await guest.get(SERVICE.ref("web", "default"))
+
+
+def ingress(service: Raw) -> list[str]:
+    return [one["ip"] for one in nested(service, "status", "loadBalancer", "ingress", default=[])]
+
+
+def a_service_pool(name: str, prefix: str) -> Raw:
+    """An IPPool for the Service that names it: without a scope it is chosen for no other."""
+    subnet, joint = (f"{prefix}.0/24", ".") if "." in prefix else (f"{prefix}:/64", ":")
+    ends = {"rangeStart": f"{prefix}{joint}240", "rangeEnd": f"{prefix}{joint}249"}
+    return new_object(IP_POOL, name, spec={"ranges": [{"subnet": subnet, **ends}], "selector": {}})
 
 
 def addresses_in_certificate(sim: Simulation, address: str) -> set[str]:

@@ -39,7 +39,9 @@ CHECKS = (
     "service-gone",
 )
 WITHOUT_PROVIDER = "the manifest asks for no cloud provider of Harvester"
-WITHOUT_IPV4 = "the pods have IPv6 alone, and a service has one IPv4 address, which leads to none of them"
+WITHOUT_IPV4 = (
+    "the pods have IPv6 alone, and the demo's IPPool has IPv4, whose addresses lead to none of them"
+)
 RETRY_INTERVAL = timedelta(seconds=0.2)
 
 
