@@ -37,7 +37,7 @@ from windrow.clusters.api.references import (
 )
 from windrow.clusters.bootstrap_data import check_bootstrap, sample_machine_spec
 from windrow.clusters.bootstrap_secrets import FindSecret, check_secrets
-from windrow.clusters.sources.endpoint_pools import check_endpoint
+from windrow.clusters.sources.endpoint_pools import check_all_pools
 from windrow.clusters.sources.harvester_versions import read_harvester_versions
 from windrow.clusters.versions import compare_versions, list_problems
 from windrow.core.rng import Rng
@@ -134,7 +134,7 @@ async def run(
             return await read_harvester_versions(await machines.get_client(name))
 
         async def endpoint(cluster: Cluster) -> list[Problem]:
-            return await check_endpoint(await machines.get_client(cluster.credential), cluster)
+            return await check_all_pools(machines.get_client, cluster)
 
         return await check(
             documents,
@@ -275,9 +275,12 @@ async def _read_versions(cluster: Cluster, read: ReadVersions | None) -> Harvest
 
 
 async def _check_endpoint(cluster: Cluster, ask: CheckEndpoint | None) -> list[Problem]:
-    """What the cluster manager would find before it makes the load balancer that the cluster asks for."""
+    """What the cluster manager would find of the IPPools that the cluster asks for, for a load balancer or for machines."""
     on_harvester = any(pool.is_on_harvester for pool in cluster.pools)
-    if ask is None or not on_harvester or cluster.control_plane_endpoint.mode != "loadBalancer":
+    wants = cluster.control_plane_endpoint.mode == "loadBalancer" or any(
+        one.ip_pool for pool in cluster.pools for one in pool.address_pools
+    )
+    if ask is None or not on_harvester or not wants:
         return []
     try:
         return await ask(cluster)

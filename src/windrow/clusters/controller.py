@@ -14,7 +14,7 @@ from windrow.client.informer import Informer
 from windrow.client.middleware.retry import RetryingTransport
 from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
-from windrow.clusters.api.addresses import IPAddress, read_ip_address
+from windrow.clusters.api.addresses import IPAddress, IPPool, read_ip_address
 from windrow.clusters.api.cluster import ResolveDriver, harvester_only
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, IP_ADDRESS, MACHINE
 from windrow.clusters.api.machine import Machine, read_machine
@@ -299,6 +299,9 @@ class ClusterController:
                 after is None
             ):
                 self._enqueue_cluster(cluster_uid)
+            case IPPool() if before != after:
+                for ref in self._objects.list_ip_pool_users():
+                    self.controller.queue.add(ref)
             case ObservedBalancer(cluster_uid=cluster_uid) if before != after:
                 self._enqueue_cluster(cluster_uid)
             case _:
@@ -357,6 +360,7 @@ class ClusterController:
                 self._objects.watch(self._group, key, frozenset())
                 self._objects.watch_balancers(self._group, key, frozenset())
                 self._objects.watch_addresses(self._group, key, frozenset())
+                self._objects.watch_ip_pools(self._group, key, frozenset())
                 self._leases.close(key)
                 self._prober.watch(self._group, key, ())
             self._awaiting_address.discard(key)
@@ -371,6 +375,9 @@ class ClusterController:
             self._objects.watch_balancers(self._group, key, self._observer.list_balancer_places(state))
             self._objects.watch_addresses(
                 self._group, key, self._observer.list_address_credentials(state.cluster)
+            )
+            self._objects.watch_ip_pools(
+                self._group, key, self._observer.list_ip_pool_credentials(state.cluster)
             )
             self._leases.open(self._group, key, state.places)
         connection = self._connect_guest(key, state)

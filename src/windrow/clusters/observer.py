@@ -16,7 +16,8 @@ from typing import Any
 from windrow.bootstrap.guest_account import GuestAccount
 from windrow.client.client import Client
 from windrow.clusters.api import names
-from windrow.clusters.api.cluster import Cluster, read_cluster
+from windrow.clusters.api.addresses import resolve_ip_pools
+from windrow.clusters.api.cluster import Cluster, Pool, read_cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.references import parse_secret_reference
@@ -61,7 +62,7 @@ from windrow.clusters.orphans import (
 from windrow.clusters.plan import endpoint_balancers
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
-from windrow.clusters.sources.endpoint_pools import check_endpoint
+from windrow.clusters.sources.endpoint_pools import check_endpoint, check_ip_pools
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvester_objects import (
     CREATOR_SELECTOR,
@@ -132,7 +133,7 @@ class Observer:
             return None
         configs = await self._configs.list_all(key.namespace, read_machine_config_kinds(raw))
         reading = read_cluster(raw, configs, self._configs.resolve_driver)
-        cluster = self._context.read_recorded(reading.cluster)
+        cluster = self._with_ip_pools(self._context.read_recorded(reading.cluster))
         kept = self._context.secrets.get(SECRET.ref(names.secrets_name(cluster.name), cluster.namespace))
         state = ClusterState(
             now=self._context.clock.now(),
@@ -195,6 +196,12 @@ class Observer:
         state = replace(state, claims=self._addresses.of_cluster(state.cluster.uid))
         if not (state.harvester_uid and wanted):
             return state
+        allocated = (
+            contested
+            for network, one in self._list_allocated(state.cluster)
+            for contested in self._list_contested(one.vm, "", [NetworkAddress(network, one.address)], state)
+        )
+        state = replace(state, contested=tuple(dict.fromkeys(allocated)))
         taken = {network: self._addresses.list_taken(network, state.harvester_uid) for network in wanted}
         lacking = {machine.record.uid for machine in state.active if _lacks_address(machine, state.cluster)}
         state = replace(state, taken=taken)
@@ -211,15 +218,48 @@ class Observer:
             machines=machines,
             held=self._list_held(state, wanted),
             is_held_known=self._is_held_known(state),
-            contested=tuple(
-                contested
-                for one in machines
-                if one.record.was_created and one.vm is not None
-                for contested in self._list_contested(
-                    one.vm_ref, one.record.uid, self._addresses_of(one, state.cluster), state
-                )
+            contested=(
+                *state.contested,
+                *(
+                    contested
+                    for one in machines
+                    if one.record.was_created and one.vm is not None
+                    for contested in self._list_contested(
+                        one.vm_ref, one.record.uid, self._addresses_of(one, state.cluster), state
+                    )
+                ),
             ),
         )
+
+    def list_ip_pool_credentials(self, cluster: Cluster) -> frozenset[str]:
+        """Those of its pools whose machines have addresses of an IPPool of Harvester."""
+        named = {pool.credential for pool in cluster.pools if _names_ip_pool(pool)}
+        return frozenset(named.intersection(self.list_allowed_credentials(cluster)))
+
+    def _with_ip_pools(self, cluster: Cluster) -> Cluster:
+        """The cluster with the ranges of the IPPools that its address pools name, as the watch shows them."""
+        if not any(map(_names_ip_pool, cluster.pools)):
+            return cluster
+        pools = (
+            replace(
+                pool,
+                address_pools=resolve_ip_pools(
+                    pool.address_pools, self._objects.find_ip_pools(pool.credential, cluster.namespace)
+                ),
+            )
+            for pool in cluster.pools
+        )
+        return replace(cluster, pools=tuple(pools))
+
+    def _list_allocated(self, cluster: Cluster) -> Iterator[tuple[str, HeldAddress]]:
+        """The addresses that load balancers have of the IPPools that the cluster names, by network."""
+        for pool in cluster.pools:
+            if not _names_ip_pool(pool):
+                continue
+            found = self._objects.find_ip_pools(pool.credential, cluster.namespace) or {}
+            for one in pool.address_pools:
+                for address, holder in found[one.ip_pool].allocated if one.ip_pool in found else ():
+                    yield one.network, HeldAddress(address, f"LoadBalancer {holder}")
 
     def list_address_credentials(self, cluster: Cluster) -> frozenset[str]:
         """Those of its pools whose machines have addresses that are claimed."""
@@ -242,6 +282,8 @@ class Observer:
             for network, address in vm.addresses:
                 if network in held:
                     held[network].setdefault(address, HeldAddress(address, str(vm), vm.machine_uid))
+        for network, one in self._list_allocated(state.cluster):
+            held[network][one.address] = one
         return held
 
     def _list_addressed(self, state: ClusterState) -> Iterator[OrphanVm | ReportingVm]:
@@ -703,6 +745,10 @@ class Observer:
             problems += await self._check_versions(state, sorted(usable & on_harvester))
             if state.guest_credential.state in ("missing", "pending") and cluster.credential in usable:
                 problems += await self._check_service_account(cluster)
+            for pool in pools:
+                if _names_ip_pool(pool) and pool.credential in usable:
+                    client = self._harvesters.get_client(pool.credential, cluster.namespace)
+                    problems += await check_ip_pools(client, pool, cluster.namespace)
             if cluster.control_plane_endpoint.mode == "loadBalancer" and cluster.credential in usable:
                 client = self._harvesters.get_client(cluster.credential, cluster.namespace)
                 problems += await check_endpoint(client, cluster)
@@ -793,6 +839,10 @@ def _needs_preflight(state: ClusterState) -> bool:
         return False
     observed = state.recorded.raw.get("observedGeneration") == state.cluster.generation
     return not (state.recorded.preflight_passed and observed)
+
+
+def _names_ip_pool(pool: Pool) -> bool:
+    return any(one.ip_pool for one in pool.address_pools)
 
 
 def _lacks_address(machine: MachineState, cluster: Cluster) -> bool:

@@ -66,6 +66,8 @@ REGION = "topology.kubernetes.io/region"
 LB_OF_CLUSTER = "cloudprovider.harvesterhci.io/cluster"
 LB_OF_NAMESPACE = "cloudprovider.harvesterhci.io/serviceNamespace"
 LB_OF_SERVICE = "cloudprovider.harvesterhci.io/serviceName"
+# On IPPools: of the one that every load balancer may have an address of. Set by Harvester's webhook.
+GLOBAL_IP_POOL = "loadbalancer.harvesterhci.io/global-ip-pool"
 # Ours, an annotation: the guest cluster that had it made, whatever that is called. It is the uid of the guest's own
 # service `default/kubernetes`: every cluster has it, a restored one keeps it, and reading it needs no
 # right.

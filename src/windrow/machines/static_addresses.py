@@ -132,5 +132,5 @@ def _list_lacking(pools: Sequence[Mapping[str, Any]]) -> list[Problem]:
             "warning",
         )
         for key, effect, what in lacking
-        if not any(pool.get(key) for pool in pools)
+        if not any(pool.get(key) or (key == "gateway" and pool.get("ipPool")) for pool in pools)
     ]

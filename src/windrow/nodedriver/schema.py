@@ -32,7 +32,7 @@ _OWN = {
         "description": "addresses for machines, one of each entry for each machine; the first entry is on the node's network",
         "items": {
             "type": "object",
-            "required": ["network", "addresses", "prefix"],
+            "required": ["network"],
             "properties": {
                 "network": {
                     "type": "string",
@@ -41,6 +41,11 @@ _OWN = {
                 "addresses": {
                     **_TEXTS,
                     "description": "ranges, networks or single addresses: 192.168.5.10-192.168.5.50",
+                },
+                "ipPool": {
+                    "type": "string",
+                    "nullable": True,
+                    "description": "an IPPool of Harvester whose ranges, prefix and gateway these are, instead of addresses",
                 },
                 "excludedAddresses": {**_TEXTS, "description": "those of them that no machine gets"},
                 "prefix": {"type": "integer", "description": "prefix length of the subnet"},

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,8 @@ from tests.support.fake_machines import MemoryMachines
 from tests.support.simulation import simulation
 
 from windrow.app.check import CheckResult, check
-from windrow.clusters.sources.endpoint_pools import check_endpoint
+from windrow.client.client import Client
+from windrow.clusters.sources.endpoint_pools import check_all_pools
 from windrow.harvester.resources import IP_POOL
 from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, NotFound
@@ -720,7 +721,50 @@ def test_the_pool_of_a_load_balancer_must_exist_and_have_an_address(
                     IP_POOL.ref(name_of(raw)), [{"op": "add", "path": "/status", "value": status}]
                 )
             (result,) = await check(
-                [document, config()], machines=Harvester([]), ask_endpoint=partial(check_endpoint, client)
+                [document, config()],
+                machines=Harvester([]),
+                ask_endpoint=partial(check_all_pools, client_for(client)),
+            )
+            return result
+
+    found = [one.message for one in run_driven(main()).errors]
+    assert len(found) == len(told)
+    assert all(part in one for part, one in zip(told, found, strict=True))
+
+
+def client_for(client: Client) -> Callable[[str], Awaitable[Client]]:
+    async def get_client(credential: str) -> Client:
+        assert credential == "a:b"
+        return client
+
+    return get_client
+
+
+@pytest.mark.parametrize(
+    ("scope", "told"),
+    [
+        (None, ["HarvesterConfig fleet-default/nc-w: addressPools[0].ipPool: there is no IPPool machines"]),
+        ([], []),
+        (
+            [{"project": "*", "namespace": "*", "guestCluster": "*"}],
+            ["IPPool machines is for load balancers"],
+        ),
+    ],
+)
+def test_the_ip_pool_of_machines_must_exist_and_be_theirs_alone(scope: Any, told: list[str]) -> None:
+    ranges = [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.19"}]
+    entry = {"network": "default/vlan", "ipPool": "machines", "nameservers": ["10.1.0.1"]}
+
+    async def main() -> CheckResult:
+        async with simulation(with_manager=False) as sim:
+            client = sim.harvester_client
+            if scope is not None:
+                spec = {"ranges": ranges, "selector": {"scope": scope}}
+                await client.create(IP_POOL, new_object(IP_POOL, "machines", spec=spec))
+            (result,) = await check(
+                [cluster(), config(addressPools=[entry])],
+                machines=Harvester([]),
+                ask_endpoint=partial(check_all_pools, client_for(client)),
             )
             return result
 

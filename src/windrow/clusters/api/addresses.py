@@ -18,8 +18,17 @@ from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import IP_ADDRESS
 from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.cidr import Address, NotAddress, Range, parse_address
-from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
-from windrow.kubernetes.objects import Raw, name_of, nested, new_object, resource_version_of, uid_of
+from windrow.harvester.names import CLUSTER_UID, GLOBAL_IP_POOL, MACHINE_UID
+from windrow.kubernetes.objects import (
+    Raw,
+    is_dns_subdomain,
+    mappings_at,
+    name_of,
+    nested,
+    new_object,
+    resource_version_of,
+    uid_of,
+)
 from windrow.kubernetes.resources import ObjectRef
 from windrow.machines.port import StaticAddress
 
@@ -45,11 +54,14 @@ class AddressPool:
     is_of_node: bool = False  # on the node's network, which is that of the first entry
     place: str = ""  # where it is written: "addressPools[0]"
     written: str = ""  # as the user wrote the ranges
+    ip_pool: str = ""  # the IPPool of Harvester that the ranges are of
+    excluded: tuple[Range, ...] = ()  # of that
+    fault: str = ""  # why it has no ranges
 
     @property
     def version(self) -> int:
-        """4 or 6, its family."""
-        return self.ranges[0].first.version
+        """4 or 6, its family; 0 while it has no ranges."""
+        return self.ranges[0].first.version if self.ranges else 0
 
     @cached_property
     def size(self) -> int:
@@ -194,6 +206,8 @@ def _read_pool(fields: Fields, namespace: str, problems: ProblemCollector) -> Ad
         fields.refuse("network", "is not set", "write the networkName of one of the machine's interfaces")
     wanted = _read_ranges(fields, "addresses")
     excluded = _read_ranges(fields, "excludedAddresses")
+    if fields.raw.get("ipPool"):
+        return _read_named_pool(fields, network if "/" in network else f"{namespace}/{network}", excluded)
     if not wanted and not problems.has(fields.at("addresses")):
         fields.refuse("addresses", "is empty", "write addresses there, such as [192.168.5.10-192.168.5.50]")
     for one in wanted:
@@ -250,6 +264,33 @@ def _read_pool(fields: Fields, namespace: str, problems: ProblemCollector) -> Ad
         nameservers=tuple(str(one) for one in servers if one is not None),
         place=fields.path,
         written=", ".join(map(str, wanted)),
+    )
+
+
+def _read_named_pool(fields: Fields, network: str, excluded: tuple[Range, ...]) -> AddressPool | None:
+    """An entry whose ranges, prefix and gateway are those of an IPPool of Harvester, which is read there."""
+    before = len(fields.problems.found)
+    name = fields.text("ipPool")
+    if not is_dns_subdomain(name):
+        fields.refuse(
+            "ipPool", f"is {abbreviate(name)}, which is no name of an IPPool", "write the name of one"
+        )
+    for key in ("addresses", "prefix", "gateway"):
+        if fields.raw.get(key):
+            fields.refuse(key, "is set, and so is ipPool, which has it", f"remove {key}, or ipPool")
+    servers = [_read_address(fields, "nameservers", text) for text in fields.texts("nameservers")]
+    if len(fields.problems.found) > before:
+        return None
+    return AddressPool(
+        network,
+        (),
+        0,
+        nameservers=tuple(str(one) for one in servers if one is not None),
+        place=fields.path,
+        written=f"IPPool {name}",
+        ip_pool=name,
+        excluded=excluded,
+        fault=f"IPPool {name} of Harvester was not read yet",
     )
 
 
@@ -342,10 +383,125 @@ def _cut(one: Range, hole: Range) -> list[Range]:
     return parts
 
 
+# -- IPPools of Harvester ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IPPool:
+    """An IPPool of Harvester: a reading. `allocated` are the addresses that its LoadBalancers have.
+
+    `is_chosen`: load balancers that name no pool are given addresses of it. Their controller knows of no machine.
+    """
+
+    name: str
+    ranges: tuple[Range, ...] = ()
+    subnets: tuple[Network, ...] = ()
+    gateways: tuple[str, ...] = ()
+    network: str = ""
+    is_chosen: bool = False
+    allocated: tuple[tuple[str, str], ...] = ()  # address and namespace/name of the LoadBalancer
+
+
+def read_ip_pool(raw: Mapping[str, Any]) -> IPPool:
+    """What of its ranges cannot be read is left out, as the webhook of Harvester lets none such in."""
+    ranges: list[Range] = []
+    subnets: dict[Network, None] = {}
+    gateways: dict[str, None] = {}
+    for one in mappings_at(raw, "spec", "ranges")[:MAX_RANGES]:
+        try:
+            subnet = ipaddress.ip_network(str(one.get("subnet")), strict=False)
+            usable = subtract((Range.parse(str(subnet)),), _unusable(subnet))
+            first, last = (
+                parse_address(str(one[key])) if one.get(key) else default
+                for key, default in (("rangeStart", usable[0].first), ("rangeEnd", usable[-1].last))
+            )
+            if one.get("gateway"):
+                gateways[str(parse_address(str(one["gateway"])))] = None
+        except ValueError:
+            continue
+        if first in subnet and last in subnet:
+            ranges.append(Range(*sorted((first, last), key=int)))
+            subnets[subnet] = None
+    labels = nested(raw, "metadata", "labels", default={})
+    allocated = nested(raw, "status", "allocated", default={})
+    return IPPool(
+        name_of(raw),
+        tuple(ranges),
+        tuple(subnets),
+        tuple(gateways),
+        str(nested(raw, "spec", "selector", "network", default="") or ""),
+        bool(mappings_at(raw, "spec", "selector", "scope")) or labels.get(GLOBAL_IP_POOL) == "true",
+        tuple(sorted((str(address), str(holder)) for address, holder in allocated.items())),
+    )
+
+
+def resolve_ip_pools(
+    pools: Sequence[AddressPool], found: Mapping[str, IPPool] | None
+) -> tuple[AddressPool, ...]:
+    """The entries with the ranges of the IPPools that they name, else with why they have none. `found` are the IPPools of
+    Harvester by name; None: they were not read."""
+    resolved: list[AddressPool] = []
+    for one in pools:
+        if one.ip_pool and found is not None:
+            one = _resolve(one, found.get(one.ip_pool), resolved)
+        resolved.append(one)
+    return tuple(resolved)
+
+
+def _resolve(entry: AddressPool, pool: IPPool | None, before: Sequence[AddressPool]) -> AddressPool:
+    if fault := find_ip_pool_fault(entry, pool):
+        return replace(entry, fault=f"{fault[0]} ({fault[1]})")
+    assert pool is not None  # else that is its fault
+    (subnet,) = pool.subnets
+    if any((one.network, one.version) == (entry.network, subnet.version) for one in before):
+        what = f"another entry has IPv{subnet.version} addresses of network {entry.network}"
+        return replace(entry, fault=f"IPPool {pool.name} has IPv{subnet.version} addresses, and {what}")
+    has_gateway = any(one.gateway and one.version == subnet.version for one in before)
+    return replace(
+        entry,
+        ranges=_list_free(entry, pool),
+        prefix=subnet.prefixlen,
+        gateway="" if has_gateway else next(iter(pool.gateways), ""),
+        fault="",
+    )
+
+
+def _list_free(entry: AddressPool, pool: IPPool) -> tuple[Range, ...]:
+    gateways = (Range.parse(text) for text in pool.gateways)
+    return subtract(pool.ranges, (*entry.excluded, *gateways, *_unusable(pool.subnets[0])))
+
+
+def find_ip_pool_fault(entry: AddressPool, pool: IPPool | None) -> tuple[str, str] | None:
+    """Why machines can have no addresses of the IPPool, and what to do; None where they can."""
+    what = f"IPPool {entry.ip_pool}"
+    if pool is None:
+        return f"there is no {what} on Harvester", "create it there, or write the name of one that exists"
+    if not pool.ranges:
+        return f"{what} has no range", "add one to it"
+    if len(pool.subnets) > 1 or len(pool.gateways) > 1:
+        return f"{what} has ranges of several subnets", "name an IPPool of one subnet"
+    if pool.is_chosen:
+        return (
+            f"{what} is for load balancers: its selector has a scope, so that they are given its addresses, those of machines among "
+            "them",
+            "create an IPPool without a scope for machines, and let no LoadBalancer name it",
+        )
+    if pool.network and pool.network != entry.network:
+        return (
+            f"{what} is of network {pool.network}, and {entry.place} is on {entry.network}",
+            "name an IPPool of that network",
+        )
+    if not _list_free(entry, pool):
+        return f"{what} has no address that a machine can have", "widen it, or exclude fewer"
+    return None
+
+
 def _check_together(pools: Sequence[AddressPool], problems: ProblemCollector) -> None:
     seen: dict[tuple[str, int], AddressPool] = {}
     gateways: dict[int, AddressPool] = {}
     for pool in pools:
+        if not pool.ranges:
+            continue  # its IPPool says which family it is of
         other = seen.setdefault((pool.network, pool.version), pool)
         if other is not pool:
             problems.add(

@@ -1167,7 +1167,7 @@ def _machines_text(count: int) -> str:
 
 def _group_overlapping(pools: Iterable[Pool]) -> list[list[tuple[Pool, AddressPool]]]:
     """The address pools, those together that have addresses of a network in common, in the order of the pools."""
-    every = [(pool, own) for pool in pools for own in pool.address_pools]
+    every = [(pool, own) for pool in pools for own in pool.address_pools if own.ranges]
     ranges = sorted(
         (own.network, one.first.version, int(one.first), int(one.last), place)
         for place, (_, own) in enumerate(every)
@@ -1216,8 +1216,8 @@ def _check_pool_addresses(
                         "give machines addresses of another network, or change it in machineGlobalConfig",
                     )
         node = [one for one in pool.address_pools if one.is_of_node]
-        static = {one.version for one in node}
-        if static and (missing := set(cluster.families) - static):
+        static = {one.version for one in node if one.ranges}
+        if static and all(one.ranges for one in node) and (missing := set(cluster.families) - static):
             problems.add(
                 "addressPools",
                 f"{where}: its addressPools give the node {_family_text(static)} addresses, and cluster-cidr is "

@@ -317,6 +317,8 @@ HARVESTER_CONFIG_FIELDS = FieldTable(
         "userData": _OPTIONS,
         "addressPools": "stories/test_addresses.py::"
         "test_machines_have_the_addresses_that_were_claimed_for_them_and_give_them_back",
+        "addressPools[].ipPool": "stories/test_ip_pools.py::"
+        "test_machines_have_addresses_of_an_ip_pool_and_none_that_a_load_balancer_has",
         "networkData": _OPTIONS,
         "vmAffinity": _OPTIONS,
         "enableEfi": _OPTIONS,

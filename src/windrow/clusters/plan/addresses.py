@@ -107,6 +107,8 @@ class Claims:
             return False  # its diagnosis says so
         claims = []
         for one in missing:
+            if not one.ranges:
+                return False  # its diagnosis says so
             address = choose_address(one, self._taken_on(one.network), machine.record.uid)
             if address is None:
                 return False  # its diagnosis says so; what it could have of the others stays free
@@ -149,6 +151,8 @@ def describe_shortage(machine: MachineState, state: ClusterState) -> str:
     if missing and not state.is_held_known:
         return "the first list of VirtualMachines from Harvester (an address that a VM has is not claimed for another)"
     for one in missing:
+        if one.fault:
+            return f"an address of network {one.network}: {one.fault}"
         taken = list_taken(one.network, state)
         if len(taken) >= one.size and choose_address(one, taken, machine.record.uid) is None:
             return (

@@ -1,13 +1,15 @@
-"""Asks Harvester whether a cluster can have a load balancer there: before its first machine, and for `windrow check`."""
+"""Asks Harvester whether a cluster can have what it wants of its IPPools, a load balancer or addresses of machines: before its
+first machine, and for `windrow check`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from windrow.client.client import Client
 from windrow.clusters.api import names
-from windrow.clusters.api.cluster import MAX_QUANTITY, Cluster
+from windrow.clusters.api.addresses import find_ip_pool_fault, read_ip_pool
+from windrow.clusters.api.cluster import MAX_QUANTITY, Cluster, Pool
 from windrow.clusters.api.endpoint import EndpointBalancer, field_of
 from windrow.clusters.endpoint_balancer import list_balancers, read_balancer
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER
@@ -51,6 +53,38 @@ async def check_endpoint(client: Client, cluster: Cluster) -> list[Problem]:
             f"{field}: IPPool {endpoint.pool} has {free} free addresses, and the endpoint needs {lacking}"
         )
         problems.append(Problem(message, "widen a range of it, or write the name of another", field))
+    return problems
+
+
+async def check_all_pools(get_client: Callable[[str], Awaitable[Client]], cluster: Cluster) -> list[Problem]:
+    """Both checks, each with the credential that the manager would use. Raises every KubeError but Forbidden."""
+    found = []
+    for pool in cluster.pools:
+        if any(one.ip_pool for one in pool.address_pools):
+            found += await check_ip_pools(await get_client(pool.credential), pool, cluster.namespace)
+    if cluster.control_plane_endpoint.mode == "loadBalancer":
+        found += await check_endpoint(await get_client(cluster.credential), cluster)
+    return list(dict.fromkeys(found))
+
+
+async def check_ip_pools(client: Client, pool: Pool, namespace: str) -> list[Problem]:
+    """Whether machines can have addresses of the IPPools that the pool's HarvesterConfig names. Raises every KubeError but
+    Forbidden."""
+    problems = []
+    for entry in pool.address_pools:
+        if not entry.ip_pool:
+            continue
+        field = f"{entry.place}.ipPool"
+        where = f"{pool.kind} {namespace}/{pool.config_name}: {field}"
+        try:
+            raw = await client.find(IP_POOL.ref(entry.ip_pool))
+        except Forbidden as error:
+            hint = "let the credential's user get, list and watch ippools.loadbalancer.harvesterhci.io"
+            problems.append(Problem(f"{where}: {error}", hint, field))
+            continue
+        fault = find_ip_pool_fault(entry, read_ip_pool(raw) if raw is not None else None)
+        if fault is not None:
+            problems.append(Problem(f"{where}: {fault[0]}", fault[1], field))
     return problems
 
 

@@ -6,7 +6,8 @@
 * the ServiceAccounts of guests, and their tokens;
 * the LoadBalancers of endpoints, where a Cluster has one;
 * the addresses of all VMs that a credential may see, in any namespace, where a Cluster claims addresses: a VM may have one
-  that nothing here records.
+  that nothing here records;
+* the IPPools, where a Cluster has addresses of one.
 
 One informer for each kind, credential and namespace. One that is refused (a credential need not have every right) is
 tried again seldom, and nothing is known of its kind meanwhile.
@@ -24,6 +25,7 @@ from typing import Any, TypeVar
 from windrow.bootstrap.guest_account import TOKEN_TYPE
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport
+from windrow.clusters.api.addresses import IPPool, read_ip_pool
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.endpoint_balancer import ObservedBalancer, read_owned_balancer
@@ -44,7 +46,7 @@ from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import Stopped, run_until, start_in, wait_first
 from windrow.harvester.names import CLUSTER_UID, CREATOR, CREATOR_NODE_DRIVER
-from windrow.harvester.resources import LOAD_BALANCER, VM, VMI
+from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, VM, VMI
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import annotations_of, is_deleting, name_of
 from windrow.kubernetes.resources import PVC, SECRET, SERVICE_ACCOUNT, ApiResource, ObjectRef
@@ -80,7 +82,7 @@ def read_account_object(raw: Mapping[str, Any]) -> AccountObject | None:
     return AccountObject(name_of(raw), cluster_uid) if cluster_uid and not is_deleting(raw) else None
 
 
-Owned = OrphanVm | ReportingVm | MachineClaim | AccountObject | ObservedBalancer
+Owned = OrphanVm | ReportingVm | IPPool | MachineClaim | AccountObject | ObservedBalancer
 EVERYWHERE = ""  # the namespace of a Place that is all of them
 
 
@@ -103,6 +105,9 @@ _ADDRESSES = (
     _Kind(VM, read_cluster_vm, labels=CREATOR_SELECTOR),
     _Kind(VMI, read_reporting_vm, labels=CREATOR_SELECTOR),
 )
+
+
+_IP_POOLS = _Kind(IP_POOL, read_ip_pool)
 
 
 @dataclass(slots=True)
@@ -137,6 +142,7 @@ class HarvesterObjects:
         self._used: UserIndex[Place] = UserIndex()
         self._with_balancers: UserIndex[Place] = UserIndex()
         self._with_addresses: UserIndex[Place] = UserIndex()
+        self._with_ip_pools: UserIndex[Place] = UserIndex()
 
     def list_vms(self, cluster_uid: str, places: Iterable[Place]) -> tuple[OrphanVm, ...] | None:
         """Those of the cluster, without those that are being deleted; None while one of `places` is not watched."""
@@ -198,7 +204,7 @@ class HarvesterObjects:
             found += (
                 one
                 for one in watched.informer.values()
-                if isinstance(one, type) and one.cluster_uid == cluster_uid
+                if isinstance(one, type) and not isinstance(one, IPPool) and one.cluster_uid == cluster_uid
             )
         return found
 
@@ -219,6 +225,26 @@ class HarvesterObjects:
         places = {Place(credential, EVERYWHERE, cluster.namespace) for credential in credentials}
         begun, ended = self._with_addresses.update(cluster, places)
         self._begin_and_end(group, begun, ended, _ADDRESSES)
+
+    def watch_ip_pools(
+        self, group: asyncio.TaskGroup, cluster: ObjectRef, credentials: frozenset[str]
+    ) -> None:
+        """The same for the IPPools of Harvester."""
+        places = {Place(credential, EVERYWHERE, cluster.namespace) for credential in credentials}
+        begun, ended = self._with_ip_pools.update(cluster, places)
+        self._begin_and_end(group, begun, ended, (_IP_POOLS,))
+
+    def list_ip_pool_users(self) -> frozenset[ObjectRef]:
+        """The Clusters that have addresses of one."""
+        places = self._with_ip_pools.in_use()
+        return frozenset(user for place in places for user in self._with_ip_pools.users_of(place))
+
+    def find_ip_pools(self, credential: str, cluster_namespace: str) -> Mapping[str, IPPool] | None:
+        """The IPPools by name; None where they were not read."""
+        watched = self._watched.get((Place(credential, EVERYWHERE, cluster_namespace), IP_POOL))
+        if watched is None or watched.informer is None or not watched.informer.has_synced:
+            return None
+        return {one.name: one for one in watched.informer.values() if isinstance(one, IPPool)}
 
     def _begin_and_end(
         self, group: asyncio.TaskGroup, begun: Iterable[Place], ended: Iterable[Place], kinds: Iterable[_Kind]

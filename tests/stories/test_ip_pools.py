@@ -1,0 +1,92 @@
+"""Machines with addresses of an IPPool of Harvester, beside a load balancer that has one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.stories.cluster_rig import ALL, a_cluster, a_pool, machines_of, post, stock, until
+from tests.stories.test_addresses import claims_of, waiting
+from tests.support.clock import run_driven
+from tests.support.simulation import Simulation, simulation
+
+from windrow.harvester.resources import IP_POOL, LOAD_BALANCER
+from windrow.kubernetes.objects import Raw, name_of, nested, new_object
+
+ENTRY = {"network": "vlan-50", "ipPool": "machines", "nameservers": ["192.168.50.1"]}
+
+
+def a_range(first: int, last: int) -> Raw:
+    ends = {"rangeStart": f"192.168.50.{first}", "rangeEnd": f"192.168.50.{last}"}
+    return {"subnet": "192.168.50.0/24", "gateway": "192.168.50.1", **ends}
+
+
+async def create_pool(sim: Simulation, **selector: Any) -> None:
+    spec = {"ranges": [a_range(150, 152)], "selector": selector}
+    await sim.harvester_client.create(IP_POOL, new_object(IP_POOL, "machines", spec=spec))
+
+
+def a_cluster_of_the_pool(*pools: Raw) -> list[Raw]:
+    documents = a_cluster(*pools)
+    for raw in documents[:-1]:
+        raw["addressPools"] = [dict(ENTRY)]
+    return documents
+
+
+def test_machines_have_addresses_of_an_ip_pool_and_none_that_a_load_balancer_has() -> None:
+    async def story() -> None:
+        documents = a_cluster_of_the_pool(a_pool("servers", 1, ALL), a_pool("workers", 2))
+        async with simulation(seed=31, with_manager=False) as sim:
+            await stock(sim, documents)
+            await create_pool(sim, network="default/vlan-50")
+            balancer = {"workloadType": "cluster", "ipam": "pool", "ipPool": "machines"}
+            raw = new_object(LOAD_BALANCER, "web", "default", spec=balancer)
+            await sim.harvester_client.create(LOAD_BALANCER, raw)
+            await sim.advance(seconds=5)
+            pool = await sim.harvester_client.get(IP_POOL.ref("machines"))
+            (taken,) = nested(pool, "status", "allocated")
+            sim.start_manager()
+            ref = await post(sim, documents)
+
+            # Two of three are free.
+            stage = sim.cluster(ref.name, ref.namespace)
+            await until(stage, f"LoadBalancer default/web has {taken}")
+            claims = await claims_of(sim)
+            (late,) = [one for one in await machines_of(sim, ref) if name_of(one) not in claims]
+            assert waiting(late).startswith(
+                "an address of network default/vlan-50 to be released (all 3 of IPPool machines"
+            )
+            assert len(claims) == 2
+            assert taken not in claims.values()
+
+            step = {"op": "replace", "path": "/spec/ranges", "value": [a_range(150, 155)]}
+            await sim.harvester_client.json_patch(IP_POOL.ref("machines"), [step])
+            await stage.wait_for_settled()
+            claims = await claims_of(sim)
+            assert len(set(claims.values()) - {taken}) == 3
+            # What the load balancers' controller keeps there is as it was.
+            pool = await sim.harvester_client.get(IP_POOL.ref("machines"))
+            assert nested(pool, "status", "allocated") == {taken: "default/web"}
+
+    run_driven(story())
+
+
+def test_a_pool_that_load_balancers_are_given_addresses_of_is_refused_and_none_is_claimed() -> None:
+    async def story() -> None:
+        documents = a_cluster_of_the_pool(a_pool("servers", 1, ALL))
+        async with simulation(seed=32, with_manager=False) as sim:
+            await stock(sim, documents)
+            sim.start_manager()
+            ref = await post(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await until(stage, "addressPools[0].ipPool: there is no IPPool machines on Harvester")
+
+            await create_pool(sim, scope=[{"project": "*", "namespace": "*", "guestCluster": "*"}])
+            await until(stage, "IPPool machines is for load balancers: its selector has a scope")
+            assert await claims_of(sim) == {}
+
+            step = {"op": "replace", "path": "/spec/selector", "value": {}}
+            await sim.harvester_client.json_patch(IP_POOL.ref("machines"), [step])
+            await stage.wait_for_settled()
+            assert len(await claims_of(sim)) == 1
+
+    run_driven(story())
