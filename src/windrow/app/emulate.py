@@ -51,7 +51,7 @@ from windrow.harvester.resources import IMAGE, IP_POOL, KEY_PAIR, NETWORK
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import Reply, Request
-from windrow.kubernetes.resources import NAMESPACE, STORAGE_CLASS
+from windrow.kubernetes.resources import NAMESPACE, SECRET, STORAGE_CLASS
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ async def run(options: EmulateOptions, out: Output) -> int:
         out.print_line("Its virtual machines are simulated, and its objects are in memory until it ends.")
         for line in describe_site(options.site):
             out.print_line(line)
-        for line in describe_preload(preload):
+        for line in describe_created(preload):
             out.print_line(f"Created because a manifest refers to it: {line}")
         out.print_line(f"Kubeconfig: {emulated.kubeconfig_path}")
         if options.cloud_provider is not None:
@@ -113,6 +113,11 @@ async def run(options: EmulateOptions, out: Output) -> int:
         out.print_line(f"Try: kubectl --kubeconfig {emulated.kubeconfig_path} get vms -A")
         await asyncio.Event().wait()
     return 0
+
+
+def describe_created(preload: Preload) -> list[str]:
+    """One line for each kind of which objects are created; Secrets belong to the management API, and are told by themselves."""
+    return describe_preload(frozenset(ref for ref in preload if ref.kind != SECRET))
 
 
 def describe_site(site: Site) -> list[str]:

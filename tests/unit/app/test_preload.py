@@ -1,5 +1,6 @@
 import pytest
 
+from windrow.app.emulate import describe_created
 from windrow.app.preload import (
     CPU_MODEL,
     HOST_DEVICE,
@@ -114,6 +115,18 @@ def test_preloaded_objects_are_listed_by_kind():
         "StorageClass fast",
         "VirtualMachineImage images/leap",
     ]
+
+
+def test_what_is_told_to_be_created_on_the_emulator_has_no_secret():
+    cluster = {
+        "kind": "Cluster",
+        "metadata": {"name": "c", "namespace": "fleet-default"},
+        "spec": {"cloudCredentialSecretName": "cattle-global-data:cc"},
+    }
+    preload = read_preload([cluster]) | {NAMESPACE.ref("default")}
+
+    assert describe_preload(preload) == ["Namespace default", "Secret cattle-global-data/cc"]
+    assert describe_created(preload) == ["Namespace default"]
 
 
 def test_kubeconfigs_of_another_harvester_are_left_out_of_a_manifest_and_told():
