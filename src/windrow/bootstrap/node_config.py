@@ -71,13 +71,16 @@ def list_disabled(config: Mapping[str, Any]) -> list[str]:
     return [name.strip() for parts in items for name in parts if name.strip()]
 
 
-def credential_text(spec: BootstrapSpec, user: Mapping[str, Any], *, harvester: bool) -> str:
-    """The content of the credential file; "" where the user names a file that is already on the machine, or nothing.
+def credential_text(spec: BootstrapSpec, user: Mapping[str, Any], path: str, *, harvester: bool) -> str:
+    """The content of the credential file at `path`; "" where the user names another that is already on the machine, or
+    nothing.
 
     `secret://namespace:name` stands for the credential that the cluster controller delivers; with Harvester's provider
     it is delivered unasked. Other text is the content itself. Raises InvalidBootstrapSpec.
     """
     given = str(user.get(CLOUD_PROVIDER_CONFIG) or "")
+    if given == path:
+        given = ""  # as in the configuration of a cluster made by hand
     if given.startswith("/"):
         return ""
     if given and not given.startswith("secret://"):

@@ -244,6 +244,27 @@ def test_a_credential_that_is_a_file_of_the_image_stays_one(a_spec: Make) -> Non
     assert CREDENTIAL not in files(spec)
 
 
+def test_the_file_that_windrow_writes_may_be_named_and_has_the_credential(a_spec: Make) -> None:
+    """As in the configuration of a cluster made by hand."""
+    given = {"cloud-provider-name": "harvester", "cloud-provider-config": CREDENTIAL, "cni": "canal"}
+
+    spec = a_spec(global_config=given)
+
+    assert config(spec)["cloud-provider-config"] == CREDENTIAL
+    assert "hunter2" in files(spec)[CREDENTIAL]
+    assert rke2.check(spec) == []
+
+
+def test_a_credential_file_that_something_else_must_bring_is_warned_about(a_spec: Make) -> None:
+    given = {"cloud-provider-name": "harvester", "cloud-provider-config": "/etc/mine", "cni": "canal"}
+
+    (warning,) = rke2.check(a_spec(global_config=given))
+
+    assert "no machine without the file '/etc/mine' of 'cloud-provider-config'" in warning
+    assert "or remove the key" in warning
+    assert rke2.check(a_spec(global_config={**given, "cloud-provider-config": "secret://a:b"})) == []
+
+
 def test_a_secret_that_was_not_read_is_refused(a_spec: Make) -> None:
     given = {"cloud-provider-name": "harvester", "cloud-provider-config": "secret://a:b"}
 

@@ -194,7 +194,7 @@ def _list_own_charts(spec: BootstrapSpec, chosen: str) -> list[str]:
 def _list_files(spec: BootstrapSpec) -> Iterator[File]:
     user = keys.merge_config(spec)
     harvester = find_cloud_provider(user, spec.on_harvester) == keys.HARVESTER
-    credential = keys.credential_text(spec, user, harvester=harvester)
+    credential = keys.credential_text(spec, user, LAYOUT.credential_file(spec), harvester=harvester)
     manifests = _list_manifests(spec, user)
     yield from list_machine_files(spec, LAYOUT, render_config(spec), credential, manifests)
     yield from list_install_files(INSTALLER, _environment(spec), spec.environment)

@@ -31,6 +31,7 @@ from windrow.bootstrap.server_config import (
 )
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec
 from windrow.bootstrap.support_matrix.matrix import CHARTS, Numbers, SupportMatrix, shipped_matrix
+from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.version import Version
 
 __all__ = [
@@ -124,6 +125,12 @@ def check(spec: BootstrapSpec) -> list[str]:
     """Warnings about what will be rendered, each with a hint; what is refused is in `render`."""
     user = keys.merge_config(spec)
     warnings = check_config(user, Version.parse(spec.version)) + check_cluster_name(spec)
+    given = str(user.get(keys.CLOUD_PROVIDER_CONFIG) or "")
+    if given.startswith("/") and given != LAYOUT.credential_file(spec):
+        warnings.append(
+            f"RKE2 starts on no machine without the file {abbreviate(given)} of {keys.CLOUD_PROVIDER_CONFIG!r}, which Windrow "
+            "does not bring; have the image or the user data bring it, or remove the key, and Windrow makes a credential"
+        )
     return warnings + (check_credential_path(spec) if keys.uses_harvester(user) else [])
 
 
@@ -133,7 +140,8 @@ def _credential_keys(spec: BootstrapSpec, user: Mapping[str, Any]) -> dict[str, 
 
 
 def _credential(spec: BootstrapSpec, user: Mapping[str, Any]) -> str:
-    return keys.credential_text(spec, user, harvester=keys.uses_harvester(user))
+    path = LAYOUT.credential_file(spec)
+    return keys.credential_text(spec, user, path, harvester=keys.uses_harvester(user))
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
