@@ -428,3 +428,26 @@ def test_a_failure_that_harvester_has_no_part_in_is_not_told_as_harvesters():
         f"{pull} to be corrected (registry r takes its credentials from {pull}, which does not exist; create it beside the "
         "Cluster)"
     )
+
+
+def test_a_watch_that_is_behind_is_a_warning_until_it_has_caught_up():
+    never = status(seen_with())
+    behind = status(seen_with(stale_watch="VirtualMachine default/s2 is missing on Harvester"))
+
+    assert find_condition(never["conditions"], "WatchesCurrent") is None
+    truth, reason, message = condition(behind, "WatchesCurrent")
+    assert (truth, reason) == ("False", "WatchBehind")
+    assert message.startswith(
+        "VirtualMachine default/s2 is missing on Harvester; a silent watch is opened anew"
+    )
+    assert message in behind["warnings"]
+
+    seen = seen_with()
+    recorded = replace(seen.recorded, raw={"conditions": behind["conditions"]})
+    later = status(replace(seen, cluster=replace(seen.cluster, recorded=recorded)))
+    assert condition(later, "WatchesCurrent") == (
+        "True",
+        "Current",
+        "the watches show what Harvester says",
+    )
+    assert not later["warnings"]
