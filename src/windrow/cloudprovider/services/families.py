@@ -60,7 +60,7 @@ class _Second:
 def plan_families(state: ServiceState, allocated: tuple[str, ...]) -> FamilyPlan:
     """What to do with the addresses that its own LoadBalancer has, and about those that it lacks."""
     service = state.service
-    first = tuple(one for one in allocated if _fits(service, one))
+    first = tuple(one for one in allocated if fits(service, one))
     if allocated and not first:
         return FamilyPlan(actions=_release(state), missing=problems.wrong_family(service, allocated))
     if len(service.families) < 2 or {family_of(one) for one in first} >= set(service.families):
@@ -116,7 +116,7 @@ def _observe_second(state: ServiceState, first: tuple[str, ...]) -> _Second:
     return _Second(missing=problems.second_is_refused(service, why), actions=actions)
 
 
-def _fits(service: Service, address: str) -> bool:
+def fits(service: Service, address: str) -> bool:
     """Whether kube-proxy forwards from it. What the service shows already stays, and one without families may be older."""
     return not service.families or family_of(address) in service.families or address in service.assigned
 

@@ -40,7 +40,7 @@ from windrow.cloudprovider.services.actions import (
     refused,
     waiting,
 )
-from windrow.cloudprovider.services.families import own_load_balancers
+from windrow.cloudprovider.services.families import fits, own_load_balancers
 from windrow.cloudprovider.services.own_address import announce_change, plan_announcement, plan_own_address
 from windrow.cloudprovider.services.readings import Service
 from windrow.cloudprovider.services.removal import (
@@ -212,6 +212,8 @@ def _find_sharing_problem(state: ServiceState, primary: Service) -> str:
             "externalTrafficPolicy Local, and with svc_election kube-vip would have it on a node of its own; set "
             f"externalTrafficPolicy Cluster, or remove the annotation {names.PRIMARY_SERVICE}"
         )
+    if primary.ingress and not any(fits(service, one) for one in primary.ingress):
+        return problems.shares_wrong_family(service, primary)
     return find_port_conflict(service, primary, state.sharers)
 
 

@@ -302,6 +302,15 @@ def wrong_family(service: Service, allocated: tuple[str, ...]) -> str:
     )
 
 
+def shares_wrong_family(service: Service, primary: Service) -> str:
+    """Why no address of its primary is announced for it."""
+    return (
+        f"service {service.title} cannot share the address of {primary.title}, {_describe_addresses(primary.ingress)}: its "
+        f"spec.ipFamilies is {' and '.join(service.families)}, so nothing would be forwarded from there; create it with a family "
+        f"of that address, or remove the annotation {names.PRIMARY_SERVICE} to get an address of its own"
+    )
+
+
 def _wants_both(service: Service) -> str:
     policy = "RequireDualStack" if service.requires_both else "PreferDualStack"
     return f"ipFamilyPolicy {policy} asks for an address of {' and '.join(service.families)}"

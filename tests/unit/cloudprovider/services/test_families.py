@@ -23,6 +23,7 @@ from windrow.cloudprovider.services.actions import (
     RemoveFinalizer,
     UpdateLoadBalancer,
 )
+from windrow.cloudprovider.services.execute import render_load_balancer
 from windrow.cloudprovider.services.families import SECOND
 from windrow.cloudprovider.services.readings import HARVESTER_FINALIZER, Owner, read_service
 from windrow.cloudprovider.services.sharing import SharedAddress
@@ -211,6 +212,8 @@ def test_pools_and_families_are_read(text, pools):
         (replace(SHOWN, is_deleting=True), {"load_balancer": FIRST, "second": NEXT}, [PatchService, DeleteLoadBalancer, DeleteLoadBalancer, DELETING]),
         (replace(NEW, is_deleting=True), {"second": NEXT}, [DeleteLoadBalancer, DELETING]),
         (replace(NEW, is_deleting=True), {"second": replace(NEXT, is_deleting=True)}, []),
+        (replace(NEW, is_deleting=True), {"load_balancer": FIRST, "second": replace(NEXT, is_deleting=True)}, [DeleteLoadBalancer, DELETING]),
+        (replace(NEW, is_deleting=True), {"orphans": (replace(NEXT, name="demo-default-web-00000000"),)}, [DeleteLoadBalancer]),
         (replace(NEW, is_deleting=True), {}, [ConfirmDeleted, RemoveFinalizer, DELETED]),
         (replace(NEW, is_deleting=True), {"load_balancer": replace(FIRST, owner=Owner()), "second": replace(NEXT, owner=Owner())}, [ConfirmDeleted, RemoveFinalizer, DELETED]),
         (replace(NEW, is_deleting=True), {"load_balancer": replace(FIRST, owner=Owner()), "may_be_made_until": NOON + timedelta(seconds=9)}, []),
@@ -250,6 +253,30 @@ def test_a_service_that_shares_an_address_gives_both_of_its_own_back():
     assert kinds(found) == [DeleteLoadBalancer, DeleteLoadBalancer]
 
 
+@pytest.mark.parametrize(
+    ("families", "shown", "actions", "problem"),
+    [
+        (("IPv6",), (V4,), [], "cannot share the address of default/front, 10.1.0.10 (IPv4)"),
+        (("IPv6",), (V4, V6), [ENSURING, PatchService, ENSURED], ""),
+        (("IPv4",), (V4,), [ENSURING, PatchService, ENSURED], ""),
+        ((), (V4,), [ENSURING, PatchService, ENSURED], ""),
+        (("IPv6",), (), [], ""),  # there is none yet
+    ],
+)
+def test_an_address_of_another_family_is_not_shared(families, shown, actions, problem):
+    service = replace(WEB, families=families, primary="front", finalizers=())
+    found = plan(service, sharing=SharedAddress(replace(FRONT, ingress=shown)))
+    assert kinds(found) == actions
+    assert problem in found.problem
+    assert bool(problem) == bool(found.problem)
+
+
+def test_a_service_that_shares_an_address_of_another_family_already_keeps_it():
+    service = replace(TOLD, families=("IPv6",), primary="front", primary_label="default.front")
+    found = plan(service, sharing=SharedAddress(FRONT))
+    assert (found.problem, addresses_of(found)) == ("", [])
+
+
 def test_a_problem_of_the_service_leaves_both_announced():
     service = replace(SHOWN, ipam="static")
     assert addresses_of(plan(service, load_balancer=FIRST, second=NEXT)) == []
@@ -273,6 +300,14 @@ def test_the_second_load_balancer_has_a_name_of_its_own_and_is_no_orphan():
     assert plan_sweep((guest, WEB), (marked,), options) == ()
     assert [one.balancer for one in plan_sweep((guest,), (marked,), options)] == [marked]
     assert [one.because for one in plan_sweep((guest, replace(WEB, uid="uid-9")), (marked,), options)] != []
+
+
+def test_the_second_one_is_created_under_its_name_from_its_pool():
+    [create] = plan(NEW, load_balancer=FIRST).actions
+    assert (create.name, create.is_second) == (POLICY.second_name_for(WEB), True)
+    made = render_load_balancer(NEW, POLICY, is_second=True)
+    assert (made["metadata"]["name"], made["spec"]["ipPool"]) == (create.name, "six")
+    assert render_load_balancer(NEW, POLICY)["spec"]["ipPool"] == "four"
 
 
 def test_ensuring_is_told_once_for_both():
