@@ -51,6 +51,7 @@ _CLUSTER_STORIES = (
     "tests/stories/test_copies.py",
     "tests/stories/test_credentials.py",
     "tests/stories/test_endpoints.py",
+    "tests/stories/test_held_addresses.py",
     "tests/stories/test_late_creations.py",
     "tests/stories/test_namespace_deletion.py",
     "tests/stories/test_node_care.py",

@@ -138,3 +138,9 @@ def test_an_orphan_that_is_being_deleted_is_one_though_its_address_is_shown():
     state = ServiceState(WEB, NOON, POLICY, orphans=(ORPHAN, going), users=(shows,))
 
     assert deletable_orphans(state) == (going,)
+
+
+def test_an_address_of_a_family_that_the_service_has_not_takes_nothing_off():
+    service = replace(TOLD, families=("IPv6",), addresses="fd00::9", ingress=())
+
+    assert plan_withdrawal(ServiceState(now=NOON, settings=POLICY, service=service, load_balancer=LB)) == ()
