@@ -219,6 +219,9 @@ def test_pools_and_families_are_read(text, pools):
         (replace(NEW, is_deleting=True), {"load_balancer": replace(FIRST, owner=Owner()), "may_be_made_until": NOON + timedelta(seconds=9)}, []),
         (replace(WEB, is_deleting=True), {"load_balancer": replace(FIRST, owner=Owner()), "may_be_made_until": NOON + timedelta(seconds=9)}, [RemoveFinalizer, DELETED]),
         (replace(WEB, is_deleting=True), {"may_be_made_until": NOON + timedelta(seconds=9)}, []),
+        (replace(NEW, is_deleting=True), {"load_balancer": replace(FIRST, owner=Owner()), "second": replace(NEXT, owner=Owner()), "may_be_made_until": NOON + timedelta(seconds=9)}, [ConfirmDeleted, RemoveFinalizer, DELETED]),
+        (replace(NEW, is_deleting=True), {"load_balancer": replace(FIRST, is_deleting=True), "second": NEXT}, [DeleteLoadBalancer, DELETING]),
+        (replace(WEB, is_deleting=True), {"load_balancer": None, "orphans": (replace(FIRST, name="demo-default-web-00000000"),)}, [DeleteLoadBalancer]),
         (replace(NEW, finalizers=()), {"is_gone": True, "second": NEXT}, [DeleteLoadBalancer, DELETING]),
     ],
 )  # fmt: skip
