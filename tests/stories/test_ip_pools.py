@@ -9,6 +9,7 @@ from tests.stories.test_addresses import claims_of, waiting
 from tests.support.clock import run_driven
 from tests.support.simulation import Simulation, simulation
 
+from windrow.clusters.api.kinds import IP_ADDRESS
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER
 from windrow.kubernetes.objects import Raw, name_of, nested, new_object
 
@@ -20,21 +21,25 @@ def a_range(first: int, last: int) -> Raw:
     return {"subnet": "192.168.50.0/24", "gateway": "192.168.50.1", **ends}
 
 
+async def ip_addresses(sim: Simulation) -> list[Raw]:
+    return await sim.management_client.list(IP_ADDRESS)
+
+
 async def create_pool(sim: Simulation, **selector: Any) -> None:
     spec = {"ranges": [a_range(150, 152)], "selector": selector}
     await sim.harvester_client.create(IP_POOL, new_object(IP_POOL, "machines", spec=spec))
 
 
 def a_cluster_of_the_pool(*pools: Raw) -> list[Raw]:
+    """Its workers have addresses of the pool, its servers by DHCP."""
     documents = a_cluster(*pools)
-    for raw in documents[:-1]:
-        raw["addressPools"] = [dict(ENTRY)]
+    documents[-2]["addressPools"] = [dict(ENTRY)]
     return documents
 
 
 def test_machines_have_addresses_of_an_ip_pool_and_none_that_a_load_balancer_has() -> None:
     async def story() -> None:
-        documents = a_cluster_of_the_pool(a_pool("servers", 1, ALL), a_pool("workers", 2))
+        documents = a_cluster_of_the_pool(a_pool("servers", 1, ALL), a_pool("workers", 3))
         async with simulation(seed=31, with_manager=False) as sim:
             await stock(sim, documents)
             await create_pool(sim, network="default/vlan-50")
@@ -51,7 +56,7 @@ def test_machines_have_addresses_of_an_ip_pool_and_none_that_a_load_balancer_has
             stage = sim.cluster(ref.name, ref.namespace)
             await until(stage, f"LoadBalancer default/web has {taken}")
             claims = await claims_of(sim)
-            (late,) = [one for one in await machines_of(sim, ref) if name_of(one) not in claims]
+            (late,) = [one for one in await machines_of(sim, ref, "workers") if name_of(one) not in claims]
             assert waiting(late).startswith(
                 "an address of network default/vlan-50 to be released (all 3 of IPPool machines"
             )
@@ -67,12 +72,24 @@ def test_machines_have_addresses_of_an_ip_pool_and_none_that_a_load_balancer_has
             pool = await sim.harvester_client.get(IP_POOL.ref("machines"))
             assert nested(pool, "status", "allocated") == {taken: "default/web"}
 
+            # It knows of no machine: a LoadBalancer that names the pool all the same is given the address of one.
+            raw = new_object(LOAD_BALANCER, "late", "default", spec=balancer)
+            await sim.harvester_client.create(LOAD_BALANCER, raw)
+            said = await until(
+                stage, "an address is given twice: LoadBalancer default/late has 192.168.50.15"
+            )
+            assert any(
+                f"which IPAddress {name_of(one)} gives" in str(said) for one in await ip_addresses(sim)
+            )
+            await sim.harvester_client.delete(LOAD_BALANCER.ref("late", "default"))
+            await until(stage, "no VM of the cluster has an address of another machine")
+
     run_driven(story())
 
 
 def test_a_pool_that_load_balancers_are_given_addresses_of_is_refused_and_none_is_claimed() -> None:
     async def story() -> None:
-        documents = a_cluster_of_the_pool(a_pool("servers", 1, ALL))
+        documents = a_cluster_of_the_pool(a_pool("servers", 1, ALL), a_pool("workers", 1))
         async with simulation(seed=32, with_manager=False) as sim:
             await stock(sim, documents)
             sim.start_manager()

@@ -439,7 +439,7 @@ def address_condition(state: ClusterState) -> Condition | None:
     if state.contested:
         named = "; ".join(map(str, state.contested[:MAX_NAMED]))
         more = f"; and {len(state.contested) - MAX_NAMED} more" if len(state.contested) > MAX_NAMED else ""
-        message = f"two machines have one address: {named}{more}; delete one of the two, with its VM"
+        message = f"an address is given twice: {named}{more}; delete one of the two, a machine with its VM"
         return Condition("AddressesUnique", "False", "AddressContested", message)
     before = find_condition(state.recorded.raw.get("conditions"), "AddressesUnique")
     if before is None or state.unrecorded is None or state.cluster.deletion_timestamp is not None:

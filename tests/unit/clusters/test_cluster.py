@@ -423,6 +423,8 @@ SIX_POOL = {"network": "vlan-50", "addresses": ["fd00:9::10-fd00:9::20"], "prefi
         ({}, [FOUR_POOL], ""),
         (DUAL, [FOUR_POOL, SIX_POOL], ""),
         (SIX, [SIX_POOL], ""),
+        # Of which family an IPPool is Harvester knows.
+        (DUAL, [FOUR_POOL, {"network": "vlan-50", "ipPool": "six"}], ""),
         (DUAL, [FOUR_POOL], "addressPools give the node IPv4 addresses, and cluster-cidr is IPv4 and IPv6"),
         ({}, [FOUR_POOL, SIX_POOL], "addressPools give the node IPv6 addresses, and cluster-cidr has no IPv6 network"),
         ({}, [{**FOUR_POOL, "addresses": ["10.42.9.0/24"]}], "and cluster-cidr is 10.42.0.0-10.42.255.255, with addresses"),

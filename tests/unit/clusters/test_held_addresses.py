@@ -273,8 +273,8 @@ def test_two_machines_with_one_address_are_both_named_until_one_is_gone():
         "AddressContested",
     )
     assert condition.message == (
-        f"two machines have one address: VirtualMachine default/w7 has {ADDRESS}, which {claim} gives to Machine team/late; "
-        "delete one of the two, with its VM"
+        f"an address is given twice: VirtualMachine default/w7 has {ADDRESS}, which {claim} gives to Machine team/late; "
+        "delete one of the two, a machine with its VM"
     )
     told = derive_cluster(state, Plan(), None)["warnings"]
     assert told == [condition.message]

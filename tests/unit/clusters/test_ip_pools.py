@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
+from tests.unit.client.test_informer import Server
 
 from windrow.clusters.api.addresses import (
     AddressPool,
@@ -17,12 +20,17 @@ from windrow.clusters.api.addresses import (
     resolve_ip_pools,
 )
 from windrow.clusters.api.fields import ProblemCollector
+from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.plan.actions import ClaimAddresses
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.sources.endpoint_pools import check_ip_pools
+from windrow.clusters.sources.harvester_objects import HarvesterObjects
 from windrow.core.formats.cidr import Range
+from windrow.core.formats.json import dumps
+from windrow.core.rng import Rng
 from windrow.harvester.resources import IP_POOL
 from windrow.kubernetes.errors import Forbidden
+from windrow.kubernetes.requests import Reply
 
 from .builders import a_machine, look, of_kind, some, unordered
 from .test_addresses import NETWORK, SERVERS, WORKERS, the_cluster
@@ -100,22 +108,23 @@ def test_an_object_of_another_shape_is_a_pool_without_ranges():
 
 
 @pytest.mark.parametrize(
-    ("pool", "fault"),
+    ("raw", "fault"),
     [
-        (POOL, ""),
+        (a_raw_pool(SPAN), ""),
         (None, "there is no IPPool machines on Harvester"),
-        (read_ip_pool(a_raw_pool()), "IPPool machines has no range"),
-        (read_ip_pool(a_raw_pool(SPAN, {"subnet": "10.8.0.0/24"})), "IPPool machines has ranges of several subnets"),
-        (read_ip_pool(a_raw_pool(SPAN, {**SPAN, "rangeStart": "10.9.0.30", "rangeEnd": "10.9.0.31", "gateway": "10.9.0.2"})), "several subnets"),
-        (read_ip_pool(a_raw_pool(SPAN, selector={"scope": [{"namespace": "a"}]})), "is for load balancers: its selector has a scope"),
-        (read_ip_pool(a_raw_pool(SPAN, labels={"loadbalancer.harvesterhci.io/global-ip-pool": "true"})), "is for load balancers"),
-        (read_ip_pool(a_raw_pool(SPAN, labels={"loadbalancer.harvesterhci.io/global-ip-pool": "false"}, selector={"scope": []})), ""),
-        (read_ip_pool(a_raw_pool(SPAN, selector={"network": NETWORK})), ""),
-        (read_ip_pool(a_raw_pool(SPAN, selector={"network": "default/other"})), "IPPool machines is of network default/other, and addressPools[0] is on default/vlan-50"),
-        (read_ip_pool(a_raw_pool({**SPAN, "rangeStart": "10.9.0.1", "rangeEnd": "10.9.0.1"})), "IPPool machines has no address that a machine can have"),
+        (a_raw_pool(), "IPPool machines has no range"),
+        (a_raw_pool(SPAN, {"subnet": "10.8.0.0/24"}), "IPPool machines has ranges of several subnets"),
+        (a_raw_pool(SPAN, {**SPAN, "rangeStart": "10.9.0.30", "rangeEnd": "10.9.0.31", "gateway": "10.9.0.2"}), "several subnets"),
+        (a_raw_pool(SPAN, selector={"scope": [{"namespace": "a"}]}), "is for load balancers: its selector has a scope"),
+        (a_raw_pool(SPAN, labels={"loadbalancer.harvesterhci.io/global-ip-pool": "true"}), "is for load balancers"),
+        (a_raw_pool(SPAN, labels={"loadbalancer.harvesterhci.io/global-ip-pool": "false"}, selector={"scope": []}), ""),
+        (a_raw_pool(SPAN, selector={"network": NETWORK}), ""),
+        (a_raw_pool(SPAN, selector={"network": "default/other"}), "IPPool machines is of network default/other, and addressPools[0] is on default/vlan-50"),
+        (a_raw_pool({**SPAN, "rangeStart": "10.9.0.1", "rangeEnd": "10.9.0.1"}), "IPPool machines has no address that a machine can have"),
     ],
 )  # fmt: skip
-def test_a_pool_that_machines_cannot_share_safely_is_refused(pool: IPPool | None, fault: str):
+def test_a_pool_that_machines_cannot_share_safely_is_refused(raw: Any, fault: str):
+    pool = read_ip_pool(raw) if raw is not None else None
     found = find_ip_pool_fault(WANT, pool)
     assert bool(found) == bool(fault)
     assert fault in (found or ("",))[0]
@@ -138,6 +147,8 @@ def test_of_two_entries_of_one_family_the_first_has_the_gateway_and_on_one_netwo
     assert first.ranges
     assert not second.ranges
     assert "another entry has IPv4 addresses of network default/vlan-50" in second.fault
+    inner = AddressPool("default/storage", (Range.parse("10.7.0.5"),), 24)
+    assert [one.gateway for one in resolved(inner, WANT)] == ["", "10.9.0.1"]
     six = AddressPool(NETWORK, (Range.parse("fd00::5"),), 64, gateway="fd00::1")
     assert [one.gateway for one in resolved(six, WANT)] == ["fd00::1", "10.9.0.1"]
 
@@ -192,6 +203,31 @@ def test_a_machine_waits_for_a_pool_that_has_no_ranges_and_says_why():
     cluster = replace(the_cluster(), pools=(SERVERS, pool))
     plan = plan_cluster(look(cluster, [*some("s", 1, SERVERS), unordered(a_machine("w1", pool))]))
     assert of_kind(plan, ClaimAddresses)
+
+
+def test_the_ip_pools_are_known_once_they_were_listed_and_no_longer_than_a_cluster_names_one():
+    server = Server()
+    listed = {**a_raw_pool(SPAN), "metadata": {"name": "machines", "resourceVersion": "7"}}
+    server.answer = Reply(200, dumps({"metadata": {"resourceVersion": "7"}, "items": [listed]}))
+    known: list[Any] = []
+
+    async def whole() -> None:
+        clients: Any = SimpleNamespace(get_client=lambda *_: SimpleNamespace(transport=server))
+        objects = HarvesterObjects(clients, LoopClock(), Rng(1), lambda *_: None, lambda _: None)
+        async with asyncio.TaskGroup() as group:
+            cluster = CLUSTER.ref("prod", "ns")
+            objects.watch_ip_pools(group, cluster, frozenset({"ns:cc"}))
+            known.append(objects.find_ip_pools("ns:cc", "ns"))
+            await asyncio.sleep(5)
+            known.append(objects.find_ip_pools("ns:cc", "ns"))
+            known.append(objects.find_ip_pools("ns:cc", "other"))
+            assert objects.list_ip_pool_users() == {cluster}
+            objects.watch_ip_pools(group, cluster, frozenset())
+            known.append(objects.find_ip_pools("ns:cc", "ns"))
+            assert objects.list_ip_pool_users() == frozenset()
+
+    run_driven(whole())
+    assert known == [None, {"machines": POOL}, None, None]
 
 
 class Site:
