@@ -125,7 +125,7 @@ def check(spec: BootstrapSpec) -> list[str]:
     """Warnings about what will be rendered, each with a hint; what is refused is in `render`."""
     user = keys.merge_config(spec)
     warnings = check_config(user, Version.parse(spec.version)) + check_cluster_name(spec)
-    given = str(user.get(keys.CLOUD_PROVIDER_CONFIG) or "")
+    given = str(user.get(keys.CLOUD_PROVIDER_CONFIG))
     if given.startswith("/") and given != LAYOUT.credential_file(spec):
         warnings.append(
             f"RKE2 starts on no machine without the file {abbreviate(given)} of {keys.CLOUD_PROVIDER_CONFIG!r}, which Windrow "
