@@ -377,13 +377,16 @@ def test_machines_join_a_server_that_stays_where_its_pool_is_scaled_down() -> No
 
     servers = some("s", 3, SERVERS)
     marked = [servers[0], servers[1], record_of(servers[2], delete_first=True)]
-    unready = [servers[0], servers[1], nodeless(servers[2])]
+    starting = [servers[0], servers[1], nodeless(servers[2])]
 
     assert [joined(quantity, servers) for quantity in (3, 2, 1, 0)] == [
         f"https://10.0.0.{number}:9345" for number in (1, 2, 3, 1)
     ]
+    sick = [servers[0], servers[1], unready(servers[2])]
+    assert joined(2, sick) == "https://10.0.0.1:9345"
+    assert joined(2, servers[::-1]) == "https://10.0.0.2:9345"
     # The third is joining through the first, so the first is not the next to go.
-    assert [joined(2, marked), joined(2, unready), joined(1, unready)] == [
+    assert [joined(2, marked), joined(2, starting), joined(1, starting)] == [
         f"https://10.0.0.{number}:9345" for number in (1, 1, 1)
     ]
 

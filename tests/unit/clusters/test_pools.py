@@ -224,6 +224,17 @@ def test_of_servers_that_are_too_many_the_one_that_a_machine_joins_through_stays
     assert of_kind(joined, DeleteMachine) == [DeleteMachine(because, "s2", ("s1", "s2", "s3"))]
 
 
+def test_where_each_is_joined_through_the_oldest_goes_all_the_same():
+    servers = some("s", 3, SERVERS)
+    joiners = [join_through(a_machine(f"w{one}", WORKERS), server) for one, server in enumerate(servers)]
+
+    plan = planned(a_cluster(replace(SERVERS, quantity=2), WORKERS), [*servers, *joiners])
+
+    (action,) = (one for one in of_kind(plan, DeleteMachine) if one.subject.startswith("s"))
+    assert action.subject == "s1"
+    assert action.because == "pool servers asks for 2, 3 exist; this one is the oldest"
+
+
 def test_a_machine_joins_through_nothing_once_it_has_joined_or_where_the_endpoint_is_stable():
     servers = some("s", 3, SERVERS)
     url = f"https://{servers[0].vm.addresses[0]}:9345"
@@ -231,7 +242,9 @@ def test_a_machine_joins_through_nothing_once_it_has_joined_or_where_the_endpoin
     leaving_ = leaving(join_through(a_machine("w2", WORKERS), servers[0]))
     lost_node = record_of(replace(a_machine("w3", WORKERS), node=None), join_server=url)
 
-    for machine in (joined, leaving_, lost_node):
+    unrecorded = record_of(a_machine("w5", WORKERS), join_server=url, node="")
+
+    for machine in (joined, leaving_, lost_node, unrecorded):
         assert list_joined_through(look(a_cluster(SERVERS, WORKERS), [*servers, machine])) == frozenset()
     joiner = join_through(a_machine("w4", WORKERS), servers[0])
     assert list_joined_through(look(a_cluster(SERVERS, WORKERS), [*servers, joiner])) == {"s1"}

@@ -65,7 +65,7 @@ def _list_wanted(state: ClusterState) -> list[MachineState]:
 def list_joined_through(state: ClusterState) -> frozenset[str]:
     """The servers that machines were told to join through and have not yet: without theirs they never do."""
     joining = {m.record.join_server for m in state.active if m.node is None and not m.record.has_joined}
-    told = joining - {"", find_stable_join_url(state)}
+    told = joining - {find_stable_join_url(state)}
     return frozenset(m.name for m in state.active if m.record.is_server and told & {*list_join_urls(m)})
 
 
