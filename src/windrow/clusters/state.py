@@ -467,13 +467,14 @@ class ClusterState:
         if machine.deletion_requested is not None or (machine.node and machine.node.etcd_removal_requested):
             return False
         until = self.find_drain_end(machine)
-        return machine.record.deletion_timestamp is not None and (until is None or self.now < until)
+        return until is None or self.now < until
 
     def find_drain_end(self, machine: MachineState) -> datetime | None:
         """Until when a machine that is being deleted may be drained; None where that has no limit."""
         pool, since = self.cluster.find_pool(machine.pool), machine.record.deletion_timestamp
+        assert since is not None  # it is being deleted
         timeout = pool.drain_timeout if pool else DRAIN_TIMEOUT
-        return None if since is None or timeout is None else since + timeout
+        return None if timeout is None else since + timeout
 
     def is_initialized(self, machine: MachineState) -> bool:
         """Whether its Node is Ready and initialized by the cloud provider, and has its role label.

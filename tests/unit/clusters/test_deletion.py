@@ -141,7 +141,11 @@ def test_a_node_that_is_not_ready_is_not_drained():
 
 
 @pytest.mark.parametrize("guest", [GuestState(), silent()], ids=["not asked yet", "unreachable"])
-@pytest.mark.parametrize("look", [unready, unseen], ids=["its node was seen", "its node was not seen"])
+@pytest.mark.parametrize(
+    "look",
+    [lambda machine: machine, unready, unseen],
+    ids=["its node was Ready", "its node was seen", "its node was not seen"],
+)
 def test_what_is_to_be_drained_waits_for_a_guest_that_cannot_be_asked(guest, look):
     """A manager that has just started knows of no pods, and none of them may be cut off for that."""
     plan = worker_leaves(look(leaving(a_machine("w4", DRAINED))), DRAINED, guest=guest)
@@ -170,6 +174,15 @@ def test_nothing_to_drain_waits_for_no_guest(machine, pool):
     plan = worker_leaves(unseen(leaving(machine)), pool, guest=silent())
 
     assert subjects(plan, DeleteVM) == ["w4"]
+
+
+def test_the_node_of_a_vm_that_is_gone_is_not_drained_although_it_is_still_shown_as_ready():
+    ready = leaving(a_machine("w4", DRAINED))
+
+    plan = worker_leaves(replace(missing(ready), node=ready.node), DRAINED)
+
+    assert not of_kind(plan, CordonNode)
+    assert subjects(plan, DeleteNode) == ["w4"]
 
 
 def test_a_guest_that_cannot_be_asked_is_waited_for_as_long_as_a_drain():
