@@ -142,6 +142,10 @@ async def test_an_object_of_a_list_is_decoded_when_those_ahead_of_it_are_read(la
         (b'{"metadata":{},"items":{}}', "wanted a list, found an object without items"),
         (b'{"items":[]}', "wanted a list, found an object without metadata"),
         (b'{"metadata":{},"items":[7]}', r"wanted an object in items\[0\], found a int"),
+        (
+            b'{"metadata":{},"items":[{"metadata":{"name":"a"}},7]}',
+            r"wanted an object in items\[1\], found a int",
+        ),
         (b'{"metadata":{},"items":[{"metadata":{"name":7}}]}', r"wanted text in items\[0\].metadata.name"),
         (b'{"kind":"Pod","metadata":{},"items":[]}', "wanted a list, found a Pod"),
     ],

@@ -1,0 +1,29 @@
+"""What an answer, a list and an object of it may be."""
+
+import pytest
+
+from windrow.kubernetes.errors import ServerError, list_items, require_few_values, require_list
+
+NAMED = {"metadata": {"name": "a"}}
+
+
+@pytest.mark.parametrize(("share", "most"), [(1, 1_000_000), (10, 100_000)])
+def test_an_answer_has_so_many_objects_and_lists_and_an_object_a_share(share, most):
+    require_few_values(b"{[" * (most // 2), "an answer", share)
+    with pytest.raises(ServerError, match=f"at most {most} objects and lists in items.3., found more"):
+        require_few_values(b"{[" * (most // 2) + b"{", "items[3]", share)
+
+
+@pytest.mark.parametrize(("share", "most"), [(1, 2_000_000), (10, 200_000)])
+def test_an_answer_has_so_many_values_and_an_object_a_share(share, most):
+    require_few_values(b"0" + b"," * most, "an answer", share)
+    with pytest.raises(ServerError, match=f"at most {most} values in an answer, found more"):
+        require_few_values(b"0," + b"," * most, "an answer", share)
+
+
+def test_the_items_of_a_list_are_objects_with_names_where_they_are_decoded():
+    assert list_items({"metadata": {}, "items": [NAMED]}) == [NAMED]
+    assert require_list({"metadata": {}, "items": [7]}) == [7]
+    assert list_items({"metadata": {}, "items": None}) == require_list({"metadata": {}, "items": None}) == []
+    with pytest.raises(ServerError, match=r"wanted an object in items\[1\], found a int"):
+        list_items({"metadata": {}, "items": [NAMED, 7]})
