@@ -775,7 +775,7 @@ class Observer:
         harvester = self._prober.find_versions(credential)
         if not cluster.recorded.initialized or (credential and harvester is None):
             return None
-        asked = (cluster.raw.get("spec"), cluster.pools, cluster.recorded.version, harvester, state.problems)
+        asked = (cluster.raw.get("spec"), cluster.pools, cluster.recorded.version, harvester)
         known = self._compared.get(key)
         if known is None or known[0] != asked:
             found = compare_later_versions(cluster, state.problems, matrix, harvester)

@@ -770,6 +770,8 @@ def test_a_pool_label_that_no_api_server_takes_is_a_problem_and_left_out(labels,
         ({"windrow.io/remediation": "off"}, True),
         ({"windrow.io/remediation": "on"}, False),
         ({"windrow.io/remediation": " False "}, True),
+        ({"windrow.io/remediation": "True"}, False),
+        ({"windrow.io/remediation": ""}, False),
         ({"windrow.io/repair": "off"}, False),
     ],
 )
