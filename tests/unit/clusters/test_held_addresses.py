@@ -146,6 +146,12 @@ def test_nothing_is_claimed_for_a_vm_without_an_address_of_its_pool_or_where_ano
     assert claims(plan) == []
 
 
+def test_nothing_is_claimed_for_it_on_a_harvester_that_is_known_by_its_ca_only():
+    cluster = replace(the_cluster(harvester_uid="ca-1"), pools=(SERVERS, replace(ONE, quantity=1)))
+    machines = [*some("s", 1, SERVERS), a_machine("w1", ONE)]
+    assert claims(plan_cluster(look(cluster, machines, unrecorded=(an_orphan(),)))) == []
+
+
 def test_the_address_that_a_vm_is_told_to_have_comes_before_those_that_it_reports():
     running = sighted(a_machine("w1", WORKERS), addresses=("10.9.0.11", ADDRESS))
     told = replace(running, found_vm=an_orphan())

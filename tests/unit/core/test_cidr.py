@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.formats.cidr import NotAddress, Range, is_address, parse_address
+from windrow.core.formats.cidr import NotAddress, Range, is_address, parse_address, usable_address
 
 addresses = st.ip_addresses(v=4)
 ranges = st.builds(lambda one, other: Range(min(one, other), max(one, other)), addresses, addresses)
@@ -55,6 +55,33 @@ def test_a_range_gives_each_of_its_addresses_once() -> None:
         "10.0.1.0",
         "10.0.1.1",
     ]
+
+
+@pytest.mark.parametrize(
+    "text", ["::ffff:10.0.0.5", "::ffff:10.0.0.0/120", "::ffff:10.0.0.5-::ffff:10.0.0.9"]
+)
+def test_an_ipv4_address_written_as_ipv6_is_refused_with_how_to_write_it(text: str) -> None:
+    with pytest.raises(NotAddress, match="IPv4 written as IPv6; write it as IPv4"):
+        Range.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "usable"),
+    [
+        ("10.0.0.5/24", "10.0.0.5"),
+        ("fd00::0005", "fd00::5"),
+        ("127.0.0.1", ""),
+        ("fe80::1/64", ""),
+        ("169.254.1.1", ""),
+        ("no", ""),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_an_address_that_others_could_reach_is_compared_without_its_prefix(
+    text: str | None, usable: str
+) -> None:
+    assert usable_address(text) == usable
 
 
 def test_a_name_is_not_an_address() -> None:
