@@ -173,7 +173,7 @@ def plan_removal(state: ServiceState) -> Plan:
         problem = creation_unanswered(f"{state.settings.namespace}/{state.settings.name_for(service)}")
         return Plan(tuple(actions), problem, CREATION, end)
     if is_other_class:
-        return Plan((off,))
+        return Plan((off,) if annotations or labels else ())
     if (stays or has_other_finalizer) and service.ingress:
         actions.append(ClearStatus("it is no load balancer any more"))
     # For a secondary, too: it may have had a LoadBalancer before, and its label proves nothing.

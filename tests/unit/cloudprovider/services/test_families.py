@@ -313,5 +313,11 @@ def test_the_second_one_is_created_under_its_name_from_its_pool():
     assert render_load_balancer(NEW, POLICY)["spec"]["ipPool"] == "four"
 
 
+def test_nothing_is_written_for_another_controllers_service_that_has_nothing_of_ours():
+    service = replace(BARE, is_load_balancer=False, load_balancer_class="acme")
+    assert plan(service).actions == ()
+    assert kinds(plan(replace(service, addresses=V4))) == [PatchService]
+
+
 def test_ensuring_is_told_once_for_both():
     assert ENSURING not in plan(NEW, load_balancer=FIRST).actions
