@@ -12,6 +12,7 @@ of `cluster_invariants` and `tests/chaos/invariants.py` must hold, those of each
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 from collections import Counter
@@ -506,6 +507,8 @@ def main(first: int, end: int | None) -> int:
         outcome = live(first)
         print("\n".join((*outcome.lines, "", *(outcome.faults or ("all is well",)))))
         return bool(outcome.faults)
+    gc.freeze()  # what was imported stays; and a life is short, so that little of it need be looked for meanwhile
+    gc.set_threshold(50_000)
     lived, broken, seen = 0, 0, Counter[str]()
     for seed in range(first, end):
         outcome = live(seed)

@@ -37,7 +37,7 @@ class Instants:
     quorum_excused: bool = False
     ending: bool = False
     _known: set[str] = field(default_factory=set)  # uids of VMs and volumes that a record was found for
-    _leaving: dict[str, str] = field(default_factory=dict)  # VMs that the manager removes: name by uid
+    _leaving: set[str] = field(default_factory=set)  # uids of VMs that the manager is removing
 
     async def look(self, kind: ApiResource, before: Raw | None, after: Raw | None) -> None:
         """Something changed."""
@@ -148,11 +148,11 @@ class Instants:
     async def _removal(self, vm: Raw, *, gone: bool) -> None:
         uid, name = uid_of(vm), name_of(vm)
         if gone:
-            self._leaving.pop(uid, None)
+            self._leaving.discard(uid)
         if gone or not is_deleting(vm) or uid in self._leaving or uid in self.named or self.ending:
             return
         self.seen["VM removed by the manager"] += 1
-        self._leaving[uid] = name
+        self._leaving.add(uid)
         for guest in self.founded.all():
             self._removed_as_member(guest, name)
             if self.drains:
