@@ -1,0 +1,83 @@
+"""Which addresses the observer finds taken, and which two machines want: claims, VMs and load balancers beside each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from tests.unit.clusters.builders import a_machine, a_pool, look, sighted, some
+from tests.unit.clusters.test_addresses import NETWORK, SERVERS, TEN, a_claim, the_cluster
+from tests.unit.clusters.test_held_addresses import an_orphan
+
+from windrow.clusters.observer import Observer
+from windrow.clusters.state import ClusterState
+
+ADDRESS, OF_A_BALANCER, FREE = "10.9.0.15", "10.9.0.16", "10.9.0.17"
+NAMED = a_pool("named", 1, address_pools=(replace(TEN, ip_pool="lan"),))
+PLAIN = replace(a_pool("plain", 1, address_pools=(TEN,)), credential="ns:other")
+CLAIMS = [a_claim(ADDRESS, "late"), a_claim(OF_A_BALANCER, "late")]
+
+
+def observed(*machines: Any, identity: str = "hv", pools: Any = (NAMED, PLAIN)) -> ClusterState:
+    """Of a cluster whose pools have one network; its VM w7 has another's address, and so has a load balancer."""
+    claims = {claim.address: claim for claim in CLAIMS}
+    parts: Any = {
+        "prober": SimpleNamespace(hides_identity=lambda one: False, find_identity=lambda one: identity),
+        "objects": SimpleNamespace(
+            list_shown_vms=lambda uid: [an_orphan("w1", addresses=()), an_orphan("w9")],
+            list_addressed=lambda wanted: [an_orphan("w7")] if wanted("ns:cc") else [],
+            has_tried_addresses=lambda credentials, namespace: set(credentials) == {"ns:cc", "ns:other"},
+            find_ip_pools=lambda credential, namespace: (
+                {"lan": SimpleNamespace(allocated=((OF_A_BALANCER, "default/web"),))}
+                if credential == "ns:cc"
+                else None
+            ),
+        ),
+        "addresses": SimpleNamespace(
+            of_cluster=lambda uid: (),
+            list_taken=lambda network, harvester: frozenset(claims),
+            find=lambda network, harvester, address: claims.get(address),
+        ),
+    }
+    others = dict.fromkeys(("configs", "infrastructure", "harvesters", "guests", "leases"))
+    context: Any = SimpleNamespace(require_consent=lambda credential, namespace: None)
+    cluster = replace(the_cluster(), pools=(SERVERS, *pools))
+    state = look(cluster, [*some("s", 1, SERVERS), *machines])
+    return Observer(context, **others, **parts)._with_addresses(state)  # type: ignore[arg-type]
+
+
+def test_an_address_that_a_machine_reports_and_another_has_claimed_is_contested() -> None:
+    running = sighted(a_machine("w1", PLAIN), addresses=(ADDRESS, FREE))
+    found = observed(running, replace(a_machine("w2", PLAIN), vm=None))
+
+    assert [(one.vm, one.claim.address) for one in found.contested] == [
+        ("LoadBalancer default/web", OF_A_BALANCER),
+        (running.vm_ref, ADDRESS),
+    ]
+    assert found.taken == {NETWORK: frozenset({ADDRESS, OF_A_BALANCER})}
+
+
+def test_what_vms_and_load_balancers_have_is_held_and_a_vm_is_found_for_the_machine_that_lacks_one() -> None:
+    found = observed(sighted(a_machine("w1", PLAIN), addresses=()))
+
+    assert {text: one.vm for text, one in found.held[NETWORK].items()} == {
+        ADDRESS: "VirtualMachine default/w7",
+        OF_A_BALANCER: "LoadBalancer default/web",
+    }
+    assert [one.found_vm.name for one in found.machines if one.found_vm is not None] == ["w1"]
+    assert found.is_held_known
+
+
+def test_while_a_credential_leads_elsewhere_what_vms_have_is_not_known() -> None:
+    found = observed(sighted(a_machine("w1", PLAIN), addresses=()), identity="another")
+
+    assert not found.is_held_known
+    assert set(found.held[NETWORK]) == {OF_A_BALANCER}
+
+
+def test_load_balancers_have_nothing_of_a_range_that_is_of_no_ip_pool() -> None:
+    found = observed(sighted(a_machine("w1", PLAIN), addresses=()), pools=(PLAIN,))
+
+    assert found.contested == ()
+    assert set(found.held[NETWORK]) == {ADDRESS}
