@@ -98,6 +98,10 @@ def test_a_harvester_is_asked_for_its_versions_once_something_wants_them() -> No
         await asyncio.sleep(1)
         assert (rig.harvester.asked, rig.release, rig.changes) == (1, "v1.8.2", 2)
 
+        rig.prober.request_versions(CC)  # as each reconcile does
+        await asyncio.sleep(1)
+        assert (rig.harvester.asked, rig.release) == (1, "v1.8.2")
+
     asking(story)
 
 
