@@ -25,7 +25,7 @@ def observed(*machines: Any, identity: str = "hv", pools: Any = (NAMED, PLAIN)) 
     parts: Any = {
         "prober": SimpleNamespace(hides_identity=lambda one: False, find_identity=lambda one: identity),
         "objects": SimpleNamespace(
-            list_shown_vms=lambda uid: [an_orphan("w1", addresses=()), an_orphan("w9")],
+            list_shown_vms=lambda uid: [an_orphan("w1"), an_orphan("w9")],
             list_addressed=lambda wanted: [an_orphan("w7")] if wanted("ns:cc") else [],
             has_tried_addresses=lambda credentials, namespace: set(credentials) == {"ns:cc", "ns:other"},
             find_ip_pools=lambda credential, namespace: (
@@ -48,8 +48,9 @@ def observed(*machines: Any, identity: str = "hv", pools: Any = (NAMED, PLAIN)) 
 
 
 def test_an_address_that_a_machine_reports_and_another_has_claimed_is_contested() -> None:
-    running = sighted(a_machine("w1", PLAIN), addresses=(ADDRESS, FREE))
-    found = observed(running, replace(a_machine("w2", PLAIN), vm=None))
+    running = sighted(a_machine("w3", PLAIN), addresses=(ADDRESS, FREE))
+    its_own = sighted(a_machine("late", PLAIN), addresses=(ADDRESS,))
+    found = observed(running, replace(a_machine("w2", PLAIN), vm=None), its_own)
 
     assert [(one.vm, one.claim.address) for one in found.contested] == [
         ("LoadBalancer default/web", OF_A_BALANCER),
@@ -59,8 +60,10 @@ def test_an_address_that_a_machine_reports_and_another_has_claimed_is_contested(
 
 
 def test_what_vms_and_load_balancers_have_is_held_and_a_vm_is_found_for_the_machine_that_lacks_one() -> None:
-    found = observed(sighted(a_machine("w1", PLAIN), addresses=()))
+    machine = sighted(a_machine("w1", PLAIN), addresses=())
+    found = observed(machine)
 
+    assert (machine.vm_ref, ADDRESS) in [(one.vm, one.claim.address) for one in found.contested]
     assert {text: one.vm for text, one in found.held[NETWORK].items()} == {
         ADDRESS: "VirtualMachine default/w7",
         OF_A_BALANCER: "LoadBalancer default/web",
@@ -77,7 +80,7 @@ def test_while_a_credential_leads_elsewhere_what_vms_have_is_not_known() -> None
 
 
 def test_load_balancers_have_nothing_of_a_range_that_is_of_no_ip_pool() -> None:
-    found = observed(sighted(a_machine("w1", PLAIN), addresses=()), pools=(PLAIN,))
+    found = observed(sighted(a_machine("w3", PLAIN), addresses=()), pools=(PLAIN,))
 
     assert found.contested == ()
     assert set(found.held[NETWORK]) == {ADDRESS}
