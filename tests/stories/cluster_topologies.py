@@ -10,13 +10,15 @@ from typing import Any
 from tests.stories.cluster_rig import a_cluster, a_pool
 from tests.stories.test_addresses import NETWORKS, RANGE, SIX
 from tests.stories.test_endpoints import BY_BALANCER, stock_pool
+from tests.stories.test_ip_pools import ENTRY, a_range
 from tests.support.simulation import Simulation
 
 from windrow.clusters.api.names import ENDPOINT_ADDRESS, ENDPOINT_MODE
 from windrow.core.rng import Rng
 from windrow.emulator.load_balancers.services import Backend
 from windrow.emulator.load_balancers.virtual_listeners import ProxyHandler
-from windrow.kubernetes.objects import Raw
+from windrow.harvester.resources import IP_POOL
+from windrow.kubernetes.objects import Raw, new_object
 
 NAME, NAMESPACE = "orchard", "fleet-default"
 STARTUP_TIMEOUT = "5m0s"
@@ -30,6 +32,7 @@ class Mode:
     annotations: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     prepare: Callable[[Simulation], Awaitable[None]] | None = None
+    ranges: tuple[str, ...] = ()  # where machines have static addresses from: "192.168.50.100-192.168.50.119"
 
 
 ADDRESS = "api.orchard.example"
@@ -77,13 +80,21 @@ def _static(*pools: Mapping[str, Any], stack: str = "", cards: Sequence[str] = (
         "addressPools": [dict(pool) for pool in pools],
         "networkInfo": {"interfaces": [{"networkName": f"default/{card}"} for card in cards]},
     }
+    ranges = tuple(one for pool in pools for one in pool["addresses"])
     if not stack:
-        return Mode(config=config)
+        return Mode(config=config, ranges=ranges)
     families = [int(":" in pool["addresses"][0]) for pool in pools]
     cidrs = {key: ",".join(of[family] for family in families) for key, of in NETWORKS.items()}
     return Mode(
-        {"rkeConfig": {"machineGlobalConfig": cidrs, "networking": {"stackPreference": stack}}}, config=config
+        {"rkeConfig": {"machineGlobalConfig": cidrs, "networking": {"stackPreference": stack}}},
+        config=config,
+        ranges=ranges,
     )
+
+
+async def _stock_machine_pool(sim: Simulation) -> None:
+    spec = {"ranges": [a_range(150, 169)], "selector": {}}
+    await sim.harvester_client.create(IP_POOL, new_object(IP_POOL, "machines", spec=spec))
 
 
 ADDRESSES = {
@@ -94,6 +105,11 @@ ADDRESSES = {
     "dual": _static(MANY, SIX, stack="dual"),
     "dual, IPv6 first": _static(SIX, MANY, stack="dual"),
     "IPv6": _static(SIX, stack="ipv6"),
+    "IPPool": Mode(
+        config={"addressPools": [dict(ENTRY)]},
+        prepare=_stock_machine_pool,
+        ranges=("192.168.50.150-192.168.50.169",),
+    ),
 }
 # The roles of each pool: e, c, w. Those with etcd come first.
 ROLE_SPLITS = ("ecw", "ec w", "ecw w", "e c w", "e cw", "ew c", "ec ew", "e ec w")
@@ -129,8 +145,7 @@ class Topology:
     @property
     def ranges(self) -> tuple[str, ...]:
         """Where the manager takes addresses of machines from."""
-        pools = self.modes[-1].config.get("addressPools", ())
-        return tuple(one for pool in pools for one in pool["addresses"])
+        return self.modes[-1].ranges
 
     @property
     def claims_each(self) -> int:
