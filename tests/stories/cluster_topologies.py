@@ -74,6 +74,12 @@ SCARCE = {**RANGE, "addresses": ["192.168.50.100-192.168.50.106"]}
 MANY = {**RANGE, "addresses": ["192.168.50.100-192.168.50.119"]}
 
 
+def _of_families(families: Sequence[int], stack: str) -> Mapping[str, Any]:
+    """The spec of a Cluster with pods and services of these families: 0 is IPv4, 1 is IPv6."""
+    cidrs = {key: ",".join(of[family] for family in families) for key, of in NETWORKS.items()}
+    return {"rkeConfig": {"machineGlobalConfig": cidrs, "networking": {"stackPreference": stack}}}
+
+
 def _static(*pools: Mapping[str, Any], stack: str = "", cards: Sequence[str] = ("vlan-50",)) -> Mode:
     """Addresses of these pools; the families of pods and services in the order of the pools' own."""
     config = {
@@ -84,9 +90,8 @@ def _static(*pools: Mapping[str, Any], stack: str = "", cards: Sequence[str] = (
     if not stack:
         return Mode(config=config, ranges=ranges)
     families = [int(":" in pool["addresses"][0]) for pool in pools]
-    cidrs = {key: ",".join(of[family] for family in families) for key, of in NETWORKS.items()}
     return Mode(
-        {"rkeConfig": {"machineGlobalConfig": cidrs, "networking": {"stackPreference": stack}}},
+        _of_families(families, stack),
         config=config,
         ranges=ranges,
     )
@@ -99,6 +104,7 @@ async def _stock_machine_pool(sim: Simulation) -> None:
 
 ADDRESSES = {
     "dhcp": Mode(),
+    "dual, dhcp": Mode(_of_families((0, 1), "dual")),
     "static": _static(MANY),
     "scarce": _static(SCARCE),
     "two cards": _static(MANY, STORAGE, cards=("vlan-50", "storage")),
