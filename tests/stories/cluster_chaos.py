@@ -241,12 +241,15 @@ async def lose_vm(life: Life) -> str:
 
 
 async def stop_vm(life: Life) -> str:
-    """Any VM may be stopped: it is started again, and keeps its disk."""
+    """Any VM may be stopped: it is started again, and keeps its disk. A server without etcd asks the address that it was given
+    at every start, so without an endpoint it may have to be replaced."""
     found = await life.machines()
     if not found:
         return "there is no VM to stop"
     machine = life.pick(found)
-    life.instants.quorum_excused |= life.pools[machine["spec"]["pool"]].is_etcd
+    pool = life.pools[machine["spec"]["pool"]]
+    life.instants.quorum_excused |= pool.is_etcd
+    life.allowed += life.topology.endpoint == "firstServer" and "c" in pool.roles and not pool.is_etcd
     with suppress(KubeError):
         await life.sim.harvester_client.call(
             put_subresource(VM_ACTIONS.ref(name_of(machine), "default"), "stop")
