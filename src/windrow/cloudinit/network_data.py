@@ -17,7 +17,7 @@ from windrow.core.formats.yaml import NotYaml, load
 MAX_NETWORK_DATA = 64 * 1024
 MAX_ADDRESSES = 4096  # of one card
 
-_STATIC = frozenset({"static", "static6"})
+_STATIC = ("static", "static6")  # no set: a type may be written that has no hash
 
 
 def list_static_addresses(text: str) -> list[str]:

@@ -69,9 +69,20 @@ def test_an_address_of_a_card_that_cannot_be_told_counts_on_every_network_of_the
         "version: 2\nethernets: [1, 2]",
         "version: 2\nethernets: {a: 1}",
         "version: 2\nethernets: {a: {match: 7, addresses: [no, 127.0.0.1/8, 169.254.0.9/16]}}",
+        "version: 2\nethernets: {a: {type: []}}",
+        "version: 1\nconfig: [{type: {physical: 1}, subnets: [{type: [static], address: 10.9.0.7/24}]}]",
         "version: 2\nethernets: {a: {addresses: [10.9.0.7/24]}}\n" + "#" * 70_000,
     ],
-    ids=["no YAML", "list", "list of cards", "number", "none usable", "too long"],
+    ids=[
+        "no YAML",
+        "list",
+        "list of cards",
+        "number",
+        "none usable",
+        "list as type",
+        "map as type",
+        "too long",
+    ],
 )
 def test_of_network_data_that_is_nothing_of_the_kind_nothing_is_read(text: str):
     assert told_addresses(a_vm(text)) == ()
