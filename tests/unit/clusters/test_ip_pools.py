@@ -153,6 +153,17 @@ def test_of_two_entries_of_one_family_the_first_has_the_gateway_and_on_one_netwo
     assert [one.gateway for one in resolved(six, WANT)] == ["fd00::1", "10.9.0.1"]
 
 
+def test_what_is_written_after_an_entry_of_a_pool_goes_before_what_the_pool_has():
+    """Of two gateways a machine has two default routes, and with two addresses on one network nothing tells them apart."""
+    storage = AddressPool("default/storage", (Range.parse("10.7.0.5"),), 24, gateway="10.7.0.1")
+    assert [one.gateway for one in resolved(WANT, storage)] == ["", "10.7.0.1"]
+    first, second = resolved(WANT, replace(storage, network=NETWORK))
+    assert "another entry has IPv4 addresses of network default/vlan-50" in first.fault
+    assert (first.ranges, second.ranges) == ((), storage.ranges)
+    six = AddressPool("default/storage", (Range.parse("fd00::5"),), 64, gateway="fd00::1")
+    assert [one.gateway for one in resolved(WANT, six)] == ["10.9.0.1", "fd00::1"]
+
+
 def test_before_the_pools_were_read_an_entry_says_so():
     (entry,), problems = read(ENTRY)
     assert problems == []

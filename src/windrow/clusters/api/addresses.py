@@ -441,22 +441,22 @@ def resolve_ip_pools(
     """The entries with the ranges of the IPPools that they name, else with why they have none. `found` are the IPPools of
     Harvester by name; None: they were not read."""
     resolved: list[AddressPool] = []
-    for one in pools:
+    for number, one in enumerate(pools, 1):
         if one.ip_pool and found is not None:
-            one = _resolve(one, found.get(one.ip_pool), resolved)
+            one = _resolve(one, found.get(one.ip_pool), (*resolved, *pools[number:]))
         resolved.append(one)
     return tuple(resolved)
 
 
-def _resolve(entry: AddressPool, pool: IPPool | None, before: Sequence[AddressPool]) -> AddressPool:
+def _resolve(entry: AddressPool, pool: IPPool | None, others: Sequence[AddressPool]) -> AddressPool:
     if fault := find_ip_pool_fault(entry, pool):
         return replace(entry, fault=f"{fault[0]} ({fault[1]})")
     assert pool is not None  # else that is its fault
     (subnet,) = pool.subnets
-    if any((one.network, one.version) == (entry.network, subnet.version) for one in before):
+    if any((one.network, one.version) == (entry.network, subnet.version) for one in others):
         what = f"another entry has IPv{subnet.version} addresses of network {entry.network}"
         return replace(entry, fault=f"IPPool {pool.name} has IPv{subnet.version} addresses, and {what}")
-    has_gateway = any(one.gateway and one.version == subnet.version for one in before)
+    has_gateway = any(one.gateway and one.version == subnet.version for one in others)
     return replace(
         entry,
         ranges=_list_free(entry, pool),
