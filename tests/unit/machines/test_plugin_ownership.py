@@ -134,6 +134,15 @@ async def test_a_machine_of_another_driver_has_no_vm_on_harvester(tmp_path: Path
     assert await find_vm_uid(a_ring(a_vm(labels=LABELS)), a_charge(tmp_path, elsewhere)) is None
 
 
+@pytest.mark.parametrize("uid", ["", ".", "..", "../other", "a/b"])
+def test_the_folder_of_a_machine_is_below_that_of_all_machines_whatever_its_uid_is(
+    tmp_path: Path, uid: str
+) -> None:
+    """It is deleted as a whole."""
+    machine = load_tracked_machine(tmp_path, {**OWN, "WindrowMachineUID": uid})
+    assert machine.folder.resolve().parent == tmp_path.resolve()
+
+
 def test_a_record_that_was_planned_elsewhere_is_in_doubt(tmp_path: Path) -> None:
     assert load_tracked_machine(tmp_path, PLANNED).create_uncertain
     assert not load_tracked_machine(tmp_path, MADE).create_uncertain

@@ -165,7 +165,8 @@ class TrackedMachine:
 
 
 def folder_of(state_dir: Path, uid: str) -> Path:
-    return state_dir / re.sub(r"[^A-Za-z0-9._-]", "_", uid.lstrip("."))
+    """The machine's own, which is deleted with all that is in it: never that of all machines."""
+    return state_dir / (re.sub(r"[^A-Za-z0-9._-]", "_", uid.lstrip(".")) or "_")
 
 
 def load_tracked_machine(state_dir: Path, config: DriverConfig) -> TrackedMachine:
