@@ -168,6 +168,13 @@ async def test_one_object_of_a_list_has_few_values():
         await Client(Answering(Reply(200, b'{"metadata":{},"items":[%s]}' % dense))).list(POD)
 
 
+async def test_what_a_tenant_writes_into_an_annotation_hides_no_other_object_of_the_list():
+    noisy = {"metadata": {"name": "a", "annotations": {"example.com/note": "[" * 2**18}}}
+    reply = Reply(200, dumps({"metadata": {}, "items": [noisy, {"metadata": {"name": "b"}}]}))
+
+    assert [raw["metadata"]["name"] for raw in await Client(Answering(reply)).list(POD)] == ["a", "b"]
+
+
 async def test_items_of_a_list_get_their_kind_and_api_version():
     [raw] = await Client(Answering(page("a"))).list(POD, "default")
 

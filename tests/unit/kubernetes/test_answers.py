@@ -21,6 +21,21 @@ def test_an_answer_has_so_many_values_and_an_object_a_share(share, most):
         require_few_values(b"0," + b"," * most, "an answer", share)
 
 
+@pytest.mark.parametrize("text", [b"[" * 250_000, b',\\"' * 250_000, b"{\\\\" * 250_000])
+def test_what_is_in_the_texts_of_an_object_does_not_count(text):
+    """A tenant's annotation of 256 KiB must not hide all other objects of the list."""
+    require_few_values(b'{"a":"%s","b":{}}' % text, "items[3]", 10)
+    for more in (b"{}," * 100_001, b"0," * 200_001):
+        with pytest.raises(ServerError, match=r"in items\[3\], found more"):
+            require_few_values(b'{"a":"%s","b":[%s0]}' % (text, more), "items[3]", 10)
+
+
+def test_of_more_texts_than_an_object_can_have_values_those_ahead_are_looked_at():
+    """So much is never taken apart: the rest counts with its texts."""
+    with pytest.raises(ServerError, match="found more"):
+        require_few_values(b'""' * 800_001 + b'"%s"' % (b"," * 200_001), "items[3]", 10)
+
+
 def test_the_items_of_a_list_are_objects_with_names_where_they_are_decoded():
     assert list_items({"metadata": {}, "items": [NAMED]}) == [NAMED]
     assert require_list({"metadata": {}, "items": [7]}) == [7]
