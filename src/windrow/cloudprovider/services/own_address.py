@@ -164,6 +164,8 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer) -> Plan:
         plan = plan_announcement(state, addresses, tuple(actions))
         is_short = families.missing and service.requires_both and not plan.problem
         return replace(plan, problem=ensure_failed(families.missing)) if is_short else plan
+    if allocated:
+        actions += plan_withdrawal(state)
     if families.is_awaited:
         return waiting(state, SECOND, ensure_failed(families.missing), tuple(actions))
     if allocated:

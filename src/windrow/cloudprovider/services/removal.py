@@ -81,8 +81,10 @@ def plan_withdrawal(state: ServiceState) -> tuple[Action, ...]:
         is_lost = balancer.refusal and not balancer.is_reallocating
         return withdraw(service, "Harvester refuses it an address") if is_lost else ()
     wanted = ",".join(plan_families(state, balancer.allocated).addresses)
-    if not wanted or service.addresses == wanted or balancer.is_deleting:
+    if service.addresses == wanted or balancer.is_deleting:
         return ()
+    if not wanted:  # nor is what it shows among these
+        return withdraw(service, "Harvester gave it another address, which cannot be announced now")
     return (PatchService("Harvester holds this address for it", {names.VIP_ADDRESSES: wanted}),)
 
 

@@ -15,6 +15,7 @@ from windrow.cloudprovider.services.actions import (
     DELETING,
     ENSURED,
     ENSURING,
+    ClearStatus,
     ConfirmDeleted,
     CreateLoadBalancer,
     DeleteLoadBalancer,
@@ -278,6 +279,36 @@ def test_a_service_that_shares_an_address_of_another_family_already_keeps_it():
     service = replace(TOLD, families=("IPv6",), primary="front", primary_label="default.front")
     found = plan(service, sharing=SharedAddress(FRONT))
     assert (found.problem, addresses_of(found)) == ("", [])
+
+
+OLD = {"addresses": "10.1.0.99", "ingress": ("10.1.0.99",)}
+
+
+@pytest.mark.parametrize(
+    ("service", "state", "problem"),
+    [
+        (replace(TOLD, families=("IPv6",), **OLD), {}, "nothing would be forwarded"),
+        (replace(SHOWN, **OLD, **STRICT), {"second": FULL}, "is none from pool six"),
+        (replace(SHOWN, **OLD), {"second": WANTS}, ""),
+        (replace(TOLD, families=("IPv6",), ipam="no such", **OLD), {}, "no such"),
+    ],
+    ids=["other family", "both required", "second awaited", "another problem"],
+)
+def test_an_address_that_harvester_has_given_back_is_taken_off_also_where_the_new_one_cannot_be_announced(
+    service, state, problem
+):
+    """It may be another service's by now: the LoadBalancer was given another one while this program was away."""
+    found = plan(service, **{"load_balancer": FIRST, **state})
+    assert problem in found.problem
+    assert addresses_of(found) == [names.NO_ADDRESS]
+    assert any(isinstance(one, ClearStatus) for one in found.actions)
+    done = replace(service, addresses=names.NO_ADDRESS, ingress=())
+    assert addresses_of(plan(done, **{"load_balancer": FIRST, **state})) == []
+
+
+def test_while_harvester_is_away_nothing_is_taken_off():
+    service = replace(TOLD, families=("IPv6",), **OLD)
+    assert addresses_of(plan(service, load_balancer=FIRST, host=Unavailable("down"))) == []
 
 
 def test_a_problem_of_the_service_leaves_both_announced():

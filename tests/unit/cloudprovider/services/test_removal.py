@@ -26,7 +26,7 @@ from windrow.cloudprovider.services.actions import (
     PatchService,
     RemoveFinalizer,
 )
-from windrow.cloudprovider.services.readings import Owner
+from windrow.cloudprovider.services.readings import HARVESTER_FINALIZER, Owner
 from windrow.cloudprovider.services.removal import deletable_orphans, plan_withdrawal, withdraw
 from windrow.cloudprovider.services.state import ServiceState, Unavailable
 
@@ -140,7 +140,19 @@ def test_an_orphan_that_is_being_deleted_is_one_though_its_address_is_shown():
     assert deletable_orphans(state) == (going,)
 
 
-def test_an_address_of_a_family_that_the_service_has_not_takes_nothing_off():
+def test_an_address_that_is_reserved_no_more_goes_also_where_the_one_that_is_cannot_be_announced():
     service = replace(TOLD, families=("IPv6",), addresses="fd00::9", ingress=())
+    state = ServiceState(now=NOON, settings=POLICY, service=service, load_balancer=LB)
 
-    assert plan_withdrawal(ServiceState(now=NOON, settings=POLICY, service=service, load_balancer=LB)) == ()
+    (patch,) = plan_withdrawal(state)
+    assert patch == PatchService(
+        "Harvester gave it another address, which cannot be announced now",
+        {names.VIP_ADDRESSES: names.NO_ADDRESS},
+    )
+    assert (
+        plan_withdrawal(
+            replace(state, load_balancer=replace(LB, is_deleting=True, finalizers=(HARVESTER_FINALIZER,)))
+        )
+        == ()
+    )
+    assert plan_withdrawal(replace(state, service=replace(service, addresses=names.NO_ADDRESS))) == ()
