@@ -30,6 +30,22 @@ def test_what_is_in_the_texts_of_an_object_does_not_count(text):
             require_few_values(b'{"a":"%s","b":[%s0]}' % (text, more), "items[3]", 10)
 
 
+def test_beside_a_text_an_object_has_as_many_values_and_lists_as_without_it():
+    noise = b"[," * 250_000
+    require_few_values(b'{"a":"%s","b":[%s]}' % (noise, b"{}" * 99_998), "items[3]", 10)
+    require_few_values(b'{"a":"%s","b":[%s]}' % (noise, b"," * 199_999), "items[3]", 10)
+    for more in (b"{}" * 99_999, b"," * 200_000):
+        with pytest.raises(ServerError, match="found more"):
+            require_few_values(b'{"a":"%s","b":[%s]}' % (noise, more), "items[3]", 10)
+
+
+@pytest.mark.parametrize("mark", [b"[", b"{", b",,"])
+def test_in_a_whole_answer_texts_count(mark):
+    """It may be large, and is looked through at once."""
+    with pytest.raises(ServerError, match="in an answer, found more"):
+        require_few_values(b'{"a":"%s"}' % (mark * 1_000_001))
+
+
 def test_of_more_texts_than_an_object_can_have_values_those_ahead_are_looked_at():
     """So much is never taken apart: the rest counts with its texts."""
     with pytest.raises(ServerError, match="found more"):
