@@ -16,6 +16,8 @@ from windrow.core.formats.yaml import NotYaml, load
 # Characters. A Secret has no more than 1 MiB, and network data of our machines some hundred bytes.
 MAX_NETWORK_DATA = 64 * 1024
 MAX_ADDRESSES = 4096  # of one card
+# What is longer is no work of ours, and is read anew each time: thousands of such would be kept, with what was read.
+MAX_KEPT = 2048
 
 _STATIC = ("static", "static6")  # no set: a type may be written that has no hash
 
@@ -25,12 +27,18 @@ def list_static_addresses(text: str) -> list[str]:
     return list(_walk_addresses(_read_document(text)))
 
 
-@lru_cache(maxsize=4096)  # the same VM is read again at each change of its status
-def read_cards(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+Cards = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def read_cards(text: str) -> Cards:
     """The usable addresses of each card, by its MAC address in lower case, "" where that is not written; none of text that is
     longer than MAX_NETWORK_DATA."""
     if len(text) > MAX_NETWORK_DATA:
         return ()
+    return _read_kept_cards(text) if len(text) <= MAX_KEPT else _read_cards(text)
+
+
+def _read_cards(text: str) -> Cards:
     document = _read_document(text)
     cards: Iterable[tuple[str, Any]] = [("", document)]
     if isinstance(document, dict) and isinstance(document.get("ethernets"), dict):
@@ -42,6 +50,10 @@ def read_cards(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
         if addresses := tuple(dict.fromkeys(filter(None, usable))):
             found.append((mac, addresses))
     return tuple(found)
+
+
+# The same VM is read again at each change of its status.
+_read_kept_cards = lru_cache(maxsize=4096)(_read_cards)
 
 
 def _mac_of(card: Any) -> str:

@@ -17,6 +17,7 @@ from windrow.harvester.vmis import MAX_ADDRESSES
 from windrow.kubernetes.objects import mappings_at, namespace_of, nested
 
 _SOURCES = ("cloudInitNoCloud", "cloudInitConfigDrive")
+MAX_TOLD = 4096  # of one VM, on all its networks
 
 
 class NetworkAddress(NamedTuple):
@@ -44,12 +45,15 @@ def told_addresses(raw_vm: Mapping[str, Any], in_secret: str = "") -> tuple[Netw
         for card in mappings_at(template, "domain", "devices", "interfaces")
     }
     every = dict.fromkeys(networks.values())
-    found: list[NetworkAddress] = []
-    for network_data in filter(None, (*inline, in_secret)):
-        for mac, addresses in read_cards(network_data[: MAX_NETWORK_DATA + 1]):
-            own = by_mac.get(mac) if mac else None
-            found += (NetworkAddress(one, text) for one in ([own] if own else every) for text in addresses)
-    return tuple(dict.fromkeys(found))
+    found = (
+        NetworkAddress(network, text)
+        for network_data in filter(None, (*inline, in_secret))
+        for mac, addresses in read_cards(network_data[: MAX_NETWORK_DATA + 1])
+        for own in (by_mac.get(mac) if mac else None,)
+        for text in addresses
+        for network in ([own] if own else every)
+    )
+    return tuple(dict.fromkeys(islice(found, MAX_TOLD)))
 
 
 def reported_addresses(raw_vmi: Mapping[str, Any]) -> tuple[NetworkAddress, ...]:

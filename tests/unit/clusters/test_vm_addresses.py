@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windrow.cloudinit.network_data import list_static_addresses
+from windrow.cloudinit.network_data import list_static_addresses, read_cards
 from windrow.clusters.vm_addresses import NetworkAddress, reported_addresses, told_addresses
 
 CARDS = (("nic-0", "02:aa:00:00:00:01", "default/vlan-50"), ("nic-1", "02:aa:00:00:00:02", "storage"))
@@ -113,6 +113,25 @@ def test_only_so_many_addresses_are_read_of_one_card():
     one_card = CARDS[:1]
     text = f"version: 2\nethernets: {{a: {{addresses: [{many}]}}}}"[:65_000].rpartition(",")[0] + "]}}"
     assert 3000 < len(told_addresses(a_vm(text, cards=one_card))) <= 4096
+
+
+def test_only_so_many_addresses_are_read_of_a_vm_on_however_many_networks():
+    """One object must not take gigabytes: a VM may name thousands of networks."""
+    cards = [(f"nic-{number}", f"02:aa:00:00:00:{number:02x}", f"default/n{number}") for number in range(40)]
+    addresses = ", ".join(f"10.9.{number}.1/32" for number in range(200))
+    found = told_addresses(a_vm(f"version: 2\nethernets: {{a: {{addresses: [{addresses}]}}}}", cards=cards))
+    assert len(found) == 4096
+    assert found[:41] == (
+        *(NetworkAddress(f"default/n{number}", "10.9.0.1") for number in range(40)),
+        NetworkAddress("default/n0", "10.9.1.1"),
+    )
+
+
+@pytest.mark.parametrize(("length", "is_kept"), [(2048, True), (2049, False)])
+def test_long_network_data_is_not_kept_in_memory(length: int, is_kept: bool):
+    text = f"version: 2\nethernets: {{a: {{addresses: [10.9.{int(is_kept)}.7/24]}}}}\n".ljust(length, "#")
+    assert (read_cards(text) is read_cards(text)) == is_kept
+    assert read_cards(text) == (("", (f"10.9.{int(is_kept)}.7",)),)
 
 
 def test_what_the_guest_agent_reports_is_on_the_network_of_the_card_and_bridges_of_the_guest_do_not_count():
