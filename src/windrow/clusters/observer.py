@@ -416,12 +416,14 @@ class Observer:
         return sorted((vm for vm in vms if not vm.is_deleting), key=str)
 
     async def _confirm_vm(self, vm: OrphanVm, places: frozenset[Place], cluster: Cluster) -> OrphanVm | None:
-        """The VM, if it still is as it was listed, with what its proof lacks."""
+        """The VM as it is now, if it still is the one that was listed, with what its proof lacks."""
         for credential in sorted({place.credential for place in places if place.namespace == vm.namespace}):
             client = self._harvesters.get_client(credential, next(iter(places)).cluster_namespace)
             raw = await client.find(vm.ref)
-            if raw is not None and read_cluster_vm(raw) == vm:
-                return await _prove_vm(client, vm, cluster, raw)
+            if raw is None or (now := read_cluster_vm(raw)) is None:
+                continue
+            if now.is_same(vm) and not now.is_deleting:
+                return await _prove_vm(client, now, cluster, raw)
         return None
 
     async def _find_unrecorded_claims(

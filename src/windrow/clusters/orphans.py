@@ -89,6 +89,14 @@ class OrphanVm:
     claims: tuple[str, ...] = ()
     addresses: tuple[NetworkAddress, ...] = ()  # that it is told to have
 
+    def is_same(self, other: OrphanVm) -> bool:
+        """Whether it is that VM, made for the same machine, whatever else of it has changed."""
+        return (self.uid, self.machine_uid, self.cluster_uid) == (
+            other.uid,
+            other.machine_uid,
+            other.cluster_uid,
+        )
+
     @property
     def ref(self) -> ObjectRef:
         return VM.ref(self.name, self.namespace)

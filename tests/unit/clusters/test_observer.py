@@ -467,8 +467,14 @@ def test_a_vm_that_no_machine_records_is_confirmed_and_proven() -> None:
 
 @pytest.mark.parametrize(
     "now",
-    [None, a_vm(uid="vm-2"), a_vm(machine="uid-x"), a_vm(deletionTimestamp=GONE)],
-    ids=["gone", "another VM", "of another machine", "deleted"],
+    [
+        None,
+        a_vm(uid="vm-2"),
+        a_vm(machine="uid-x"),
+        a_vm(annotations=owner_annotations("another", UID)),
+        a_vm(deletionTimestamp=GONE),
+    ],
+    ids=["gone", "another VM", "of another machine", "of another Cluster", "deleted"],
 )
 def test_a_vm_that_is_not_as_it_was_listed_waits_for_the_next_look(now: dict[str, Any] | None) -> None:
     site = Harvester(vms=[of_vm(a_vm())])
@@ -477,6 +483,28 @@ def test_a_vm_that_is_not_as_it_was_listed_waits_for_the_next_look(now: dict[str
 
     assert observe(site).unrecorded == ()
     assert site.read == [NAME]
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        {"cloudInitNoCloud": {"networkData": "ethernets: {a: {addresses: [10.9.0.7/24]}}"}},
+        {"persistentVolumeClaim": {"claimName": "more"}},
+    ],
+    ids=["address", "disk"],
+)
+def test_a_vm_that_was_changed_since_it_was_listed_is_still_there_and_as_it_is_now(
+    volume: dict[str, Any],
+) -> None:
+    """Else its addresses were released, and etcd members counted without it."""
+    networks = [{"name": "a", "multus": {"networkName": "lan"}}]
+    changed = {**a_vm(), "spec": {"template": {"spec": {"networks": networks, "volumes": [volume]}}}}
+    site = Harvester(vms=[of_vm(a_vm())])
+    site.put(VM, changed)
+    site.put(SECRET, build_secret("default", NAME, "vm-1", user_data=""))
+
+    assert of_vm(changed) != of_vm(a_vm())
+    assert observe(site).unrecorded == (of_vm(changed),)
 
 
 def test_a_vm_that_a_machine_records_is_not_read_again() -> None:
