@@ -413,6 +413,27 @@ def test_a_machine_that_was_not_requested_yet_is_not_given_a_server_that_leaves(
     assert decided(waiting, removed, nodeless(two)) == ([], [], [wait])
 
 
+def test_a_machine_that_is_adopted_is_recorded_whatever_became_of_the_server_it_is_recorded_with() -> None:
+    """Its VM runs, and has joined: deleted, its Machine would give back the addresses of that VM."""
+    one, two = some("s", 2, SERVERS)
+    waiting = unordered(record_of(joiner(), join_server="https://10.0.0.1:9345"))
+    adopted = record_of(waiting, object_uid="made-later")
+    itself = record_of(waiting, object_uid=waiting.record.uid)
+    assert one.node is not None
+    removed = replace(leaving(one), node=replace(one.node, etcd_removal_requested=True))
+
+    def decided(late: MachineState, *servers: MachineState) -> list[str]:
+        plan = planned(a_cluster(a_pool("servers", 1, SERVER), WORKERS), [*servers, late])
+        assert not [
+            action for action in of_kind(plan, DeleteMachine) if getattr(action, "machine", "") == "w7"
+        ]
+        return [action.machine for action in of_kind(plan, ProvisionVM) if isinstance(action, ProvisionVM)]
+
+    for servers in ((leaving(one), two), (removed, nodeless(two)), (missing(one), two), (two,)):
+        assert decided(adopted, *servers) == ["w7"]
+    assert decided(itself, removed, nodeless(two)) == []
+
+
 def test_the_server_that_is_waited_for_is_a_server() -> None:
     claimed = IPAddress(
         "a", "uid-a", "10.0.0.9", 24, "default/vlan", "hv", "", "", "cluster-uid", is_of_node=True

@@ -105,6 +105,11 @@ class Machine(HasRoles):
         return is_true(self.conditions, "Joined")
 
     @property
+    def was_adopted(self) -> bool:
+        """Whether its VM was made for an earlier object of its name, and is there already."""
+        return self.object_uid not in ("", self.uid)
+
+    @property
     def was_requested(self) -> bool:
         """Whether anything may have been created for it outside: its driver config is recorded before that."""
         return self.driver_config is not None

@@ -135,18 +135,19 @@ def _provision(state: ClusterState, partial: PartialPlan) -> None:
     for machine in state.active:
         if machine.record.was_created or not claims.plan(machine, partial):
             continue
-        if not machine.record.was_requested and has_lost_join_server(machine, state):
+        boots = not (machine.record.was_requested or machine.record.was_adopted)  # only then does it join
+        if boots and has_lost_join_server(machine, state):
             why = (
                 f"it would join through {machine.record.join_server}, an address that no server has any more"
             )
             partial.actions.append(DeleteMachine(why, machine.name))
-        elif not machine.record.was_requested and (gone := find_gone_join_server(machine, state)):
+        elif boots and (gone := find_gone_join_server(machine, state)):
             partial.wait(
                 f"Machine {gone.name} to be replaced ({gone.vm_ref} not found; it was to join through it)",
                 "it is recorded anew",
                 machine.name,
             )
-        elif not machine.record.was_requested and (leaving := find_leaving_join_server(machine, state)):
+        elif boots and (leaving := find_leaving_join_server(machine, state)):
             _join_another(machine, leaving, state, partial)
         elif not machine.record.is_init_server:
             partial.actions.append(
