@@ -25,7 +25,7 @@ from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
 from windrow.harvester.resources import VM, VM_ACTIONS
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.kubernetes.objects import Raw, name_of, nested
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, new_object
 from windrow.kubernetes.requests import Reply, put_subresource
 from windrow.kubernetes.resources import EVENT, NODE, SECRET
 
@@ -269,6 +269,30 @@ def test_a_node_that_lost_its_label_is_not_taken_for_deleted() -> None:
                 await guest.patch(NODE.ref(name_of(node)), {"metadata": {"labels": {NODE_MACHINE: None}}})
             await sim.advance(minutes=12)
             assert await names(stage) == before
+            await stage.wait_for_ready()
+
+    run_driven(story())
+
+
+def test_a_node_with_the_label_of_another_s_machine_does_not_stand_for_it() -> None:
+    """Every kubelet may write that label: a worker's Node, or one that does not exist, stood for a server, which was deleted."""
+
+    async def story() -> None:
+        async with simulation(seed=1) as sim:
+            stage = await begin(sim, 3, 1)
+            await stage.wait_for_settled()
+            before = await names(stage)
+            guest = await stage.guest_client()
+            nodes = {name_of(node): node for node in await stage.list_nodes()}
+            servers = [name for name in nodes if "servers" in name]
+            [worker] = [name for name in nodes if "workers" in name]
+            label, other = ({NODE_MACHINE: labels_of(nodes[name])[NODE_MACHINE]} for name in servers[:2])
+            removed = {"etcd.rke2.cattle.io/removed-node-name": "x"}
+            await guest.create(NODE, new_object(NODE, "zz-forged", labels=label, annotations=removed))
+            await guest.patch(NODE.ref(worker), {"metadata": {"labels": other}})
+            await sim.advance(minutes=12)
+            assert await names(stage) == before
+            assert name_of(await guest.get(NODE.ref("zz-forged"))) == "zz-forged"
             await stage.wait_for_ready()
 
     run_driven(story())

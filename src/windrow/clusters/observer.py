@@ -82,6 +82,7 @@ from windrow.clusters.state import (
     HeldAddress,
     MachineState,
     ManagerLease,
+    Node,
     Place,
     Pod,
 )
@@ -594,13 +595,7 @@ class Observer:
         if connection is None:
             return replace(state, guest=GuestState(published_server=self._published_server(state.cluster)))
         guest = replace(connection.observe(), published_server=self._published_server(state.cluster))
-        nodes = {node.machine_uid: node for node in guest.nodes if node.machine_uid}
-        # A node that lost its label is still the one that was recorded; taken for deleted, it would be replaced.
-        unlabelled = {node.uid: node for node in guest.nodes if not node.machine_uid}
-        for machine in state.machines:
-            known = unlabelled.get(nested(machine.record.status, "nodeRef", "uid", default=""))
-            if known is not None:
-                nodes.setdefault(machine.record.uid, known)
+        nodes = _find_nodes(state.machines, guest.nodes)
         if not guest.is_reachable:
             # What the guest said last tells which nodes there are, but not how they are now.
             nodes = {
@@ -845,6 +840,19 @@ def _needs_preflight(state: ClusterState) -> bool:
 
 def _names_ip_pool(pool: Pool) -> bool:
     return any(one.ip_pool for one in pool.address_pools)
+
+
+def _find_nodes(machines: Sequence[MachineState], found: Iterable[Node]) -> dict[str, Node]:
+    """By the uid of its Machine the Node of each machine: of its name, which no kubelet but its own may register or change. Its
+    label alone proves nothing, since every kubelet may write any there; one that lost it is the Node that was recorded."""
+    by_name = {node.name: node for node in found}
+    nodes = {}
+    for machine in machines:
+        node = by_name.get(machine.name)
+        recorded = nested(machine.record.status, "nodeRef", "uid", default="")
+        if node is not None and (node.machine_uid == machine.record.uid or node.uid == recorded):
+            nodes[machine.record.uid] = node
+    return nodes
 
 
 def _lacks_address(machine: MachineState, cluster: Cluster) -> bool:
