@@ -29,7 +29,7 @@ from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.observer import Observer, clusters_using_config
 from windrow.clusters.orphans import MachineClaim, OrphanVm, ReportingVm
 from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, Wait
-from windrow.clusters.plan.addresses import list_missing
+from windrow.clusters.plan.addresses import may_await_address
 from windrow.clusters.plan.diagnosis import diagnose_all
 from windrow.clusters.plan.endpoint import list_api_servers
 from windrow.clusters.plan.planner import Plan, plan_cluster
@@ -383,7 +383,7 @@ class ClusterController:
         connection = self._connect_guest(key, state)
         plan = plan_cluster(state)
         if state.contested or any(
-            list_missing(one, state.cluster.find_pool(one.pool)) for one in state.active
+            may_await_address(one, state.cluster.find_pool(one.pool)) for one in state.active
         ):
             self._awaiting_address.add(key)
         else:

@@ -202,10 +202,11 @@ class Observer:
             for network, one in self._list_allocated(state.cluster)
             for contested in self._list_contested(one.vm, "", [NetworkAddress(network, one.address)], state)
         )
-        state = replace(state, contested=tuple(dict.fromkeys(allocated)))
+        doubled = self._list_doubled(state)
+        state = replace(state, contested=tuple(dict.fromkeys((*allocated, *doubled))))
         taken = {network: self._addresses.list_taken(network, state.harvester_uid) for network in wanted}
-        lacking = {machine.record.uid for machine in state.active if _lacks_address(machine, state.cluster)}
-        state = replace(state, taken=taken)
+        lacking = {machine.record.uid for machine in state.active if _awaits_vm(machine, state.cluster)}
+        state = replace(state, taken=taken, is_held_known=self._is_held_known(state))
         if not lacking:
             return state
         found = {
@@ -218,7 +219,6 @@ class Observer:
             state,
             machines=machines,
             held=self._list_held(state, wanted),
-            is_held_known=self._is_held_known(state),
             contested=(
                 *state.contested,
                 *(
@@ -290,6 +290,25 @@ class Observer:
     def _list_addressed(self, state: ClusterState) -> Iterator[OrphanVm | ReportingVm]:
         uid = state.harvester_uid
         return self._objects.list_addressed(lambda credential: self._prober.find_identity(credential) == uid)
+
+    def _list_doubled(self, state: ClusterState) -> Iterator[ContestedAddress]:
+        """The addresses of the cluster's own VMs that a VM of another has, whether anything records that or not."""
+        unmade = {one.record.uid for one in state.machines if not one.record.was_created}
+        own = {
+            (claim.network, claim.address): claim
+            for claim in state.claims
+            if claim.harvester == state.harvester_uid and claim.machine_uid not in unmade
+        }
+        if not own:
+            return
+        refs = {one.record.uid: one.vm_ref for one in state.machines}
+        for vm in self._list_addressed(state):
+            for place in vm.addresses:
+                claim = own.get((place.network, place.address))
+                if claim is None or vm.machine_uid == claim.machine_uid:
+                    continue
+                if str(vm) != refs.get(claim.machine_uid):
+                    yield ContestedAddress(str(vm), vm.machine_uid, claim)
 
     def _addresses_of(self, machine: MachineState, cluster: Cluster) -> Iterator[NetworkAddress]:
         """What the VM of the machine is told to have, and what it reports, on any network of its pool."""
@@ -853,6 +872,12 @@ def _find_nodes(machines: Sequence[MachineState], found: Iterable[Node]) -> dict
         if node is not None and (node.machine_uid == machine.record.uid or node.uid == recorded):
             nodes[machine.record.uid] = node
     return nodes
+
+
+def _awaits_vm(machine: MachineState, cluster: Cluster) -> bool:
+    """Whether its VM is to be made with addresses that no other VM may have, or an address is not claimed for it."""
+    is_unmade = bool(machine.addresses) and not machine.record.was_created
+    return is_unmade or _lacks_address(machine, cluster)
 
 
 def _lacks_address(machine: MachineState, cluster: Cluster) -> bool:

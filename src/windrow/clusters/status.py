@@ -442,7 +442,8 @@ def address_condition(state: ClusterState) -> Condition | None:
         message = f"an address is given twice: {named}{more}; delete one of the two, a machine with its VM"
         return Condition("AddressesUnique", "False", "AddressContested", message)
     before = find_condition(state.recorded.raw.get("conditions"), "AddressesUnique")
-    if before is None or state.unrecorded is None or state.cluster.deletion_timestamp is not None:
+    is_known = state.unrecorded is not None and state.is_held_known
+    if before is None or not is_known or state.cluster.deletion_timestamp is not None:
         return None  # the condition stays
     return Condition(
         "AddressesUnique", "True", "Unique", "no VM of the cluster has an address of another machine"

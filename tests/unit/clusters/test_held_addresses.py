@@ -16,7 +16,13 @@ from windrow.clusters.api.machine import machine_name_stem
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.controller import _has_lost_address
 from windrow.clusters.orphans import OrphanVm, ReportingVm
-from windrow.clusters.plan.actions import AdoptVM, ClaimAddresses, ProvisionVM, ReleaseUnusedAddresses
+from windrow.clusters.plan.actions import (
+    AdoptVM,
+    ClaimAddresses,
+    ProvisionVM,
+    ReleaseAddresses,
+    ReleaseUnusedAddresses,
+)
 from windrow.clusters.plan.addresses import list_missing
 from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.sources.harvester_objects import AccountObject, HarvesterObjects
@@ -28,7 +34,7 @@ from windrow.core.rng import Rng
 from windrow.kubernetes.conditions import set_condition
 from windrow.kubernetes.requests import Reply
 
-from .builders import NOON, look, of_kind, sighted, some, subjects, unordered
+from .builders import NOON, look, of_kind, record_of, sighted, some, subjects, unordered
 from .test_addresses import NETWORK, SERVERS, WORKERS, a_claim, a_machine, an_address_pool, the_cluster
 
 ADDRESS = "10.9.0.15"
@@ -105,11 +111,67 @@ def test_before_the_vms_of_harvester_were_listed_nothing_is_claimed():
     assert subjects(plan, ProvisionVM) == []
     assert plan.diagnoses["w1"].waiting_for.startswith("the first list of VirtualMachines from Harvester")
 
-    # One that has its address waits for nothing.
+    # Nor is the VM of one that has its address: that claim may be older than the VM of another.
     has = replace(machine, addresses=(a_claim(ADDRESS),))
     plan = plan_for(ONE, has, is_held_known=False, claims=has.addresses)
+    assert subjects(plan, ProvisionVM) == []
+    assert plan.diagnoses["w1"].waiting_for.startswith("the first list of VirtualMachines from Harvester")
+    hidden = plan_for(ONE, has, is_held_known=False, harvester_hidden_from="ns:cc", claims=has.addresses)
+    assert hidden.diagnoses["w1"].waiting_for.startswith("Harvester to be known by the uid")
+
+    plan = plan_for(ONE, has, claims=has.addresses)
     assert subjects(plan, ProvisionVM) == ["w1"]
     assert "first list" not in plan.diagnoses["w1"].waiting_for
+
+
+# -- a claim that is older than the VM of another ----------------------------------------------------------------
+
+
+def taken_by_others(pool: Any, **record: Any) -> Plan:
+    """Of a machine without a VM whose address, which is claimed for it, a VM of another has."""
+    machine = replace(record_of(unordered(a_machine("w1", pool)), **record), addresses=(a_claim(ADDRESS),))
+    taken = {NETWORK: frozenset({ADDRESS})}
+    return plan_for(pool, machine, claims=machine.addresses, taken=taken, held=held(ADDRESS))
+
+
+def test_no_vm_is_made_with_a_claimed_address_that_the_vm_of_another_has():
+    """As a claim of a backup, whose VM was never made: meanwhile another was given that address."""
+    plan = taken_by_others(ONE)
+
+    assert subjects(plan, ProvisionVM) == []
+    assert not of_kind(plan, ReleaseAddresses, ClaimAddresses)
+    assert plan.diagnoses["w1"].waiting_for == (
+        f"VirtualMachine team/x5 to give up {ADDRESS} of network {NETWORK} ({a_claim(ADDRESS)} gives it to this machine, whose VM is "
+        "not made while another has it; delete one of the two, or widen addressPools of HarvesterConfig fleet-default/nc-workers)"
+    )
+
+
+def test_where_its_range_has_another_the_machine_gives_up_the_address_and_claims_that():
+    pool = replace(WORKERS, address_pools=(an_address_pool("10.9.0.15-10.9.0.16"),))
+    plan = taken_by_others(pool)
+
+    assert subjects(plan, ProvisionVM) == []
+    (release,) = of_kind(plan, ReleaseAddresses)
+    assert isinstance(release, ReleaseAddresses)
+    assert release.addresses == (a_claim(ADDRESS),)
+    assert release.because == f"VirtualMachine team/x5 has {ADDRESS}"
+    assert [address for _, _, address in claims(plan)] == ["10.9.0.16"]
+    assert "to give up" not in plan.diagnoses["w1"].waiting_for
+
+    # What its driver was told stays: its VM may be there before anything shows it.
+    told = taken_by_others(pool, driver_config={"MachineName": "w1"})
+    assert not of_kind(told, ProvisionVM, ReleaseAddresses, ClaimAddresses)
+    assert "VirtualMachine team/x5 to give up 10.9.0.15" in told.diagnoses["w1"].waiting_for
+
+
+@pytest.mark.parametrize("holder", [("VirtualMachine team/x5", "uid-w1"), ("VirtualMachine default/w1", "")])
+def test_its_own_vm_takes_no_address_from_a_machine(holder: tuple[str, str]):
+    machine = replace(unordered(a_machine("w1", ONE)), addresses=(a_claim(ADDRESS),))
+    by = {NETWORK: {ADDRESS: HeldAddress(ADDRESS, *holder)}}
+    assert subjects(plan_for(ONE, machine, claims=machine.addresses, held=by), ProvisionVM) == ["w1"]
+    others = {NETWORK: {ADDRESS: HeldAddress(ADDRESS, "VirtualMachine team/x5", "uid-5")}}
+    found = replace(machine, found_vm=an_orphan())
+    assert subjects(plan_for(ONE, found, claims=found.addresses, held=others), ProvisionVM) == ["w1"]
 
 
 # -- a VM that no Machine records --------------------------------------------------------------------------------
@@ -298,5 +360,6 @@ def test_two_machines_with_one_address_are_both_named_until_one_is_gone():
     assert told is not None
     assert told.status == "True"
     assert address_condition(replace(later, unrecorded=None)) is None
+    assert address_condition(replace(later, is_held_known=False)) is None
     leaving = replace(later, cluster=replace(later.cluster, deletion_timestamp=NOON))
     assert address_condition(leaving) is None

@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from tests.unit.clusters.builders import a_machine, a_pool, look, sighted, some
+from tests.unit.clusters.builders import a_machine, a_pool, look, sighted, some, unordered
 from tests.unit.clusters.test_addresses import NETWORK, SERVERS, TEN, a_claim, the_cluster
 from tests.unit.clusters.test_held_addresses import an_orphan
 
@@ -19,7 +19,9 @@ PLAIN = replace(a_pool("plain", 1, address_pools=(TEN,)), credential="ns:other")
 CLAIMS = [a_claim(ADDRESS, "late"), a_claim(OF_A_BALANCER, "late")]
 
 
-def observed(*machines: Any, identity: str = "hv", pools: Any = (NAMED, PLAIN)) -> ClusterState:
+def observed(
+    *machines: Any, identity: str = "hv", pools: Any = (NAMED, PLAIN), own: Any = ()
+) -> ClusterState:
     """Of a cluster whose pools have one network; its VM w7 has another's address, and so has a load balancer."""
     claims = {claim.address: claim for claim in CLAIMS}
     parts: Any = {
@@ -35,7 +37,7 @@ def observed(*machines: Any, identity: str = "hv", pools: Any = (NAMED, PLAIN)) 
             ),
         ),
         "addresses": SimpleNamespace(
-            of_cluster=lambda uid: (),
+            of_cluster=lambda uid: tuple(own),
             list_taken=lambda network, harvester: frozenset(claims),
             find=lambda network, harvester, address: claims.get(address),
         ),
@@ -84,3 +86,26 @@ def test_load_balancers_have_nothing_of_a_range_that_is_of_no_ip_pool() -> None:
 
     assert found.contested == ()
     assert set(found.held[NETWORK]) == {ADDRESS}
+
+
+def test_a_vm_of_another_with_the_address_of_a_machine_is_contested_though_nothing_records_it() -> None:
+    claim = replace(a_claim(ADDRESS, "w3"), harvester="hv")
+    made = replace(sighted(a_machine("w3", PLAIN), addresses=(ADDRESS,)), addresses=(claim,))
+    found = observed(made, own=(claim,), pools=(PLAIN,))
+
+    assert [(one.vm, one.claim) for one in found.contested] == [("VirtualMachine default/w7", claim)]
+    its_own = replace(claim, machine_uid="uid-w7")
+    assert observed(made, own=(its_own,), pools=(PLAIN,)).contested == ()
+    elsewhere = replace(claim, harvester="another")
+    assert observed(made, own=(elsewhere,), pools=(PLAIN,)).contested == ()
+
+
+def test_what_vms_have_is_read_for_a_machine_whose_vm_was_not_made_yet() -> None:
+    claim = replace(a_claim(ADDRESS, "w3"), harvester="hv")
+    waiting = replace(unordered(a_machine("w3", PLAIN)), addresses=(claim,))
+    found = observed(waiting, own=(claim,), pools=(PLAIN,))
+
+    assert found.held[NETWORK][ADDRESS].vm == "VirtualMachine default/w7"
+    assert found.contested == ()  # it waits, and has nothing yet
+    shown = replace(unordered(a_machine("w1", PLAIN)), addresses=(replace(claim, machine_uid="uid-w1"),))
+    assert observed(shown, pools=(PLAIN,)).machines[-1].found_vm is not None

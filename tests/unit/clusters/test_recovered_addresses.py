@@ -81,11 +81,12 @@ def test_of_what_a_vm_reports_the_first_that_no_other_machine_has_is_its_own() -
     assert [address for _, _, address in claims(plan)] == ["10.9.0.12"]
 
 
-def test_a_machine_that_has_its_address_does_not_wait_for_the_list_of_vms() -> None:
+def test_a_machine_that_has_its_address_waits_for_the_list_of_vms_until_its_own_is_there() -> None:
     machine = replace(unordered(a_machine("w1", ONE)), addresses=(a_claim(ADDRESS),))
     state = look(replace(the_cluster(), pools=(SERVERS, ONE)), [machine], is_held_known=False)
 
-    assert describe_shortage(machine, state) == ""
+    assert describe_shortage(machine, state).startswith("the first list of VirtualMachines")
+    assert describe_shortage(replace(machine, found_vm=an_orphan()), state) == ""
 
 
 def test_vms_that_hold_addresses_are_named_by_kind_and_namespace() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 from math import gcd
 
 from windrow.clusters.api.addresses import AddressPool, IPAddress, address_name
@@ -21,7 +22,7 @@ from windrow.clusters.plan.actions import (
     ReleaseUnusedAddresses,
 )
 from windrow.clusters.plan.unrecorded import MAX_NAMED, find_pool_of
-from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.state import ClusterState, HeldAddress, MachineState
 from windrow.clusters.vm_addresses import NetworkAddress
 from windrow.core.formats.cidr import Address, NotAddress, parse_address
 from windrow.harvester.connection import describe_credential
@@ -34,6 +35,24 @@ def list_missing(machine: MachineState, pool: Pool | None) -> tuple[AddressPool,
     if pool is None or machine.record.was_requested or machine.found_vm is not None:
         return ()
     return _without_claim(machine.addresses, pool)
+
+
+def list_occupied(machine: MachineState, state: ClusterState) -> list[tuple[IPAddress, HeldAddress]]:
+    """The addresses that are claimed for a machine without a VM, and that a VM of another has: the claim was restored from a
+    backup, or is older than that VM."""
+    if machine.record.was_created or machine.found_vm is not None:
+        return []
+    found = []
+    for claim in machine.addresses:
+        holder = state.held.get(claim.network, {}).get(claim.address)
+        if holder and holder.machine_uid != machine.record.uid and holder.vm != machine.vm_ref:
+            found.append((claim, holder))
+    return found
+
+
+def may_await_address(machine: MachineState, pool: Pool | None) -> bool:
+    """Whether an address that others release may let its VM be made."""
+    return pool is not None and bool(pool.address_pools) and not machine.record.was_created
 
 
 def _without_claim(claims: Iterable[IPAddress], pool: Pool) -> tuple[AddressPool, ...]:
@@ -93,9 +112,14 @@ class Claims:
         state, pool = self._state, self._state.cluster.find_pool(machine.pool)
         if machine.found_vm is not None and pool is not None and not machine.record.was_requested:
             return not _recover(machine, pool, state, partial)
-        missing = list_missing(machine, pool)
-        if not missing or pool is None:
+        if pool is None or machine.found_vm is not None:
             return True
+        occupied = list_occupied(machine, state)
+        if occupied and machine.record.was_requested:
+            return False  # its diagnosis says so; its driver has been told that address
+        missing = _list_wanted(machine, pool, occupied)
+        if not missing and not occupied:
+            return not machine.addresses or state.is_held_known
         if state.harvester_hidden_from:
             return False  # its diagnosis says so
         if not is_certain(state.harvester_uid):
@@ -115,9 +139,23 @@ class Claims:
             claims.append(new_claim(machine.record.name, machine.record.uid, one, str(address), state))
         for claim in claims:
             self._taken_on(claim.network).add(claim.address)
-        why = f"pool {pool.name} has addressPools"
-        partial.actions.append(ClaimAddresses(why, machine.name, tuple(claims)))
+        if occupied:
+            why = f"{occupied[0][1].vm} has {occupied[0][0].address}"
+            released = tuple(claim for claim, _ in occupied)
+            partial.actions.append(ReleaseAddresses(why, machine.name, released))
+        if claims:
+            why = f"pool {pool.name} has addressPools"
+            partial.actions.append(ClaimAddresses(why, machine.name, tuple(claims)))
         return False
+
+
+def _list_wanted(
+    machine: MachineState, pool: Pool, occupied: Iterable[tuple[IPAddress, HeldAddress]]
+) -> tuple[AddressPool, ...]:
+    """The address pools of which it is to have another address, or the first."""
+    given_up = {claim.name for claim, _ in occupied}
+    kept = tuple(claim for claim in machine.addresses if claim.name not in given_up)
+    return list_missing(replace(machine, addresses=kept), pool)
 
 
 def new_claim(machine: str, uid: str, pool: AddressPool, address: str, state: ClusterState) -> IPAddress:
@@ -141,15 +179,24 @@ def describe_shortage(machine: MachineState, state: ClusterState) -> str:
     """What a machine waits for that can have no address, "" where it can."""
     pool = state.cluster.find_pool(machine.pool)
     missing = list_missing(machine, pool)
-    if missing and state.harvester_hidden_from:
+    asks = bool(missing or machine.addresses) and machine.found_vm is None
+    if asks and state.harvester_hidden_from and not (state.is_held_known and not missing):
         return (
             "Harvester to be known by the uid of its Namespace kube-system, under which addresses are claimed (let the user of "
             f"{describe_credential(state.harvester_hidden_from)} get that Namespace)"
         )
     if pool is None:
         return ""
-    if missing and not state.is_held_known:
+    if asks and not state.is_held_known:
         return "the first list of VirtualMachines from Harvester (an address that a VM has is not claimed for another)"
+    occupied = list_occupied(machine, state)
+    if occupied and (machine.record.was_requested or not _has_another(machine, pool, occupied, state)):
+        claim, holder = occupied[0]
+        return (
+            f"{holder.vm} to give up {claim.address} of network {claim.network} ({claim} gives it to this machine, whose VM is not "
+            f"made while another has it; delete one of the two, or widen addressPools of {pool.kind} "
+            f"{state.cluster.namespace}/{pool.config_name})"
+        )
     for one in missing:
         if one.fault:
             return f"an address of network {one.network}: {one.fault}"
@@ -161,6 +208,20 @@ def describe_shortage(machine: MachineState, state: ClusterState) -> str:
                 "machines that have one)"
             )
     return ""
+
+
+def _has_another(
+    machine: MachineState,
+    pool: Pool,
+    occupied: Iterable[tuple[IPAddress, HeldAddress]],
+    state: ClusterState,
+) -> bool:
+    """Whether each address that it is to give up has one that takes its place."""
+    return all(
+        choose_address(one, list_taken(one.network, state), machine.record.uid) is not None
+        for one in _list_wanted(machine, pool, occupied)
+        if one.ranges
+    )
 
 
 def _name_holders(pool: AddressPool, state: ClusterState) -> str:
