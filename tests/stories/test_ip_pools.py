@@ -9,9 +9,11 @@ from tests.stories.test_addresses import claims_of, waiting
 from tests.support.clock import run_driven
 from tests.support.simulation import Simulation, simulation
 
+from windrow.clusters.api.addresses import IPAddress, address_name, read_ip_pool, render_ip_address
 from windrow.clusters.api.kinds import IP_ADDRESS
+from windrow.harvester.identity import IDENTITY
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER
-from windrow.kubernetes.objects import Raw, name_of, nested, new_object
+from windrow.kubernetes.objects import Raw, name_of, nested, new_object, uid_of
 
 ENTRY = {"network": "vlan-50", "ipPool": "machines", "nameservers": ["192.168.50.1"]}
 
@@ -105,5 +107,34 @@ def test_a_pool_that_load_balancers_are_given_addresses_of_is_refused_and_none_i
             await sim.harvester_client.json_patch(IP_POOL.ref("machines"), [step])
             await stage.wait_for_settled()
             assert len(await claims_of(sim)) == 1
+
+    run_driven(story())
+
+
+def test_a_cluster_whose_endpoint_would_have_the_address_of_a_machine_is_refused() -> None:
+    """The load balancer would be given what another Cluster's machine has: Harvester knows of load balancers only."""
+
+    async def story() -> None:
+        documents = a_cluster(a_pool("servers", 1, ALL))
+        documents[-1]["metadata"]["annotations"] = {
+            "windrow.io/endpoint-mode": "loadBalancer",
+            "windrow.io/endpoint-ip-pool": "machines",
+        }
+        async with simulation(seed=32, with_manager=False) as sim:
+            await stock(sim, documents)
+            pool = read_ip_pool(await sim.harvester_client.get(IP_POOL.ref("machines")))
+            address = str(pool.ranges[0].last)
+            harvester = uid_of(await sim.harvester_client.get(IDENTITY))
+            name = address_name(harvester, "default/vlan-50", address)
+            machine, cluster = ("elsewhere/late-7", "uid-late"), "uid-of-another-cluster"
+            claim = IPAddress(name, "", address, 24, "default/vlan-50", harvester, *machine, cluster)
+            await sim.management_client.create(IP_ADDRESS, render_ip_address(claim))
+            sim.start_manager()
+            ref = await post(sim, documents)
+            await until(
+                sim.cluster(ref.name, ref.namespace),
+                "machines have addresses in the ranges of IPPool machines",
+            )
+            assert await sim.harvester_client.list(LOAD_BALANCER) == []
 
     run_driven(story())

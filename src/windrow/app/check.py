@@ -37,7 +37,7 @@ from windrow.clusters.api.references import (
 )
 from windrow.clusters.bootstrap_data import check_bootstrap, sample_machine_spec
 from windrow.clusters.bootstrap_secrets import FindSecret, check_secrets
-from windrow.clusters.sources.endpoint_pools import check_all_pools
+from windrow.clusters.sources.endpoint_pools import check_all_pools, list_claims
 from windrow.clusters.sources.harvester_versions import read_harvester_versions
 from windrow.clusters.versions import compare_versions, list_problems
 from windrow.core.rng import Rng
@@ -134,7 +134,8 @@ async def run(
             return await read_harvester_versions(await machines.get_client(name))
 
         async def endpoint(cluster: Cluster) -> list[Problem]:
-            return await check_all_pools(machines.get_client, cluster)
+            claims = await list_claims(api) if api is not None else ()
+            return await check_all_pools(machines.get_client, cluster, claims)
 
         return await check(
             documents,

@@ -767,7 +767,8 @@ class Observer:
                     problems += await check_ip_pools(client, pool, cluster.namespace)
             if cluster.control_plane_endpoint.mode == "loadBalancer" and cluster.credential in usable:
                 client = self._harvesters.get_client(cluster.credential, cluster.namespace)
-                problems += await check_endpoint(client, cluster)
+                claims = self._addresses.on_harvester(self._prober.find_identity(cluster.credential))
+                problems += await check_endpoint(client, cluster, claims)
         except InfrastructureUnknown as error:
             problems.append(Problem(error.message, error.hint, "spec.cloudCredentialSecretName"))
         except KubeError as error:

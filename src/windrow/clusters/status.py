@@ -133,6 +133,8 @@ def _machine_conditions(
         made = set_condition(made, Condition(names.HOST_READY, "True", "HostReady", ""), state.now)
     if machine.node is not None and machine.node.macvlan:
         made = set_condition(made, _macvlan_condition(machine.node), state.now)
+    elif machine.node is not None:  # its label says nothing, or is gone
+        made = [raw for raw in made if raw.get("type") != names.MACVLAN_AVAILABLE]
     return made
 
 

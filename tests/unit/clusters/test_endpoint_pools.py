@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 from tests.unit.clusters.builders import SERVER, a_cluster, a_pool
+from tests.unit.clusters.test_addresses import NETWORK, a_claim, an_address_pool
 
 from windrow.bootstrap.spec import Role
+from windrow.clusters.api import names
+from windrow.clusters.api.addresses import IPAddress, render_ip_address
 from windrow.clusters.api.cluster import Cluster
-from windrow.clusters.api.endpoint import BalancerLocation, ControlPlaneEndpoint
+from windrow.clusters.api.endpoint import BalancerLocation, ControlPlaneEndpoint, field_of
 from windrow.clusters.endpoint_balancer import balancer_name
-from windrow.clusters.sources.endpoint_pools import check_endpoint
+from windrow.clusters.sources.endpoint_pools import check_all_pools, check_endpoint, list_claims
+from windrow.harvester.identity import IDENTITY
 from windrow.harvester.names import CLUSTER_UID
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER
 from windrow.kubernetes.errors import Forbidden
@@ -39,7 +43,7 @@ class Harvester:
             for name, uid in balancers
         }
         if pool is not None:
-            self._found[IP_POOL.ref("endpoints")] = dict(pool)
+            self._found[IP_POOL.ref("endpoints")] = {"metadata": {"name": "endpoints"}, **pool}
 
     async def find(self, ref: ObjectRef) -> Mapping[str, Any] | None:
         return self._found.get(ref)
@@ -50,8 +54,8 @@ class Closed:
         raise Forbidden(f"{ref.kind.plural} is forbidden", status=403)
 
 
-def told(site: Any, cluster: Cluster = CLUSTER) -> list[str]:
-    return [problem.message for problem in asyncio.run(check_endpoint(site, cluster))]
+def told(site: Any, cluster: Cluster = CLUSTER, *claims: IPAddress) -> list[str]:
+    return [problem.message for problem in asyncio.run(check_endpoint(site, cluster, claims))]
 
 
 def with_free(available: int, **allocated: str) -> dict[str, Any]:
@@ -113,3 +117,88 @@ def test_its_load_balancers_are_where_they_were_made_whatever_the_vm_namespace_i
     assert moved.vm_namespace == "elsewhere"
 
     assert told(Harvester(OWN, pool=with_free(0)), moved) == []
+
+
+# -- an IPPool that machines have addresses of -------------------------------------------------------------------
+
+
+def for_machines(network: str = "") -> dict[str, Any]:
+    ends = {"subnet": "10.9.0.0/24", "rangeStart": "10.9.0.10", "rangeEnd": "10.9.0.19"}
+    spec = {"ranges": [ends], "selector": {"network": network}}
+    return {"metadata": {"name": "endpoints"}, "spec": spec, **with_free(9)}
+
+
+def test_a_load_balancer_gets_no_address_of_a_range_in_which_machines_have_theirs() -> None:
+    site = Harvester(pool=for_machines())
+    inside, outside = (
+        (a_claim("10.9.0.19"), a_claim("10.9.0.10", "w2")),
+        (a_claim("10.9.0.9"), a_claim("fd00:9::15")),
+    )
+
+    (problem,) = asyncio.run(check_endpoint(site, CLUSTER, (*outside, *inside)))  # type: ignore[arg-type]
+    assert problem.message.endswith(
+        "machines have addresses in the ranges of IPPool endpoints, and the load balancer could be given one of them: "
+        "10.9.0.10, 10.9.0.19"
+    )
+    assert problem.hint == "name an IPPool of which no machine has addresses"
+    assert problem.field in problem.message
+    (many,) = told(site, CLUSTER, *(a_claim(f"10.9.0.1{n}") for n in range(5)))
+    assert many.endswith(": 10.9.0.10, 10.9.0.11, 10.9.0.12, and 2 more")
+    assert told(site, CLUSTER, *outside) == []
+    assert told(Harvester(pool=for_machines("default/other")), CLUSTER, *inside) == []
+    assert len(told(Harvester(pool=for_machines(NETWORK)), CLUSTER, *inside)) == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "network", "place"),
+    [
+        (replace(an_address_pool("10.7.0.5", place="addressPools[0]"), ip_pool="endpoints"), "default/other", ".ipPool"),
+        (an_address_pool("10.9.0.19", place="addressPools[0]"), "", ".addresses"),
+        (an_address_pool("10.9.0.19", place="addressPools[0]"), "default/other", ""),
+        (an_address_pool("10.9.0.20-10.9.0.30", place="addressPools[0]"), "", ""),
+    ],
+    ids=["named", "its ranges", "another network", "beside"],
+)  # fmt: skip
+def test_its_ip_pool_is_not_that_of_its_machines(entry: Any, network: str, place: str) -> None:
+    workers = a_pool("workers", 1, address_pools=(entry,))
+    found = told(Harvester(pool=for_machines(network)), replace(CLUSTER, pools=(*CLUSTER.pools, workers)))
+
+    field = f"HarvesterConfig fleet-default/nc-workers: addressPools[0]{place}"
+    assert [one.partition("; ")[0] for one in found] == [
+        f"{field_of_pool()}: machines are given addresses of IPPool endpoints, by {field}"
+    ] * bool(place)
+
+
+def field_of_pool() -> str:
+    return field_of(names.ENDPOINT_IP_POOL)
+
+
+@pytest.mark.parametrize(("identity", "refused"), [("hv", 1), ("another", 0), ("", 0)])
+def test_a_check_of_a_manifest_asks_for_the_claims_of_that_harvester(identity: str, refused: int) -> None:
+    class Site(Harvester):
+        async def find(self, ref: ObjectRef) -> Mapping[str, Any] | None:
+            if ref != IDENTITY:
+                return await super().find(ref)
+            if not identity:
+                raise Forbidden("namespaces is forbidden", status=403)
+            return {"metadata": {"uid": identity}}
+
+    class Management:
+        def __init__(self, error: Exception | None = None) -> None:
+            self.error = error
+
+        async def list(self, kind: Any) -> list[Any]:
+            if self.error is not None:
+                raise self.error
+            return [render_ip_address(a_claim("10.9.0.15")), {"metadata": {"name": "x"}}]
+
+    async def whole() -> int:
+        async def get_client(credential: str) -> Any:
+            return Site(pool=for_machines())
+
+        api: Any = Management()
+        closed: Any = Management(Forbidden("ipaddresses is forbidden", status=403))
+        assert await list_claims(closed) == ()
+        return len(await check_all_pools(get_client, CLUSTER, await list_claims(api)))
+
+    assert asyncio.run(whole()) == refused

@@ -126,6 +126,13 @@ def test_what_a_node_says_of_its_kernel_stays_a_condition_of_its_machine():
     )
     assert "linux-modules-extra" in message
 
+    # Without the label, and with a value that says nothing, nothing is known; without a Node, what was known stays.
+    told = tuple(machine_status(lacks)["conditions"])
+    forgets = replace(well, record=replace(well.record, conditions=told))
+    assert find_condition(machine_status(forgets)["conditions"], "MacvlanAvailable") is None
+    away = machine_status(replace(forgets, node=None))["conditions"]
+    assert find_condition(away, "MacvlanAvailable") is not None
+
 
 @pytest.mark.parametrize(
     ("severities", "shown"),

@@ -61,6 +61,9 @@ class AddressBook:
         claims = self._by_cluster.get(uid)
         return tuple(claims[name] for name in sorted(claims)) if claims else ()
 
+    def on_harvester(self, harvester: str) -> tuple[IPAddress, ...]:
+        return tuple(claim for claim in self._by_name.values() if claim.harvester == harvester)
+
     def find(self, network: str, harvester: str, address: str) -> IPAddress | None:
         return self._by_name.get(address_name(harvester, network, address))
 

@@ -4,23 +4,33 @@ first machine, and for `windrow check`."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from windrow.client.client import Client
 from windrow.clusters.api import names
-from windrow.clusters.api.addresses import find_ip_pool_fault, read_ip_pool
+from windrow.clusters.api.addresses import (
+    IPAddress,
+    find_ip_pool_fault,
+    read_ip_address,
+    read_ip_pool,
+)
 from windrow.clusters.api.cluster import MAX_QUANTITY, Cluster, Pool
 from windrow.clusters.api.endpoint import EndpointBalancer, field_of
+from windrow.clusters.api.kinds import IP_ADDRESS
 from windrow.clusters.endpoint_balancer import list_balancers, read_balancer
+from windrow.core.formats.cidr import parse_address
+from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER
-from windrow.kubernetes.errors import Forbidden
+from windrow.kubernetes.errors import Forbidden, NotFound
 from windrow.kubernetes.objects import Raw, nested
 from windrow.machines.port import Problem
 
+MAX_NAMED = 3  # addresses of machines, in one problem
 
-async def check_endpoint(client: Client, cluster: Cluster) -> list[Problem]:
-    """Whether its IPPool has the addresses that its LoadBalancers need, and their names are free. Raises every KubeError but
-    Forbidden. Of a manifest, which has no uid, LoadBalancers that may be its own count as those."""
+
+async def check_endpoint(client: Client, cluster: Cluster, claims: Iterable[IPAddress] = ()) -> list[Problem]:
+    """Whether its IPPool has the addresses that its LoadBalancers need, and their names are free. `claims` are the addresses
+    of machines on this Harvester, which its load balancers do not know of. Raises every KubeError but Forbidden. Of a manifest, which has no uid, LoadBalancers that may be its own count as those."""
     endpoint, field = cluster.control_plane_endpoint, field_of(names.ENDPOINT_IP_POOL)
     wanted = list_balancers(cluster)
     # Where they are recorded, or will be: the vmNamespace of a pool may have changed since.
@@ -53,17 +63,70 @@ async def check_endpoint(client: Client, cluster: Cluster) -> list[Problem]:
             f"{field}: IPPool {endpoint.pool} has {free} free addresses, and the endpoint needs {lacking}"
         )
         problems.append(Problem(message, "widen a range of it, or write the name of another", field))
+    return problems + _find_machines(pool, cluster, claims, field)
+
+
+def _find_machines(raw: Raw, cluster: Cluster, claims: Iterable[IPAddress], field: str) -> list[Problem]:
+    """What says that the IPPool is for machines: the cluster's own address pools, and what machines of any cluster have."""
+    pool, name = read_ip_pool(raw), cluster.control_plane_endpoint.pool
+    hint = "name an IPPool of which no machine has addresses"
+    problems = []
+    for one in cluster.pools:
+        for entry in one.address_pools:
+            is_near = pool.network in ("", entry.network)
+            if entry.ip_pool != name and not (
+                is_near and any(own.overlaps(other) for own in entry.ranges for other in pool.ranges)
+            ):
+                continue
+            part = f"{entry.place}.{'ipPool' if entry.ip_pool else 'addresses'}"
+            place = f"{one.kind} {cluster.namespace}/{one.config_name}: {part}"
+            message = f"{field}: machines are given addresses of IPPool {name}, by {place}"
+            problems.append(Problem(message, hint, field))
+    near = (one for one in claims if pool.network in ("", one.network))
+    inside = {parse_address(one.address) for one in near}
+    shared = sorted((one for one in inside if any(one in part for part in pool.ranges)), key=int)
+    if shared and not problems:
+        named = ", ".join(map(str, shared[:MAX_NAMED]))
+        more = f", and {len(shared) - MAX_NAMED} more" if len(shared) > MAX_NAMED else ""
+        message = (
+            f"{field}: machines have addresses in the ranges of IPPool {name}, and the load balancer could be given one of them: "
+            f"{named}{more}"
+        )
+        problems.append(Problem(message, hint, field))
     return problems
 
 
-async def check_all_pools(get_client: Callable[[str], Awaitable[Client]], cluster: Cluster) -> list[Problem]:
-    """Both checks, each with the credential that the manager would use. Raises every KubeError but Forbidden."""
+async def list_claims(api: Client) -> tuple[IPAddress, ...]:
+    """The addresses of all machines that the management API knows; none where this account may not list them."""
+    try:
+        found = await api.list(IP_ADDRESS)
+    except (Forbidden, NotFound):
+        return ()
+    return tuple(claim for raw in found if (claim := read_ip_address(raw)) is not None)
+
+
+async def _claimed_on(client: Client, claims: Sequence[IPAddress]) -> list[IPAddress]:
+    """Those on the Harvester that the client leads to; none where it may not be read which that is."""
+    if not claims:
+        return []
+    try:
+        raw = await client.find(IDENTITY)
+    except Forbidden:
+        return []
+    return [one for one in claims if raw is not None and one.harvester == read_identity(raw)]
+
+
+async def check_all_pools(
+    get_client: Callable[[str], Awaitable[Client]], cluster: Cluster, claims: Sequence[IPAddress] = ()
+) -> list[Problem]:
+    """Both checks, each with the credential that the manager would use; `claims` are the addresses of machines anywhere. Raises every KubeError but Forbidden."""
     found = []
     for pool in cluster.pools:
         if any(one.ip_pool for one in pool.address_pools):
             found += await check_ip_pools(await get_client(pool.credential), pool, cluster.namespace)
     if cluster.control_plane_endpoint.mode == "loadBalancer":
-        found += await check_endpoint(await get_client(cluster.credential), cluster)
+        client = await get_client(cluster.credential)
+        found += await check_endpoint(client, cluster, await _claimed_on(client, claims))
     return list(dict.fromkeys(found))
 
 
