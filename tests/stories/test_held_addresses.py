@@ -13,10 +13,10 @@ from tests.support.simulation import Simulation, simulation
 from windrow.clusters.api.addresses import IPAddress, address_name, render_ip_address
 from windrow.clusters.api.kinds import IP_ADDRESS, MACHINE
 from windrow.emulator.faults import Fault, Refuse
-from windrow.harvester.names import CLUSTER_UID
+from windrow.harvester.names import CLUSTER_UID, CREATOR, MACHINE_UID
 from windrow.harvester.resources import VM
 from windrow.kubernetes.conditions import Condition, find_condition
-from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, uid_of
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, new_object, uid_of
 
 ADDRESS = "192.168.50.150"
 ONE = {**RANGE, "addresses": [ADDRESS]}
@@ -149,3 +149,62 @@ def test_a_vm_whose_address_another_cluster_has_is_adopted_all_the_same_and_both
             assert (await claims_of(sim))[name_of(lost)] == ADDRESS
 
     run_driven(story())
+
+
+@pytest.mark.long
+def test_no_vm_is_made_with_the_claimed_address_of_another_vm_until_that_is_gone() -> None:
+    """As after a restore of a backup with the IPAddress of a machine whose VM was never made."""
+
+    async def story() -> None:
+        documents = a_cluster_with_one_address()
+        async with simulation(seed=23, with_manager=False) as sim:
+            refused = sim.harvester.faults.add(Fault(Refuse(500, "InternalError"), where=makes_a_worker))
+            ref = await started(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await sim.advance(minutes=4)
+            assert list((await claims_of(sim)).values()) == [ADDRESS]
+            (server,) = await sim.harvester_client.list(VM)
+            await sim.kill_manager()
+            stranger = await sim.harvester_client.create(VM, with_address(server))
+            sim.harvester.faults.end(refused)
+
+            sim.start_manager()
+            await until(
+                stage, f"VirtualMachine default/stranger to give up {ADDRESS} of network default/vlan-50"
+            )
+            await sim.advance(minutes=4)
+            assert {name_of(vm) for vm in await sim.harvester_client.list(VM)} == {
+                name_of(server),
+                "stranger",
+            }
+
+            await sim.harvester_client.delete(VM.ref(name_of(stranger), "default"))
+            await stage.wait_for_settled()
+            (made,) = await machines_of(sim, ref, "workers")
+            assert made["status"]["addresses"] == [ADDRESS]
+            assert await condition_of(sim, ref, "AddressesUnique") is None
+
+    run_driven(story())
+
+
+def makes_a_worker(request: Any) -> bool:
+    is_creation = request.method == "POST" and request.path.endswith("/virtualmachines")
+    return is_creation and b"workers" in request.body
+
+
+def with_address(vm: Raw) -> Raw:
+    """A stopped VM of somebody else that is told to have the address."""
+    data = f"version: 2\nethernets: {{eth0: {{addresses: [{ADDRESS}/24]}}}}\n"
+    spec = {
+        "domain": {
+            "devices": {"interfaces": [{"name": "nic-0", "bridge": {}}]},
+            "cpu": {"cores": 1, "maxSockets": 1},
+            "resources": {"limits": {"memory": "1Gi", "cpu": "1"}},
+        },
+        "networks": [{"name": "nic-0", "multus": {"networkName": "default/vlan-50"}}],
+        "volumes": [{"name": "cloudinit", "cloudInitNoCloud": {"networkData": data}}],
+    }
+    labels = {key: vm["metadata"]["labels"][key] for key in (CREATOR,)}
+    whole = {"runStrategy": "Halted", "template": {"metadata": {}, "spec": spec}}
+    annotations = {MACHINE_UID: "uid-stranger", CLUSTER_UID: "uid-of-another-cluster"}
+    return new_object(VM, "stranger", "default", labels=labels, annotations=annotations, spec=whole)
