@@ -177,6 +177,7 @@ def observe(
             was_probed=lambda one: True,
             find_problem=lambda one, uid: problems,
             find_failure=lambda one: None,
+            find_identity=lambda one: "hv",
             hides_identity=lambda one: one in hidden,
             find_versions=(versions or {}).get,
         ),
@@ -186,7 +187,9 @@ def observe(
             has_account=lambda *rest: True,
         ),
         "leases": SimpleNamespace(read=lambda places: ManagerLease()),
-        "addresses": SimpleNamespace(of_cluster=lambda uid: (), of_machine=lambda uid: ()),
+        "addresses": SimpleNamespace(
+            of_cluster=lambda uid: (), of_machine=lambda uid: (), on_harvester=lambda uid: ()
+        ),
     }
     state = asyncio.run(Observer(context, **parts).observe(KEY))
     assert state is not None
