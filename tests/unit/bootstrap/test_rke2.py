@@ -335,6 +335,40 @@ def test_chart_values_of_the_user_win(a_spec: Make) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("harvestr", "did you mean harvester?"),
+        ("Harvester", "did you mean harvester?"),
+        ("vspher", "did you mean vsphere?"),
+        ("mine", "write harvester; or external, and bring the provider in additionalManifest"),
+        (7, "write harvester; or external, and bring the provider in additionalManifest"),
+    ],
+)
+@pytest.mark.parametrize("roles", [("worker",), ("etcd", "controlplane")])
+def test_a_cloud_provider_that_nothing_brings_is_refused(
+    a_spec: Make, name: object, hint: str, roles: tuple[str, ...]
+) -> None:
+    spec = a_spec(global_config={"cloud-provider-name": name}, roles=frozenset(roles))
+    (refusal,) = rke2.list_contradictions(spec)
+    assert str(refusal).startswith(
+        f"cloud-provider-name is {str(name)!r}, and RKE2 brings no such cloud provider"
+    )
+    assert refusal.hint == hint
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        None,
+        "",
+        *["harvester", "rancher-vsphere", "external", "aws", "azure", "gce", "openstack", "vsphere", "none"],
+    ],
+)
+def test_a_cloud_provider_that_rke2_knows_is_kept(a_spec: Make, name: object) -> None:
+    assert rke2.list_contradictions(a_spec(global_config={"cloud-provider-name": name})) == []
+
+
+@pytest.mark.parametrize(
     ("cni", "told"),
     [
         ("calico", []),

@@ -22,7 +22,12 @@ from windrow.bootstrap.config_hash import config_hash, config_hashes
 from windrow.bootstrap.install.unit import Installer, list_install_files
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests, render_machine
-from windrow.bootstrap.rke2.flags import KEYS, check_config, list_network_contradictions
+from windrow.bootstrap.rke2.flags import (
+    KEYS,
+    check_config,
+    list_network_contradictions,
+    list_provider_contradictions,
+)
 from windrow.bootstrap.server_config import (
     POD_SECURITY_KEY,
     agent_keys,
@@ -116,6 +121,7 @@ def list_contradictions(spec: BootstrapSpec) -> list[InvalidBootstrapSpec]:
     return [
         *malformed,
         *keys.list_node_contradictions(user),
+        *list_provider_contradictions(user),
         *network,
         *list_pod_security_contradictions(spec, user),
     ]

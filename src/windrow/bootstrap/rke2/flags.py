@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from windrow.bootstrap.config_keys import ConfigKeys
-from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG, CLOUD_PROVIDER_NAME, list_of
+from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG, CLOUD_PROVIDER_NAME, HARVESTER, list_of
 from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.version import Version
@@ -23,6 +23,31 @@ KEYS = ConfigKeys("windrow.bootstrap.rke2", "RKE2", agents_skip=True)
 # What `cni` may be, in the releases of KEYS; "multus" before one of them.
 NETWORK_PLUGINS = ("calico", "canal", "cilium", "flannel", "none")
 MULTUS = "multus"
+# What `cloud-provider-name` may be: its own charts, one that the user brings, what kubelets once had built in, and none.
+CLOUD_PROVIDERS = (
+    HARVESTER,
+    "rancher-vsphere",
+    "external",
+    "aws",
+    "azure",
+    "gce",
+    "openstack",
+    "vsphere",
+    "none",
+)
+
+
+def list_provider_contradictions(config: Mapping[str, Any]) -> Iterator[InvalidBootstrapSpec]:
+    """A cloud provider that nothing brings, so that no Node would be initialized."""
+    name = str(config.get(CLOUD_PROVIDER_NAME) or "")
+    if name and name not in CLOUD_PROVIDERS:
+        near = get_close_matches(name.lower(), CLOUD_PROVIDERS, 1)
+        yield InvalidBootstrapSpec(
+            f"{CLOUD_PROVIDER_NAME} is {abbreviate(name)}, and RKE2 brings no such cloud provider",
+            f"did you mean {near[0]}?"
+            if near
+            else "write harvester; or external, and bring the provider in additionalManifest",
+        )
 
 
 def list_network_contradictions(
