@@ -408,6 +408,33 @@ def test_the_families_of_a_cluster_are_those_of_its_networks_and_stack_preferenc
     assert warnings(reading) == ""
 
 
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        (DUAL, []),
+        ({key: ",".join(reversed(one.split(","))) for key, one in DUAL.items()}, []),
+        (SIX, []),
+        ({**DUAL, "service-cidr": "10.43.0.0/16"}, []),
+        ({**DUAL, "service-cidr": "fd00:43::/112,10.43.0.0/16"}, [("IPv4", "IPv6")]),
+        ({**DUAL, "cluster-cidr": "fd00:42::/56,10.42.0.0/16"}, [("IPv6", "IPv4")]),
+        ({**DUAL, "service-cidr": ["fd00:43::/112"]}, [("IPv4", "IPv6")]),
+    ],
+)
+def test_the_first_networks_of_pods_and_services_are_of_one_family(config, fault):
+    reading = read(a_raw_cluster(rke={"machineGlobalConfig": config}))
+
+    assert [(one.field, one.message, one.hint, one.severity) for one in reading.problems] == [
+        (
+            "spec.rkeConfig.machineGlobalConfig.service-cidr",
+            f"the first network of cluster-cidr is {pods} and of service-cidr is {services}, and kube-apiserver starts only where "
+            "both are of one family",
+            "write the families of both in the same order",
+            "error",
+        )
+        for pods, services in fault
+    ]
+
+
 def test_a_stack_preference_that_is_none_is_refused():
     reading = read(a_raw_cluster(rke={"networking": {"stackPreference": "both"}}))
     assert facts(reading) == ["spec.rkeConfig.networking.stackPreference is both"]

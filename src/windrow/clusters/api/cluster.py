@@ -1073,6 +1073,13 @@ def _check_families(networks: Mapping[str, Sequence[Range]], problems: ProblemCo
             f"cluster-cidr is {_family_text(pods)} and service-cidr {_family_text(services)}, so that no service reaches a pod",
             "give both a network of the same family",
         )
+    elif pods and services and len({ranges[0].first.version for ranges in networks.values()}) > 1:
+        first = [f"{key} is IPv{ranges[0].first.version}" for key, ranges in networks.items()]
+        problems.add(
+            f"{where}.service-cidr",
+            f"the first network of {first[0]} and of {first[1]}, and kube-apiserver starts only where both are of one family",
+            "write the families of both in the same order",
+        )
     for key, ranges in networks.items():
         counts = Counter(one.first.version for one in ranges)
         for version, count in counts.items():
