@@ -361,6 +361,20 @@ def test_an_address_that_a_vm_reports_is_not_given_to_another_machine_which_says
     )
 
 
+def test_a_machine_that_waits_for_an_ip_pool_names_it_and_not_the_manifest():
+    only = an_address_pool("10.9.0.15", place="addressPools[0]", ip_pool="machines")
+    pool = replace(WORKERS, address_pools=(replace(only, written="IPPool machines"),))
+    stranger = sighted(a_machine("s1", SERVERS), addresses=("10.9.0.15",))
+    cluster = a_cluster(SERVERS, pool, recorded=RECORDED)
+
+    plan = plan_cluster(look(cluster, [stranger, unordered(a_machine("w1", pool))]))
+
+    assert plan.diagnoses["w1"].waiting_for == (
+        f"an address of network {NETWORK} to be released (all 1 of IPPool machines are claimed, or VMs have them; "
+        "widen IPPool machines on Harvester, or delete machines that have one)"
+    )
+
+
 # -- what is released --------------------------------------------------------------------------------------------
 
 

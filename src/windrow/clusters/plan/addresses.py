@@ -202,10 +202,14 @@ def describe_shortage(machine: MachineState, state: ClusterState) -> str:
             return f"an address of network {one.network}: {one.fault}"
         taken = list_taken(one.network, state)
         if len(taken) >= one.size and choose_address(one, taken, machine.record.uid) is None:
+            source = (
+                f"IPPool {one.ip_pool} on Harvester"
+                if one.ip_pool
+                else f"{one.place} of {pool.kind} {state.cluster.namespace}/{pool.config_name}"
+            )
             return (
                 f"an address of network {one.network} to be released (all {one.size} of {one.written} are claimed, or VMs have them"
-                f"{_name_holders(one, state)}; widen {one.place} of {pool.kind} {state.cluster.namespace}/{pool.config_name}, or delete "
-                "machines that have one)"
+                f"{_name_holders(one, state)}; widen {source}, or delete machines that have one)"
             )
     return ""
 
