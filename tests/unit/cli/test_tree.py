@@ -270,6 +270,25 @@ def test_what_the_preflight_warned_of_is_shown_until_the_cluster_is_ready(ready:
     assert read_cluster(raw, []).warnings == ((warned,) if shown else ())
 
 
+def test_each_thing_that_the_preflight_warned_of_has_a_line_of_its_own() -> None:
+    cluster = a_cluster(
+        pools=[WORKERS],
+        conditions=[
+            *ready("False", "x"),
+            {
+                "type": "PreflightPassed",
+                "status": "True",
+                "reason": "PassedWithWarnings",
+                "message": "the first; mend it\nthe second; mend that",
+            },
+        ],
+    )
+
+    shown = [one.strip(" │") for one in drawn([cluster], [], width=200).splitlines() if "warning" in one]
+
+    assert shown == ["warning: the first; mend it", "warning: the second; mend that"]
+
+
 def test_a_reason_that_the_cluster_gives_is_not_repeated_for_remediation_and_for_the_machine():
     why = "replacement skipped: last etcd member; restore VirtualMachine default/s1 on Harvester"
     cluster = a_cluster(

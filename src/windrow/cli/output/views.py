@@ -126,10 +126,10 @@ def _remediation_blocked(raw: Raw) -> str:
 
 
 def _preflight_warnings(raw: Raw) -> list[str]:
-    """What the preflight found that is no error, until the cluster is Ready: it may be why it is not."""
+    """What the preflight found that is no error, a line for each, until the cluster is Ready: it may be why it is not."""
     found = _condition(raw, "PreflightPassed")
     warned = found is not None and found.status == "True" and found.reason == "PassedWithWarnings"
-    return [found.message] if found is not None and warned and not _is_ready(raw) else []
+    return found.message.splitlines() if found is not None and warned and not _is_ready(raw) else []
 
 
 _ROLES = {"etcdRole": "etcd", "controlPlaneRole": "control plane", "workerRole": "worker"}
