@@ -112,8 +112,15 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self._context.print_note(f"{self.prog}: {message}")
-        self._context.print_note(f"→ See its options: {self.prog} --help")
+        self._context.print_note(f"→ {self._find_hint(message)}")
         raise SystemExit(exit_codes.USAGE)
+
+    def _find_hint(self, message: str) -> str:
+        _, is_surplus, words = message.partition("unrecognized arguments: ")
+        takes_files = "--filename" in self._option_string_actions
+        if is_surplus and takes_files and not any(word.startswith("-") for word in words.split()):
+            return f"Write -f {words}"
+        return f"See its options: {self.prog} --help"
 
 
 def render_help() -> list[str]:

@@ -262,3 +262,20 @@ def test_a_locale_without_our_signs_ends_no_command():
     unknown, hint = done.stderr.decode("ascii").splitlines()
     assert unknown == "windrow: unknown command 'frob'"
     assert hint.startswith("? See the commands: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["demo", "orchard.yaml"], "→ Write -f orchard.yaml"),
+        (["demo", "a.yaml", "b.yaml"], "→ Write -f a.yaml b.yaml"),
+        (["demo", "a.yaml", "--bogus"], "→ See its options: windrow demo --help"),
+        (["demo", "--bogus"], "→ See its options: windrow demo --help"),
+        (["status", "orchard", "orchard.yaml"], "→ See its options: windrow status --help"),
+    ],
+)
+def test_a_file_that_is_named_without_f_is_told_how_to_be_named(windrow, words, hint):
+    answer = windrow(*words)
+
+    assert answer.err.splitlines()[-1] == hint
+    assert answer.code == 2
