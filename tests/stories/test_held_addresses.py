@@ -193,7 +193,7 @@ def makes_a_worker(request: Any) -> bool:
 
 
 def with_address(vm: Raw) -> Raw:
-    """A stopped VM of somebody else that is told to have the address."""
+    """A stopped VM of another user that is told to have the address."""
     data = f"version: 2\nethernets: {{eth0: {{addresses: [{ADDRESS}/24]}}}}\n"
     spec = {
         "domain": {
