@@ -338,7 +338,7 @@ def test_chart_values_of_the_user_win(a_spec: Make) -> None:
     ("name", "hint"),
     [
         ("harvestr", "did you mean harvester?"),
-        ("Harvester", "did you mean harvester?"),
+        ("HARVESTER", "did you mean harvester?"),
         ("vspher", "did you mean vsphere?"),
         ("mine", "write harvester; or external, and bring the provider in additionalManifest"),
         (7, "write harvester; or external, and bring the provider in additionalManifest"),

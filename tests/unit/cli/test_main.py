@@ -271,6 +271,7 @@ def test_a_locale_without_our_signs_ends_no_command():
         (["demo", "a.yaml", "b.yaml"], "→ Write -f a.yaml b.yaml"),
         (["demo", "a.yaml", "--bogus"], "→ See its options: windrow demo --help"),
         (["demo", "--bogus"], "→ See its options: windrow demo --help"),
+        (["demo", "--time-scale"], "→ See its options: windrow demo --help"),
         (["status", "orchard", "orchard.yaml"], "→ See its options: windrow status --help"),
     ],
 )
