@@ -83,6 +83,7 @@ def test_a_real_rancher_dump_comes_up_as_it_is_and_its_last_member_is_never_repl
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 def test_the_whole_demo_goes_through_a_docker_machine_plugin(tmp_path: Path) -> None:
     """The one-file driver where it has been built, else the same program as pip installs it."""
     built = Path(os.environ.get("WINDROW_DRIVER_ELF") or ROOT / "dist" / DRIVER)
