@@ -21,6 +21,7 @@ from tests.unit.clusters.builders import (
     sighted,
     silent,
     some,
+    stopped,
     subjects,
     unordered,
 )
@@ -43,6 +44,7 @@ from windrow.clusters.plan.actions import (
     RecordGuestUID,
     RecordServiceAccount,
     ScrubBootstrapData,
+    StartVM,
 )
 from windrow.clusters.plan.bootstrap import is_prepared
 from windrow.clusters.state import GuestCredentialState, GuestState, MachineState
@@ -285,6 +287,14 @@ def test_labels_of_the_pool_that_kubelet_may_not_set_are_set_once_by_the_manager
 
     done = replace(bare, node=replace(bare.node, labels=frozenset(labelled.labels)))
     assert not of_kind(planned(a_cluster(pool), [done]), LabelNode)
+
+
+def test_the_vm_of_the_only_server_is_started_also_where_its_node_has_no_labels_yet():
+    pool = a_pool("servers", 1, SERVER, labels={"node-role.kubernetes.io/db": ""})
+
+    plan = planned(a_cluster(pool), [stopped(without_labels(a_machine("s1", pool)))], guest=silent())
+
+    assert [type(action) for action in plan.actions] == [StartVM]
 
 
 def test_secrets_are_scrubbed_once_when_the_node_is_ready():

@@ -195,7 +195,9 @@ def _publish_api(state: ClusterState, partial: PartialPlan) -> None:
 
 def _finish_node(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
     node, pool = machine.node, state.cluster.find_pool(machine.pool)
-    if node is None:
+    # What is known of the Node of a guest that does not answer is what was seen last; and an action on it would fail, again
+    # and again, ahead of the one that starts the only server's VM.
+    if node is None or not state.guest.is_reachable:
         return
     labels = manager_labels(pool.labels if pool else {}, machine.record.roles)
     if not node.applied_revision or labels.keys() - node.labels:
