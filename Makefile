@@ -21,7 +21,7 @@ RUN := $(VENV)/.windrow-run
 DEV := $(VENV)/.windrow-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long mutants admission chaos check format lock docs setup bench chart driver driver-pins clean
+.PHONY: help demo test test-long mutants admission chaos check format lock docs setup bench chart stubs driver driver-pins clean
 
 help:  ## list what one can type
 	@grep -E '^[a-z-]+:.*  ##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -49,7 +49,7 @@ check: $(DEV)  ## format, lint, types, import contracts, lock files, reference
 	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
 
 # All of them run, so that one look shows all that is wrong.
-CHECKS := check-format check-lint check-types check-contracts check-locks check-docs check-chart
+CHECKS := check-format check-lint check-types check-contracts check-locks check-stubs check-docs check-chart
 CODE   := src tests scripts benchmarks
 .PHONY: $(CHECKS)
 
@@ -63,6 +63,8 @@ check-contracts:
 	$(BIN)/lint-imports --no-logo
 check-locks:
 	$(BIN)/python scripts/lock.py --check
+check-stubs:
+	$(BIN)/python scripts/stubs.py --check
 check-docs:
 	$(BIN)/python scripts/reference.py --check
 check-chart:
@@ -77,6 +79,9 @@ bench: $(DEV)  ## measure, and compare with the stated baselines
 
 chart: $(RUN)  ## pack the cloud provider's Helm chart, also into its K3s manifest (ARGS="--cluster-name NAME" prints one)
 	@$(BIN)/python scripts/chart.py $(ARGS)
+
+stubs: $(DEV)  ## write the messages of the Container Storage Interface from csi.proto
+	@$(BIN)/python scripts/stubs.py
 
 driver: $(RUN)  ## build the node driver as one file for Rancher, in dist/ (ARGS="--strict" for a release)
 	@$(BIN)/python scripts/driver/build.py $(ARGS)

@@ -1,0 +1,250 @@
+"""Adapter module of grpcio: serves CSI on a socket, and gives each error its status code.
+
+What holds for each call, whatever implements it:
+
+* An error of `windrow.csi.errors` becomes the code of its kind (`STATUS_CODES`), with message and hint as text. Any other
+  exception is a defect: it is logged with its traceback, answered INTERNAL, and ends nothing but the call.
+* A call ends before its caller stops listening: shortly before the deadline of the call, and after `CALL_TIMEOUT` at the
+  latest. It is ABORTED then, for the same call may be repeated, and says what it waited for.
+* A call whose caller has gone is cancelled.
+* One line is logged for each call that failed, and at DEBUG for each other: the method, the ids, how long. Of a request
+  nothing else is logged: secrets and contexts never appear.
+
+The socket is a file of mode 0600. One that is left of a process before is removed; a file that is no socket is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Any, Never
+from urllib.parse import urlsplit
+
+import grpc
+from google.protobuf.message import Message
+
+from windrow.core.clock import Clock, sleep
+from windrow.core.errors import UserError
+from windrow.core.wait import run_until
+from windrow.csi import errors
+from windrow.csi.waits import begin_call
+from windrow.protocols.csi.services import SERVICES, Serve, methods_of, rpc_handler
+
+# The code of each kind of error; a narrower error has that of its nearest base.
+STATUS_CODES: Mapping[type[errors.CsiError], grpc.StatusCode] = {
+    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.OutOfRange: grpc.StatusCode.OUT_OF_RANGE,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.Aborted: grpc.StatusCode.ABORTED,
+    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
+    errors.Internal: grpc.StatusCode.INTERNAL,
+    errors.CsiError: grpc.StatusCode.INTERNAL,
+}
+
+# The side-cars of the chart wait 110 s, kubelet 120 s.
+CALL_TIMEOUT = timedelta(seconds=105)
+# How long before the caller's deadline a call is ended, so that the answer arrives.
+ANSWER_MARGIN = timedelta(milliseconds=300)
+# What the call may still do in that time: it is cancelled, and cleans up.
+STOP_GRACE_S = 5.0
+MAX_REQUEST_BYTES = 1 << 20
+MAX_CALLS = 512
+# How much of an error's text is sent: gRPC carries it in a header.
+MAX_MESSAGE = 2000
+# The fields of requests that are logged: names and ids, nothing that could hold a secret.
+_LOGGED = ("name", "volume_id", "node_id", "source_volume_id", "snapshot_id")
+_MAX_LOGGED = 128
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    ("grpc.so_reuseport", 0),
+)
+
+
+class CannotServe(UserError):
+    """The endpoint cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnixEndpoint:
+    """A socket file."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class TcpEndpoint:
+    """A port of this machine: calls are not authenticated, so no other address is taken."""
+
+    host: str
+    port: int
+
+
+Endpoint = UnixEndpoint | TcpEndpoint
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """`unix:///csi/csi.sock`, or `tcp://127.0.0.1:10000`. Raises CannotServe for anything else."""
+    hint = "give --endpoint as unix:///csi/csi.sock"
+    scheme, _, rest = text.partition("://")
+    if scheme.lower() == "unix" and rest.startswith("/") and "\0" not in rest:
+        return UnixEndpoint(rest)
+    if scheme.lower() == "unix":
+        raise CannotServe(f"endpoint {text!r} names no absolute path", hint)
+    if scheme.lower() != "tcp":
+        raise CannotServe(f"endpoint {text!r} is neither unix:// nor tcp://", hint)
+    try:
+        parts = urlsplit(f"tcp://{rest}")
+        address, port = ip_address(parts.hostname or ""), parts.port
+    except ValueError as error:
+        raise CannotServe(f"endpoint {text!r} is no address with a port: {error}", hint) from error
+    if not address.is_loopback:
+        raise CannotServe(
+            f"endpoint {text!r} can be reached from other machines, and CSI knows no authentication", hint
+        )
+    if port is None:
+        raise CannotServe(f"endpoint {text!r} has no port", hint)
+    return TcpEndpoint(f"[{address}]" if address.version == 6 else str(address), port)
+
+
+def status_code(error: errors.CsiError) -> grpc.StatusCode:
+    """The code of the error's kind."""
+    return next(STATUS_CODES[kind] for kind in type(error).__mro__ if kind in STATUS_CODES)
+
+
+@asynccontextmanager
+async def serving(
+    endpoint: Endpoint, services: Mapping[str, object], clock: Clock, log: logging.Logger
+) -> AsyncIterator[Endpoint]:
+    """Serves while the context lasts; yields where (for port 0, the port that was given).
+
+    `services` has the implementation of each service by its name (`protocols.csi.services`). At the end calls that run have
+    `STOP_GRACE_S` to finish; a socket file is removed. Raises CannotServe.
+    """
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
+    barrier = _Barrier(clock, log)
+    for service, implementation in services.items():
+        server.add_generic_rpc_handlers((rpc_handler(service, barrier.served(service, implementation)),))
+    bound = _bind(server, endpoint)
+    await server.start()
+    try:
+        yield bound
+    finally:
+        await server.stop(STOP_GRACE_S)
+        if isinstance(bound, UnixEndpoint):
+            with suppress(OSError):
+                os.unlink(bound.path)
+
+
+def _bind(server: grpc.aio.Server, endpoint: Endpoint) -> Endpoint:
+    if isinstance(endpoint, TcpEndpoint):
+        try:
+            return TcpEndpoint(endpoint.host, server.add_insecure_port(f"{endpoint.host}:{endpoint.port}"))
+        except RuntimeError as error:
+            raise CannotServe(
+                f"cannot listen at {endpoint.host}:{endpoint.port}", "choose another port"
+            ) from error
+    _remove_old_socket(endpoint.path)
+    before = os.umask(0o177)
+    try:
+        server.add_insecure_port(f"unix://{endpoint.path}")
+    except RuntimeError as error:
+        raise CannotServe(
+            f"cannot listen at {endpoint.path}",
+            "its folder has to exist and be writable, and the path may have 107 characters",
+        ) from error
+    finally:
+        os.umask(before)
+    return endpoint
+
+
+def _remove_old_socket(path: str) -> None:
+    try:
+        is_socket = stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return
+    if not is_socket:
+        raise CannotServe(f"{path} exists and is no socket", "remove it, or choose another --endpoint")
+    with suppress(OSError):
+        os.unlink(path)
+
+
+class _Barrier:
+    """What each call passes on its way to the implementation."""
+
+    def __init__(self, clock: Clock, log: logging.Logger) -> None:
+        self._clock = clock
+        self._log = log
+
+    def served(self, service: str, implementation: object) -> dict[str, Serve]:
+        """The methods that the implementation has."""
+        assert service in SERVICES
+        found = ((name, getattr(implementation, name, None)) for name in methods_of(service))
+        return {name: self._guard(name, method) for name, method in found if method is not None}
+
+    def _guard(self, name: str, method: Callable[[Any], Awaitable[Message]]) -> Serve:
+        async def serve(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+            began = self._clock.monotonic()
+            try:
+                response = await self._in_time(method, request, context.time_remaining())
+            except errors.CsiError as error:
+                code, text = status_code(error), str(error)
+                self._log.warning("%s: %s: %s", _describe(name, request), code.name, text)
+            except asyncio.CancelledError:
+                self._log.info("%s: its caller has gone", _describe(name, request))
+                raise
+            except Exception as error:
+                self._log.exception("%s: unexpected error", _describe(name, request))
+                code, text = grpc.StatusCode.INTERNAL, f"unexpected {type(error).__name__}; see the log"
+            else:
+                took = (self._clock.monotonic() - began).total_seconds()
+                self._log.debug("%s: OK after %.3f s", _describe(name, request), took)
+                return response
+            return await _refuse(context, code, text)
+
+        return serve
+
+    async def _in_time(
+        self, method: Callable[[Any], Awaitable[Message]], request: Message, remaining_s: float | None
+    ) -> Message:
+        limit = CALL_TIMEOUT
+        if remaining_s is not None:
+            limit = min(limit, timedelta(seconds=remaining_s) - ANSWER_MARGIN)
+        timeout, wait = _OutOfTime(), begin_call()
+        try:
+            return await run_until(method(request), sleep(self._clock, max(limit, timedelta(0))), timeout)
+        except _OutOfTime as error:
+            if error is not timeout:
+                raise
+            what = wait.what or "an answer"
+            raise errors.Aborted(f"out of time while waiting for {what}", "repeat the same call") from None
+
+
+class _OutOfTime(Exception):
+    pass
+
+
+async def _refuse(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, text: str) -> Never:
+    await context.abort(code, text[:MAX_MESSAGE])
+    raise AssertionError("abort() raises")
+
+
+def _describe(name: str, request: Message) -> str:
+    """The method and the ids of its request; text from outside is shortened and quoted."""
+    fields = (
+        f" {field}={str(getattr(request, field))[:_MAX_LOGGED]!r}"
+        for field in _LOGGED
+        if getattr(request, field, "")
+    )
+    return name + "".join(fields)
