@@ -27,7 +27,7 @@ from windrow.clusters.api.cluster import (
     read_options,
 )
 from windrow.clusters.api.fields import ProblemCollector
-from windrow.clusters.api.kinds import HARVESTER_CONFIG, machine_config
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
 from windrow.clusters.api.manifest_fields import HARVESTER_CONFIG_FIELDS
 from windrow.clusters.api.references import (
     ALL_NAMESPACES,
@@ -47,7 +47,7 @@ from windrow.harvester.connection import describe_credential
 from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.kubernetes.objects import Raw, name_of, namespace_of
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, uid_of
 from windrow.kubernetes.resources import SECRET, ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
 from windrow.machines.static_addresses import find_pool_problems
@@ -134,8 +134,14 @@ async def run(
             return await read_harvester_versions(await machines.get_client(name))
 
         async def endpoint(cluster: Cluster) -> list[Problem]:
-            claims = await list_claims(api) if api is not None else ()
-            return await check_all_pools(machines.get_client, cluster, claims)
+            if api is None:
+                return await check_all_pools(machines.get_client, cluster)
+            try:
+                existing = await api.find(CLUSTER.ref(cluster.name, cluster.namespace))
+            except Forbidden:  # so it is not known which claims are its own
+                return await check_all_pools(machines.get_client, cluster)
+            uid = uid_of(existing) if existing is not None else ""
+            return await check_all_pools(machines.get_client, cluster, await list_claims(api), uid)
 
         return await check(
             documents,
@@ -276,10 +282,10 @@ async def _read_versions(cluster: Cluster, read: ReadVersions | None) -> Harvest
 
 
 async def _check_endpoint(cluster: Cluster, ask: CheckEndpoint | None) -> list[Problem]:
-    """What the cluster manager would find of the IPPools that the cluster asks for, for a load balancer or for machines."""
+    """What the cluster manager would find of the addresses that the cluster asks for, for a load balancer or for machines."""
     on_harvester = any(pool.is_on_harvester for pool in cluster.pools)
     wants = cluster.control_plane_endpoint.mode == "loadBalancer" or any(
-        one.ip_pool for pool in cluster.pools for one in pool.address_pools
+        pool.address_pools for pool in cluster.pools
     )
     if ask is None or not on_harvester or not wants:
         return []

@@ -11,11 +11,15 @@ from tests.support.simulation import simulation
 
 from windrow.app.check import CheckResult, check
 from windrow.client.client import Client
+from windrow.clusters.api.addresses import AddressPool, IPAddress
+from windrow.clusters.api.cluster import Pool, find_small_ranges
 from windrow.clusters.sources.endpoint_pools import check_all_pools
+from windrow.core.formats.cidr import Range, parse_address
+from windrow.harvester.identity import IDENTITY
 from windrow.harvester.resources import IP_POOL
 from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, NotFound
-from windrow.kubernetes.objects import name_of, new_object
+from windrow.kubernetes.objects import name_of, new_object, uid_of
 from windrow.kubernetes.resources import ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
 
@@ -771,6 +775,75 @@ def test_the_ip_pool_of_machines_must_exist_and_be_theirs_alone(scope: Any, told
     found = [one.message for one in run_driven(main()).errors]
     assert len(found) == len(told)
     assert all(part in one for part, one in zip(told, found, strict=True))
+
+
+def pool_of(quantity: int) -> dict[str, Any]:
+    return {"name": "w", "etcdRole": True, "controlPlaneRole": True, "quantity": quantity}
+
+
+def claimed(identity: str, last: int, owner: str) -> IPAddress:
+    address = f"10.1.0.{last}"
+    return IPAddress(f"x-{last}", "", address, 24, "default/vlan", identity, "fleet-default/m", "m", owner)
+
+
+@pytest.mark.parametrize("source", ["ipPool", "addresses"])
+@pytest.mark.parametrize(
+    ("quantity", "claims", "told"),
+    [
+        (9, (), ""),
+        (10, (), "has 10 addresses, and pool w asks for 10 machines"),
+        (11, (), "has 10 addresses, and pool w asks for 11 machines"),
+        (5, ((10, "other"), (14, "other"), (40, "other")), ""),
+        (7, ((10, "other"), (14, "other"), (16, "own"), (17, "own")), ""),
+        (9, ((10, "other"), (14, "other")), "has 10 addresses, of which others have 2, and pool w asks for 9"),
+    ],
+)
+def test_the_addresses_of_a_range_are_counted_less_those_that_other_clusters_have(
+    source: str, quantity: int, claims: Sequence[tuple[int, str]], told: str
+) -> None:
+    ranges = [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.19"}]
+    given = {"addresses": ["10.1.0.10-10.1.0.19"], "prefix": 24, "gateway": "10.1.0.1"}
+    entry = {"network": "default/vlan", "nameservers": ["10.1.0.1"]}
+    entry |= {"ipPool": "machines"} if source == "ipPool" else given
+    pool = {**pool_of(quantity), "machineConfigRef": {"name": "nc-w"}}
+
+    async def main() -> CheckResult:
+        async with simulation(with_manager=False) as sim:
+            client = sim.harvester_client
+            identity = uid_of(await client.get(IDENTITY))
+            await client.create(IP_POOL, new_object(IP_POOL, "machines", spec={"ranges": ranges}))
+            (result,) = await check(
+                [cluster(rkeConfig={"machinePools": [pool]}), config(addressPools=[entry])],
+                machines=Harvester([]),
+                ask_endpoint=partial(
+                    check_all_pools,
+                    client_for(client),
+                    claims=[claimed(identity, *one) for one in claims],
+                    cluster_uid="own",
+                ),
+            )
+            return result
+
+    found = [one for one in run_driven(main()).problems if "addressPools" in one.field]
+    where = "HarvesterConfig nc-w: addressPools[0]" + " (IPPool machines)" * (source == "ipPool")
+    assert [one.message.startswith(f"{where} {told}") for one in found] == [True] * bool(told)
+    assert all("IPPool machines on Harvester" in one.hint for one in found) or source == "addresses"
+    assert [one.hint for one in found if "wait" not in one.hint] == []
+
+
+def test_an_address_that_a_load_balancer_has_of_the_machines_ip_pool_is_none_for_a_machine() -> None:
+    pools = (
+        AddressPool("default/vlan", (Range.parse("10.1.0.10-10.1.0.12"),), 24, ip_pool="machines", place="p"),
+    )
+    pool = Pool("w", 2, config_name="nc-w", address_pools=pools)
+    taken = {"default/vlan": {parse_address("10.1.0.11")}, "default/other": {parse_address("10.1.0.12")}}
+
+    (found,) = find_small_ranges([pool], taken)
+
+    assert found.message == (
+        "HarvesterConfig nc-w: p (IPPool machines) has 3 addresses, of which others have 1, and pool w asks for 2 machines"
+    )
+    assert found.hint.startswith("widen IPPool machines on Harvester by one or more")
 
 
 async def test_a_version_that_is_refused_is_not_compared():

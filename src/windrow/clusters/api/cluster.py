@@ -35,7 +35,7 @@ from windrow.clusters.api.manifest_fields import ANNOTATIONS, CLUSTER_FIELDS, HA
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
 from windrow.core.formats.bounds import abbreviate, is_too_long
-from windrow.core.formats.cidr import NotAddress, Range, parse_address
+from windrow.core.formats.cidr import Address, NotAddress, Range, parse_address
 from windrow.core.formats.duration import human_duration
 from windrow.core.formats.version import NotVersion, Version
 from windrow.drivers.api import no_driver_fault
@@ -1147,29 +1147,51 @@ def _check_endpoint_address(
 
 
 def _check_range_sizes(cluster: Cluster, problems: ProblemCollector) -> None:
-    """Ranges with fewer addresses than the pools of machines ask for that have them, together; a machine that is replaced keeps
-    its own until its VM is gone."""
+    """Those of the manifest; those of IPPools are counted once they are read."""
     for group in _group_overlapping(cluster.pools):
-        pools = list(dict.fromkeys(pool.name for pool, _ in group))
-        wanted = sum(pool.quantity for pool in cluster.pools if pool.name in pools)
-        size = sum(one.size for one in subtract((r for _, own in group for r in own.ranges), ()))
-        if not wanted or size > wanted:
-            continue
-        pool, own = group[0]
-        where = f"{pool.kind} {pool.config_name}: {own.place}"
-        whose = f"pool {pools[0]} asks" if len(pools) == 1 else f"pools {', '.join(pools)} together ask"
-        problems.add(
-            own.place,
-            f"{where} has {'1 address' if size == 1 else f'{size} addresses'}, and {whose} for {_machines_text(wanted)}",
-            "widen it, or ask for fewer; those without an address wait"
-            if size < wanted
-            else "widen it by one or more: what replaces a machine waits until the VM of that one is gone",
-            "warning",
-        )
+        problems.found += _find_small(group, cluster.pools, frozenset())
 
 
-def _machines_text(count: int) -> str:
-    return "1 machine" if count == 1 else f"{count} machines"
+def find_small_ranges(pools: Sequence[Pool], taken: Mapping[str, Set[Address]]) -> list[Problem]:
+    """What reading the Cluster could not tell: ranges of IPPools that are too small, which are resolved in `pools`, and ranges
+    that are too small because others have addresses of them. `taken` are those, by network."""
+    found: list[Problem] = []
+    for group in _group_overlapping(pools):
+        of_network = taken.get(group[0][1].network, frozenset())
+        others = frozenset(one for one in of_network if any(one in own for _, own in group))
+        if any(own.ip_pool for _, own in group) or not _find_small(group, pools, frozenset()):
+            found += _find_small(group, pools, others)
+    return found
+
+
+def _find_small(
+    group: Sequence[tuple[Pool, AddressPool]], every: Sequence[Pool], taken: Set[Address]
+) -> list[Problem]:
+    """A warning where the group has fewer addresses than its pools of machines ask for together, or just as many; a machine
+    that is replaced keeps its own until its VM is gone."""
+    pools = list(dict.fromkeys(pool.name for pool, _ in group))
+    wanted = sum(pool.quantity for pool in every if pool.name in pools)
+    size = sum(one.size for one in subtract((r for _, own in group for r in own.ranges), ()))
+    free = size - len(taken)
+    if not wanted or free > wanted:
+        return []
+    pool, own = group[0]
+    place = f"{pool.kind} {pool.config_name}: {own.place}"
+    where = f"{place} (IPPool {own.ip_pool})" if own.ip_pool else place
+    others = f", of which others have {len(taken)}," if taken else ","
+    whose = f"pool {pools[0]} asks" if len(pools) == 1 else f"pools {', '.join(pools)} together ask"
+    message = f"{where} has {_count(size, 'address', 'es')}{others} and {whose} for {_count(wanted, 'machine')}"
+    what = f"IPPool {own.ip_pool} on Harvester" if own.ip_pool else "it"
+    hint = (
+        f"widen {what}, or ask for fewer; those without an address wait"
+        if free < wanted
+        else f"widen {what} by one or more: what replaces a machine waits until the VM of that one is gone"
+    )
+    return [Problem(message, hint, own.place, "warning")]
+
+
+def _count(number: int, noun: str, plural: str = "s") -> str:
+    return f"{number} {noun}{'' if number == 1 else plural}"
 
 
 def _group_overlapping(pools: Iterable[Pool]) -> list[list[tuple[Pool, AddressPool]]]:

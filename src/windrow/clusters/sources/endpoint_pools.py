@@ -5,20 +5,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 
 from windrow.client.client import Client
 from windrow.clusters.api import names
 from windrow.clusters.api.addresses import (
     IPAddress,
+    IPPool,
     find_ip_pool_fault,
     read_ip_address,
     read_ip_pool,
+    resolve_ip_pools,
 )
-from windrow.clusters.api.cluster import MAX_QUANTITY, Cluster, Pool
+from windrow.clusters.api.cluster import MAX_QUANTITY, Cluster, Pool, find_small_ranges
 from windrow.clusters.api.endpoint import EndpointBalancer, field_of
 from windrow.clusters.api.kinds import IP_ADDRESS
 from windrow.clusters.endpoint_balancer import list_balancers, read_balancer
-from windrow.core.formats.cidr import parse_address
+from windrow.core.formats.cidr import Address, parse_address
 from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER
 from windrow.kubernetes.errors import Forbidden, NotFound
@@ -117,13 +120,32 @@ async def _claimed_on(client: Client, claims: Sequence[IPAddress]) -> list[IPAdd
 
 
 async def check_all_pools(
-    get_client: Callable[[str], Awaitable[Client]], cluster: Cluster, claims: Sequence[IPAddress] = ()
+    get_client: Callable[[str], Awaitable[Client]],
+    cluster: Cluster,
+    claims: Sequence[IPAddress] = (),
+    cluster_uid: str = "",
 ) -> list[Problem]:
-    """Both checks, each with the credential that the manager would use; `claims` are the addresses of machines anywhere. Raises every KubeError but Forbidden."""
-    found = []
+    """All checks, each with the credential that the manager would use; `claims` are the addresses of machines anywhere. The
+    addresses are counted that the machines want: `cluster_uid` is that of the Cluster that exists by this name, whose
+    machines have theirs already. Raises every KubeError but Forbidden."""
+    found: list[Problem] = []
+    resolved: list[Pool] = []
+    taken: dict[str, set[Address]] = {}
     for pool in cluster.pools:
-        if any(one.ip_pool for one in pool.address_pools):
-            found += await check_ip_pools(await get_client(pool.credential), pool, cluster.namespace)
+        if not pool.address_pools or not pool.is_on_harvester:
+            continue
+        client = await get_client(pool.credential)
+        read, problems = await _read_ip_pools(client, pool, cluster.namespace)
+        found += problems
+        resolved.append(replace(pool, address_pools=resolve_ip_pools(pool.address_pools, read)))
+        for entry in pool.address_pools:
+            allocated = read[entry.ip_pool].allocated if entry.ip_pool in read else ()
+            others = [one for one in claims if one.network == entry.network and one.cluster_uid != cluster_uid]
+            of_machines = [one.address for one in await _claimed_on(client, others)]
+            taken.setdefault(entry.network, set()).update(
+                parse_address(text) for text in (*(address for address, _ in allocated), *of_machines)
+            )
+    found += find_small_ranges(resolved, taken)
     if cluster.control_plane_endpoint.mode == "loadBalancer":
         client = await get_client(cluster.credential)
         found += await check_endpoint(client, cluster, await _claimed_on(client, claims))
@@ -133,6 +155,15 @@ async def check_all_pools(
 async def check_ip_pools(client: Client, pool: Pool, namespace: str) -> list[Problem]:
     """Whether machines can have addresses of the IPPools that the pool's HarvesterConfig names. Raises every KubeError but
     Forbidden."""
+    _, problems = await _read_ip_pools(client, pool, namespace)
+    return problems
+
+
+async def _read_ip_pools(
+    client: Client, pool: Pool, namespace: str
+) -> tuple[dict[str, IPPool], list[Problem]]:
+    """Those that machines can have addresses of, by name, and what is wrong with the others."""
+    found: dict[str, IPPool] = {}
     problems = []
     for entry in pool.address_pools:
         if not entry.ip_pool:
@@ -145,10 +176,13 @@ async def check_ip_pools(client: Client, pool: Pool, namespace: str) -> list[Pro
             hint = "let the credential's user get, list and watch ippools.loadbalancer.harvesterhci.io"
             problems.append(Problem(f"{where}: {error}", hint, field))
             continue
-        fault = find_ip_pool_fault(entry, read_ip_pool(raw) if raw is not None else None)
+        read = read_ip_pool(raw) if raw is not None else None
+        fault = find_ip_pool_fault(entry, read)
         if fault is not None:
             problems.append(Problem(f"{where}: {fault[0]}", fault[1], field))
-    return problems
+        elif read is not None:
+            found[entry.ip_pool] = read
+    return found, problems
 
 
 def _count_held(pool: Raw, wanted: Sequence[EndpointBalancer], namespace: str) -> int:
