@@ -376,16 +376,17 @@ def test_machines_of_dual_stack_without_a_range_have_ipv4_by_dhcp_and_ipv6_from_
             assert nodes.keys() == {name_of(machine) for machine in machines}
             for machine in machines:
                 found = node_addresses(nodes[name_of(machine)])
-                assert [one.split(":")[0].split(".")[0] for one in found] == ["192", "fd50"]
+                assert [one.split(":")[0].split(".")[0] for one in found] == ["192", "fd00"]
                 assert found == addresses_of(machine)
                 assert len(nodes[name_of(machine)]["spec"]["podCIDRs"]) == 2
             [server] = [node for name, node in nodes.items() if "servers" in name]
             assert set(node_addresses(server)) <= addresses_in_certificate(sim, node_addresses(server)[0])
 
             guest = await stage.guest_client()
-            web = await served(sim, guest, {"four": "192.168.50", "six": "fd50:"})
+            web = await served(sim, guest, {"four": "192.168.50", "six": "fd00:50:"})
             assert web["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
-            assert ingress(web) == ["192.168.50.240", "fd50::240"]
+            assert ingress(web) == ["192.168.50.240", "fd00:50::240"]
+            assert all(sim.harvester.network.find(address, 80) for address in ingress(web))
             assert len(await balancers_of_web(sim)) == 2
             await guest.delete(SERVICE.ref("web", "default"))
             await sim.advance(seconds=8)

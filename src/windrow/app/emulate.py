@@ -149,7 +149,7 @@ class EmbeddedHarvester:
 
 
 # What the router of a network advertises for machines of dual stack that have no range of addresses.
-IPV6_PREFIX = "fd50::/64"
+IPV6_PREFIX = "fd00:50::/64"
 
 
 async def preload_objects(harvester: Harvester, preload: Preload) -> None:

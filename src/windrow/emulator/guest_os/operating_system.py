@@ -9,6 +9,7 @@ import asyncio
 import posixpath
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
+from ipaddress import ip_interface
 from typing import Any
 
 from windrow.core.clock import sleep
@@ -30,7 +31,7 @@ class GuestOS:
         self.delays = delays
         self.spawn = spawn
         self.addresses: dict[str, tuple[str, ...]] = {}
-        self.subnets: dict[str, str] = {}  # the network of an interface's first address
+        self.subnets: dict[str, tuple[str, ...]] = {}  # the networks on the link of each interface
         self.files_changed = Notifier()  # notified when a file is written or removed
         self.addresses_changed = Notifier()  # notified when an address is added or removed
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -89,6 +90,11 @@ class GuestOS:
             if found := self.addresses.get(nic.name):
                 return found[0]
         return ""
+
+    def add_subnet(self, interface: str, address: str) -> None:
+        """The network of `address`, which has a prefix length, is on the link of the interface. May be repeated."""
+        found = str(ip_interface(address).network)
+        self.subnets[interface] = tuple(dict.fromkeys((*self.subnets.get(interface, ()), found)))
 
     def add_address(self, interface: str, address: str) -> None:
         """One more address on an interface, which is made when it is not there. May be repeated."""

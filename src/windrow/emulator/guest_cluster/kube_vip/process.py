@@ -430,9 +430,8 @@ class KubeVip:
         await self.guest.sleep(self.guest.delays.vip)
         vip = BoundAddress(address, nic.name, self._is_in_subnet(address, nic))
         if not vip.is_reachable:
-            self._log(
-                f"{address} is outside of {self.guest.subnets[nic.name]}: unreachable from the network of {nic.name}"
-            )
+            subnets = " and ".join(self.guest.subnets[nic.name])
+            self._log(f"{address} is outside of {subnets}: unreachable from the network of {nic.name}")
         return vip
 
     async def _request_lease(self, service: Raw, nic: Nic) -> BoundAddress:
@@ -490,8 +489,9 @@ class KubeVip:
         return None
 
     def _is_in_subnet(self, address: str, nic: Nic) -> bool:
-        subnet = self.guest.subnets.get(nic.name)
-        return subnet is None or ipaddress.ip_address(address) in ipaddress.ip_network(subnet)
+        subnets = self.guest.subnets.get(nic.name, ())
+        wanted = ipaddress.ip_address(address)
+        return not subnets or any(wanted in ipaddress.ip_network(one) for one in subnets)
 
     async def _write_status(self, client: AdminClient, service: Raw, announced: Announcement) -> None:
         """Write the annotations, then the status, once."""

@@ -206,7 +206,7 @@ class CloudInitRun:
                 continue
             if not self._has_duplicate(nic, wanted):
                 static.append(one)
-                self.guest.subnets.setdefault(nic.name, str(wanted.network))
+                self.guest.add_subnet(nic.name, str(wanted))
         if static:
             self.guest.addresses[nic.name] = tuple(str(ip_interface(one).ip) for one in static)
             self.guest.console(f"network: {nic.name} has {', '.join(static)}")
@@ -234,13 +234,14 @@ class CloudInitRun:
             self.guest.console(f"network: no DHCP answer on {nic.name} ({nic.network or 'pod network'})")
             return
         self.guest.addresses[nic.name] = (lease.address,)
-        self.guest.subnets[nic.name] = str(ip_interface(f"{lease.address}/{lease.prefix}").network)
+        self.guest.add_subnet(nic.name, f"{lease.address}/{lease.prefix}")
         self.guest.console(f"network: {nic.name} has {lease.address}/{lease.prefix} by DHCP")
 
     def _autoconfigure(self, nic: Nic) -> None:
         """Beside other addresses: cards accept what a router advertises unless they are told not to."""
         if address := self.guest.host.autoconfigure(nic):
             self.guest.addresses[nic.name] = (*self.guest.addresses.get(nic.name, ()), address)
+            self.guest.add_subnet(nic.name, f"{address}/64")
             self.guest.console(f"network: {nic.name} has {address}/64 by the router's advertisement")
 
 
