@@ -96,14 +96,14 @@ def _manifests() -> Iterator[tuple[str, list[Raw]]]:
     for path in sorted((TOP / "src/windrow/demo/manifests").glob("*.yaml")):
         yield path.name, load_all(path.read_text())
     for path in sorted([TOP / "README.md", *(TOP / "docs").rglob("*.md")]):
-        for place, block in enumerate(_blocks(path), 1):
+        for place, block in enumerate(read_blocks(path), 1):
             if documents := _read_block(block):
                 yield f"{path.name} {place}", documents
     yield "the user's own", _with_user_data(USERS_DATA)
     yield "without internet", _with_spec(WITHOUT_INTERNET)
 
 
-def _blocks(path: Path) -> list[str]:
+def read_blocks(path: Path) -> list[str]:
     """The YAML that a page shows, without the indentation of its list."""
     found = re.findall(r"^( *)```ya?ml\n(.*?)^ *```", path.read_text(), re.MULTILINE | re.DOTALL)
     return [re.sub(f"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
@@ -126,7 +126,7 @@ def _read_block(block: str) -> list[Raw]:
 
 
 def _tutorial() -> list[Raw]:
-    return next(load_all(block) for block in _blocks(TUTORIAL) if "kind: Cluster" in block)
+    return next(load_all(block) for block in read_blocks(TUTORIAL) if "kind: Cluster" in block)
 
 
 def _with_user_data(text: str) -> list[Raw]:

@@ -795,7 +795,11 @@ def claimed(identity: str, last: int, owner: str) -> IPAddress:
         (11, (), "has 10 addresses, and pool w asks for 11 machines"),
         (5, ((10, "other"), (14, "other"), (40, "other")), ""),
         (7, ((10, "other"), (14, "other"), (16, "own"), (17, "own")), ""),
-        (9, ((10, "other"), (14, "other")), "has 10 addresses, of which others have 2, and pool w asks for 9"),
+        (
+            9,
+            ((10, "other"), (14, "other")),
+            "has 10 addresses, of which others have 2, and pool w asks for 9",
+        ),
     ],
 )
 def test_the_addresses_of_a_range_are_counted_less_those_that_other_clusters_have(

@@ -1180,7 +1180,9 @@ def _find_small(
     where = f"{place} (IPPool {own.ip_pool})" if own.ip_pool else place
     others = f", of which others have {len(taken)}," if taken else ","
     whose = f"pool {pools[0]} asks" if len(pools) == 1 else f"pools {', '.join(pools)} together ask"
-    message = f"{where} has {_count(size, 'address', 'es')}{others} and {whose} for {_count(wanted, 'machine')}"
+    message = (
+        f"{where} has {_count(size, 'address', 'es')}{others} and {whose} for {_count(wanted, 'machine')}"
+    )
     what = f"IPPool {own.ip_pool} on Harvester" if own.ip_pool else "it"
     hint = (
         f"widen {what}, or ask for fewer; those without an address wait"

@@ -140,7 +140,9 @@ async def check_all_pools(
         resolved.append(replace(pool, address_pools=resolve_ip_pools(pool.address_pools, read)))
         for entry in pool.address_pools:
             allocated = read[entry.ip_pool].allocated if entry.ip_pool in read else ()
-            others = [one for one in claims if one.network == entry.network and one.cluster_uid != cluster_uid]
+            others = [
+                one for one in claims if one.network == entry.network and one.cluster_uid != cluster_uid
+            ]
             of_machines = [one.address for one in await _claimed_on(client, others)]
             taken.setdefault(entry.network, set()).update(
                 parse_address(text) for text in (*(address for address, _ in allocated), *of_machines)
