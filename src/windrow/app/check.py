@@ -47,7 +47,7 @@ from windrow.harvester.connection import describe_credential
 from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.kubernetes.objects import Raw, name_of, namespace_of, uid_of
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, uid_of
 from windrow.kubernetes.resources import SECRET, ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
 from windrow.machines.static_addresses import find_pool_problems
@@ -109,10 +109,12 @@ async def run(
     async with HttpConnector(clock) as sockets:
         api = Client(sockets.connect(manager)) if manager is not None else None
         configs: list[Raw] = []
+        running: list[Raw] = []
         driver_for_kind: ResolveDriver = assume_driver
         try:
             if api is not None:
                 configs, driver_for_kind = await read_existing(api, documents)
+                running = await read_running(api, documents)
         except Unreachable:
             if not harvester:
                 assert manager is not None
@@ -147,6 +149,7 @@ async def run(
             documents,
             configs,
             machines,
+            running=running,
             single_credential=bool(harvester),
             driver_for_kind=driver_for_kind,
             fields_of=partial(read_credential_fields, api) if api is not None else None,
@@ -173,6 +176,20 @@ async def read_existing(api: Client, documents: Sequence[Raw]) -> tuple[list[Raw
     return configs, lambda kind: judge_by(kind, drivers)
 
 
+async def read_running(api: Client, documents: Sequence[Raw]) -> list[Raw]:
+    """The existing Clusters of the names in the documents, as far as this account may read them; without those that are being
+    deleted, after which the next one of the name is new."""
+    found = []
+    for raw in _clusters(documents):
+        try:
+            existing = await api.find(CLUSTER.ref(name_of(raw), namespace_of(raw) or "default"))
+        except Forbidden:
+            continue
+        if existing is not None and not is_deleting(existing):
+            found.append(existing)
+    return found
+
+
 def assume_driver(kind: str) -> str:
     """The driver that the kind is named after: for checks without a management API."""
     return kind.removesuffix("Config").lower()
@@ -192,6 +209,7 @@ async def check(
     machines: Machines | None = None,
     not_asked: str = "neither --harvester nor a management API is given",
     *,
+    running: Sequence[Raw] = (),
     single_credential: bool = False,
     driver_for_kind: ResolveDriver = assume_driver,
     fields_of: ReadFields | None = None,
@@ -201,6 +219,7 @@ async def check(
     matrix: SupportMatrix | None = None,
 ) -> list[CheckResult]:
     """A result for each Cluster in `documents`. `configs` are existing machine configs; those in the documents come first.
+    `running` are existing Clusters: what they have begun with, a document of their name cannot change.
     Without `machines`, nothing is checked on Harvester; `single_credential`: it is used for every pool. Configs of other
     kinds than HarvesterConfig are not checked; of these the credential is read with `fields_of`, unless it is a document.
     Secrets that the Cluster names are documents, or are read with `find_secret`: those of other namespaces must allow the
@@ -212,9 +231,11 @@ async def check(
     known = {_key(raw): raw for raw in reversed(configs)} | own
     placed = [place_fields(raw) for raw in known.values()]
     secrets = {_credential_of(raw) for raw in documents if raw.get("kind") == SECRET.kind}
+    statuses = {_credential_of(raw): raw.get("status") for raw in running}
     results, named = [], set()
     for raw in _clusters(documents):
-        reading = read_cluster(raw, placed, driver_for_kind)
+        recorded = statuses.get(f"{namespace_of(raw) or 'default'}:{name_of(raw)}") or raw.get("status")
+        reading = read_cluster({**raw, "status": recorded}, placed, driver_for_kind)
         cluster = reading.cluster
         named |= {(pool.kind, cluster.namespace, pool.config_name) for pool in cluster.pools}
         problems = [

@@ -100,7 +100,7 @@ async def wait_for_ready(
     async def look() -> bool:
         views = await _read_views(manager, refs)
         for cluster in views:
-            if cluster.refused and cluster.is_observed:
+            if (cluster.refused or cluster.refused_change) and cluster.is_observed:
                 raise _refused_error(cluster)
             printer.print_changes(cluster)
         return all(cluster.ready and cluster.is_observed for cluster in views)
@@ -166,7 +166,11 @@ async def _find_kept_objects(manager: Connection, ref: ObjectRef, uid: str) -> l
 
 
 def _refused_error(cluster: ClusterView) -> CliError:
-    why = cluster.problem or (cluster.wait.what if cluster.wait else "no reason in its status")
+    why = (
+        cluster.problem
+        or cluster.refused_change
+        or (cluster.wait.what if cluster.wait else "no reason in its status")
+    )
     return refused_error(f"{cluster.namespace}/{cluster.name}", why)
 
 

@@ -153,6 +153,56 @@ def test_a_refused_cluster_shows_each_message_with_its_hint(windrow: Windrow, or
     ]
 
 
+RUNNING: dict[str, Any] = {"version": "v1.34.7+rke2r1", "initialized": True, "phase": "Ready", "ready": True}
+NOT_ACCEPTED = {
+    "type": "Accepted",
+    "status": "False",
+    "reason": "Invalid",
+    "message": "spec.kubernetesVersion is 'banana'; write a version",
+}
+
+
+def test_a_refused_change_of_a_cluster_that_is_ready_is_told_by_status_and_by_waiting(
+    windrow: Windrow, orchard: Manager
+):
+    orchard.do(report({**RUNNING, "conditions": [*READY, NOT_ACCEPTED]}))
+
+    drawn = [line.lstrip("│ ") for line in windrow("status").out.splitlines()]
+    answer = windrow("apply", "-f", "cluster.yaml", "--wait")
+
+    assert drawn[0].split("  ")[2].startswith("ready")
+    assert drawn[1:4] == [
+        "the manifest is refused; the cluster stays as it was:",
+        "spec.kubernetesVersion is 'banana'",
+        "→ write a version",
+    ]
+    assert answer.code == exit_codes.REFUSED
+    assert "Cluster fleet-default/orchard is refused: spec.kubernetesVersion is 'banana'" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        ("v1.34.7+k3s1", "asks for k3s, and the cluster runs v1.34.7+rke2r1"),
+        ("v1.33.7+rke2r1", "lower than v1.34.7+rke2r1, which the cluster runs"),
+    ],
+)
+def test_what_a_cluster_that_runs_cannot_become_is_refused_before_anything_is_sent(
+    windrow: Windrow, orchard: Manager, tmp_path: Path, version: str, told: str
+):
+    orchard.do(report({**RUNNING, "conditions": READY}))
+    text = (tmp_path / "cluster.yaml").read_text()
+    (tmp_path / "cluster.yaml").write_text(text.replace("v1.34.7+rke2r1", version))
+
+    applied = windrow("apply", "-f", "cluster.yaml")
+    checked = windrow("check", "-f", "cluster.yaml")
+
+    assert (applied.code, checked.code) == (exit_codes.REFUSED, exit_codes.REFUSED)
+    assert told in applied.err
+    assert told in " ".join(line.strip("│ ") for line in checked.out.splitlines())
+    assert orchard.do(lambda api: api.get(ORCHARD))["spec"]["kubernetesVersion"] == "v1.34.7+rke2r1"
+
+
 def test_waiting_ends_at_the_time_that_was_given(windrow: Windrow, orchard: Manager):
     answer = windrow("apply", "-f", "cluster.yaml", "--wait", "--timeout", "1s")
 

@@ -134,6 +134,13 @@ def test_a_fault_is_named_with_its_fact(raw, words):
     assert words in " | ".join(facts(read(raw)))
 
 
+@pytest.mark.parametrize("asked", ["banana", "v1.35.1+rke2r1"])
+def test_a_version_that_is_refused_leaves_a_running_cluster_its_cloud_provider(asked):
+    raw = a_raw_cluster(kubernetesVersion=asked, status={"version": "v1.34.1+k3s1"})
+
+    assert read(raw).cluster.cloud_provider == "harvester"
+
+
 def test_a_credential_without_a_namespace_is_a_secret_of_the_clusters_namespace_as_in_rancher():
     raw = a_raw_cluster(
         a_raw_pool(), a_raw_pool("own", cloudCredentialSecretName="other"), cloudCredentialSecretName="cc"

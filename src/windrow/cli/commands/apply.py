@@ -3,7 +3,7 @@
 The manifest may be one written for Rancher, also as `kubectl get -o yaml` prints it (see `windrow import`). The
 objects are applied to the management API in the order in which they refer to each other; the cluster manager then
 creates the machines. Where `windrow check` finds an error in the manifest, it is printed and nothing is applied; a
-field that a kind does not have is such an error, at every level.
+field that a kind does not have is such an error, at every level, and so is what a cluster that runs cannot change.
 
 Examples:
   windrow apply -f cluster.yaml
@@ -76,11 +76,12 @@ def _content(raw: Raw) -> Raw:
 
 
 async def _passes_check(documents: list[Raw], manager: Connection, context: CliContext) -> bool:
-    """Whether the manifest has no error in itself. Prints every problem."""
-    from windrow.app.check import check, read_existing
+    """Whether the manifest has no error, in itself and as a change of Clusters that exist. Prints every problem."""
+    from windrow.app.check import check, read_existing, read_running
 
     configs, judge_kind = await read_existing(manager.client, documents)
-    verdicts = await check(documents, configs, driver_for_kind=judge_kind)
+    running = await read_running(manager.client, documents)
+    verdicts = await check(documents, configs, running=running, driver_for_kind=judge_kind)
     for one in verdicts:
         for text in to_text(render_problems(one.problems, context.width)):
             context.print_note(text)

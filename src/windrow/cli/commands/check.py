@@ -1,7 +1,8 @@
 """Report everything that is wrong with a manifest; change nothing.
 
 The manifest is read as the cluster manager reads it; a field that a kind does not have is an error. The versions of
-Kubernetes, of the Harvester charts and of Harvester are compared with the support matrix.
+Kubernetes, of the Harvester charts and of Harvester are compared with the support matrix. Where the management API
+has the Cluster already, what a cluster that runs cannot change is compared with it.
 
 Harvester is asked, too, with --harvester or with the credential from the management API: for the image, networks,
 storage class, key pair and names of the machines, and for the IPPool of the load balancer. With neither of the two

@@ -155,12 +155,16 @@ def render_cluster(cluster: ClusterView, now: datetime, width: int = 80) -> list
     stem = "│ " if cluster.pools else "  "
     lines = [head]
     # A refusal lists every problem; the wait would repeat the first.
-    wait = None if cluster.refused and cluster.problem else cluster.wait
+    wait = None if cluster.refused and (cluster.problem or cluster.refused_change) else cluster.wait
     if cluster.refused and cluster.problem:
         reasons = wrap_problems(cluster.problem, width - len(stem))
         lines += [line((stem, "quiet"), (part, "" if part.startswith("→") else "bad")) for part in reasons]
     elif not cluster.ready or cluster.deleting or wait is not None:
         lines += _details(wait, cluster.problem, stem, now, width)
+    if cluster.refused_change:
+        lines += _paragraph("the manifest is refused; the cluster stays as it was:", stem, width, "bad")
+        reasons = wrap_problems(cluster.refused_change, width - len(stem))
+        lines += [line((stem, "quiet"), (part, "" if part.startswith("→") else "bad")) for part in reasons]
     known = reasons_of(cluster.problem) | reasons_of(cluster.wait.what if cluster.wait else "")
     if blocked := cluster.remediation_blocked:
         machine, _, reason = blocked.partition(": ")

@@ -69,6 +69,7 @@ class ClusterView:
     is_observed: bool = True  # the status is about the present spec
     created: datetime | None = None
     problem: str = ""
+    refused_change: str = ""  # what of the spec is refused, where `problem` does not say it
     remediation_blocked: str = ""  # why repair is held back or turned off
     warnings: tuple[str, ...] = ()
     wait: Wait | None = None
@@ -113,6 +114,13 @@ def _problem(raw: Raw, wait: Wait | None) -> str:
         return ""
     same = wait is not None and (wait.what in found.message or found.message in wait.what)
     return "" if same else found.message
+
+
+def _refused_change(raw: Raw, problem: str) -> str:
+    """What of the spec the manager does not accept: a cluster that runs goes on without, and may be Ready."""
+    found = _condition(raw, "Accepted")
+    refused = found is not None and found.status == "False" and not is_deleting(raw)
+    return found.message if found is not None and refused and not problem.startswith(found.message) else ""
 
 
 def _is_observed(raw: Raw) -> bool:
@@ -185,6 +193,8 @@ def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
     )
     wait = _wait(raw)
     phase = str(nested(raw, "status", "phase", default=""))
+    # A refusal lists every problem; the wait only the first.
+    problem = _problem(raw, None if phase == "Refused" else wait)
     return ClusterView(
         name=name,
         namespace=namespace,
@@ -195,8 +205,8 @@ def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
         phase=phase,
         is_observed=_is_observed(raw),
         created=_parse_time(nested(raw, "metadata", "creationTimestamp")),
-        # A refusal lists every problem; the wait only the first.
-        problem=_problem(raw, None if phase == "Refused" else wait),
+        problem=problem,
+        refused_change=_refused_change(raw, problem),
         remediation_blocked=_remediation_blocked(raw),
         warnings=(*map(str, nested(raw, "status", "warnings", default=())), *_preflight_warnings(raw)),
         wait=wait,

@@ -320,7 +320,8 @@ def _read_cluster(
         stack=stack,
         families=_find_families(merged),
         control_plane_endpoint=choose_endpoint(annotations_of(raw), recorded.endpoint, problems),
-        cloud_provider=_find_cloud_provider(version, merged, pools),
+        # What runs keeps its distribution, whatever version is asked for.
+        cloud_provider=_find_cloud_provider(recorded.version or version, merged, pools),
         cloud_config_secret=_secret_reference(merged.get("cloud-provider-config"), problems),
         recorded=recorded,
         raw=raw,
