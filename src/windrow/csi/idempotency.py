@@ -1,0 +1,128 @@
+"""What makes calls repeatable, as a wrapper over any `Volumes`: the same call again finishes, or finds it done.
+
+* To create what is there answers what is there, where it is what is asked for; else AlreadyExists.
+* To delete what is not there is done.
+* One call at a time works on a volume or snapshot; another is Aborted meanwhile, and its caller repeats it. So a call that its
+  caller has given up, and the repetition, never work on one object together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from windrow.csi.sizes import SizeRange
+from windrow.csi.volumes import (
+    Attachment,
+    Snapshot,
+    SnapshotExists,
+    SnapshotNotFound,
+    SnapshotRequest,
+    Unfinished,
+    Volume,
+    VolumeExists,
+    VolumeNotFound,
+    VolumeRequest,
+    Volumes,
+)
+
+
+class IdempotentVolumes:
+    """Implements Volumes; the verbs that make and delete may be repeated."""
+
+    def __init__(self, inner: Volumes) -> None:
+        self._inner = inner
+        self._held: set[tuple[str, str]] = set()
+
+    @property
+    def supports_shared(self) -> bool:
+        return self._inner.supports_shared
+
+    async def create(self, wanted: VolumeRequest) -> Volume:
+        with self._alone("volume", wanted.name):
+            try:
+                return await self._inner.create(wanted)
+            except VolumeExists as error:
+                require_same(error.volume, wanted)
+                return error.volume
+
+    async def delete(self, volume_id: str) -> None:
+        with self._alone("volume", volume_id):
+            try:
+                await self._inner.delete(volume_id)
+            except VolumeNotFound:
+                return
+
+    async def get(self, volume_id: str) -> Volume:
+        return await self._inner.get(volume_id)
+
+    async def list_volumes(self) -> Sequence[Volume]:
+        return await self._inner.list_volumes()
+
+    async def ensure_expanded(self, volume_id: str, wanted: SizeRange) -> Volume:
+        with self._alone("volume", volume_id):
+            return await self._inner.ensure_expanded(volume_id, wanted)
+
+    async def ensure_attached(self, volume_id: str, node_id: str, read_only: bool) -> Attachment:
+        with self._alone("volume", volume_id):
+            return await self._inner.ensure_attached(volume_id, node_id, read_only)
+
+    async def ensure_detached(self, volume_id: str, node_id: str) -> None:
+        with self._alone("volume", volume_id):
+            await self._inner.ensure_detached(volume_id, node_id)
+
+    async def create_snapshot(self, wanted: SnapshotRequest) -> Snapshot:
+        with self._alone("snapshot", wanted.name):
+            try:
+                return await self._inner.create_snapshot(wanted)
+            except SnapshotExists as error:
+                found = error.snapshot
+                if found.volume_id != wanted.volume_id:
+                    raise SnapshotExists(
+                        found, f"it is of volume {found.volume_id!r}, not of {wanted.volume_id!r}"
+                    ) from None
+                return found
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        with self._alone("snapshot", snapshot_id):
+            try:
+                await self._inner.delete_snapshot(snapshot_id)
+            except SnapshotNotFound:
+                return
+
+    async def get_snapshot(self, snapshot_id: str) -> Snapshot:
+        return await self._inner.get_snapshot(snapshot_id)
+
+    async def list_snapshots(self) -> Sequence[Snapshot]:
+        return await self._inner.list_snapshots()
+
+    @contextmanager
+    def _alone(self, kind: str, name: str) -> Iterator[None]:
+        key = kind, name
+        if key in self._held:
+            raise Unfinished(
+                f"another call works on {kind} {name[:128]!r}", "repeat the same call after a moment"
+            )
+        self._held.add(key)
+        try:
+            yield
+        finally:
+            self._held.discard(key)
+
+
+def require_same(found: Volume, wanted: VolumeRequest) -> None:
+    """Raises VolumeExists unless the volume is what is asked for. What the Go driver did not record is not compared."""
+    if not wanted.size.includes(found.size):
+        raise VolumeExists(found, f"it has {found.size} bytes, and {wanted.size} are asked for")
+    if found.kind != wanted.kind:
+        raise VolumeExists(found, f"it is a {found.kind} volume, and a {wanted.kind} one is asked for")
+    if found.parameters is None:
+        return
+    if dict(found.parameters) != dict(wanted.parameters):
+        raise VolumeExists(found, "it was made with other parameters")
+    if found.source != wanted.source:
+        raise VolumeExists(found, f"it was made of {_source(found)}, not of {_source(wanted)}")
+
+
+def _source(one: Volume | VolumeRequest) -> str:
+    return str(one.source) if one.source else "nothing"

@@ -1,0 +1,265 @@
+"""What holds for every implementation of the port Volumes. Each brings a rig: the volumes, and the names of two nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from tests.support.memory_volumes import MemoryVolumes
+
+from windrow.csi import names
+from windrow.csi.sizes import SizeRange
+from windrow.csi.volumes import (
+    AttachedDifferently,
+    CannotShrink,
+    NodeNotFound,
+    SnapshotExists,
+    SnapshotNotFound,
+    SnapshotRequest,
+    SnapshotSource,
+    VolumeExists,
+    VolumeInUse,
+    VolumeNotFound,
+    VolumeRequest,
+    Volumes,
+    VolumeSource,
+)
+
+GIB = 2**30
+ONE = SizeRange(GIB)
+PVC = "pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0001"
+OTHER = "pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0002"
+
+
+@dataclass
+class Rig:
+    volumes: Volumes
+    node: str
+    other_node: str
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    return Rig(MemoryVolumes(["node-1", "node-2"]), "node-1", "node-2")
+
+
+async def test_a_volume_is_there_after_it_was_created(rig: Rig):
+    made = await rig.volumes.create(VolumeRequest(PVC, ONE))
+
+    assert made.id == PVC
+    assert made.size == GIB
+    assert made.nodes == ()
+    assert await rig.volumes.get(PVC) == made
+    assert [one.id for one in await rig.volumes.list_volumes()] == [PVC]
+
+
+async def test_a_volume_keeps_the_parameters_that_it_was_made_with(rig: Rig):
+    made = await rig.volumes.create(VolumeRequest(PVC, ONE, parameters={names.HOST_VOLUME_MODE: "block"}))
+
+    assert made.parameters == {names.HOST_VOLUME_MODE: "block"}
+    assert (await rig.volumes.get(PVC)).parameters == made.parameters
+
+
+async def test_a_name_that_no_object_can_have_gets_a_handle_that_is_always_the_same(rig: Rig):
+    name = "sanity-controller-10542C0A-7BDF505B" + "x" * 90
+    made = await rig.volumes.create(VolumeRequest(name, ONE))
+
+    with pytest.raises(VolumeExists) as error:
+        await rig.volumes.create(VolumeRequest(name, ONE))
+    assert error.value.volume.id == made.id
+
+
+async def test_a_name_is_taken_once(rig: Rig):
+    made = await rig.volumes.create(VolumeRequest(PVC, ONE))
+
+    with pytest.raises(VolumeExists) as error:
+        await rig.volumes.create(VolumeRequest(PVC, SizeRange(2 * GIB)))
+    assert error.value.volume == made
+
+
+async def test_a_size_is_rounded_up_to_what_can_be_made(rig: Rig):
+    assert (await rig.volumes.create(VolumeRequest(PVC, SizeRange(GIB + 1)))).size == GIB + 2 * 2**20
+    assert (await rig.volumes.create(VolumeRequest(OTHER))).size == 10 * 2**20
+
+
+async def test_a_deleted_volume_is_gone(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    await rig.volumes.delete(PVC)
+
+    with pytest.raises(VolumeNotFound):
+        await rig.volumes.get(PVC)
+    with pytest.raises(VolumeNotFound):
+        await rig.volumes.delete(PVC)
+
+
+@pytest.mark.parametrize("volume_id", [PVC, "../secrets/x", "No-Label", "a" * 300])
+async def test_a_volume_that_was_never_there_is_not_found(rig: Rig, volume_id: str):
+    with pytest.raises(VolumeNotFound):
+        await rig.volumes.get(volume_id)
+    with pytest.raises(VolumeNotFound):
+        await rig.volumes.delete(volume_id)
+    with pytest.raises(VolumeNotFound):
+        await rig.volumes.ensure_attached(volume_id, rig.node, False)
+    with pytest.raises(VolumeNotFound):
+        await rig.volumes.ensure_expanded(volume_id, ONE)
+
+
+async def test_an_attached_volume_names_its_node_and_tells_its_serial(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    attachment = await rig.volumes.ensure_attached(PVC, rig.node, False)
+
+    assert attachment.context == {
+        names.PUBLISH_SERIAL: "6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0001",
+        names.PUBLISH_BUS: "scsi",
+        names.PUBLISH_CAPACITY: str(GIB),
+    }
+    assert (await rig.volumes.get(PVC)).nodes == (rig.node,)
+    assert (await rig.volumes.list_volumes())[0].nodes == (rig.node,)
+
+
+async def test_attaching_again_changes_nothing(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    first = await rig.volumes.ensure_attached(PVC, rig.node, False)
+
+    assert await rig.volumes.ensure_attached(PVC, rig.node, False) == first
+
+
+async def test_an_attached_volume_does_not_become_read_only(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    await rig.volumes.ensure_attached(PVC, rig.node, False)
+
+    with pytest.raises(AttachedDifferently):
+        await rig.volumes.ensure_attached(PVC, rig.node, True)
+
+
+async def test_a_volume_is_on_one_node_at_a_time(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    await rig.volumes.ensure_attached(PVC, rig.node, False)
+
+    with pytest.raises(VolumeInUse) as error:
+        await rig.volumes.ensure_attached(PVC, rig.other_node, False)
+    assert error.value.nodes == (rig.node,)
+
+
+async def test_a_detached_volume_can_move(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    await rig.volumes.ensure_attached(PVC, rig.node, False)
+    await rig.volumes.ensure_detached(PVC, rig.node)
+    await rig.volumes.ensure_attached(PVC, rig.other_node, False)
+
+    assert (await rig.volumes.get(PVC)).nodes == (rig.other_node,)
+
+
+async def test_detaching_from_another_node_changes_nothing(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    await rig.volumes.ensure_attached(PVC, rig.node, False)
+    await rig.volumes.ensure_detached(PVC, rig.other_node)
+
+    assert (await rig.volumes.get(PVC)).nodes == (rig.node,)
+
+
+async def test_without_a_node_a_volume_is_detached_from_where_it_is(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    await rig.volumes.ensure_attached(PVC, rig.node, False)
+    await rig.volumes.ensure_detached(PVC, "")
+
+    assert (await rig.volumes.get(PVC)).nodes == ()
+
+
+async def test_what_is_not_there_is_detached(rig: Rig):
+    await rig.volumes.ensure_detached(PVC, rig.node)
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    await rig.volumes.ensure_detached(PVC, rig.node)
+    await rig.volumes.ensure_detached(PVC, "no-such-node")
+    await rig.volumes.ensure_detached("../x", "../y")
+
+
+@pytest.mark.parametrize("node", ["no-such-node", "../x", "a" * 300])
+async def test_a_node_without_a_vm_is_not_found(rig: Rig, node: str):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+
+    with pytest.raises(NodeNotFound):
+        await rig.volumes.ensure_attached(PVC, node, False)
+
+
+async def test_an_attached_volume_is_not_deleted(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    await rig.volumes.ensure_attached(PVC, rig.node, False)
+
+    with pytest.raises(VolumeInUse) as error:
+        await rig.volumes.delete(PVC)
+    assert error.value.nodes == (rig.node,)
+
+
+async def test_a_volume_grows(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+
+    assert (await rig.volumes.ensure_expanded(PVC, SizeRange(2 * GIB))).size == 2 * GIB
+    assert (await rig.volumes.get(PVC)).size == 2 * GIB
+
+
+async def test_a_volume_that_is_large_enough_stays(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, SizeRange(2 * GIB)))
+
+    assert (await rig.volumes.ensure_expanded(PVC, ONE)).size == 2 * GIB
+    with pytest.raises(CannotShrink):
+        await rig.volumes.ensure_expanded(PVC, SizeRange(GIB, GIB))
+
+
+async def test_a_snapshot_is_there_after_it_was_created(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    made = await rig.volumes.create_snapshot(SnapshotRequest("snapshot-1", PVC))
+
+    assert (made.id, made.volume_id) == ("snapshot-1", PVC)
+    assert (await rig.volumes.get_snapshot("snapshot-1")).size == GIB
+    assert [one.id for one in await rig.volumes.list_snapshots()] == ["snapshot-1"]
+
+
+async def test_a_name_of_a_snapshot_is_taken_once(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    await rig.volumes.create(VolumeRequest(OTHER, ONE))
+    made = await rig.volumes.create_snapshot(SnapshotRequest("snapshot-1", PVC))
+
+    with pytest.raises(SnapshotExists) as error:
+        await rig.volumes.create_snapshot(SnapshotRequest("snapshot-1", OTHER))
+    assert error.value.snapshot.volume_id == made.volume_id
+
+
+async def test_a_snapshot_of_nothing_is_refused(rig: Rig):
+    with pytest.raises(VolumeNotFound):
+        await rig.volumes.create_snapshot(SnapshotRequest("snapshot-1", PVC))
+
+
+async def test_a_deleted_snapshot_is_gone(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    await rig.volumes.create_snapshot(SnapshotRequest("snapshot-1", PVC))
+    await rig.volumes.delete_snapshot("snapshot-1")
+
+    for snapshot_id in ("snapshot-1", "../x", "backup:default/none"):
+        with pytest.raises(SnapshotNotFound):
+            await rig.volumes.get_snapshot(snapshot_id)
+        with pytest.raises(SnapshotNotFound):
+            await rig.volumes.delete_snapshot(snapshot_id)
+
+
+async def test_a_volume_of_a_snapshot_has_at_least_its_size(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    await rig.volumes.create_snapshot(SnapshotRequest("snapshot-1", PVC))
+    source = SnapshotSource("snapshot-1")
+    made = await rig.volumes.create(VolumeRequest(OTHER, source=source))
+
+    assert (made.size, made.source) == (GIB, source)
+
+
+async def test_a_clone_has_at_least_the_size_of_its_source(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    made = await rig.volumes.create(VolumeRequest(OTHER, source=VolumeSource(PVC)))
+
+    assert (made.size, made.source) == (GIB, VolumeSource(PVC))
+
+
+async def test_a_source_that_is_not_there_is_not_found(rig: Rig):
+    with pytest.raises(SnapshotNotFound):
+        await rig.volumes.create(VolumeRequest(PVC, source=SnapshotSource("none")))
+    with pytest.raises(VolumeNotFound):
+        await rig.volumes.create(VolumeRequest(PVC, source=VolumeSource("none")))

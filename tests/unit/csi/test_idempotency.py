@@ -1,0 +1,54 @@
+"""One call at a time works on a volume."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.support.memory_volumes import MemoryVolumes
+
+from windrow.csi.idempotency import IdempotentVolumes
+from windrow.csi.volumes import Attachment, Unfinished, VolumeRequest
+
+
+class SlowVolumes(MemoryVolumes):
+    """Attaches when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let = asyncio.Event()
+
+    async def ensure_attached(self, volume_id: str, node_id: str, read_only: bool) -> Attachment:
+        await self.let.wait()
+        return await super().ensure_attached(volume_id, node_id, read_only)
+
+
+async def test_a_second_call_for_a_volume_is_told_to_come_again():
+    inner = SlowVolumes()
+    volumes = IdempotentVolumes(inner)
+    for name in ("a", "b"):
+        await volumes.create(VolumeRequest(name))
+    first = asyncio.create_task(volumes.ensure_attached("a", "node-1", False))
+    await asyncio.sleep(0)
+
+    with pytest.raises(Unfinished):
+        await volumes.ensure_attached("a", "node-1", False)
+    with pytest.raises(Unfinished):
+        await volumes.delete("a")
+    await volumes.delete("b")
+    inner.let.set()
+    await first
+    await volumes.ensure_attached("a", "node-1", False)
+
+
+async def test_a_call_that_was_given_up_holds_nothing():
+    inner = SlowVolumes()
+    volumes = IdempotentVolumes(inner)
+    await volumes.create(VolumeRequest("a"))
+    first = asyncio.create_task(volumes.ensure_attached("a", "node-1", False))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    inner.let.set()
+
+    await volumes.ensure_attached("a", "node-1", False)
