@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from windrow.core.clock import sleep
-from windrow.emulator.guest_os.hardware import AgentReport, Hardware, HostInterface
+from windrow.emulator.guest_os.hardware import AgentReport, BlockDevice, Hardware, HostInterface
 
 
 class BlankMachine:
@@ -63,6 +63,9 @@ class BlankMachine:
             return
         await sleep(self._host.clock, timedelta(seconds=self._poweroff_s / self._host.time_scale))
         self.end("poweroff")
+
+    def change_disks(self, disks: tuple[BlockDevice, ...]) -> None:
+        """Its disks do not matter."""
 
     def end(self, how: str) -> None:
         """The guest ends itself: "poweroff", "reboot" or "crash"."""

@@ -37,6 +37,17 @@ class Delays:
     agent_poll: float = _delay(
         10.0, "virt-handler's user poll; address changes reach the API with it; 05 §2.6"
     )
+    hotplug_attach: float = _delay(
+        2.0, "a hot-plugged volume is attached to the host, and its attachment pod runs; our estimate"
+    )
+    hotplug_mount: float = _delay(0.5, "virt-handler mounts it in the launcher pod; our estimate")
+    hotplug_ready: float = _delay(
+        0.5, "QEMU plugs the disk in, and virt-handler sees its target; our estimate"
+    )
+    hotplug_unplug: float = _delay(
+        1.0, "the guest lets the disk go, QEMU unplugs it, and it is unmounted; our estimate"
+    )
+    hotplug_release: float = _delay(0.5, "its attachment pod ends; our estimate")
     pod_stop: float = _delay(2.0, "launcher exits, volumes are released; our estimate")
     start_backoff: float = _delay(10.0, "KubeVirt: 10 s × n² after early failures; 05 §2.5 E")
     start_backoff_cap: float = _delay(300.0, "KubeVirt's cap of the same; 05 §2.5 E")

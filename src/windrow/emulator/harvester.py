@@ -300,6 +300,7 @@ class Harvester:
             recorder,
             balancers.on_vm_removed,
             tuple(finalizers),
+            self.release,
         )
         control = InstanceContext(
             client,
@@ -363,8 +364,10 @@ class Harvester:
 
         def claim_changed(claim: Raw) -> None:
             for key in self.listers.vms_by_claim.get(key_of(claim), ()):
-                instances.add(key)
                 vms.add(key)
+            using = self.listers.vms_by_claim, self.listers.vmis_by_claim
+            for key in sorted({key for index in using for key in index.get(key_of(claim), ())}):
+                instances.add(key)
 
         def image_changed(image: Raw) -> None:
             for key, claim in self.listers.claims.items():

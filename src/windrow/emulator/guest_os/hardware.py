@@ -40,10 +40,14 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class BlockDevice:
-    """A disk as the guest names it ("vda")."""
+    """A disk as the guest names it ("vda"). `serial` is that of its spec; without one QEMU tells the name of the volume."""
 
     name: str
     size_bytes: int
+    volume: str = ""
+    serial: str = ""
+    is_virtio: bool = True
+    disk: Disk | None = field(default=None, compare=False, repr=False)  # its data, which follows the claim
 
 
 Firmware = Literal["bios", "efi", "efi with secure boot"]
@@ -140,6 +144,10 @@ class Machine(Protocol):
 
     async def shutdown(self) -> None:
         """ACPI power button: `run` returns soon after, unless the guest hangs."""
+        ...
+
+    def change_disks(self, disks: tuple[BlockDevice, ...]) -> None:
+        """Disks were plugged in, unplugged or expanded: these are there now."""
         ...
 
 

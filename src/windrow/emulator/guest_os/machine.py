@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windrow.emulator.guest_cluster.distribution.distribution import Distribution
@@ -14,7 +14,14 @@ from windrow.emulator.guest_cluster.kubectl import kubectl_commands
 from windrow.emulator.guest_cluster.node_process import Clusters, NodeProcess
 from windrow.emulator.guest_os.cloudinit.stages import CloudInitRun
 from windrow.emulator.guest_os.delays import GuestDelays
-from windrow.emulator.guest_os.hardware import AgentReport, GuestProgram, Hardware, HostInterface, Machine
+from windrow.emulator.guest_os.hardware import (
+    AgentReport,
+    BlockDevice,
+    GuestProgram,
+    Hardware,
+    HostInterface,
+    Machine,
+)
 from windrow.emulator.guest_os.kernel_files import list_boot_messages
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.packages import (
@@ -65,6 +72,7 @@ class GuestMachine:
     delays: GuestDelays
     clusters: Clusters
     _power_button: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    guest: GuestOS | None = field(default=None, init=False)  # the operating system, since power-on
 
     async def run(self) -> str:
         if not self.hardware.boots:
@@ -78,7 +86,7 @@ class GuestMachine:
                 task.add_done_callback(tasks.discard)
                 return task
 
-            guest = GuestOS(self.hardware, self.host, self.delays, spawn)
+            guest = self.guest = GuestOS(self.hardware, self.host, self.delays, spawn)
             spawn(self._boot(guest), "boot")
             spawn(self._watch_power_button(guest), "power button")
             try:
@@ -100,6 +108,11 @@ class GuestMachine:
 
     async def shutdown(self) -> None:
         self._power_button.set()
+
+    def change_disks(self, disks: tuple[BlockDevice, ...]) -> None:
+        self.hardware = replace(self.hardware, disks=disks)
+        if self.guest is not None:
+            self.guest.change_disks(disks)
 
     async def _watch_power_button(self, guest: GuestOS) -> None:
         await self._power_button.wait()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from datetime import datetime, timedelta
 from ipaddress import ip_interface
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 from windrow.core.clock import sleep
 from windrow.emulator.guest_os.budget import ScriptBudget
 from windrow.emulator.guest_os.delays import GuestDelays
-from windrow.emulator.guest_os.hardware import File, Hardware, HostInterface
-from windrow.emulator.guest_os.kernel_files import list_kernel_files
+from windrow.emulator.guest_os.hardware import BlockDevice, File, Hardware, HostInterface
+from windrow.emulator.guest_os.kernel_files import list_disk_files, list_kernel_files
 from windrow.emulator.guest_os.notifier import Notifier
 
 Spawn = Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
@@ -80,6 +81,17 @@ class GuestOS:
         """End this power-on from within the guest: "poweroff" or "reboot"."""
         if not self.ended.done():
             self.ended.set_result("reboot" if kind == "reboot" else "poweroff")
+
+    # -- disks
+
+    def change_disks(self, disks: tuple[BlockDevice, ...]) -> None:
+        """The kernel and udev notice which disks there are now."""
+        for path in list_disk_files(self.hardware.disks):
+            self.kernel_files.pop(path, None)
+        self.hardware = replace(self.hardware, disks=disks)
+        for path, text in list_disk_files(disks).items():
+            self.kernel_files[path] = File(text, 0o444)
+        self.files_changed.notify()
 
     # -- network
 

@@ -19,6 +19,7 @@ from windrow.emulator.delays import ScaledClock
 from windrow.emulator.faults import Faults
 from windrow.emulator.guest_os.hardware import (
     AgentReport,
+    BlockDevice,
     DhcpLease,
     Disk,
     Hardware,
@@ -176,6 +177,15 @@ class Hypervisor:
                 "wanted to power a machine on; the emulator is not running: start Harvester.run()"
             )
         return self._tasks.create_task(work, name=name)
+
+    def change_disks(self, uid: str, disks: tuple[BlockDevice, ...]) -> None:
+        """The disks of a running machine from now on. May be repeated."""
+        session = self._sessions.get(uid)
+        if session is None or session.hardware.disks == disks:
+            return
+        session.hardware = replace(session.hardware, disks=disks)
+        if session.machine is not None:
+            session.machine.change_disks(disks)
 
     def press_power_button(self, uid: str) -> None:
         """Send ACPI shutdown. May be repeated."""

@@ -32,6 +32,14 @@ def is_local(claim: Raw, listers: Listers) -> bool:
     return nested(listers.classes.get(("", name)), "provisioner") in names.LOCAL_PROVISIONERS
 
 
+def needs_consumer(claim: Raw, listers: Listers) -> bool:
+    """Whether its class waits for a pod, and no node was selected for one yet."""
+    if nested(claim, "status", "phase") == "Bound" or names.SELECTED_NODE in annotations_of(claim):
+        return False
+    name = nested(claim, "spec", "storageClassName", default="")
+    return bool(nested(listers.classes.get(("", name)), "volumeBindingMode") == "WaitForFirstConsumer")
+
+
 def unbound_reason(claim: Raw, listers: Listers) -> str:
     """Why the claim cannot be bound; "" when it can."""
     wanted = nested(claim, "spec", "storageClassName", default=None)

@@ -103,6 +103,18 @@ def claims_of(template_spec: Mapping[str, Any]) -> list[str]:
     return [name for name in names if name]
 
 
+def is_hotpluggable(volume: Mapping[str, Any]) -> bool:
+    """Whether the volume is plugged into a running machine, and may be unplugged."""
+    sources = (volume.get(kind) for kind in ("persistentVolumeClaim", "dataVolume"))
+    return any(isinstance(source, dict) and source.get("hotpluggable") is True for source in sources)
+
+
+def fixed_claims_of(template_spec: Mapping[str, Any]) -> list[str]:
+    """Names of the claims that the launcher pod itself mounts: all but those that are hot-plugged."""
+    fixed = [one for one in template_spec.get("volumes") or () if not is_hotpluggable(one)]
+    return claims_of({"volumes": fixed})
+
+
 def host_devices_of(template_spec: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The GPUs and host devices that it asks for: "GPU" or "HostDevice", and the resource's name."""
     devices = nested(template_spec, "domain", "devices", default={})

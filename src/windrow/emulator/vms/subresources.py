@@ -15,6 +15,7 @@ from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.vm_readings import FINAL, is_connected, phase_of, read_strategy
 from windrow.emulator.release import Release
 from windrow.emulator.vms import volume_requests
+from windrow.emulator.vms.declared_volumes import takes_volumes
 from windrow.emulator.vms.instances import interfaces
 from windrow.emulator.vms.virtual_machines import set_strategy
 from windrow.kubernetes.errors import BadRequest, Conflict, KubeError, NotFound, ServerError
@@ -180,15 +181,29 @@ class VmSubresources:
     ) -> Reply:
         options = _options(request, change.options)
         change.check(options)
-        vm, _ = await self._read_vm_and_instance(ref)
+        vm, vmi = await self._read_vm_and_instance(ref)
         if why := change.find_conflict(vm, options):
             raise _conflict(ref.name, why)
         try:
-            return await self._mutate(ref, lambda raw: change.edit(raw, options), _is_dry(options))
+            reply = await self._mutate(ref, lambda raw: change.edit(raw, options), _is_dry(options))
         except KubeError as error:
             if error.reason == "Invalid":
                 raise
             raise _internal(f"unable to patch vm: {error.message}") from error
+        if not self._release.has_declarative_hotplug and takes_volumes(vmi) and not _is_dry(options):
+            await self._change_running(change, options, ref)
+        return reply
+
+    async def _change_running(
+        self, change: volume_requests.VolumeChange, options: Raw, ref: ObjectRef
+    ) -> None:
+        """The instance follows its VM, which KubeVirt's controller sees to; what it has or lacks already stays."""
+
+        def edit(raw: Raw) -> None:
+            if not change.find_conflict(_as_template(raw), options):
+                change.edit(_as_template(raw), options)
+
+        await self._client.mutate(kinds.VMI.ref(ref.name, ref.namespace), edit)
 
     async def _change_volumes_of_instance(
         self, change: volume_requests.VolumeChange, request: Request, ref: ObjectRef, caller: UserInfo

@@ -21,8 +21,10 @@ from windrow.emulator.kit.edits import add_finalizers, annotate, remove_finalize
 from windrow.emulator.kit.events import EventRecorder
 from windrow.emulator.kit.listers import Key, Listers
 from windrow.emulator.kit.vm_readings import Vm, read_instance, read_strategy, read_vm
+from windrow.emulator.release import Release
 from windrow.emulator.vms import quotas
 from windrow.emulator.vms.claims import VolumeClaims
+from windrow.emulator.vms.declared_volumes import declare_volumes, takes_volumes
 from windrow.emulator.vms.run_strategies import (
     CreateInstance,
     DeleteInstance,
@@ -68,6 +70,7 @@ class VmController:
         recorder: EventRecorder,
         on_removed: Callable[[Raw], Awaitable[None]],
         finalizers: tuple[str, ...],
+        release: Release,
     ) -> None:
         self._client = client
         self._listers = listers
@@ -77,6 +80,7 @@ class VmController:
         self._recorder = recorder
         self._on_removed = on_removed
         self._finalizers = finalizers
+        self._release = release
         self._claims = VolumeClaims(client, listers)
         # By uid: the end of a start back-off as the status has it, and by the monotonic clock.
         self._retries: dict[str, tuple[datetime, timedelta]] = {}
@@ -98,6 +102,7 @@ class VmController:
         refused = await self._ensure_claims(vm)
         if await self._halt_over_quota(vm, vmi):
             return self._clock.after(self._delays.controller)
+        await self._declare_volumes(vm, vmi)
         due, failure = await self._apply_strategy(vm, vmi)
         await self._update_status(vm, vmi, failure)
         return due or refused
@@ -176,6 +181,15 @@ class VmController:
         # The back-off is in the status until it is over, also while nothing is to be started.
         is_held = reading.retry_at is not None and now < reading.retry_at
         return (retry_at if is_held else None), None
+
+    async def _declare_volumes(self, vm: Raw, vmi: Raw | None) -> None:
+        """The running instance takes over hot-pluggable volumes of the template."""
+        if vmi is None or not takes_volumes(vmi) or not self._release.has_declarative_hotplug:
+            return
+        template = nested(vm, "spec", "template", "spec", default={})
+        await self._client.mutate(
+            ref_of(kinds.VMI, vmi), lambda raw: declare_volumes(raw, template), uid=uid_of(vmi)
+        )
 
     def _read(self, vm: Raw, now: datetime) -> Vm:
         """The VM, with the end of its back-off as the wall clock of `now` would have written it."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from windrow.emulator import names
 from windrow.emulator.guest_os.hardware import AgentReport
 from windrow.emulator.kit.edits import annotate
-from windrow.emulator.kit.vm_readings import host_devices_of
+from windrow.emulator.kit.vm_readings import host_devices_of, is_hotpluggable
 from windrow.emulator.vms.instances import interfaces
 from windrow.emulator.vms.instances.devices import list_targets
 from windrow.emulator.vms.status import render_conditions
@@ -81,26 +81,16 @@ def set_domain(raw: Raw) -> None:
     """The fields that virt-handler writes once QEMU runs."""
     cpu = nested(raw, "spec", "domain", "cpu", default={})
     guest = nested(raw, "spec", "domain", "memory", "guest", default="")
+    targets = list_targets(raw["spec"])
     raw["status"].update(
         migrationMethod="BlockMigration",
         migrationTransport="Unix",
         currentCPUTopology={key: cpu.get(key, 1) for key in ("sockets", "cores", "threads")},
         memory=dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), guest),
         machine={"type": "pc-q35-9.2"},
-        volumeStatus=[_volume_status(raw, volume) for volume in raw["spec"].get("volumes") or ()],
+        volumeStatus=[
+            {"name": volume["name"], "target": targets.get(volume["name"], "")}
+            for volume in raw["spec"].get("volumes") or ()
+            if not is_hotpluggable(volume)
+        ],
     )
-
-
-def _volume_status(raw: Raw, volume: Raw) -> Raw:
-    name = volume["name"]
-    status = {"name": name, "target": list_targets(raw["spec"]).get(name, "")}
-    claim = nested(volume, "persistentVolumeClaim", default={})
-    if not claim.get("hotpluggable"):
-        return status
-    return {
-        **status,
-        "hotplugVolume": {},
-        "phase": "Ready",
-        "reason": "VolumeReady",
-        "message": f"Successfully attach hotplugged volume {name} to VM",
-    }

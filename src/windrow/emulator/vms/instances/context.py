@@ -17,11 +17,21 @@ from windrow.emulator.kit.events import EventRecorder
 from windrow.emulator.kit.listers import Listers
 from windrow.emulator.kit.step_timers import StepTimers
 from windrow.emulator.vms.instances import conditions
-from windrow.emulator.vms.instances.launcher_pods import render_pod, render_running
+from windrow.emulator.vms.instances.launcher_pods import render_attachment_pod, render_pod, render_running
 from windrow.emulator.vms.scheduler import HostAllocations
 from windrow.kubernetes.conditions import Condition
-from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, uid_of
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import POD, ref_of
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentPod:
+    """The pod that holds the hot-plugged volumes of an instance on its host."""
+
+    name: str
+    uid: str
+    host: str
+    claims: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -32,6 +42,7 @@ class InstanceRecord:
     pod_uid: str = ""
     pod_address: str = ""
     host: str = ""
+    attachment: AttachmentPod | None = None
     written_report: AgentReport | None = None  # the agent report that is in the status
 
 
@@ -90,7 +101,29 @@ class InstanceContext:
         ref = POD.ref(record.pod, namespace_of(vmi))
         await self.client.mutate(ref, lambda raw: raw.update(status=status), "status")
 
+    async def replace_attachment_pod(
+        self, vmi: Raw, record: InstanceRecord, claims: tuple[str, ...]
+    ) -> AttachmentPod | None:
+        """Another attachment pod, with these claims; none for none. The one before is deleted."""
+        before = record.attachment
+        record.attachment = None
+        if claims:
+            name = f"hp-volume-{self.rng.name_suffix()}"
+            launcher = new_object(POD, record.pod, namespace_of(vmi))
+            launcher["metadata"]["uid"] = record.pod_uid
+            raw = render_attachment_pod(vmi, name, launcher, record.host, claims)
+            record.attachment = AttachmentPod(
+                name, uid_of(await self.client.ensure(POD, raw)), record.host, claims
+            )
+            status = render_running("", self.clock.now(), "hotplug-disk")
+            ref = POD.ref(name, namespace_of(vmi))
+            await self.client.mutate(ref, lambda pod: pod.update(status=status), "status")
+        if before is not None and (found := await self.client.find(POD.ref(before.name, namespace_of(vmi)))):
+            await self.client.delete(POD, found)
+        return record.attachment
+
     async def remove_pod(self, vmi: Raw, record: InstanceRecord) -> None:
+        await self.replace_attachment_pod(vmi, record, ())
         found = await self.client.find(POD.ref(record.pod, namespace_of(vmi))) if record.pod else None
         if found is not None:
             await self.client.delete(POD, found)

@@ -93,11 +93,13 @@ class InstanceController:
         """Move the domain to `target`; `edit_status` completes the migration's state."""
         context, record = self._context, self._context.record(vmi)
         record.host = target
+        held = record.attachment
         context.allocations.assign(vmi, target)
         await context.remove_pod(vmi, record)
         await context.create_pod(vmi, record)
         await context.bind_pod(vmi, record)
         await context.run_pod(vmi, record)
+        await context.replace_attachment_pod(vmi, record, held.claims if held else ())
 
         def edit(raw: Raw) -> None:
             conditions.set_host(raw, record.pod_uid, target)

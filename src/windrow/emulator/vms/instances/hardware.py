@@ -16,7 +16,7 @@ from windrow.emulator.kit.vm_readings import claims_of, host_devices_of
 from windrow.emulator.quantities import quantity_or_zero
 from windrow.emulator.vms.instances import interfaces
 from windrow.emulator.vms.instances.context import InstanceContext
-from windrow.emulator.vms.instances.devices import boot_claims_of, read_disks
+from windrow.emulator.vms.instances.devices import boot_claims_of, list_targets, read_disks
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, nested, uid_of
 
 DEFAULT_MEMORY = 4 << 30
@@ -102,6 +102,14 @@ def _boots(context: InstanceContext, claim: Raw) -> bool:
     )
 
 
+def claims_by_name(context: InstanceContext, vmi: Raw) -> dict[str, Raw]:
+    """Those of the instance's claims that exist."""
+    claims = (
+        (name, context.listers.claims.get((namespace_of(vmi), name))) for name in claims_of(vmi["spec"])
+    )
+    return {name: raw for name, raw in claims if raw is not None}
+
+
 def _firmware(spec: Raw) -> Firmware:
     efi = nested(spec, "domain", "firmware", "bootloader", "efi")
     if efi is None:
@@ -113,7 +121,7 @@ def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
     """The hardware of the machine. Its root disk is the first that boots, the same at every start. A NIC without a MAC
     address, as in Harvester 1.6, gets one of its pod."""
     namespace = namespace_of(vmi)
-    spec, claims = vmi["spec"], context.listers.claims
+    spec = vmi["spec"]
     claim = _find_root(context, namespace, spec)
     image_id = annotations_of(claim).get(names.IMAGE_ID, "") if claim else ""
     image_namespace, _, image_name = image_id.partition("/")
@@ -139,9 +147,7 @@ def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
         missing_modules=missing_modules(image),
         cores=int(nested(spec, "domain", "cpu", "cores", default=1)),
         cpu_model=nested(spec, "domain", "cpu", "model", default=""),
-        disks=read_disks(
-            spec, {name: raw for name in claims_of(spec) if (raw := claims.get((namespace, name)))}
-        ),
+        disks=read_disks(spec, claims_by_name(context, vmi), list_targets(spec), context.power.disk),
         firmware=_firmware(spec),
         has_tpm=nested(spec, "domain", "devices", "tpm") is not None,
         host_devices=tuple(name for _, name in host_devices_of(spec)),

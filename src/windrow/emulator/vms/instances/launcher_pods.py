@@ -1,12 +1,13 @@
-"""The virt-launcher pod of an instance."""
+"""The virt-launcher pod of an instance, and the pod that holds its hot-plugged volumes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from windrow.core.clock import format_time
 from windrow.emulator import kinds
-from windrow.emulator.kit.vm_readings import claims_of
+from windrow.emulator.kit.vm_readings import fixed_claims_of
 from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.objects import (
     Raw,
@@ -43,13 +44,30 @@ def render_pod(vmi: Raw, name: str) -> Raw:
             ],
             "volumes": [
                 {"name": f"volume-{place}", "persistentVolumeClaim": {"claimName": claim}}
-                for place, claim in enumerate(claims_of(vmi["spec"]))
+                for place, claim in enumerate(fixed_claims_of(vmi["spec"]))
             ],
         },
     )
 
 
-def render_running(address: str, now: datetime) -> Raw:
+def render_attachment_pod(vmi: Raw, name: str, pod: Raw, host: str, claims: Sequence[str]) -> Raw:
+    """A pod that holds the hot-plugged claims on the host, owned by the launcher pod."""
+    return new_object(
+        POD,
+        name,
+        namespace_of(vmi),
+        labels={"kubevirt.io": "hotplug-disk"},
+        owners=[owner_reference(POD, pod, controller=True, block=True)],
+        spec={
+            "restartPolicy": "Never",
+            "nodeName": host,
+            "containers": [{"name": "hotplug-disk", "image": LAUNCHER_IMAGE}],
+            "volumes": [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims],
+        },
+    )
+
+
+def render_running(address: str, now: datetime, container: str = "compute") -> Raw:
     """The pod's status once its containers run."""
     conditions: list[Raw] = []
     for type in ("PodScheduled", "Initialized", "ContainersReady", "Ready"):
@@ -62,7 +80,7 @@ def render_running(address: str, now: datetime) -> Raw:
         "conditions": conditions,
         "containerStatuses": [
             {
-                "name": "compute",
+                "name": container,
                 "image": LAUNCHER_IMAGE,
                 "imageID": LAUNCHER_IMAGE,
                 "ready": True,

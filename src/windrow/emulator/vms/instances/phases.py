@@ -12,10 +12,11 @@ from windrow.emulator import names
 from windrow.emulator.host.hypervisor import PowerSession
 from windrow.emulator.host.volumes import is_local
 from windrow.emulator.kit.edits import annotate, remove_finalizer
-from windrow.emulator.kit.vm_readings import claims_of, grace_of, host_devices_of, networks_of, phase_of
+from windrow.emulator.kit.vm_readings import fixed_claims_of, grace_of, host_devices_of, networks_of, phase_of
 from windrow.emulator.vms.instances import conditions, interfaces
 from windrow.emulator.vms.instances.context import InstanceContext, InstanceRecord
 from windrow.emulator.vms.instances.hardware import list_secrets, read_hardware
+from windrow.emulator.vms.instances.hotplug import HotplugPass
 from windrow.emulator.vms.instances.launcher_pods import LAUNCHER_IMAGE
 from windrow.emulator.vms.scheduler import find_host, list_devices
 from windrow.emulator.vms.status import set_phase
@@ -42,7 +43,9 @@ async def accept(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
 async def create_pod(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> timedelta | None:
     """Create the launcher pod once every PVC exists."""
     namespace = namespace_of(vmi)
-    missing = [claim for claim in claims_of(vmi["spec"]) if (namespace, claim) not in context.listers.claims]
+    missing = [
+        claim for claim in fixed_claims_of(vmi["spec"]) if (namespace, claim) not in context.listers.claims
+    ]
     if missing:
         context.timers.restart(uid_of(vmi), "pod")
         await _report_missing_claim(context, vmi, f"{namespace}/{missing[0]}")
@@ -134,14 +137,18 @@ def _is_container_creating(context: InstanceContext, vmi: Raw) -> bool:
 
 
 def _local_claims(context: InstanceContext, vmi: Raw) -> list[Raw]:
-    claims = [context.listers.claims.get((namespace_of(vmi), claim)) for claim in claims_of(vmi["spec"])]
+    claims = [
+        context.listers.claims.get((namespace_of(vmi), claim)) for claim in fixed_claims_of(vmi["spec"])
+    ]
     return [claim for claim in claims if claim is not None and is_local(claim, context.listers)]
 
 
 def _assign_host(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> str:
     """Assign a host; the scheduler's message without one."""
     nodes = list(context.listers.nodes.values())
-    claims = [context.listers.claims.get((namespace_of(vmi), claim)) for claim in claims_of(vmi["spec"])]
+    claims = [
+        context.listers.claims.get((namespace_of(vmi), claim)) for claim in fixed_claims_of(vmi["spec"])
+    ]
     if any(nested(claim, "status", "phase") != "Bound" for claim in claims):
         count = len(nodes)
         return (
@@ -201,7 +208,8 @@ async def sync(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> ti
             await finish(context, vmi, "Succeeded", "The VirtualMachineInstance was shut down.")
             return None
     assert session is not None
-    return await _sync_agent(context, vmi, record, session)
+    dues = [await _sync_agent(context, vmi, record, session), await HotplugPass(context, vmi, record).run()]
+    return min((due for due in dues if due is not None), default=None)
 
 
 async def _sync_agent(
