@@ -48,7 +48,7 @@ from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, uid_of
-from windrow.kubernetes.resources import SECRET, ObjectRef
+from windrow.kubernetes.resources import NAMESPACE, SECRET, ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
 from windrow.machines.static_addresses import find_pool_problems
 from windrow.nodedriver.config import find_unknown_keys, read_fields
@@ -56,6 +56,8 @@ from windrow.nodedriver.validate.network_data import find_shared_addresses
 from windrow.nodedriver.validate.rules import find_problems
 
 CREDENTIAL_FIELD = "cloudCredentialSecretName"
+# What a kubeconfig is called that the user names, in place of a credential.
+NAMED_KUBECONFIG = "kubeconfig of --harvester"
 
 # From a credential to what its Harvester says about versions.
 ReadVersions = Callable[[str], Awaitable[HarvesterVersions]]
@@ -154,6 +156,7 @@ async def run(
             driver_for_kind=driver_for_kind,
             fields_of=partial(read_credential_fields, api) if api is not None else None,
             find_secret=api.find if api is not None else None,
+            find_namespace=api.find if api is not None else None,
             read_versions=versions,
             ask_endpoint=endpoint,
             matrix=matrix,
@@ -190,8 +193,10 @@ async def read_running(api: Client, documents: Sequence[Raw]) -> list[Raw]:
     return found
 
 
-def assume_driver(kind: str) -> str:
+def assume_driver(kind: str) -> str | Problem:
     """The driver that the kind is named after: for checks without a management API."""
+    if kind != HARVESTER_CONFIG.kind and kind.lower() == HARVESTER_CONFIG.kind.lower():
+        return Problem("upper and lower case count", f"write {HARVESTER_CONFIG.kind}")
     return kind.removesuffix("Config").lower()
 
 
@@ -214,6 +219,7 @@ async def check(
     driver_for_kind: ResolveDriver = assume_driver,
     fields_of: ReadFields | None = None,
     find_secret: FindSecret | None = None,
+    find_namespace: FindSecret | None = None,
     read_versions: ReadVersions | None = None,
     ask_endpoint: CheckEndpoint | None = None,
     matrix: SupportMatrix | None = None,
@@ -223,7 +229,8 @@ async def check(
     Without `machines`, nothing is checked on Harvester; `single_credential`: it is used for every pool. Configs of other
     kinds than HarvesterConfig are not checked; of these the credential is read with `fields_of`, unless it is a document.
     Secrets that the Cluster names are documents, or are read with `find_secret`: those of other namespaces must allow the
-    Cluster's, and those for registries and S3 must hold what they are named for. `read_versions` asks the Harvester of a
+    Cluster's, and those for registries and S3 must hold what they are named for. Namespaces are documents, or are read with
+    `find_namespace`. `read_versions` asks the Harvester of a
     credential, `ask_endpoint` that of a Cluster with a load balancer; once for each Cluster, where its machines could be
     checked."""
     matrix = matrix or shipped_matrix()
@@ -232,13 +239,16 @@ async def check(
     placed = [place_fields(raw) for raw in known.values()]
     secrets = {_credential_of(raw) for raw in documents if raw.get("kind") == SECRET.kind}
     statuses = {_credential_of(raw): raw.get("status") for raw in running}
+    homeless = await _find_missing_namespaces(documents, find_namespace)
     results, named = [], set()
     for raw in _clusters(documents):
         recorded = statuses.get(f"{namespace_of(raw) or 'default'}:{name_of(raw)}") or raw.get("status")
         reading = read_cluster({**raw, "status": recorded}, placed, driver_for_kind)
         cluster = reading.cluster
         named |= {(pool.kind, cluster.namespace, pool.config_name) for pool in cluster.pools}
+        missing = homeless.get(cluster.namespace, [])
         problems = [
+            *missing,
             *find_unknown_fields(raw),
             *reading.problems,
             *check_bootstrap(cluster, reading.problems),
@@ -249,14 +259,16 @@ async def check(
             one.field.endswith(CREDENTIAL_FIELD) for one in reading.problems if one.severity == "error"
         )
         asked = machines if has_credential else None
-        found, was_asked = await _check_machines(cluster, known, asked)
+        there = _with_single_credential(cluster) if single_credential else cluster
+        found, was_asked = await _check_machines(there, known, asked)
         of_credentials, unchecked = await _check_credentials(cluster, secrets, fields_of)
-        of_credentials += await _check_consent(raw, documents, find_secret)
+        if not missing:
+            of_credentials += await _check_consent(raw, documents, find_secret)
         of_credentials += await _check_named_secrets(cluster, documents, find_secret)
-        versions = await _read_versions(cluster, read_versions if was_asked else None)
+        versions = await _read_versions(there, read_versions if was_asked else None)
         compared = compare_versions(cluster, reading.problems, matrix, versions)
         found += list_problems(compared)
-        found += await _check_endpoint(cluster, ask_endpoint if was_asked else None)
+        found += await _check_endpoint(there, ask_endpoint if was_asked else None)
         only_others = all(pool.kind != HARVESTER_CONFIG.kind for pool in cluster.pools) and bool(unchecked)
         results.append(
             CheckResult(
@@ -276,6 +288,7 @@ async def check(
             ignored = ProblemCollector()
             HARVESTER_CONFIG_FIELDS.check(place_fields(raw), ignored)
             problems = [
+                *homeless.get(namespace_of(raw), []),
                 *find_unknown_fields(raw),
                 *ignored.found,
                 *_check_options(read_options(place_fields(raw)), "machine"),
@@ -284,11 +297,36 @@ async def check(
             results.append(
                 CheckResult(namespace_of(raw), name_of(raw), tuple(labelled), kind="HarvesterConfig")
             )
-    return results + [
-        CheckResult(namespace_of(raw), name_of(raw), tuple(found), kind=str(raw["kind"]))
-        for raw in documents
-        if raw.get("kind") not in ("Cluster", HARVESTER_CONFIG.kind) and (found := find_unknown_fields(raw))
-    ]
+    for raw in documents:
+        if raw.get("kind") in ("Cluster", HARVESTER_CONFIG.kind):
+            continue
+        found = [*homeless.get(namespace_of(raw), []), *find_unknown_fields(raw)]
+        fault = driver_for_kind(kind_of(raw)) if _is_config(raw) and _key(raw) not in named else ""
+        if isinstance(fault, Problem):
+            found.append(Problem(f"kind is {kind_of(raw)}, and {fault.message}", fault.hint, "kind"))
+        if found:
+            results.append(CheckResult(namespace_of(raw), name_of(raw), tuple(found), kind=str(raw["kind"])))
+    return results
+
+
+async def _find_missing_namespaces(
+    documents: Sequence[Raw], find: FindSecret | None
+) -> dict[str, list[Problem]]:
+    """The problem of each namespace of the documents that neither exists nor is one of them."""
+    if find is None:
+        return {}
+    given = {name_of(raw) for raw in documents if raw.get("kind") == NAMESPACE.kind}
+    problems = {}
+    for name in sorted({namespace_of(raw) for raw in documents} - given - {""}):
+        try:
+            found = await find(NAMESPACE.ref(name))
+        except Forbidden:
+            continue
+        if found is None:
+            message = f"Namespace {name} does not exist in the management API"
+            hint = f"correct metadata.namespace, or -n, or create it: kubectl create namespace {name}"
+            problems[name] = [Problem(message, hint, "metadata.namespace")]
+    return problems
 
 
 async def _read_versions(cluster: Cluster, read: ReadVersions | None) -> HarvesterVersions | None:
@@ -372,6 +410,7 @@ async def _check_machines(
 ) -> tuple[list[Problem], bool]:
     """The problems of the cluster's HarvesterConfigs, in themselves and on Harvester, and whether it was asked for all."""
     problems: list[Problem] = []
+    users: dict[tuple[str, Problem], list[Pool]] = {}  # of each config's problem the pools that have it
     asked = machines is not None
     for spec, pools in plan_specs(cluster):
         raw = configs[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config_name]
@@ -390,8 +429,16 @@ async def _check_machines(
         else:
             # Names come from the Cluster and its pools, and were checked there.
             found += [one for one in on_harvester if one.field != "name"]
-        problems += _labelled(dict.fromkeys(found), _label(pools))
+        for problem in dict.fromkeys(found):
+            users.setdefault((pools[0].config_name, problem), []).extend(pools)
+    problems += [part for (_, one), pools in users.items() for part in _labelled([one], _label(pools))]
     return problems, asked
+
+
+def _with_single_credential(cluster: Cluster) -> Cluster:
+    """The cluster as it is checked with a kubeconfig that the user names, whatever its credentials are."""
+    pools = tuple(replace(pool, credential=NAMED_KUBECONFIG) for pool in cluster.pools)
+    return replace(cluster, credential=NAMED_KUBECONFIG, pools=pools)
 
 
 async def _check_credentials(

@@ -95,6 +95,10 @@ def _from_api_error(error: KubeError) -> CliError:
     hint, code = next(_API_HINTS[name] for name in names if name in _API_HINTS)
     if names[0] == "NotFound" and not error.details.get("name"):
         hint, code = _OTHER_SERVER
+    if names[0] == "NotFound" and error.details.get("kind") == "namespaces":
+        name = error.details["name"]
+        message = f"Namespace {name} does not exist."
+        hint = f"Correct the namespace, or create it: kubectl create namespace {name}"
     if names[0] in _OWN_WORDS and "; " in message:
         message, _, hint = message.rpartition("; ")
     return CliError(message, hint, code)

@@ -12,7 +12,7 @@ from windrow.cli.paths import MAX_TEXT_FILE, limit_text, read_text_file
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
 from windrow.core.formats.bounds import abbreviate
 from windrow.core.text import collapse_whitespace
-from windrow.drivers.api import NODE_DRIVER
+from windrow.drivers.api import NODE_DRIVER, find_meant_kind
 from windrow.kubernetes.objects import Raw, flatten_list, nested
 from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SECRET, ApiResource
 
@@ -50,25 +50,51 @@ def apply_order(kind: ApiResource) -> int:
 
 
 def place_in_namespace(documents: Sequence[Raw], namespace: str | None, default: str) -> None:
-    """Put each namespaced object into `namespace`; where that is not given, one without a namespace into `default`."""
-    for raw in documents:
-        kind = find_kind(raw)
-        if kind is not None and kind.namespaced:
-            raw["metadata"]["namespace"] = namespace or raw["metadata"].get("namespace") or default
+    """Put each namespaced object without a namespace into `namespace`; where that is not given, into `default`.
+
+    Raises one CliError for all objects that name another than `namespace`, as kubectl refuses them.
+    """
+    namespaced = [raw for raw in documents if (kind := find_kind(raw)) is not None and kind.namespaced]
+    if errors := [
+        CliError(
+            f"{raw['kind']} {raw['metadata']['name']} is of namespace {own}, and -n is {namespace}.",
+            f"Leave out -n, or correct metadata.namespace of {raw['kind']} {raw['metadata']['name']}.",
+            exit_codes.REFUSED,
+        )
+        for raw in namespaced
+        if namespace and (own := raw["metadata"].get("namespace")) not in (None, "", namespace)
+    ]:
+        raise combine(errors)
+    for raw in namespaced:
+        raw["metadata"]["namespace"] = raw["metadata"].get("namespace") or namespace or default
 
 
 def unknown_kind_errors(documents: Sequence[Raw]) -> list[CliError]:
-    """One error for each object of a kind that the management API does not have."""
-    known = ", ".join(f"{kind.kind} ({kind.api_version})" for kind in KINDS)
+    """One error for each object of a kind that the management API does not have, with the kind that was meant, where one is
+    near."""
     return [
         CliError(
-            f"{raw['kind']} {raw['metadata']['name']} ({raw['apiVersion']}) is not of a kind of the management API.",
-            f"Remove it, or apply it with kubectl where it belongs. The kinds are: {known}.",
+            f"{raw['metadata']['name']!r} is of kind {raw['kind']} ({raw['apiVersion']}), which the management API does not have.",
+            _hint_for_kind(raw),
             exit_codes.REFUSED,
         )
         for raw in documents
         if find_kind(raw) is None
     ]
+
+
+def _hint_for_kind(raw: Raw) -> str:
+    by_name = {kind.kind: kind for kind in KINDS}
+    meant = by_name.get(find_meant_kind(raw["kind"], by_name) or raw["kind"])
+    if meant is None:
+        known = ", ".join(f"{kind.kind} ({kind.api_version})" for kind in KINDS)
+        return f"Remove it, or apply it with kubectl where it belongs. The kinds are: {known}."
+    wrong = {
+        key: value
+        for key, value in (("apiVersion", meant.api_version), ("kind", meant.kind))
+        if raw[key] != value
+    }
+    return f"Write {' and '.join(f'{key}: {value}' for key, value in wrong.items())}."
 
 
 def _read_file(name: str, context: CliContext) -> list[Raw]:

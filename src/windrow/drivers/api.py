@@ -4,9 +4,10 @@ driver provides a machine config kind. Pure."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -29,6 +30,12 @@ NODE_DRIVER = ApiResource("management.cattle.io", "v3", "NodeDriver", "nodedrive
 # Read to find the users of a driver; defined by the cluster controller.
 CLUSTER = ApiResource("provisioning.cattle.io", "v1", "Cluster", "clusters")
 MACHINE = ApiResource("windrow.io", "v1alpha1", "Machine", "machines")
+
+
+# The kind of the built-in driver.
+HARVESTER_CONFIG_KIND = "HarvesterConfig"
+# How alike two kinds are of which one is a misspelling of the other.
+MISSPELT = 0.85
 
 
 def machine_config(kind: str) -> ApiResource:
@@ -403,18 +410,26 @@ def find_driver(kind: str, drivers: Iterable[NodeDriver]) -> NodeDriver | None:
     return next((one for one in drivers if one.config_kind == kind and not one.is_deleting), None)
 
 
-def no_driver_fault() -> Fault:
-    """The Fault of a kind that no NodeDriver provides."""
-    return Fault(
-        "no NodeDriver provides that kind", "use a HarvesterConfig, or add the driver: windrow driver add"
-    )
+def find_meant_kind(kind: str, known: Iterable[str]) -> str:
+    """The known kind of which this is a misspelling; "" where none is near, or where it is one itself."""
+    by_lower = {one.lower(): one for one in known}
+    near = get_close_matches(kind.lower(), by_lower, n=1, cutoff=MISSPELT)
+    meant = by_lower[near[0]] if near else ""
+    return "" if meant == kind else meant
 
 
-def find_refusal(kind: str, drivers: Iterable[NodeDriver]) -> Fault | None:
+def no_driver_fault(kind: str = "", known: Iterable[str] = (HARVESTER_CONFIG_KIND,)) -> Fault:
+    """The Fault of a kind that no NodeDriver provides. `known` are those that one does."""
+    meant = find_meant_kind(kind, known)
+    use = f"write {meant}" if meant else f"use a {HARVESTER_CONFIG_KIND}"
+    return Fault("no NodeDriver provides that kind", f"{use}, or add the driver: windrow driver add")
+
+
+def find_refusal(kind: str, drivers: Sequence[NodeDriver]) -> Fault | None:
     """Why no Cluster may use the kind; None where it may."""
     driver = find_driver(kind, drivers)
     if driver is None:
-        return no_driver_fault()
+        return no_driver_fault(kind, [one.config_kind for one in drivers])
     if not driver.active:
         return Fault(
             f"NodeDriver {driver.name}, which provides that kind, is not active",

@@ -61,6 +61,7 @@ def parse_inventory(raw: object, version: str = DEFAULT_VERSION) -> Site:
     problems += _find_repeated("hosts", (host.name for host in hosts))
     problems += _find_repeated("networks", (network.name for network in networks))
     problems += _find_two_subnets(networks)
+    problems += _find_unknown_cluster_networks(networks, hosts or default_hosts())
     if not problems and "hosts" in raw and not hosts:
         problems.append(
             "hosts is empty: name one at least, or leave hosts out for three of 32 CPUs and 128Gi"
@@ -169,6 +170,17 @@ def _find_two_subnets(networks: Iterable[VmNetwork]) -> list[str]:
                 f"with {before.cidr} and {network.cidr}; write one subnet, or another vlan"
             )
     return problems
+
+
+def _find_unknown_cluster_networks(networks: Iterable[VmNetwork], hosts: Iterable[HostSpec]) -> list[str]:
+    """A cluster network is there because a host has it."""
+    known = dict.fromkeys(name for host in hosts for name in host.networks)
+    return [
+        f"networks[{place}].clusterNetwork: no host has {network.cluster_network}; the hosts' clusterNetworks are "
+        f"{', '.join(known)}"
+        for place, network in enumerate(networks)
+        if network.cluster_network not in known
+    ]
 
 
 def _find_repeated(key: str, names: Iterable[str]) -> list[str]:

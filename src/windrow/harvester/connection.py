@@ -10,6 +10,7 @@ from windrow.kubernetes.errors import (
     TooManyRequests,
     Unauthorized,
     Unreachable,
+    is_unknown_kind,
 )
 
 # First match wins, so subclasses come before their parents.
@@ -17,7 +18,7 @@ _SENTENCES: tuple[tuple[type[KubeError], str, str], ...] = (
     (
         Unauthorized,
         "Harvester {server} does not accept {credential} (401): {message}",
-        "put a valid kubeconfig into that Secret; the old one is expired or revoked",
+        "put a valid kubeconfig there; the old one is expired or revoked",
     ),
     (
         Forbidden,
@@ -45,6 +46,11 @@ _SENTENCES: tuple[tuple[type[KubeError], str, str], ...] = (
         "nothing to do; the request is repeated later",
     ),
 )
+# A 404 that names no object: the API server does not have the kind.
+_OTHER_SERVER = (
+    "{server} ({credential}) does not have the kinds of Harvester: {message}",
+    "name a kubeconfig of Harvester, not of another Kubernetes or of a guest cluster",
+)
 _OTHERWISE = (
     "Harvester {server} ({credential}) failed: {message}",
     "nothing to do if it is temporary; else check Harvester's own API",
@@ -52,7 +58,9 @@ _OTHERWISE = (
 
 
 def describe_credential(credential: str) -> str:
-    """The credential `namespace:name`, as manifests write it, in the words of kubectl."""
+    """The credential `namespace:name`, as manifests write it, in the words of kubectl; what is no credential Secret as it is."""
+    if ":" not in credential:
+        return credential
     return f"credential Secret {credential.replace(':', '/')}"
 
 
@@ -60,7 +68,7 @@ def connection_problem(error: KubeError, server: str, credential: str) -> tuple[
     """Message and hint for an error of the connection or its credential. Both name the server and the credential Secret."""
     named = describe_credential(credential)
     fitting = (texts for kind, *texts in _SENTENCES if isinstance(error, kind))
-    message, hint = next(fitting, _OTHERWISE)
+    message, hint = next(fitting, _OTHER_SERVER if is_unknown_kind(error) else _OTHERWISE)
     if server in error.message:  # the transport has named server and cause; only the Secret is missing
         return f"{named}: {error.message.partition('; ')[0]}", hint
     return message.format(server=server, credential=named, message=error.message), hint

@@ -126,12 +126,21 @@ _BY_STATUS: dict[int, type[KubeError]] = {
 }
 
 
+_UNKNOWN_KIND = "could not find the requested resource"
+
+
 def is_not_found(error: object, name: str) -> bool:
     """Whether the server answered that the object `name` does not exist.
 
     A 404 that does not name the object (an unknown kind, a proxy's own page) proves nothing.
     """
     return isinstance(error, NotFound) and error.details.get("name") == name
+
+
+def is_unknown_kind(error: object) -> bool:
+    """Whether an API server answered that it does not have the kind: a Status of reason NotFound that names no object, in the words
+    that each has for that."""
+    return isinstance(error, NotFound) and not error.details.get("name") and _UNKNOWN_KIND in error.message
 
 
 def is_namespace_terminating(error: KubeError) -> bool:

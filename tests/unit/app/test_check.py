@@ -12,7 +12,7 @@ from tests.support.simulation import simulation
 from windrow.app.check import CheckResult, check
 from windrow.client.client import Client
 from windrow.clusters.api.addresses import AddressPool, IPAddress
-from windrow.clusters.api.cluster import Pool, find_small_ranges
+from windrow.clusters.api.cluster import Pool, find_small_ranges, read_cluster
 from windrow.clusters.sources.endpoint_pools import check_all_pools
 from windrow.core.formats.cidr import Range, parse_address
 from windrow.harvester.identity import IDENTITY
@@ -79,8 +79,10 @@ class Harvester(MemoryMachines):
 
     def __init__(self, answer: Sequence[Problem] | Exception) -> None:
         self.answer = answer
+        self.asked: list[str] = []  # the credentials
 
     async def check(self, specs: Sequence[MachineSpec]) -> list[Problem]:
+        self.asked += [spec.credential for spec in specs]
         if isinstance(self.answer, Exception):
             raise self.answer
         return list(self.answer)
@@ -492,6 +494,34 @@ async def test_what_harvester_refuses_is_told_by_config_and_pool():
     assert facts(result) == ["HarvesterConfig nc-w (pool w): the quota is used up"]
 
 
+@pytest.mark.parametrize("single_credential", [False, True])
+async def test_a_problem_of_a_config_that_pools_of_two_credentials_share_is_told_once_with_both(
+    single_credential: bool,
+):
+    raw = cluster("v", "w")
+    for place, pool in enumerate(raw["spec"]["rkeConfig"]["machinePools"]):
+        pool |= {"cloudCredentialSecretName": f"a:{place}", "machineConfigRef": {"name": "nc-w"}}
+    harvester = Harvester([Problem("image x does not exist", "upload it")])
+
+    (result,) = await check(
+        [raw, config(cpuCount="four")], machines=harvester, single_credential=single_credential
+    )
+
+    assert [one.partition(": ")[0] for one in facts(result)] == ["HarvesterConfig nc-w (pools v, w)"] * 2
+    assert harvester.asked == (["kubeconfig of --harvester"] if single_credential else ["a:0", "a:1"])
+
+
+async def test_addresses_of_a_config_that_two_pools_share_are_told_once():
+    raw = cluster("v", "w")
+    for pool in raw["spec"]["rkeConfig"]["machinePools"]:
+        pool["machineConfigRef"] = {"name": "nc-w"}
+    entry = {"network": "default/vlan", "addresses": ["10.42.0.2-10.42.0.9"], "prefix": 24}
+
+    reading = read_cluster(raw, [config(addressPools=[entry])])
+
+    assert ["in common" in one.message for one in reading.problems] == [True]
+
+
 async def test_harvester_is_not_asked_with_a_credential_that_was_found_wrong_already():
     answering = Harvester([Problem("no", "no")])
 
@@ -546,6 +576,25 @@ async def test_the_credential_of_another_driver_is_looked_for_where_there_is_a_m
         'NoopConfig (pool w): credential Secret a/b cannot be read: secrets "b" not found',
     ]
     assert facts(brought) == []
+
+
+async def test_a_kind_in_other_case_is_no_other_drivers_without_a_management_api():
+    raw = cluster()
+    raw["spec"]["rkeConfig"]["machinePools"][0]["machineConfigRef"]["kind"] = "harvesterconfig"
+    (result, _) = await check([raw, config()])
+
+    (found,) = result.errors
+    assert "kind is harvesterconfig, and upper and lower case count" in found.message
+    assert found.hint == "write HarvesterConfig"
+
+
+async def test_a_namespace_that_may_not_be_read_is_not_told():
+    async def forbidden(ref: ObjectRef) -> None:
+        raise Forbidden("no", status=403)
+
+    (result,) = await check([cluster(), config()], find_namespace=forbidden)
+
+    assert result.problems == ()
 
 
 async def test_the_kind_of_another_driver_is_assumed_to_exist_without_a_management_api():

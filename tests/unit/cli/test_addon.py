@@ -106,6 +106,20 @@ def try_credential(kubeconfig: str, *what: tuple[ApiResource, str]) -> list[type
     return asyncio.run(asked())
 
 
+@pytest.mark.parametrize("argv", [("demo", "default"), ("--list",), ("demo", "default", "--delete", "--yes")])
+def test_a_kubeconfig_of_another_kubernetes_is_refused(
+    windrow: Windrow, harvester: Manager, argv: tuple[str, ...]
+):
+    harvester.do(lambda client: client.delete(CONFIG_MAP.ref("vip", "harvester-system")))
+    harvester.do(lambda client: client.delete(NAMESPACE.ref("harvester-system")))
+
+    answer = addon(windrow, *argv, code=exit_codes.REFUSED)
+
+    assert f"{harvester.access.server} is no Harvester: it has no Namespace harvester-system" in answer.err
+    assert "Name a kubeconfig of Harvester" in answer.err
+    assert (answer.out, names(harvester)) == ("", set())
+
+
 def test_what_harvesters_script_prints_is_printed(windrow: Windrow, harvester: Manager):
     answer = addon(windrow, "demo", "default")
 

@@ -318,8 +318,85 @@ def test_check_reports_kinds_that_the_management_api_does_not_have(windrow: Wind
     answer = windrow("check", "-f", "cluster.yaml")
 
     assert answer.code == exit_codes.REFUSED
-    assert "Deployment web (apps/v1)" in answer.err
+    assert "'web' is of kind Deployment (apps/v1), which the management API does not have" in answer.err
     assert "fleet-default/orchard  no problem" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("kind: Cluster\n", "kind: cluster\n", "Write kind: Cluster."),
+        ("kind: Cluster\n", "kind: Clusters\n", "Write kind: Cluster."),
+        (
+            "provisioning.cattle.io/v1",
+            "provisioning.cattle.io/v2",
+            "Write apiVersion: provisioning.cattle.io/v1.",
+        ),
+        (
+            "apiVersion: provisioning.cattle.io/v1\nkind: Cluster\n",
+            "apiVersion: v1\nkind: cluster\n",
+            "Write apiVersion: provisioning.cattle.io/v1 and kind: Cluster.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("verb", ["check", "apply"])
+def test_a_kind_or_version_that_is_misspelt_is_answered_with_the_right_one(
+    windrow: Windrow, tmp_path: Path, verb: str, old: str, new: str, told: str
+):
+    assert old in MANIFEST
+    (tmp_path / "cluster.yaml").write_text(MANIFEST.replace(old, new, 1))
+
+    answer = windrow(verb, "-f", "cluster.yaml")
+
+    assert answer.code == exit_codes.REFUSED
+    assert answer.err.splitlines()[-1] == f"→ {told}"
+    assert "'orchard' is of kind " in answer.err
+
+
+@pytest.mark.parametrize("verb", ["check", "apply"])
+def test_a_machine_config_of_a_misspelt_kind_is_refused_with_the_kind_that_exists(
+    windrow: Windrow, manager: Manager, tmp_path: Path, verb: str
+):
+    misspelt = MANIFEST.replace("kind: HarvesterConfig\nmetadata", "kind: HarvestrConfig\nmetadata")
+    (tmp_path / "cluster.yaml").write_text(misspelt)
+
+    answer = windrow(verb, "-f", "cluster.yaml")
+
+    assert answer.code == exit_codes.REFUSED
+    shown = " ".join((answer.out + answer.err).split())
+    assert "kind is HarvestrConfig, and no NodeDriver provides that kind → write HarvesterConfig, or" in shown
+
+
+@pytest.mark.parametrize("verb", ["check", "apply"])
+def test_a_namespace_that_does_not_exist_is_told_once_with_how_to_make_it(
+    windrow: Windrow, manager: Manager, tmp_path: Path, verb: str
+):
+    [_, *objects] = MANIFEST.split("---\n")
+    secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: fleet-default}\n"
+    (tmp_path / "cluster.yaml").write_text("---\n".join([*objects, secret]))
+
+    answer = windrow(verb, "-f", "cluster.yaml")
+
+    assert answer.code == exit_codes.REFUSED
+    shown = " ".join((answer.out + answer.err).split())
+    assert "Namespace fleet-default does not exist in the management API" in shown
+    assert "kubectl create namespace fleet-default" in shown
+    assert "does not allow its use" not in shown
+    assert verb == "check" or shown.count("does not exist") == 1
+
+
+@pytest.mark.parametrize("verb", ["check", "apply"])
+def test_a_namespace_that_the_manifest_does_not_name_is_refused_as_kubectl_does(
+    windrow: Windrow, manager: Manager, verb: str
+):
+    answer = windrow(verb, "-f", "cluster.yaml", "-n", "other")
+
+    assert answer.code == exit_codes.REFUSED
+    shown = " ".join(answer.err.split())
+    assert "Cluster orchard is of namespace fleet-default, and -n is other." in shown
+    assert "HarvesterConfig nc-orchard is of namespace fleet-default" in shown
+    assert "Leave out -n, or correct metadata.namespace of Cluster orchard." in shown
+    assert answer.out == ""
 
 
 def test_every_file_that_cannot_be_read_is_told(windrow: Windrow, tmp_path: Path):

@@ -81,7 +81,7 @@ def test_a_kind_that_the_manager_does_not_know_is_refused_before_anything_is_sen
     answer = windrow("apply", "-f", "-", stdin="apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}")
 
     assert answer.code == exit_codes.REFUSED
-    assert "Deployment x" in answer.err
+    assert "'x' is of kind Deployment (apps/v1)" in answer.err
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,20 @@ def test_what_is_left_out_is_as_usual():
     assert parse_inventory({}) == Site(hosts=default_hosts())
 
 
+def test_a_cluster_network_that_no_host_has_is_told_with_those_that_there_are():
+    raw = {
+        "hosts": [{"name": "a"}, {"name": "b", "clusterNetworks": ["mgmt", "storage"]}],
+        "networks": [{"name": "a/b", "clusterNetwork": "storage"}, {"name": "a/c", "clusterNetwork": "mgnt"}],
+    }
+
+    assert problems_of(raw) == [
+        "networks[1].clusterNetwork: no host has mgnt; the hosts' clusterNetworks are mgmt, storage"
+    ]
+    assert problems_of({"networks": raw["networks"][1:]}) == [
+        "networks[0].clusterNetwork: no host has mgnt; the hosts' clusterNetworks are mgmt"
+    ]
+
+
 def test_all_faults_are_told_at_once_with_their_paths():
     found = problems_of(
         {

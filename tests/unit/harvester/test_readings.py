@@ -78,6 +78,8 @@ def test_a_cloud_init_secret_is_read_back() -> None:
         (Unreachable("connection refused"), "cannot be reached"),
         (OutcomeUnknown("timed out"), "did not answer"),
         (ServerError("boom", status=500), "failed"),
+        (NotFound("the server could not find the requested resource", status=404), "the kinds of Harvester"),
+        (NotFound("no such page", status=404), "failed"),
     ],
 )
 def test_a_failure_names_server_credential_and_cure(error: KubeError, word: str) -> None:

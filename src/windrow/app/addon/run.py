@@ -75,6 +75,17 @@ class AccountRow:
     created: datetime | None
 
 
+async def require_harvester(client: Client, server: str) -> None:
+    """Raises AddonRefused where the API server is that of another Kubernetes. Who may not read what shows it learns from what
+    comes next."""
+    with suppress(Forbidden):
+        if await client.find(NAMESPACE.ref(VIP.namespace)) is None:
+            raise AddonRefused(
+                f"{server} is no Harvester: it has no Namespace {VIP.namespace}",
+                "Name a kubeconfig of Harvester, not of a guest cluster or the management API: --harvester FILE",
+            )
+
+
 async def observe(client: Client, account: AddonAccount, server: str = "") -> AddonState:
     """What Harvester has of the account; `server` replaces its VIP."""
     refs = (*account.refs, account.token(1))

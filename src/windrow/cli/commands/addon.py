@@ -145,7 +145,14 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 
 def _connected(args: argparse.Namespace, context: CliContext, work: Work) -> int:
     kubeconfig = connect.find_harvester_kubeconfig(args, context)
-    return connect.run_connected(args, context, lambda harvester: work(args, context, harvester), kubeconfig)
+
+    async def on_harvester(harvester: Connection) -> int:
+        from windrow.app.addon.run import require_harvester
+
+        await require_harvester(harvester.client, harvester.config.server)
+        return await work(args, context, harvester)
+
+    return connect.run_connected(args, context, on_harvester, kubeconfig)
 
 
 def _check_arguments(args: argparse.Namespace, context: CliContext) -> None:

@@ -80,11 +80,13 @@ async def _passes_check(documents: list[Raw], manager: Connection, context: CliC
     from windrow.app.check import check, read_existing, read_running
 
     configs, judge_kind = await read_existing(manager.client, documents)
-    running = await read_running(manager.client, documents)
-    verdicts = await check(documents, configs, running=running, driver_for_kind=judge_kind)
-    for one in verdicts:
-        for text in to_text(render_problems(one.problems, context.width)):
-            context.print_note(text)
+    running, find = await read_running(manager.client, documents), manager.client.find
+    verdicts = await check(
+        documents, configs, running=running, driver_for_kind=judge_kind, find_namespace=find
+    )
+    problems = list(dict.fromkeys(problem for one in verdicts for problem in one.problems))
+    for text in to_text(render_problems(problems, context.width)):
+        context.print_note(text)
     if not any(one.errors for one in verdicts):
         return True
     context.print_note("Nothing was changed.")

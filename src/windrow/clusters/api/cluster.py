@@ -233,7 +233,7 @@ def harvester_only(kind: str) -> str | Problem:
     """For where no catalogue of node drivers is at hand."""
     if kind == HARVESTER_CONFIG.kind:
         return HARVESTER
-    unknown = no_driver_fault()
+    unknown = no_driver_fault(kind)
     return Problem(unknown.message, unknown.hint)
 
 
@@ -256,7 +256,8 @@ def read_cluster(
         )
         cluster = _read_cluster({**raw, "spec": {}}, (), resolve_driver, ProblemCollector())
         cluster = replace(cluster, raw=raw)
-    return ClusterReading(cluster, tuple(problems.found))
+    # Pools that share a machine config have the same problems of it.
+    return ClusterReading(cluster, tuple(dict.fromkeys(problems.found)))
 
 
 def _read_cluster(
