@@ -35,6 +35,7 @@ from windrow.clusters.plan.actions import (
     CordonNode,
     DeleteMachine,
     DeleteNode,
+    DeleteNodePassword,
     DeleteSecrets,
     DeleteServiceAccount,
     DeleteVM,
@@ -183,6 +184,21 @@ def test_the_node_of_a_vm_that_is_gone_is_not_drained_although_it_is_still_shown
 
     assert not of_kind(plan, CordonNode)
     assert subjects(plan, DeleteNode) == ["w4"]
+
+
+def test_the_password_of_a_node_that_was_not_registered_is_deleted_and_waited_for_by_nobody():
+    """The server stores it before there is a Node; no event says that a Node was deleted."""
+    begun = leaving(nodeless(missing(a_machine("w4", WORKERS))))
+    done = replace(begun, node_deleted=True)
+    unmade = record_of(begun, driver_config={"MachineName": "w4"})
+
+    assert subjects(worker_leaves(begun, WORKERS), DeleteNodePassword) == ["w4"]
+    assert subjects(worker_leaves(begun, WORKERS), RemoveMachineFinalizer) == ["w4"]
+    assert subjects(worker_leaves(begun, WORKERS), DeleteNode) == []
+    others = worker_leaves(done, WORKERS), worker_leaves(unmade, WORKERS)
+    for plan in (*others, worker_leaves(begun, WORKERS, guest=silent())):
+        assert subjects(plan, DeleteNodePassword) == []
+        assert subjects(plan, RemoveMachineFinalizer) == ["w4"]
 
 
 def test_a_guest_that_cannot_be_asked_is_waited_for_as_long_as_a_drain():

@@ -194,6 +194,8 @@ class Executor:
                 await self._on_machine.delete_vm(action, state)
             case do.DeleteNode():
                 await self._on_machine.delete_node(action, state)
+            case do.DeleteNodePassword():
+                await self._on_machine.delete_node_password(action, state)
             case do.RemoveMachineFinalizer():
                 await self._on_machine.remove_machine_finalizer(action, state)
             case _:

@@ -267,11 +267,16 @@ class MachineActions:
             await self._infrastructure.remove(config, frozenset())
 
     async def delete_node(self, action: do.DeleteNode, state: ClusterState) -> None:
-        client = get_connection(self._guests, state).client
-        machine = get_machine(action.machine, state).record
-        password = find_layout(machine.version).node_password_secret(action.node)
-        await delete_if_exists(client, NODE.ref(action.node))
-        await delete_if_exists(client, SECRET.ref(password, "kube-system"))
+        await delete_if_exists(get_connection(self._guests, state).client, NODE.ref(action.node))
+        await self._delete_password_of(action.node, get_machine(action.machine, state).record, state)
+
+    async def delete_node_password(self, action: do.DeleteNodePassword, state: ClusterState) -> None:
+        await self._delete_password_of(action.machine, get_machine(action.machine, state).record, state)
+
+    async def _delete_password_of(self, node: str, machine: Machine, state: ClusterState) -> None:
+        """The server stores it when the node asks for its certificates, before there is a Node."""
+        secret = find_layout(machine.version).node_password_secret(node)
+        await delete_if_exists(get_connection(self._guests, state).client, SECRET.ref(secret, "kube-system"))
         self._context.process_state.node_deleted.add(machine.uid)
 
     async def remove_machine_finalizer(self, action: do.RemoveMachineFinalizer, state: ClusterState) -> None:

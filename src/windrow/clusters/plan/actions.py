@@ -389,6 +389,11 @@ class DeleteNode(_MachineAction, reason="DeleteNode", done="Deleted Node {action
 
 
 @dataclass(frozen=True)
+class DeleteNodePassword(_MachineAction, reason="DeleteNodePassword"):
+    """Delete the Secret with the password of a Node that was not registered, from the guest cluster, where there is one."""
+
+
+@dataclass(frozen=True)
 class RemoveMachineFinalizer(
     _MachineAction, reason="RemoveMachineFinalizer", done="Removed finalizer of Machine {action.machine}"
 ):
@@ -438,6 +443,7 @@ MachineAction = (
     | RemoveEtcdMember
     | DeleteVM
     | DeleteNode
+    | DeleteNodePassword
     | RemoveMachineFinalizer
 )
 Action = ClusterAction | MachineAction

@@ -16,6 +16,7 @@ from windrow.clusters.plan.actions import (
     CordonNode,
     DeleteMachine,
     DeleteNode,
+    DeleteNodePassword,
     DeleteSecrets,
     DeleteUnrecordedClaims,
     DeleteUnrecordedVMs,
@@ -166,7 +167,8 @@ def _delete_vm(machine: MachineState, state: ClusterState, partial: PartialPlan)
 def _delete_node(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
     disks_remain = _delete_remaining_disks(machine, state, partial)
     node = machine.node.name if machine.node else machine.record.node
-    if node and not machine.node_deleted and state.recorded.initialized:
+    may_have_joined = state.recorded.initialized and not machine.node_deleted
+    if may_have_joined and node:
         if not state.guest.is_reachable:
             partial.wait(
                 f"the guest API server ({unreachable_reason(state.guest)})",
@@ -175,6 +177,9 @@ def _delete_node(machine: MachineState, state: ClusterState, partial: PartialPla
             )
             return
         partial.actions.append(DeleteNode("its VM is deleted", machine.name, node))
+    elif may_have_joined and machine.record.was_created and state.guest.is_reachable:
+        why = "its VM is deleted, and the password is stored before the Node is registered"
+        partial.actions.append(DeleteNodePassword(why, machine.name))
     if not disks_remain and not _awaits_creation(machine, state, partial):
         plan_release(machine, partial)
         partial.actions.append(RemoveMachineFinalizer(_describe_end(machine), machine.name))
