@@ -130,6 +130,10 @@ class Life:
             and not raw["metadata"].get("deletionTimestamp")
         ]
 
+    def room(self) -> int:
+        """How many machines more there are addresses for."""
+        return self.topology.most_machines - sum(pool.quantity for pool in self.pools.values())
+
     def expect(self, name: str, quantity: int) -> None:
         """The pool is to have so many machines from now on."""
         pool = self.pools[name]
@@ -159,7 +163,8 @@ async def scale(life: Life) -> str:
     pool: Pool = life.pick(list(life.pools.values()))
     others = life.members() - pool.quantity
     options = {"e": [1, 3] if not others else [pool.quantity], "c": [1, 2]}.get(pool.roles[0], [0, 1, 2, 3])
-    quantity = life.pick([one for one in options if one != pool.quantity] or options)
+    most = pool.quantity + life.room()
+    quantity = life.pick([one for one in options if one != pool.quantity and one <= most] or [pool.quantity])
     life.expect(pool.name, quantity)
 
     def change(raws: list[Raw]) -> None:
@@ -177,7 +182,10 @@ async def add_or_remove_pool(life: Life) -> str:
         life.allowed += pool.quantity
         await life.patch_pools(lambda raws: raws.remove(next(raw for raw in raws if raw["name"] == name)))
         return f"pool {name} with {pool.quantity} machines is removed"
-    pool = life.pools[name] = Pool(name, "w", 1 + life.rng.below(2), life.topology.drains)
+    quantity = min(1 + life.rng.below(2), life.room())
+    if not quantity:
+        return "no pool is added, for which there are no addresses"
+    pool = life.pools[name] = Pool(name, "w", quantity, life.topology.drains)
     life.made += pool.quantity
     life.history.limits = {**life.history.limits, name: pool.quantity + 1}
     config, *_ = render(replace(life.topology, pools=(pool,)))

@@ -71,6 +71,7 @@ ENDPOINTS = {
 STORAGE = {"network": "storage", "addresses": ["10.77.0.10-10.77.0.40"], "prefix": 24}
 # So few that what was released is soon given again, and now and then a machine waits for it.
 SCARCE = {**RANGE, "addresses": ["192.168.50.100-192.168.50.106"]}
+_SCARCE_COUNT = 7
 MANY = {**RANGE, "addresses": ["192.168.50.100-192.168.50.119"]}
 
 
@@ -157,6 +158,11 @@ class Topology:
     def claims_each(self) -> int:
         """How many addresses a machine claims."""
         return len(self.modes[-1].config.get("addressPools", ()))
+
+    @property
+    def most_machines(self) -> int:
+        """More would wait for an address without end."""
+        return _SCARCE_COUNT if self.addresses == "scarce" else 100
 
     @property
     def words(self) -> tuple[str, ...]:
