@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from windrow.bootstrap.immutable_config import IMMUTABLE_KEYS, ImmutableKey
 from windrow.cli import exit_codes, main
 from windrow.cli.context import CliContext
 from windrow.cloudprovider.cmd.flag_table import SECTIONS, shown
@@ -146,6 +147,7 @@ def manifest() -> str:
             effect, why = table.find(path) or ("unknown", "")
             rows.append(f"| `{path}` | {effect} | {f'`{why}`' if effect == 'works' else why} |")
         parts.append(f"## {kind}\n\n| Field | | Test or reason |\n|---|---|---|\n" + "\n".join(rows) + "\n")
+    parts.append(_immutable_keys())
     rows = [
         f"| {kind} | `{name}` | {one.about} | `{one.test}` |"
         for kind, found in ANNOTATIONS.items()
@@ -156,6 +158,30 @@ def manifest() -> str:
         "| On | Annotation | What it does | Test |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )
     return "\n".join(parts)
+
+
+def _immutable_keys() -> str:
+    rows = "\n".join(
+        f"| `{key.name}` | {_default(key, 'rke2')} | {_default(key, 'k3s')} | {key.why} |"
+        for key in IMMUTABLE_KEYS
+    )
+    return (
+        "## What a cluster keeps\n\nServers of one cluster must share these keys, wherever they are written; `status.immutableConfig` records them when the\n"
+        "first server begins. Another value is refused from then on: `windrow apply` and `windrow check` print it with the value\n"
+        "that the cluster began with, and the condition `Accepted` is False. The cluster goes on: existing machines as they are, new ones with\n"
+        "the recorded value, since a server with another one would not join. Only where `datastore-endpoint` is added or removed no machine\n"
+        "is made. The same holds for `dataDirectories.k8sDistro`. For another value, make a new Cluster.\n\n"
+        "The distribution of `kubernetesVersion` is kept in the same way, and its version does not go back. An endpoint is kept with a\n"
+        "warning. `token` and `agent-token` are Windrow's own: a value is warned of and not used. A cluster of an earlier release is\n"
+        "recorded once all its servers have the present configuration.\n\n"
+        "| Key | Default of RKE2 | Default of K3s | Why |\n|---|---|---|---|\n" + rows + "\n"
+    )
+
+
+def _default(key: ImmutableKey, distribution: str) -> str:
+    if distribution not in key.defaults:
+        return "no such key"
+    return f"`{key.defaults[distribution]}`" if key.defaults[distribution] else ""
 
 
 def _kind(crd: Mapping[str, Any]) -> str:

@@ -228,6 +228,55 @@ def test_a_config_that_comes_after_its_cluster_is_waited_for() -> None:
     run_driven(story())
 
 
+@pytest.mark.parametrize("version", ["v1.34.7+rke2r1", "v1.34.7+k3s1"])
+def test_a_running_cluster_keeps_what_its_servers_share_and_new_ones_join_with_it(version: str) -> None:
+    """With the value that is asked for they would stop at their start, and the cluster would never have them."""
+    asked = {"service-cidr": "10.143.0.0/16", "disable-kube-proxy": True, "cluster-domain": "orchard.local"}
+
+    async def story() -> None:
+        async with simulation(seed=5) as sim:
+            documents = a_cluster(a_pool("servers", 1, ALL), kubernetesVersion=version)
+            rke(machineGlobalConfig={"cluster-domain": "fruit.local"})(documents)
+            await stock(sim, documents)
+            ref = await post(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
+
+            await sim.management_client.patch(ref, {"spec": {"rkeConfig": {"machineGlobalConfig": asked}}})
+            await scale(sim, ref, 0, 3)
+            changed = await until(stage, "service-cidr is '10.143.0.0/16'")
+            await stage.wait_for_settled()
+
+            conditions = (await stage.get_cluster())["status"]["conditions"]
+            accepted, ready = (find_condition(conditions, name) for name in ("Accepted", "Ready"))
+            assert accepted is not None
+            assert ready is not None
+            assert (accepted.status, ready.status) == ("False", "True")
+            assert accepted.message.splitlines() == [
+                "service-cidr is '10.143.0.0/16', and the cluster began with '10.43.0.0/16': its services have their "
+                "addresses of it; write service-cidr: 10.43.0.0/16 again, with which machines are made meanwhile; another "
+                "value needs a new Cluster",
+                "cluster-domain is 'orchard.local', and the cluster began with 'fruit.local': the names of its services end "
+                "with it; write cluster-domain: fruit.local again, with which machines are made meanwhile; another value needs "
+                "a new Cluster",
+                "disable-kube-proxy is 'true', and the cluster began with 'false': servers compare it, and one with another "
+                "value does not join; write disable-kube-proxy: false again, with which machines are made meanwhile; another "
+                "value needs a new Cluster",
+            ]
+            assert changed["status"]["immutableConfig"]["machineGlobalConfig"] == {
+                "cluster-domain": "fruit.local"
+            }
+
+            back = {"service-cidr": None, "disable-kube-proxy": None, "cluster-domain": "fruit.local"}
+            await sim.management_client.patch(ref, {"spec": {"rkeConfig": {"machineGlobalConfig": back}}})
+            await sim.advance(seconds=5)
+            accepted = find_condition((await stage.get_cluster())["status"]["conditions"], "Accepted")
+            assert accepted is not None
+            assert accepted.status == "True"
+
+    run_driven(story())
+
+
 async def post_config(sim: Simulation, raw: Raw) -> None:
     await sim.management_client.create(HARVESTER_CONFIG, raw)
 

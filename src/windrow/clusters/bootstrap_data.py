@@ -17,8 +17,8 @@ from windrow.bootstrap.spec import (
     InvalidBootstrapSpec,
     Role,
 )
-from windrow.clusters.api.cluster import Cluster, Pool
-from windrow.clusters.api.machine import Machine, machine_labels, shorten_name
+from windrow.clusters.api.cluster import Cluster, Pool, machine_labels
+from windrow.clusters.api.machine import Machine, shorten_name
 from windrow.core.formats.version import NotVersion, Version
 from windrow.core.formats.yaml import NotYaml, load_all
 from windrow.kubernetes.objects import flatten_list, nested

@@ -24,6 +24,12 @@ from windrow.clusters.api import names
 from windrow.clusters.api.addresses import AddressPool, read_address_pools, subtract
 from windrow.clusters.api.endpoint import ControlPlaneEndpoint, choose_endpoint, field_of
 from windrow.clusters.api.fields import Fields, ProblemCollector
+from windrow.clusters.api.immutable_config import (
+    ServerConfig,
+    check_servers,
+    keep_data_directory,
+    keep_recorded,
+)
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.machine_inputs import (
     read_environment,
@@ -131,6 +137,23 @@ class Pool(HasRoles):
     @property
     def vm_namespace(self) -> str:
         return str((self.options or {}).get("vmNamespace") or DEFAULT_VM_NAMESPACE)
+
+
+_ROLE_LABELS = (
+    (Role.ETCD, names.ETCD_ROLE),
+    (Role.CONTROL_PLANE, names.CONTROL_PLANE_ROLE),
+    (Role.WORKER, names.WORKER_ROLE),
+)
+
+
+def machine_labels(cluster: str, pool: Pool) -> dict[str, str]:
+    """What selectors of machines (`machineSelectorConfig`) select on, as Rancher labels its machines: with those of the pool's
+    Nodes too. A pool cannot take the labels of the cluster, of its own name and of its roles away."""
+    labels = {**pool.machine_labels, **pool.labels}
+    labels |= {names.CLUSTER_NAME: cluster, names.RKE_CLUSTER_NAME: cluster, names.POOL_NAME: pool.name}
+    labels |= {label: "true" for role, label in _ROLE_LABELS if role in pool.roles}
+    labels[names.NODE_OS] = "linux"
+    return labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,12 +309,19 @@ def _read_cluster(
         fault = f"have {machines} machines together"
         rke.refuse("machinePools", fault, f"ask for {MAX_MACHINES} at most, or for several Clusters")
         pools = []
-    global_config, selectors = _read_config(rke)
+    version = spec.short_text("kubernetesVersion")
+    recorded = read_recorded_status(raw.get("status") or {})
+    # What runs keeps its distribution, whatever version is asked for.
+    running = recorded.version or version
+    global_config, selectors = _keep_immutable(
+        name_of(raw), running, pools, _read_config(rke), recorded, problems
+    )
+    directory = _read_directory(rke.child("dataDirectories"), "k8sDistro")
+    if recorded.immutable_config is not None:
+        directory = keep_data_directory(directory, recorded.immutable_config, problems)
     merged = _merge_cluster_wide(global_config, selectors)
     stack = _read_stack(rke.child("networking"))
     endpoint_name, endpoint_ca = _read_endpoint(spec.child("localClusterAuthEndpoint"))
-    version = spec.short_text("kubernetesVersion")
-    recorded = read_recorded_status(raw.get("status") or {})
     cluster = Cluster(
         namespace=namespace_of(raw),
         name=name_of(raw),
@@ -312,7 +342,7 @@ def _read_cluster(
         additional_manifest=rke.text("additionalManifest"),
         registries=read_registries(rke),
         etcd=read_etcd(rke),
-        data_directory=_read_directory(rke.child("dataDirectories"), "k8sDistro"),
+        data_directory=directory,
         environment=read_environment(spec),
         selector_files=read_selector_files(rke),
         pod_security=_read_pod_security(spec),
@@ -321,8 +351,7 @@ def _read_cluster(
         stack=stack,
         families=_find_families(merged),
         control_plane_endpoint=choose_endpoint(annotations_of(raw), recorded.endpoint, problems),
-        # What runs keeps its distribution, whatever version is asked for.
-        cloud_provider=_find_cloud_provider(recorded.version or version, merged, pools),
+        cloud_provider=_find_cloud_provider(running, merged, pools),
         cloud_config_secret=_secret_reference(merged.get("cloud-provider-config"), problems),
         recorded=recorded,
         raw=raw,
@@ -439,6 +468,28 @@ def _read_config(rke: Fields) -> tuple[dict[str, Any], tuple[Mapping[str, Any], 
         )
         return {}, ()
     return global_config, selectors
+
+
+def _keep_immutable(
+    name: str,
+    version: str,
+    pools: Sequence[Pool],
+    config: tuple[dict[str, Any], tuple[Mapping[str, Any], ...]],
+    recorded: RecordedStatus,
+    problems: ProblemCollector,
+) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]]:
+    """The configuration for new machines: what servers must share is as it was when the cluster began."""
+    servers = sorted((pool for pool in pools if pool.is_server), key=lambda pool: not pool.is_etcd)
+    asked = ServerConfig(
+        _distribution_of(version),
+        *config,
+        [machine_labels(name, pool) for pool in servers],
+        lambda keys: _find_cloud_provider(version, keys, pools),
+    )
+    if recorded.immutable_config is not None:
+        return keep_recorded(asked, recorded.immutable_config, problems)
+    check_servers(asked, problems)
+    return config
 
 
 def _is_remediation_disabled(annotations: Mapping[str, str]) -> bool:

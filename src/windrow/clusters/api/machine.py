@@ -11,7 +11,7 @@ from typing import Any
 
 from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
-from windrow.clusters.api.cluster import DEFAULT_VM_NAMESPACE, Cluster, Pool
+from windrow.clusters.api.cluster import DEFAULT_VM_NAMESPACE, Cluster, Pool, machine_labels
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.core.clock import parse_time
 from windrow.core.rng import Rng
@@ -37,13 +37,6 @@ from windrow.machines.port import HARVESTER
 BUILDER_REVISION = "1"
 
 _ROLE_ORDER = (Role.ETCD, Role.CONTROL_PLANE, Role.WORKER)
-_ROLE_LABELS = (
-    (Role.ETCD, names.ETCD_ROLE),
-    (Role.CONTROL_PLANE, names.CONTROL_PLANE_ROLE),
-    (Role.WORKER, names.WORKER_ROLE),
-)
-
-
 INFRASTRUCTURE_READY = "InfrastructureReady"  # of Cluster API's Machine
 
 
@@ -179,16 +172,6 @@ def _read_status(status: Mapping[str, Any]) -> dict[str, Any]:
         "conditions": tuple(status.get("conditions") or ()),
         "status": status,
     }
-
-
-def machine_labels(cluster: str, pool: Pool) -> dict[str, str]:
-    """What selectors of machines (`machineSelectorConfig`) select on, as Rancher labels its machines: with those of the pool's
-    Nodes too. A pool cannot take the labels of the cluster, of its own name and of its roles away."""
-    labels = {**pool.machine_labels, **pool.labels}
-    labels |= {names.CLUSTER_NAME: cluster, names.RKE_CLUSTER_NAME: cluster, names.POOL_NAME: pool.name}
-    labels |= {label: "true" for role, label in _ROLE_LABELS if role in pool.roles}
-    labels[names.NODE_OS] = "linux"
-    return labels
 
 
 def render_machine(

@@ -1,7 +1,7 @@
 """What the controller itself recorded in the status of a Cluster, read back.
 
 The recorded fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `harvesterUID`, `version`, `creating`,
-`controlPlaneEndpoint`) are written by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
+`controlPlaneEndpoint`, `immutableConfig`) are written by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
 first contact. The rest of the status is derived anew by each reconcile (`status.py`).
 """
 
@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from windrow.clusters.api.endpoint import ControlPlaneEndpoint, read_recorded_endpoint
+from windrow.clusters.api.immutable_config import ImmutableConfig, read_immutable_config
 from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.objects import nested, time_of
 
@@ -64,6 +65,7 @@ class RecordedStatus:
     breakers: Mapping[str, Breaker] = field(default_factory=dict)  # by pool, of those that have ever tripped
     creating: tuple[ReservedName, ...] = ()
     endpoint: ControlPlaneEndpoint | None = None
+    immutable_config: ImmutableConfig | None = None  # what its servers share for good
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -87,6 +89,7 @@ def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
             ReservedName(str(one.get("pool")), str(one.get("name"))) for one in status.get("creating") or ()
         ),
         endpoint=read_recorded_endpoint(status),
+        immutable_config=read_immutable_config(status),
         raw=status,
     )
 

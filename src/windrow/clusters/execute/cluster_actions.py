@@ -6,14 +6,17 @@ import asyncio
 import logging
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from windrow.bootstrap.guest_account import VIP, GuestAccount, find_kubeconfig, find_vip_server
+from windrow.bootstrap.node_config import merge_config
 from windrow.bootstrap.pki import issue_client_config, new_cluster_secrets
 from windrow.client.client import Client
 from windrow.client.middleware.unanswered import UnansweredCreations
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.endpoint import render_endpoint
+from windrow.clusters.api.immutable_config import find_immutable_config, render_immutable_config
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.machine import new_machine_name, render_machine
 from windrow.clusters.api.secrets import (
@@ -23,7 +26,7 @@ from windrow.clusters.api.secrets import (
     render_secrets,
 )
 from windrow.clusters.api.status import GuestServiceAccount
-from windrow.clusters.bootstrap_data import find_config_hash
+from windrow.clusters.bootstrap_data import find_config_hash, find_layout, sample_bootstrap_spec
 from windrow.clusters.context import (
     ReconcileContext,
     StalePlan,
@@ -256,7 +259,12 @@ class ClusterActions:
             "initServer": {"name": action.machine, "uid": action.uid},
             "version": get_machine(action.machine, state).record.version,
             "controlPlaneEndpoint": render_endpoint(state.cluster.control_plane_endpoint),
+            "immutableConfig": _immutable_config(get_machine(action.machine, state).pool, state),
         }
+        await self._context.patch_observed_cluster(state, change)
+
+    async def record_immutable_config(self, action: do.RecordImmutableConfig, state: ClusterState) -> None:
+        change = {"immutableConfig": _immutable_config(action.pool, state)}
         await self._context.patch_observed_cluster(state, change)
 
     async def mark_initialized(self, action: do.MarkInitialized, state: ClusterState) -> None:
@@ -348,6 +356,17 @@ async def _create_account_objects(client: Client, account: GuestAccount) -> None
             found = await client.get(kind.ref(raw["metadata"]["name"], raw["metadata"].get("namespace", "")))
             if not account.is_owned(found):
                 raise _AccountTaken from None
+
+
+def _immutable_config(name: str, state: ClusterState) -> dict[str, Any]:
+    """What the servers of the cluster share, as those of the pool are made now."""
+    pool = state.cluster.find_pool(name)
+    if pool is None:
+        raise StalePlan
+    version = state.recorded.version or state.cluster.version
+    merged = merge_config(sample_bootstrap_spec(state.cluster, pool, version))
+    found = find_immutable_config(find_layout(version).name, merged, state.cluster.data_directory)
+    return render_immutable_config(found, state.recorded.immutable_config)
 
 
 def _config_hash(state: ClusterState, pool: Pool, version: str) -> str:

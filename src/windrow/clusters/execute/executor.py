@@ -154,6 +154,8 @@ class Executor:
                 await self._on_cluster.mark_initialized(action, state)
             case do.RecordGuestUID():
                 await self._on_cluster.record_guest_uid(action, state)
+            case do.RecordImmutableConfig():
+                await self._on_cluster.record_immutable_config(action, state)
             case do.PublishKubeconfig():
                 await self._on_cluster.publish_kubeconfig(action, state)
             case do.DeleteServiceAccount():

@@ -221,6 +221,13 @@ class RecordGuestUID(_Action, reason="RecordGuestUID"):
 
 
 @dataclass(frozen=True)
+class RecordImmutableConfig(_Action, reason="RecordImmutableConfig"):
+    """Record what servers share of a cluster that began before that was recorded."""
+
+    pool: str
+
+
+@dataclass(frozen=True)
 class PublishKubeconfig(_Action, reason="PublishKubeconfig", done="Published kubeconfig of {cluster}"):
     """Write the Secret with the admin kubeconfig."""
 
@@ -419,6 +426,7 @@ ClusterAction = (
     | ElectInitServer
     | MarkInitialized
     | RecordGuestUID
+    | RecordImmutableConfig
     | PublishKubeconfig
     | DeleteServiceAccount
     | DeleteLoadBalancers

@@ -22,6 +22,7 @@ from windrow.clusters.plan.actions import (
     ProvisionVM,
     PublishKubeconfig,
     RecordGuestUID,
+    RecordImmutableConfig,
     ScrubBootstrapData,
 )
 from windrow.clusters.plan.addresses import Claims, plan_recovery, plan_unused
@@ -184,6 +185,8 @@ def _publish_api(state: ClusterState, partial: PartialPlan) -> None:
     elif state.needs_guest_uid:
         partial.actions.append(RecordGuestUID("its LoadBalancers on Harvester carry it"))
     stable = find_stable_api_url(state)
+    if state.recorded.initialized and (pool := _find_unrecorded_config(state)):
+        partial.actions.append(RecordImmutableConfig("its servers are made with it", pool))
     apis = (stable,) if stable else list_api_servers(state)
     if apis and state.guest.published_server not in apis:
         before = state.guest.published_server
@@ -191,6 +194,19 @@ def _publish_api(state: ClusterState, partial: PartialPlan) -> None:
         if stable:
             why = f"the guest API server answers, and {stable} is its endpoint"
         partial.actions.append(PublishKubeconfig(why, apis[0]))
+
+
+def _find_unrecorded_config(state: ClusterState) -> str:
+    """A pool of servers, where it is not recorded what they share, and they all have the present configuration; "" for none."""
+    servers = [machine for machine in state.active if machine.record.is_server]
+    if state.recorded.immutable_config is not None or not servers:
+        return ""
+    hashes = state.config_hashes
+    is_present = all(
+        machine.record.config_hash and machine.record.config_hash == hashes.get(machine.pool)
+        for machine in servers
+    )
+    return servers[0].pool if is_present else ""
 
 
 def _finish_node(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:

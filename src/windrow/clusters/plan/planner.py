@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from windrow.clusters.api.immutable_config import is_restored
 from windrow.clusters.plan import bootstrap, deletion, endpoint_balancers, guest_access, pools
 from windrow.clusters.plan.actions import (
     Action,
@@ -76,15 +77,20 @@ def _wait_for_lease(lease: ManagerLease) -> Wait:
 
 
 def find_refusals(state: ClusterState) -> tuple[Problem, ...]:
-    """The errors that stop everything. Once the cluster has started, it runs on with those of version, configs and labels."""
+    """The errors that stop everything. Once the cluster has started, it runs on with those of version, configs and labels, and of what it keeps as recorded."""
     problems = (*state.problems, *(state.preflight or ()))
     errors = (problem for problem in problems if problem.severity == "error")
-    return tuple(error for error in errors if not (state.recorded.initialized and _is_tolerable(error)))
+    return tuple(
+        error for error in errors if not (state.recorded.initialized and _is_tolerable(error, state))
+    )
 
 
-def _is_tolerable(problem: Problem) -> bool:
+def _is_tolerable(problem: Problem, state: ClusterState) -> bool:
     suffixes = ("machineConfigRef", "machineConfigRef.kind", ".labels")
-    return problem.field == "spec.kubernetesVersion" or problem.field.endswith(suffixes)
+    if problem.field == "spec.kubernetesVersion" or problem.field.endswith(suffixes):
+        return True
+    # Machines are made with what is recorded.
+    return state.recorded.immutable_config is not None and is_restored(problem.field)
 
 
 def _without_duplicates(actions: Sequence[Action]) -> tuple[Action, ...]:
