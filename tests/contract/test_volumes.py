@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, Protocol
 
 import pytest
+from tests.contract.volumes_rig import volumes_rig
+from tests.support.clock import run_driven
 from tests.support.memory_volumes import MemoryVolumes
 
 from windrow.csi import names
@@ -31,18 +38,72 @@ PVC = "pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0001"
 OTHER = "pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0002"
 
 
-@dataclass
-class Rig:
-    volumes: Volumes
+class Rig(Protocol):
+    """Volumes, and the names of two nodes."""
+
+    @property
+    def volumes(self) -> Volumes: ...
+
     node: str
     other_node: str
 
 
-@pytest.fixture
-async def rig() -> Rig:
-    return Rig(MemoryVolumes(["node-1", "node-2"]), "node-1", "node-2")
+@dataclass
+class MemoryRig:
+    volumes: Volumes = field(default_factory=lambda: MemoryVolumes(["node-1", "node-2"]))
+    node: str = "node-1"
+    other_node: str = "node-2"
 
 
+@asynccontextmanager
+async def memory_rig() -> AsyncIterator[Rig]:
+    yield MemoryRig()
+
+
+@dataclass(frozen=True)
+class RigKind:
+    """How a rig is made, and what cannot be asked of it yet, with the reason."""
+
+    rig: Callable[[], AbstractAsyncContextManager[Rig]]
+    cannot: dict[str, str] = field(default_factory=dict)
+
+
+# Waits for the emulator.
+NO_SNAPSHOTS = "the emulated Harvester makes no snapshots yet"
+EMULATOR_CANNOT = {
+    "test_a_snapshot_is_there_after_it_was_created": NO_SNAPSHOTS,
+    "test_a_name_of_a_snapshot_is_taken_once": NO_SNAPSHOTS,
+    "test_a_deleted_snapshot_is_gone": NO_SNAPSHOTS,
+    "test_a_volume_of_a_snapshot_has_at_least_its_size": NO_SNAPSHOTS,
+    "test_a_source_that_is_not_there_is_not_found": NO_SNAPSHOTS,
+}
+RIGS = {"memory": RigKind(memory_rig), "harvester": RigKind(volumes_rig, EMULATOR_CANNOT)}
+Check = Callable[..., Coroutine[Any, Any, None]]
+
+
+def holds_for_all(check: Check) -> Callable[..., None]:
+    """A test that runs `check` on a fresh rig of each kind, on a driven clock."""
+
+    async def on_a_rig(kind: RigKind, **rest: Any) -> None:
+        async with kind.rig() as rig:
+            await check(rig, **rest)
+
+    @pytest.mark.parametrize("kind", sorted(RIGS))
+    @wraps(check)
+    def test(kind: str, **rest: Any) -> None:
+        if why := RIGS[kind].cannot.get(check.__name__):
+            pytest.skip(why)
+        run_driven(on_a_rig(RIGS[kind], **rest))
+
+    found = signature(check)
+    others = [one for name, one in found.parameters.items() if name != "rig"]
+    test.__signature__ = found.replace(  # type: ignore[attr-defined]
+        parameters=[Parameter("kind", Parameter.POSITIONAL_OR_KEYWORD), *others], return_annotation=None
+    )
+    return test
+
+
+@holds_for_all
 async def test_a_volume_is_there_after_it_was_created(rig: Rig):
     made = await rig.volumes.create(VolumeRequest(PVC, ONE))
 
@@ -53,6 +114,7 @@ async def test_a_volume_is_there_after_it_was_created(rig: Rig):
     assert [one.id for one in await rig.volumes.list_volumes()] == [PVC]
 
 
+@holds_for_all
 async def test_a_volume_keeps_the_parameters_that_it_was_made_with(rig: Rig):
     made = await rig.volumes.create(VolumeRequest(PVC, ONE, parameters={names.HOST_VOLUME_MODE: "block"}))
 
@@ -60,6 +122,7 @@ async def test_a_volume_keeps_the_parameters_that_it_was_made_with(rig: Rig):
     assert (await rig.volumes.get(PVC)).parameters == made.parameters
 
 
+@holds_for_all
 async def test_a_name_that_no_object_can_have_gets_a_handle_that_is_always_the_same(rig: Rig):
     name = "sanity-controller-10542C0A-7BDF505B" + "x" * 90
     made = await rig.volumes.create(VolumeRequest(name, ONE))
@@ -69,6 +132,7 @@ async def test_a_name_that_no_object_can_have_gets_a_handle_that_is_always_the_s
     assert error.value.volume.id == made.id
 
 
+@holds_for_all
 async def test_a_name_is_taken_once(rig: Rig):
     made = await rig.volumes.create(VolumeRequest(PVC, ONE))
 
@@ -77,11 +141,13 @@ async def test_a_name_is_taken_once(rig: Rig):
     assert error.value.volume == made
 
 
+@holds_for_all
 async def test_a_size_is_rounded_up_to_what_can_be_made(rig: Rig):
     assert (await rig.volumes.create(VolumeRequest(PVC, SizeRange(GIB + 1)))).size == GIB + 2 * 2**20
     assert (await rig.volumes.create(VolumeRequest(OTHER))).size == 10 * 2**20
 
 
+@holds_for_all
 async def test_a_deleted_volume_is_gone(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     await rig.volumes.delete(PVC)
@@ -93,6 +159,7 @@ async def test_a_deleted_volume_is_gone(rig: Rig):
 
 
 @pytest.mark.parametrize("volume_id", [PVC, "../secrets/x", "No-Label", "a" * 300])
+@holds_for_all
 async def test_a_volume_that_was_never_there_is_not_found(rig: Rig, volume_id: str):
     with pytest.raises(VolumeNotFound):
         await rig.volumes.get(volume_id)
@@ -104,6 +171,7 @@ async def test_a_volume_that_was_never_there_is_not_found(rig: Rig, volume_id: s
         await rig.volumes.ensure_expanded(volume_id, ONE)
 
 
+@holds_for_all
 async def test_an_attached_volume_names_its_node_and_tells_its_serial(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     attachment = await rig.volumes.ensure_attached(PVC, rig.node, False)
@@ -117,6 +185,7 @@ async def test_an_attached_volume_names_its_node_and_tells_its_serial(rig: Rig):
     assert (await rig.volumes.list_volumes())[0].nodes == (rig.node,)
 
 
+@holds_for_all
 async def test_attaching_again_changes_nothing(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     first = await rig.volumes.ensure_attached(PVC, rig.node, False)
@@ -124,6 +193,7 @@ async def test_attaching_again_changes_nothing(rig: Rig):
     assert await rig.volumes.ensure_attached(PVC, rig.node, False) == first
 
 
+@holds_for_all
 async def test_an_attached_volume_does_not_become_read_only(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     await rig.volumes.ensure_attached(PVC, rig.node, False)
@@ -132,6 +202,7 @@ async def test_an_attached_volume_does_not_become_read_only(rig: Rig):
         await rig.volumes.ensure_attached(PVC, rig.node, True)
 
 
+@holds_for_all
 async def test_a_volume_is_on_one_node_at_a_time(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     await rig.volumes.ensure_attached(PVC, rig.node, False)
@@ -141,6 +212,7 @@ async def test_a_volume_is_on_one_node_at_a_time(rig: Rig):
     assert error.value.nodes == (rig.node,)
 
 
+@holds_for_all
 async def test_a_detached_volume_can_move(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     await rig.volumes.ensure_attached(PVC, rig.node, False)
@@ -150,6 +222,7 @@ async def test_a_detached_volume_can_move(rig: Rig):
     assert (await rig.volumes.get(PVC)).nodes == (rig.other_node,)
 
 
+@holds_for_all
 async def test_detaching_from_another_node_changes_nothing(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     await rig.volumes.ensure_attached(PVC, rig.node, False)
@@ -158,6 +231,7 @@ async def test_detaching_from_another_node_changes_nothing(rig: Rig):
     assert (await rig.volumes.get(PVC)).nodes == (rig.node,)
 
 
+@holds_for_all
 async def test_without_a_node_a_volume_is_detached_from_where_it_is(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     await rig.volumes.ensure_attached(PVC, rig.node, False)
@@ -166,6 +240,7 @@ async def test_without_a_node_a_volume_is_detached_from_where_it_is(rig: Rig):
     assert (await rig.volumes.get(PVC)).nodes == ()
 
 
+@holds_for_all
 async def test_what_is_not_there_is_detached(rig: Rig):
     await rig.volumes.ensure_detached(PVC, rig.node)
     await rig.volumes.create(VolumeRequest(PVC, ONE))
@@ -175,6 +250,7 @@ async def test_what_is_not_there_is_detached(rig: Rig):
 
 
 @pytest.mark.parametrize("node", ["no-such-node", "../x", "a" * 300])
+@holds_for_all
 async def test_a_node_without_a_vm_is_not_found(rig: Rig, node: str):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
 
@@ -182,6 +258,7 @@ async def test_a_node_without_a_vm_is_not_found(rig: Rig, node: str):
         await rig.volumes.ensure_attached(PVC, node, False)
 
 
+@holds_for_all
 async def test_an_attached_volume_is_not_deleted(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     await rig.volumes.ensure_attached(PVC, rig.node, False)
@@ -191,6 +268,7 @@ async def test_an_attached_volume_is_not_deleted(rig: Rig):
     assert error.value.nodes == (rig.node,)
 
 
+@holds_for_all
 async def test_a_volume_grows(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
 
@@ -198,6 +276,7 @@ async def test_a_volume_grows(rig: Rig):
     assert (await rig.volumes.get(PVC)).size == 2 * GIB
 
 
+@holds_for_all
 async def test_a_volume_that_is_large_enough_stays(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, SizeRange(2 * GIB)))
 
@@ -206,6 +285,7 @@ async def test_a_volume_that_is_large_enough_stays(rig: Rig):
         await rig.volumes.ensure_expanded(PVC, SizeRange(GIB, GIB))
 
 
+@holds_for_all
 async def test_a_snapshot_is_there_after_it_was_created(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     made = await rig.volumes.create_snapshot(SnapshotRequest("snapshot-1", PVC))
@@ -215,6 +295,7 @@ async def test_a_snapshot_is_there_after_it_was_created(rig: Rig):
     assert [one.id for one in await rig.volumes.list_snapshots()] == ["snapshot-1"]
 
 
+@holds_for_all
 async def test_a_name_of_a_snapshot_is_taken_once(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     await rig.volumes.create(VolumeRequest(OTHER, ONE))
@@ -225,11 +306,13 @@ async def test_a_name_of_a_snapshot_is_taken_once(rig: Rig):
     assert error.value.snapshot.volume_id == made.volume_id
 
 
+@holds_for_all
 async def test_a_snapshot_of_nothing_is_refused(rig: Rig):
     with pytest.raises(VolumeNotFound):
         await rig.volumes.create_snapshot(SnapshotRequest("snapshot-1", PVC))
 
 
+@holds_for_all
 async def test_a_deleted_snapshot_is_gone(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     await rig.volumes.create_snapshot(SnapshotRequest("snapshot-1", PVC))
@@ -242,6 +325,7 @@ async def test_a_deleted_snapshot_is_gone(rig: Rig):
             await rig.volumes.delete_snapshot(snapshot_id)
 
 
+@holds_for_all
 async def test_a_volume_of_a_snapshot_has_at_least_its_size(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     await rig.volumes.create_snapshot(SnapshotRequest("snapshot-1", PVC))
@@ -251,6 +335,7 @@ async def test_a_volume_of_a_snapshot_has_at_least_its_size(rig: Rig):
     assert (made.size, made.source) == (GIB, source)
 
 
+@holds_for_all
 async def test_a_clone_has_at_least_the_size_of_its_source(rig: Rig):
     await rig.volumes.create(VolumeRequest(PVC, ONE))
     made = await rig.volumes.create(VolumeRequest(OTHER, source=VolumeSource(PVC)))
@@ -258,6 +343,7 @@ async def test_a_clone_has_at_least_the_size_of_its_source(rig: Rig):
     assert (made.size, made.source) == (GIB, VolumeSource(PVC))
 
 
+@holds_for_all
 async def test_a_source_that_is_not_there_is_not_found(rig: Rig):
     with pytest.raises(SnapshotNotFound):
         await rig.volumes.create(VolumeRequest(PVC, source=SnapshotSource("none")))

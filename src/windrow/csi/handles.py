@@ -61,3 +61,8 @@ def parse_backup_handle(handle: str) -> tuple[str, str] | None:
     if not (_LABEL.fullmatch(namespace) and is_object_name(name)):
         return None
     return namespace, name
+
+
+def is_pvc_name(volume_id: str) -> bool:
+    """Whether it is what a provisioner names volumes: `pvc-<uid>`."""
+    return volume_id.startswith("pvc-") and _UUID_AT_END.fullmatch(volume_id) is not None

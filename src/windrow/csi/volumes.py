@@ -210,7 +210,7 @@ class Volumes(Protocol):
         ...
 
     async def delete(self, volume_id: str) -> None:
-        """Order the deletion. Raises VolumeNotFound, VolumeInUse while it is attached."""
+        """Return once the volume is gone. Raises VolumeNotFound, VolumeInUse while it is attached."""
         ...
 
     async def get(self, volume_id: str) -> Volume:

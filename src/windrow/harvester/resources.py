@@ -21,3 +21,6 @@ NETWORK = ApiResource(
 SETTING = ApiResource("harvesterhci.io", "v1beta1", "Setting", "settings", namespaced=False)
 LOAD_BALANCER = ApiResource("loadbalancer.harvesterhci.io", "v1beta1", "LoadBalancer", "loadbalancers")
 IP_POOL = ApiResource("loadbalancer.harvesterhci.io", "v1beta1", "IPPool", "ippools", namespaced=False)
+
+# Served where the CSI snapshotter is installed, which Harvester brings.
+VOLUME_SNAPSHOT = ApiResource("snapshot.storage.k8s.io", "v1", "VolumeSnapshot", "volumesnapshots")

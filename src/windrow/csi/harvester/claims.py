@@ -1,0 +1,182 @@
+"""The claim on Harvester that a volume is: written for a request, and read. Pure.
+
+A volume's handle is the name of its claim. What the Go driver never recorded is recorded as annotations with keys of
+ours: what the volume was made with, so that a repeated creation can be compared, and which guest cluster had it made. No
+label of another program is set: with `guestcluster.harvesterhci.io/name` the Go node driver deletes every claim of the
+label when a cluster is deleted, also one whose PersistentVolume says Retain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.core.formats.json import NotJson, Raw, dumps, loads
+from windrow.core.formats.quantity import NANO, NotQuantity, Quantity
+from windrow.csi import names
+from windrow.csi.handles import is_pvc_name
+from windrow.csi.volumes import SnapshotSource, Source, Volume, VolumeKind, VolumeRequest, VolumeSource
+from windrow.harvester.names import GUEST_UID
+from windrow.harvester.volumes import ClaimModes
+from windrow.kubernetes.objects import annotations_of, is_deleting, labels_of, name_of, nested, uid_of
+
+# A label: which driver made it. Windrow's lists and its report of orphans select on it.
+MADE_BY_CSI = "windrow.io/csi-driver"
+# Annotations: what a volume was made with.
+VOLUME_NAME = "windrow.io/csi-volume-name"
+PARAMETERS = "windrow.io/csi-parameters"
+SOURCE = "windrow.io/csi-source"
+
+_PROVISIONER = ("volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner")
+LONGHORN = "driver.longhorn.io"
+_SNAPSHOT_GROUP = "snapshot.storage.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim on Harvester, and the volume that it is."""
+
+    volume: Volume
+    uid: str
+    requested: int
+    # 0 until it is bound.
+    capacity: int
+    phase: str
+    storage_class: str
+    provisioner: str
+    volume_mode: str
+    # The uid of the guest cluster that had it made; "" where that is not recorded, as on those of the Go driver.
+    guest_uid: str
+    is_ours: bool
+    is_deleting: bool
+    # What the claim is deleted with: a restore of a backup owns the claim that it made.
+    restore: str
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it is a volume of a CSI driver: of this one, or by its name of the Go driver."""
+        return self.is_ours or is_pvc_name(self.volume.id)
+
+
+def render_claim(
+    name: str,
+    wanted: VolumeRequest,
+    size: int,
+    storage_class: str,
+    modes: ClaimModes,
+    guest_uid: str,
+) -> Raw:
+    """The claim of a new volume; `storage_class` "" leaves the choice to Harvester."""
+    annotations = {
+        VOLUME_NAME: wanted.name,
+        PARAMETERS: dumps(dict(sorted(wanted.parameters.items()))).decode(),
+        SOURCE: _render_source(wanted.source),
+    }
+    if guest_uid:
+        annotations[GUEST_UID] = guest_uid
+    spec: Raw = {
+        "accessModes": [modes.access],
+        "volumeMode": modes.volume,
+        "resources": {"requests": {"storage": str(size)}},
+    }
+    if storage_class:
+        spec["storageClassName"] = storage_class
+    match wanted.source:
+        case SnapshotSource(snapshot_id):
+            spec["dataSource"] = {
+                "apiGroup": _SNAPSHOT_GROUP,
+                "kind": "VolumeSnapshot",
+                "name": snapshot_id,
+            }
+        case VolumeSource(volume_id):
+            spec["dataSource"] = {"kind": "PersistentVolumeClaim", "name": volume_id}
+    metadata: Raw = {"name": name, "labels": {MADE_BY_CSI: names.DRIVER}, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def _render_source(source: Source | None) -> str:
+    match source:
+        case SnapshotSource(snapshot_id):
+            return f"snapshot/{snapshot_id}"
+        case VolumeSource(volume_id):
+            return f"volume/{volume_id}"
+        case None:
+            return ""
+
+
+def read_claim(raw: Mapping[str, Any]) -> Claim:
+    """The claim. Raises NotQuantity where its sizes are none."""
+    annotations = annotations_of(raw)
+    provisioner = next((annotations[key] for key in _PROVISIONER if key in annotations), "")
+    requested = size_at(raw, "spec", "resources", "requests", "storage")
+    capacity = size_at(raw, "status", "capacity", "storage")
+    mode = str(nested(raw, "spec", "volumeMode", default="Filesystem"))
+    phase = str(nested(raw, "status", "phase", default="Pending"))
+    recorded = VOLUME_NAME in annotations
+    volume = Volume(
+        id=name_of(raw),
+        size=capacity or requested,
+        kind=_kind(raw, mode, provisioner, recorded),
+        parameters=_read_parameters(annotations.get(PARAMETERS, "")) if recorded else None,
+        source=_read_source(annotations.get(SOURCE, "")),
+        problem="PersistentVolumeClaim on Harvester is Lost: its volume is gone" if phase == "Lost" else "",
+    )
+    return Claim(
+        volume=volume,
+        uid=uid_of(raw),
+        requested=requested,
+        capacity=capacity,
+        phase=phase,
+        storage_class=str(nested(raw, "spec", "storageClassName", default="")),
+        provisioner=provisioner,
+        volume_mode=mode,
+        guest_uid=annotations.get(GUEST_UID, ""),
+        is_ours=labels_of(raw).get(MADE_BY_CSI) == names.DRIVER,
+        is_deleting=is_deleting(raw),
+        restore=_restore_of(raw),
+    )
+
+
+def size_at(raw: Mapping[str, Any], *path: str) -> int:
+    """The bytes of a quantity, rounded up; 0 where there is none. Raises NotQuantity."""
+    found = nested(raw, *path)
+    if found is None:
+        return 0
+    if not isinstance(found, str | int):
+        raise NotQuantity(f"{'.'.join(path)} is no quantity")
+    return -(-Quantity.parse(found).nanos // NANO)
+
+
+def _kind(raw: Mapping[str, Any], mode: str, provisioner: str, recorded: bool) -> VolumeKind:
+    """Shared volumes are the Go driver's: claims of Longhorn that are file systems of many."""
+    modes = nested(raw, "spec", "accessModes", default=())
+    is_shared = mode == "Filesystem" and "ReadWriteMany" in modes and provisioner == LONGHORN
+    return "shared" if is_shared and not recorded else "disk"
+
+
+def _read_parameters(text: str) -> dict[str, str]:
+    try:
+        found = loads(text)
+    except NotJson:
+        return {}
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _read_source(text: str) -> Source | None:
+    kind, _, name = text.partition("/")
+    match kind:
+        case "snapshot":
+            return SnapshotSource(name)
+        case "volume":
+            return VolumeSource(name)
+        case _:
+            return None
+
+
+def _restore_of(raw: Mapping[str, Any]) -> str:
+    owners = nested(raw, "metadata", "ownerReferences", default=())
+    return next(
+        (str(one.get("name", "")) for one in owners if one.get("kind") == "VolumeRemoteRestore"),
+        "",
+    )

@@ -1,0 +1,198 @@
+"""The disks of a VM that volumes are: read from the VM and its instance, and the patch that adds and removes them. Pure.
+
+A volume is a disk twice: in the VM's template, which is what is wanted, and in the status of the instance, which is what the
+guest has. Both are named like the claim. Only what is `hotpluggable` and of the claim with its own name is ever removed: the
+machine's own disks and what an administrator plugged in under another name stay.
+
+Removals go by index, each guarded by a test of the name there, so that the patch fails, whole, where the VM was changed
+meanwhile; additions go to the end and need no guard. So the patch carries no resourceVersion, and changes that others make
+elsewhere in the VM, which are many while it starts, do not fail it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from windrow.core.formats.json import Raw
+from windrow.csi.handles import serial_of
+from windrow.kubernetes.objects import is_deleting, mappings_at, name_of, nested, uid_of
+
+BUS = "scsi"
+# Of one VM: Harvester's limit, with the machine's own disks.
+MAX_DISKS = 256
+READY = "Ready"
+
+_VOLUMES = "/spec/template/spec/volumes"
+_DEVICES = "/spec/template/spec/domain/devices"
+_DISKS = f"{_DEVICES}/disks"
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A volume among those of a VM's template, or of an instance's."""
+
+    name: str
+    claim: str
+    hotpluggable: bool
+    read_only: bool = False
+    # "" where none was set, as the Go driver does.
+    serial: str = ""
+    bus: str = ""
+
+    @property
+    def is_removable(self) -> bool:
+        """Whether a CSI driver plugged it in."""
+        return self.hotpluggable and self.name == self.claim
+
+
+@dataclass(frozen=True, slots=True)
+class VmDisks:
+    """The disks of a VM's template."""
+
+    vm: str
+    uid: str
+    is_deleting: bool
+    disks: tuple[Disk, ...]
+    # How many volumes of any kind it has.
+    count: int
+
+    def find(self, claim: str) -> Disk | None:
+        return next((one for one in self.disks if one.claim == claim), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Plugged:
+    """A hot-plugged volume, as the status of an instance tells."""
+
+    name: str
+    phase: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceDisks:
+    """The volumes that a running VM has."""
+
+    vm: str
+    is_deleting: bool
+    phase: str
+    claims: frozenset[str]
+    plugged: tuple[Plugged, ...]
+
+    def find(self, name: str) -> Plugged | None:
+        return next((one for one in self.plugged if one.name == name), None)
+
+    def has(self, claim: str) -> bool:
+        return claim in self.claims or self.find(claim) is not None
+
+
+def read_vm(raw: Mapping[str, Any]) -> VmDisks:
+    spec = nested(raw, "spec", "template", "spec", default={})
+    disks = {str(one.get("name")): one for one in mappings_at(spec, "domain", "devices", "disks")}
+    volumes = mappings_at(spec, "volumes")
+    return VmDisks(
+        vm=name_of(raw),
+        uid=uid_of(raw),
+        is_deleting=is_deleting(raw),
+        disks=tuple(
+            _disk(one, disks.get(str(one.get("name")), {}))
+            for one in volumes
+            if nested(one, "persistentVolumeClaim", "claimName")
+        ),
+        count=len(volumes),
+    )
+
+
+def _disk(volume: Mapping[str, Any], disk: Mapping[str, Any]) -> Disk:
+    claim = volume["persistentVolumeClaim"]
+    return Disk(
+        name=str(volume.get("name")),
+        claim=str(claim["claimName"]),
+        hotpluggable=claim.get("hotpluggable") is True,
+        read_only=nested(disk, "disk", "readonly", default=False) is True,
+        serial=str(disk.get("serial") or ""),
+        bus=str(nested(disk, "disk", "bus", default="")),
+    )
+
+
+def read_instance(raw: Mapping[str, Any]) -> InstanceDisks:
+    return InstanceDisks(
+        vm=name_of(raw),
+        is_deleting=is_deleting(raw),
+        phase=str(nested(raw, "status", "phase", default="")),
+        claims=frozenset(
+            str(nested(one, "persistentVolumeClaim", "claimName"))
+            for one in mappings_at(raw, "spec", "volumes")
+            if nested(one, "persistentVolumeClaim", "claimName")
+        ),
+        plugged=tuple(
+            Plugged(str(one.get("name")), str(one.get("phase", "")), str(one.get("message", "")))
+            for one in mappings_at(raw, "status", "volumeStatus")
+            if one.get("hotplugVolume") is not None
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DiskChange:
+    """One volume that is to be a disk of the VM, or to be none any more."""
+
+    volume_id: str
+    kind: Literal["attach", "detach"]
+    read_only: bool = False
+
+
+def disk_of(change: DiskChange) -> Raw:
+    """The disk, as a VM and `addvolume` have it."""
+    device: Raw = {"bus": BUS}
+    if change.read_only:
+        device["readonly"] = True
+    return {"name": change.volume_id, "serial": serial_of(change.volume_id), "disk": device}
+
+
+def needs_change(vm: VmDisks, change: DiskChange) -> bool:
+    """Whether the VM's template is not yet as wanted."""
+    found = vm.find(change.volume_id)
+    if change.kind == "attach":
+        return found is None
+    return found is not None and found.is_removable
+
+
+def plan_patch(raw_vm: Mapping[str, Any], changes: Sequence[DiskChange]) -> list[Raw]:
+    """The JSON Patch that makes all changes; [] where the VM is as wanted. Removals first, from the end of each list."""
+    vm = read_vm(raw_vm)
+    due = [one for one in changes if needs_change(vm, one)]
+    gone = {one.volume_id for one in due if one.kind == "detach"}
+    added = [one for one in due if one.kind == "attach"]
+    spec = nested(raw_vm, "spec", "template", "spec", default={})
+    return [
+        *_removals(_VOLUMES, mappings_at(spec, "volumes"), gone),
+        *_removals(_DISKS, mappings_at(spec, "domain", "devices", "disks"), gone),
+        *_additions(_VOLUMES, nested(spec, "volumes"), [_volume(one.volume_id) for one in added]),
+        *_additions(_DISKS, nested(spec, "domain", "devices", "disks"), [disk_of(one) for one in added]),
+    ]
+
+
+def _volume(volume_id: str) -> Raw:
+    return {
+        "name": volume_id,
+        "persistentVolumeClaim": {"claimName": volume_id, "hotpluggable": True},
+    }
+
+
+def _removals(path: str, entries: Sequence[Mapping[str, Any]], gone: set[str]) -> list[Raw]:
+    steps: list[Raw] = []
+    for index in reversed(range(len(entries))):
+        name = entries[index].get("name")
+        if name in gone:
+            steps.append({"op": "test", "path": f"{path}/{index}/name", "value": name})
+            steps.append({"op": "remove", "path": f"{path}/{index}"})
+    return steps
+
+
+def _additions(path: str, present: Any, added: Sequence[Raw]) -> list[Raw]:
+    if added and not isinstance(present, list):
+        return [{"op": "add", "path": path, "value": list(added)}]
+    return [{"op": "add", "path": f"{path}/-", "value": one} for one in added]

@@ -1,0 +1,110 @@
+"""What is watched on Harvester: the claims, VMs and instances of one namespace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from windrow.client.informer import Informer
+from windrow.client.transport import Transport
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
+from windrow.csi.harvester.claims import Claim, read_claim
+from windrow.csi.harvester.disks import InstanceDisks, VmDisks, read_instance, read_vm
+from windrow.csi.waits import waits_for
+from windrow.harvester.resources import VM, VMI
+from windrow.kubernetes.resources import PVC
+
+
+class HarvesterState:
+    """Three informers, and one way to wait for what they tell. Its owner runs it."""
+
+    def __init__(self, transport: Transport, namespace: str, clock: Clock, rng: Rng) -> None:
+        rest = clock, rng
+        self.namespace = namespace
+        self.claims: Informer[Claim] = Informer(transport, PVC, namespace, read_claim, *rest)
+        self.vms: Informer[VmDisks] = Informer(transport, VM, namespace, read_vm, *rest)
+        self.instances: Informer[InstanceDisks] = Informer(transport, VMI, namespace, read_instance, *rest)
+        self._waiting: set[asyncio.Event] = set()
+
+    @property
+    def _informers(self) -> tuple[Informer[Any], ...]:
+        return self.claims, self.vms, self.instances
+
+    async def run(self) -> None:
+        """Keep them current until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers:
+                group.create_task(informer.run())
+                group.create_task(self._follow(informer))
+
+    async def _follow(self, informer: Informer[Any]) -> None:
+        async for _ in informer.changes():
+            for event in list(self._waiting):
+                event.set()
+
+    def problem(self) -> str:
+        """Why they are not current; "" when they are."""
+        for informer in self._informers:
+            if informer.error is not None:
+                return f"cannot watch {informer.kind.plural} in namespace {self.namespace} on Harvester: {informer.error}"
+            if not informer.has_synced:
+                return f"{informer.kind.plural} in namespace {self.namespace} on Harvester are not read yet"
+        return ""
+
+    async def wait_for_sync(self) -> None:
+        """Return once each of them was read."""
+        for informer in self._informers:
+            if not informer.has_synced:
+                waits_for(
+                    f"the first list of {informer.kind.plural} in namespace {self.namespace} on Harvester"
+                )
+                await informer.wait_for_sync()
+
+    async def wait_until(self, describe_wait: Callable[[], str]) -> None:
+        """Return once there is nothing to wait for: `describe_wait` says what, "" when it is there. Looks at each change."""
+        changed = asyncio.Event()
+        self._waiting.add(changed)
+        try:
+            while what := describe_wait():
+                waits_for(what)
+                changed.clear()
+                await changed.wait()
+        finally:
+            with suppress(KeyError):
+                self._waiting.remove(changed)
+
+    # --- readings ---------------------------------------------------------------------------------------------------
+
+    def vm(self, name: str) -> VmDisks | None:
+        return self.vms.get(VM.ref(name, self.namespace))
+
+    def instance(self, name: str) -> InstanceDisks | None:
+        return self.instances.get(VMI.ref(name, self.namespace))
+
+    def claim(self, name: str) -> Claim | None:
+        return self.claims.get(PVC.ref(name, self.namespace))
+
+    def nodes_with(self, claim: str) -> list[str]:
+        """The VMs that have the claim, or whose instance still has it, in order."""
+        found = {vm.vm for vm in self.vms.values() if vm.find(claim)}
+        found |= {one.vm for one in self.instances.values() if one.has(claim)}
+        return sorted(found)
+
+    def nodes_ready_with(self, claim: str) -> tuple[str, ...]:
+        """The VMs that want the claim and whose instance has it ready: what is published."""
+        return tuple(
+            sorted(
+                vm.vm
+                for vm in self.vms.values()
+                if vm.find(claim) is not None and self.has_ready(vm.vm, claim)
+            )
+        )
+
+    def has_ready(self, vm: str, claim: str) -> bool:
+        """Whether the guest has the volume."""
+        instance = self.instance(vm)
+        plugged = instance.find(claim) if instance is not None else None
+        return plugged is not None and plugged.phase == "Ready"

@@ -1,0 +1,150 @@
+"""Changes of the disks of VMs: those that wait for one VM go out in one patch.
+
+While one patch of a VM is under way, further changes of that VM wait; the first of them to have its turn sends them all. So ten
+volumes that are attached at once cost two patches and not ten that fail each other. The one that sends plans on a fresh read
+of the VM, and again where the VM was changed in between. A change that Harvester refuses must not fail the others: a patch of
+several that is refused is sent once more, one change at a time.
+
+A caller that is cancelled while it sends leaves the others in the queue, and the next of them sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from windrow.client.client import Client
+from windrow.core.clock import Clock, sleep
+from windrow.core.formats.json import Raw
+from windrow.core.rng import Rng
+from windrow.core.wait import yield_turn
+from windrow.csi.errors import CsiError
+from windrow.csi.harvester.disks import MAX_DISKS, DiskChange, VmDisks, needs_change, read_vm
+from windrow.csi.harvester.refusals import requesting
+from windrow.csi.volumes import NodeFull, NodeNotFound
+from windrow.harvester.resources import VM
+from windrow.kubernetes.errors import (
+    AdmissionDenied,
+    Conflict,
+    Invalid,
+    KubeError,
+)
+
+# How often one patch is planned anew where others change the VM in between.
+ATTEMPTS = 6
+BACKOFF = timedelta(milliseconds=50)
+# How the API server words a `test` of a JSON Patch that failed.
+_TEST_FAILED = ("test operation", "testing path", "test failed", "unable to remove nonexistent key")
+
+
+class PlugVolumes(Protocol):
+    """How a Harvester takes changes of a VM's disks."""
+
+    async def __call__(self, raw_vm: Raw, changes: Sequence[DiskChange]) -> None:
+        """Send the changes of the VM, which was read as `raw_vm`. Raises KubeError."""
+        ...
+
+
+@dataclass
+class _Waiting:
+    change: DiskChange
+    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class VmQueue:
+    """Makes changes of the disks of the VMs of one namespace."""
+
+    def __init__(self, client: Client, namespace: str, plug: PlugVolumes, clock: Clock, rng: Rng) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._plug = plug
+        self._clock, self._rng = clock, rng
+        self._waiting: dict[str, list[_Waiting]] = defaultdict(list)
+        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def change(self, vm: str, change: DiskChange) -> None:
+        """Return once the VM's template is as wanted. Raises NodeNotFound, NodeFull, and what Harvester refuses."""
+        waiting = _Waiting(change)
+        self._waiting[vm].append(waiting)
+        try:
+            async with self._turns[vm]:
+                if not waiting.done.done():
+                    await self._send_waiting(vm)
+        finally:
+            if waiting in self._waiting[vm]:
+                self._waiting[vm].remove(waiting)
+            if not self._waiting[vm]:
+                del self._waiting[vm], self._turns[vm]
+            waiting.done.cancel()  # where nothing came of it
+        waiting.done.result()
+
+    async def _send_waiting(self, vm: str) -> None:
+        await yield_turn()  # those that come at the same moment go along
+        batch = [one for one in self._waiting[vm] if not one.done.done()]
+        error = await self._try(vm, batch)
+        if error is not None and len(batch) > 1:
+            for one in batch:
+                self._settle([one], await self._try(vm, [one]))
+        else:
+            self._settle(batch, error)
+
+    def _settle(self, batch: Sequence[_Waiting], error: CsiError | None) -> None:
+        for one in batch:
+            if one.done.done():
+                continue
+            if error is None:
+                one.done.set_result(None)
+            else:
+                one.done.set_exception(error)
+
+    async def _try(self, vm: str, batch: Sequence[_Waiting]) -> CsiError | None:
+        try:
+            await self._make([one.change for one in batch], vm)
+        except CsiError as error:
+            return error
+        return None
+
+    async def _make(self, changes: Sequence[DiskChange], vm: str) -> None:
+        ref = VM.ref(vm, self._namespace)
+        for attempt in range(1, ATTEMPTS + 1):
+            with requesting(f"change the volumes of {ref}"):
+                raw = await self._client.find(ref)
+                if raw is None:
+                    if all(one.kind == "detach" for one in changes):
+                        return
+                    raise NodeNotFound(vm, f" in namespace {self._namespace} on Harvester")
+                found = read_vm(raw)
+                due = [one for one in changes if needs_change(found, one)]
+                if not due:
+                    return
+                require_slots(found, due)
+                try:
+                    await self._plug(raw, due)
+                    return
+                except KubeError as error:
+                    if attempt == ATTEMPTS or not _is_outdated(error):
+                        raise
+            await sleep(self._clock, BACKOFF * attempt * self._rng.uniform(1.0, 2.0))
+
+
+def require_slots(vm: VmDisks, due: Sequence[DiskChange]) -> None:
+    """Raises NodeFull where the VM would have more disks than it can have."""
+    added = sum(one.kind == "attach" for one in due)
+    wanted = vm.count + added - sum(one.kind == "detach" for one in due)
+    if added and wanted > MAX_DISKS:
+        raise NodeFull(
+            f"VirtualMachine {vm.vm} has {vm.count} volumes, and can have {MAX_DISKS}",
+            "use another node, or detach a volume",
+        )
+
+
+def _is_outdated(error: KubeError) -> bool:
+    """Whether the VM was changed between the read and the patch."""
+    if isinstance(error, Conflict) and not isinstance(error, AdmissionDenied):
+        return True
+    text = error.message.lower()
+    return isinstance(error, Invalid) and any(words in text for words in _TEST_FAILED)

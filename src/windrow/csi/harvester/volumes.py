@@ -1,0 +1,435 @@
+"""`HarvesterVolumes`: the port Volumes on a Harvester.
+
+Made and deleted by requests, each of which names its object by what the caller gave; so what a crash leaves is found by the
+same call again. Attached through `VmQueue`, and awaited by what is watched: no poll, no sleep but back-off. What the caches
+lack is asked for live before it is said not to exist.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from windrow.client.client import Client
+from windrow.client.transport import Transport
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
+from windrow.csi import names
+from windrow.csi.errors import CsiError, FailedPrecondition, InvalidArgument
+from windrow.csi.handles import is_object_name, is_volume_id, parse_backup_handle, volume_id_for
+from windrow.csi.harvester.claims import Claim, read_claim, render_claim
+from windrow.csi.harvester.disks import READY, DiskChange, read_vm
+from windrow.csi.harvester.plugging import Plugin
+from windrow.csi.harvester.refusals import requesting
+from windrow.csi.harvester.snapshots import (
+    CLASSES,
+    HostSnapshot,
+    read_snapshot,
+    render_snapshot,
+    snapshot_class_of,
+)
+from windrow.csi.harvester.state import HarvesterState
+from windrow.csi.harvester.vm_queue import VmQueue
+from windrow.csi.sizes import MIN_BYTES, SizeRange, choose_size
+from windrow.csi.volumes import (
+    AttachedDifferently,
+    Attachment,
+    CannotShrink,
+    NodeNotFound,
+    Snapshot,
+    SnapshotExists,
+    SnapshotNotFound,
+    SnapshotRequest,
+    SnapshotSource,
+    Unfinished,
+    UnknownParameter,
+    Volume,
+    VolumeExists,
+    VolumeInUse,
+    VolumeNotFound,
+    VolumeRequest,
+    VolumeSource,
+)
+from windrow.csi.waits import waits_for
+from windrow.harvester.resources import VM, VOLUME_SNAPSHOT
+from windrow.harvester.volumes import LONGHORN, ClaimModes, read_storage_class
+from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError, NotFound
+from windrow.kubernetes.resources import PVC, STORAGE_CLASS, ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """Where volumes are made. `storage_class` "" is Harvester's default; `guest_uid` says which guest cluster this is."""
+
+    namespace: str
+    storage_class: str = ""
+    guest_uid: str = ""
+
+
+class HarvesterVolumes:
+    """Implements Volumes. Its owner runs it while it is used."""
+
+    supports_shared = False
+
+    def __init__(
+        self, transport: Transport, options: HostOptions, clock: Clock, rng: Rng, log: logging.Logger
+    ) -> None:
+        self._client = Client(transport)
+        self._options = options
+        self._log = log
+        self.state = HarvesterState(transport, options.namespace, clock, rng)
+        self._plugin = Plugin(self._client, options.namespace, clock, log)
+        self._queue = VmQueue(self._client, options.namespace, self._plugin, clock, rng)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        await self.state.run()
+
+    # --- volumes ----------------------------------------------------------------------------------------------------
+
+    async def create(self, wanted: VolumeRequest) -> Volume:
+        name = volume_id_for(wanted.name)
+        least, source_class = await self._least_of_source(wanted)
+        size = choose_size(wanted.size, least)
+        storage_class = wanted.parameters.get(names.HOST_STORAGE_CLASS) or source_class
+        modes = await self._modes(storage_class or self._options.storage_class, wanted)
+        raw = render_claim(
+            name,
+            wanted,
+            size,
+            storage_class or self._options.storage_class,
+            modes,
+            self._options.guest_uid,
+        )
+        ref = self._claim_ref(name)
+        with requesting(f"create {ref}"):
+            try:
+                made = read_claim(await self._client.create(PVC, raw, self._options.namespace))
+            except AlreadyExists:
+                raise await self._existing(name) from None
+        await self._wait_to_see(ref)
+        return made.volume
+
+    async def _existing(self, name: str) -> CsiError:
+        """What is raised where the name is taken."""
+        found, ref = await self._get_claim(name), self._claim_ref(name)
+        if found.is_deleting:
+            return Unfinished(f"{ref} on Harvester is being deleted", "repeat the same call once it is gone")
+        await self._wait_to_see(ref)
+        return VolumeExists(self._seen(found))
+
+    async def _wait_to_see(self, ref: ObjectRef) -> None:
+        """So that the next list has it."""
+        await self.state.wait_for_sync()
+        await self.state.wait_until(
+            lambda: "" if self.state.claims.get(ref) else f"the watch of {ref} on Harvester to tell of it"
+        )
+
+    async def _least_of_source(self, wanted: VolumeRequest) -> tuple[int, str]:
+        """The size that the volume has at least, and the class of what it is made of; "" for no preference."""
+        match wanted.source:
+            case SnapshotSource(snapshot_id):
+                found = await self._get_host_snapshot(snapshot_id)
+                if not found.snapshot.is_ready:
+                    raise Unfinished(
+                        f"VolumeSnapshot {snapshot_id} on Harvester is not ready", "repeat the same call"
+                    )
+                return max(found.snapshot.size, MIN_BYTES), found.storage_class
+            case VolumeSource(volume_id):
+                claim = await self._get_claim(volume_id)
+                return max(claim.volume.size, MIN_BYTES), claim.storage_class
+            case None:
+                return MIN_BYTES, ""
+
+    async def _modes(self, storage_class: str, wanted: VolumeRequest) -> ClaimModes:
+        modes = LONGHORN
+        if storage_class:
+            ref = STORAGE_CLASS.ref(storage_class)
+            with requesting(f"read {ref}"):
+                try:
+                    modes = read_storage_class(await self._client.get(ref)).modes
+                except Forbidden:
+                    pass  # roles of older releases; Longhorn's then
+                except NotFound:
+                    raise self._unknown_class(storage_class, wanted) from None
+        mode = wanted.parameters.get(names.HOST_VOLUME_MODE)
+        return replace(modes, volume="Filesystem") if mode == "filesystem" else modes
+
+    def _unknown_class(self, storage_class: str, wanted: VolumeRequest) -> InvalidArgument:
+        problem = f"Harvester has no StorageClass {storage_class!r}"
+        if names.HOST_STORAGE_CLASS in wanted.parameters:
+            return UnknownParameter(
+                f"parameters[{names.HOST_STORAGE_CLASS}]", problem, "name one that exists"
+            )
+        return UnknownParameter("parameters", problem, "name one that exists with --host-storage-class")
+
+    async def delete(self, volume_id: str) -> None:
+        claim = await self._get_claim(volume_id)
+        self._require_own(claim.guest_uid, f"PersistentVolumeClaim {volume_id}")
+        await self.state.wait_for_sync()
+        nodes = self.state.nodes_with(volume_id)
+        if nodes:
+            raise VolumeInUse(volume_id, nodes, "deleted")
+        ref = self._claim_ref(volume_id)
+        if not claim.is_deleting:
+            with requesting(f"delete {ref}"):
+                try:
+                    await self._client.delete(ref, uid=claim.uid)
+                except NotFound:
+                    raise VolumeNotFound(volume_id) from None
+        await self.state.wait_until(
+            lambda: f"{ref} on Harvester to be gone (being deleted)" if self.state.claim(volume_id) else ""
+        )
+
+    async def get(self, volume_id: str) -> Volume:
+        claim = await self._get_claim(volume_id)
+        await self.state.wait_for_sync()
+        return self._seen(claim)
+
+    async def list_volumes(self) -> Sequence[Volume]:
+        await self.state.wait_for_sync()
+        listed = [one for one in self.state.claims.values() if one.is_listed and not one.is_deleting]
+        return sorted(
+            (self._seen(one) for one in listed if self._is_own(one.guest_uid)), key=lambda one: one.id
+        )
+
+    def _seen(self, claim: Claim) -> Volume:
+        return replace(claim.volume, nodes=self.state.nodes_ready_with(claim.volume.id))
+
+    async def ensure_expanded(self, volume_id: str, wanted: SizeRange) -> Volume:
+        claim = await self._get_claim(volume_id)
+        if wanted.limit and claim.volume.size > wanted.limit:
+            raise CannotShrink(
+                f"volume {volume_id!r} has {claim.volume.size} bytes, and at most {wanted.limit} are wanted",
+                "volumes do not shrink",
+            )
+        size = max(choose_size(wanted), claim.requested) if wanted.required > claim.volume.size else 0
+        if size > claim.requested:
+            await self._wait_until_bound(volume_id)
+            with requesting(f"expand {self._claim_ref(volume_id)}"):
+                change = {"spec": {"resources": {"requests": {"storage": str(size)}}}}
+                await self._client.patch(self._claim_ref(volume_id), change)
+        if size:
+            await self._wait_for_capacity(volume_id, size)
+            claim = await self._get_claim(volume_id)
+        return self._seen(claim)
+
+    async def _wait_until_bound(self, volume_id: str) -> None:
+        """An API server lets no other claim grow."""
+        ref = self._claim_ref(volume_id)
+
+        def describe_wait() -> str:
+            claim = self.state.claim(volume_id)
+            phase = claim.phase if claim else "it is not there"
+            return (
+                "" if phase == "Bound" else f"{ref} on Harvester to be bound (phase: {phase}); then it grows"
+            )
+
+        await self.state.wait_for_sync()
+        await self.state.wait_until(describe_wait)
+
+    async def _wait_for_capacity(self, volume_id: str, size: int) -> None:
+        ref = self._claim_ref(volume_id)
+
+        def describe_wait() -> str:
+            claim = self.state.claim(volume_id)
+            if claim is not None and claim.capacity >= size:
+                return ""
+            has = f"{claim.capacity} now" if claim else "it is not there"
+            return f"{ref} on Harvester to have a capacity of {size} bytes ({has})"
+
+        await self.state.wait_for_sync()
+        await self.state.wait_until(describe_wait)
+
+    # --- attachments ------------------------------------------------------------------------------------------------
+
+    async def ensure_attached(self, volume_id: str, node_id: str, read_only: bool) -> Attachment:
+        if not is_object_name(node_id):
+            raise NodeNotFound(node_id)
+        claim = await self._get_claim(volume_id)
+        if claim.is_deleting:
+            raise FailedPrecondition(
+                f"{self._claim_ref(volume_id)} on Harvester is being deleted", "use another volume"
+            )
+        await self.state.wait_for_sync()
+        await self._require_free(volume_id, node_id)
+        await self._queue.change(node_id, DiskChange(volume_id, "attach", read_only))
+        await self.state.wait_until(lambda: self._describe_attaching(volume_id, node_id))
+        return self._attachment(claim, node_id, read_only)
+
+    async def _require_free(self, volume_id: str, node_id: str) -> None:
+        """Raises VolumeInUse where another VM has it; the caches may be behind, so those that have it are asked."""
+        nodes = [one for one in self.state.nodes_with(volume_id) if one != node_id]
+        found = [one for one in nodes if await self._has_disk(one, volume_id)]
+        if found:
+            raise VolumeInUse(volume_id, found, f"attached to {node_id}")
+
+    async def _has_disk(self, vm: str, volume_id: str) -> bool:
+        ref = VM.ref(vm, self._options.namespace)
+        with requesting(f"read {ref}"):
+            raw = await self._client.find(ref)
+        instance = self.state.instance(vm)
+        return (raw is not None and read_vm(raw).find(volume_id) is not None) or (
+            instance is not None and instance.has(volume_id)
+        )
+
+    def _describe_attaching(self, volume_id: str, node_id: str) -> str:
+        vm, instance = self.state.vm(node_id), self.state.instance(node_id)
+        where = f"{self._options.namespace}/{node_id}"
+        disk = vm.find(volume_id) if vm else None
+        if disk is None:
+            return f"VirtualMachine {where} to have volume {volume_id}"
+        if not disk.is_removable:
+            return ""  # it never becomes one that is plugged in; `_attachment` says so
+        if instance is None:
+            return f"VirtualMachine {where} to run, so that volume {volume_id} can be plugged in"
+        plugged = instance.find(volume_id)
+        if plugged is not None and plugged.phase == READY:
+            return ""
+        phase = plugged.phase if plugged else "not told yet"
+        words = f": {plugged.message}" if plugged and plugged.message else ""
+        return f"VirtualMachineInstance {where} to report volume {volume_id} as Ready (phase: {phase}{words})"
+
+    def _attachment(self, claim: Claim, node_id: str, read_only: bool) -> Attachment:
+        """What the node is told. A disk that the Go driver plugged in has no serial, so none is told."""
+        volume_id = claim.volume.id
+        vm = self.state.vm(node_id)
+        disk = vm.find(volume_id) if vm else None
+        if disk is None:
+            raise Unfinished(f"volume {volume_id!r} left VirtualMachine {node_id}", "repeat the same call")
+        if not disk.is_removable:
+            raise VolumeInUse(volume_id, [node_id], "plugged in: it is one of the machine's own disks")
+        if disk.read_only != read_only:
+            raise AttachedDifferently(volume_id, node_id, disk.read_only)
+        context = {names.PUBLISH_BUS: disk.bus, names.PUBLISH_CAPACITY: str(claim.volume.size)}
+        if disk.serial:
+            context[names.PUBLISH_SERIAL] = disk.serial
+        return Attachment(disk.read_only, context)
+
+    async def ensure_detached(self, volume_id: str, node_id: str) -> None:
+        if not is_volume_id(volume_id) or (node_id and not is_object_name(node_id)):
+            return
+        await self.state.wait_for_sync()
+        for node in [node_id] if node_id else self.state.nodes_with(volume_id):
+            await self._detach(volume_id, node)
+
+    async def _detach(self, volume_id: str, node_id: str) -> None:
+        await self._queue.change(node_id, DiskChange(volume_id, "detach"))
+        instance = self.state.instance(node_id)
+        if self.state.vm(node_id) is None and instance is not None and instance.find(volume_id):
+            await self._unplug_from_instance(volume_id, node_id)
+        await self.state.wait_until(lambda: self._describe_detaching(volume_id, node_id))
+
+    async def _unplug_from_instance(self, volume_id: str, node_id: str) -> None:
+        """The VM is gone and its instance is going: a Harvester that takes no such request lets it end by itself."""
+        try:
+            await self._plugin.remove_from_instance(node_id, volume_id)
+        except KubeError as error:
+            self._log.info("volume %s leaves instance %s with it: %s", volume_id, node_id, error)
+
+    def _describe_detaching(self, volume_id: str, node_id: str) -> str:
+        vm, instance = self.state.vm(node_id), self.state.instance(node_id)
+        where = f"{self._options.namespace}/{node_id}"
+        disk = vm.find(volume_id) if vm else None
+        if disk is not None and not disk.is_removable:
+            return ""  # a disk of the machine's own, which no CSI driver attached
+        if disk is not None:
+            return f"VirtualMachine {where} to give up volume {volume_id}"
+        plugged = instance.find(volume_id) if instance else None
+        if plugged is not None or (instance is not None and volume_id in instance.claims):
+            phase = plugged.phase if plugged else "in its spec"
+            return f"VirtualMachineInstance {where} to give up volume {volume_id} (phase: {phase})"
+        return ""
+
+    # --- snapshots --------------------------------------------------------------------------------------------------
+
+    async def create_snapshot(self, wanted: SnapshotRequest) -> Snapshot:
+        if wanted.parameters.get(names.SNAPSHOT_TYPE) == "backup":
+            raise UnknownParameter(
+                f"parameters[{names.SNAPSHOT_TYPE}]",
+                "backups are not made by this driver yet",
+                "use a VolumeSnapshotClass without it, for a snapshot in Harvester's storage",
+            )
+        claim = await self._get_claim(wanted.volume_id)
+        with requesting(f"read {CLASSES}"):
+            setting = await self._client.find(CLASSES)
+        snapshot_class = snapshot_class_of(setting or {}, claim.provisioner)
+        if not snapshot_class:
+            raise FailedPrecondition(
+                f"Setting csi-driver-config on Harvester names no VolumeSnapshotClass for {claim.provisioner!r}",
+                "add the provisioner to the setting",
+            )
+        name = volume_id_for(wanted.name)
+        raw = render_snapshot(name, wanted, claim, snapshot_class, self._options.guest_uid)
+        with requesting(f"create VolumeSnapshot {self._options.namespace}/{name}"):
+            try:
+                made = await self._client.create(VOLUME_SNAPSHOT, raw, self._options.namespace)
+            except AlreadyExists:
+                found = await self._get_host_snapshot(name)
+                raise SnapshotExists(self._sized(found, claim)) from None
+        return self._sized(read_snapshot(made), claim)
+
+    def _sized(self, found: HostSnapshot, claim: Claim) -> Snapshot:
+        """One that is not ready has no size yet: that of its volume stands for it."""
+        return replace(found.snapshot, size=found.snapshot.size or claim.volume.size)
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        found = await self._get_host_snapshot(snapshot_id)
+        self._require_own(found.guest_uid, f"VolumeSnapshot {snapshot_id}")
+        if found.is_deleting:
+            return
+        ref = VOLUME_SNAPSHOT.ref(snapshot_id, self._options.namespace)
+        with requesting(f"delete {ref}"):
+            try:
+                await self._client.delete(ref, uid=found.uid)
+            except NotFound:
+                raise SnapshotNotFound(snapshot_id) from None
+
+    async def get_snapshot(self, snapshot_id: str) -> Snapshot:
+        return (await self._get_host_snapshot(snapshot_id)).snapshot
+
+    async def list_snapshots(self) -> Sequence[Snapshot]:
+        with requesting(f"list VolumeSnapshots in namespace {self._options.namespace}"):
+            raws = await self._client.list(VOLUME_SNAPSHOT, self._options.namespace)
+        found = map(read_snapshot, raws)
+        listed = [one for one in found if one.is_listed and self._is_own(one.guest_uid)]
+        return sorted((one.snapshot for one in listed), key=lambda one: one.id)
+
+    async def _get_host_snapshot(self, snapshot_id: str) -> HostSnapshot:
+        if parse_backup_handle(snapshot_id) or not is_object_name(snapshot_id):
+            raise SnapshotNotFound(snapshot_id)
+        ref = VOLUME_SNAPSHOT.ref(snapshot_id, self._options.namespace)
+        with requesting(f"read {ref}"):
+            raw = await self._client.find(ref)
+        if raw is None:
+            raise SnapshotNotFound(snapshot_id, f" in namespace {self._options.namespace} on Harvester")
+        return read_snapshot(raw)
+
+    # --- claims -----------------------------------------------------------------------------------------------------
+
+    def _claim_ref(self, name: str) -> ObjectRef:
+        return PVC.ref(name, self._options.namespace)
+
+    async def _get_claim(self, volume_id: str) -> Claim:
+        """The claim as it is now. Raises VolumeNotFound."""
+        if not is_volume_id(volume_id):
+            raise VolumeNotFound(volume_id)
+        ref = self._claim_ref(volume_id)
+        waits_for(f"an answer of Harvester about {ref}")
+        with requesting(f"read {ref}"):
+            raw = await self._client.find(ref)
+        if raw is None:
+            raise VolumeNotFound(volume_id, f" in namespace {self._options.namespace} on Harvester")
+        return read_claim(raw)
+
+    def _is_own(self, guest_uid: str) -> bool:
+        """Whether it is this guest cluster's, or, as all that the Go driver made, no guest cluster's in particular."""
+        return not guest_uid or not self._options.guest_uid or guest_uid == self._options.guest_uid
+
+    def _require_own(self, guest_uid: str, what: str) -> None:
+        if not self._is_own(guest_uid):
+            raise FailedPrecondition(
+                f"{what} on Harvester was made by the guest cluster with uid {guest_uid}, not by this one",
+                "delete it from there, or on Harvester",
+            )

@@ -1,0 +1,156 @@
+"""The patch of a VM's disks, and what is read of a VM and its instance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from windrow.csi.harvester.disks import (
+    Disk,
+    DiskChange,
+    plan_patch,
+    read_instance,
+    read_vm,
+)
+from windrow.csi.harvester.vm_queue import require_slots
+from windrow.csi.volumes import NodeFull
+from windrow.kubernetes.patches import PatchFailed, apply_json_patch
+
+PVC = "pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0001"
+
+
+def a_vm(*plugged: str, **more: Any) -> dict[str, Any]:
+    """A VM with its own disk `root` and these plugged in, and a field that no reading knows."""
+    volumes: list[dict[str, Any]] = [{"name": "root", "persistentVolumeClaim": {"claimName": "vm-root"}}]
+    disks: list[dict[str, Any]] = [
+        {"name": "root", "disk": {"bus": "virtio"}, "bootOrder": 1, "unknown": {"a": 1}}
+    ]
+    for name in plugged:
+        volumes.append({"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": True}})
+        disks.append({"name": name, "disk": {"bus": "scsi"}})
+    spec = {"domain": {"devices": {"disks": disks}}, "volumes": volumes, **more}
+    return {"metadata": {"name": "a", "uid": "1"}, "spec": {"template": {"spec": spec}}}
+
+
+def names(vm: dict[str, Any]) -> tuple[list[str], list[str]]:
+    spec = vm["spec"]["template"]["spec"]
+    return (
+        [one["name"] for one in spec["volumes"]],
+        [one["name"] for one in spec["domain"]["devices"]["disks"]],
+    )
+
+
+def attach(volume_id: str, read_only: bool = False) -> DiskChange:
+    return DiskChange(volume_id, "attach", read_only)
+
+
+def detach(volume_id: str) -> DiskChange:
+    return DiskChange(volume_id, "detach")
+
+
+def test_an_attached_volume_is_a_disk_with_a_serial_that_the_guest_can_find():
+    after = apply_json_patch(a_vm(), plan_patch(a_vm(), [attach(PVC)]))
+
+    assert after["spec"]["template"]["spec"]["volumes"][-1] == {
+        "name": PVC,
+        "persistentVolumeClaim": {"claimName": PVC, "hotpluggable": True},
+    }
+    assert after["spec"]["template"]["spec"]["domain"]["devices"]["disks"][-1] == {
+        "name": PVC,
+        "serial": "6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0001",
+        "disk": {"bus": "scsi"},
+    }
+
+
+def test_changes_that_wait_go_out_in_one_patch():
+    before = a_vm("b", "c", "d")
+    after = apply_json_patch(
+        before, plan_patch(before, [detach("b"), attach("x", True), detach("d"), attach("y")])
+    )
+
+    assert names(after) == (["root", "c", "x", "y"], ["root", "c", "x", "y"])
+    found = read_vm(after)
+    assert [one.read_only for one in found.disks] == [False, False, True, False]
+    assert (
+        after["spec"]["template"]["spec"]["domain"]["devices"]["disks"][0]
+        == (before["spec"]["template"]["spec"]["domain"]["devices"]["disks"][0])
+    )
+
+
+@pytest.mark.parametrize("change", [attach("b"), detach("x"), detach("vm-root")])
+def test_what_is_as_wanted_needs_no_patch(change: DiskChange):
+    assert plan_patch(a_vm("b"), [change]) == []
+
+
+def test_a_disk_of_the_machine_s_own_is_never_removed():
+    vm = a_vm()
+    vm["spec"]["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] = "root"
+
+    assert plan_patch(vm, [detach("root")]) == []
+    vm["spec"]["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["hotpluggable"] = True
+    vm["spec"]["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] = "vm-root"
+    assert plan_patch(vm, [detach("vm-root")]) == []
+
+
+def test_a_removal_fails_where_the_vm_was_changed_meanwhile():
+    steps = plan_patch(a_vm("b", "c"), [detach("c")])
+
+    with pytest.raises(PatchFailed):
+        apply_json_patch(a_vm("c", "b"), steps)
+
+
+def test_an_addition_does_not_mind_what_was_changed_meanwhile():
+    steps = plan_patch(a_vm("b"), [attach("x")])
+
+    assert names(apply_json_patch(a_vm(), steps)) == (["root", "x"], ["root", "x"])
+
+
+def test_a_vm_without_lists_gets_them():
+    vm = {"metadata": {"name": "a"}, "spec": {"template": {"spec": {"domain": {"devices": {}}}}}}
+
+    assert names(apply_json_patch(vm, plan_patch(vm, [attach("x"), attach("y")]))) == (["x", "y"], ["x", "y"])
+
+
+def test_a_vm_of_the_go_driver_is_read():
+    assert read_vm(a_vm("b")).find("b") == Disk("b", "b", True, False, "", "scsi")
+    assert read_vm(a_vm("b")).find("b").is_removable  # type: ignore[union-attr]
+
+
+def test_a_vm_has_no_more_volumes_than_it_can_have():
+    full = read_vm(a_vm(*(f"v{number}" for number in range(255))))
+
+    with pytest.raises(NodeFull, match="has 256 volumes"):
+        require_slots(full, [attach("x")])
+    require_slots(full, [attach("x"), detach("v1")])
+    require_slots(full, [detach("v1")])
+
+
+def test_an_instance_tells_what_is_plugged_in():
+    raw = {
+        "metadata": {"name": "a"},
+        "spec": {"volumes": [{"name": "b", "persistentVolumeClaim": {"claimName": "b"}}]},
+        "status": {
+            "phase": "Running",
+            "volumeStatus": [
+                {"name": "root", "target": "vda"},
+                {"name": "b", "phase": "Ready", "target": "sda", "hotplugVolume": {}},
+                {
+                    "name": "c",
+                    "phase": "AttachedToNode",
+                    "message": "m",
+                    "hotplugVolume": {"attachPodName": "p"},
+                },
+            ],
+        },
+    }
+    found = read_instance(raw)
+
+    assert found.find("root") is None
+    assert found.has("b")
+    assert found.has("c")
+    assert not found.has("root")
+    assert [(one.name, one.phase, one.message) for one in found.plugged] == [
+        ("b", "Ready", ""),
+        ("c", "AttachedToNode", "m"),
+    ]
