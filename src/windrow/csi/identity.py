@@ -7,7 +7,6 @@ from collections.abc import Callable
 from google.protobuf.wrappers_pb2 import BoolValue
 
 from windrow.csi import names
-from windrow.csi.errors import FailedPrecondition
 from windrow.protocols.csi import csi_pb2 as csi
 
 _SERVICE = csi.PluginCapability.Service.Type
@@ -39,8 +38,5 @@ class IdentityService:
         return csi.GetPluginCapabilitiesResponse(capabilities=found)
 
     async def Probe(self, request: csi.ProbeRequest) -> csi.ProbeResponse:
-        """Not ready yet is an answer; what only an operator can end is an error."""
-        problem = self._problem()
-        if problem:
-            raise FailedPrecondition(problem, "the driver goes on as soon as that is over")
-        return csi.ProbeResponse(ready=BoolValue(value=True))
+        """Not ready where there is a problem: side-cars wait then. After an error they would end."""
+        return csi.ProbeResponse(ready=BoolValue(value=not self._problem()))

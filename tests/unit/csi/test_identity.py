@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.csi.errors import FailedPrecondition
 from windrow.csi.identity import IdentityService
 from windrow.protocols.csi import csi_pb2 as csi
 
@@ -35,6 +34,11 @@ async def test_a_driver_that_can_work_is_ready():
     assert answer.ready.value
 
 
-async def test_a_driver_that_cannot_work_says_why():
-    with pytest.raises(FailedPrecondition, match="the credential was rejected"):
-        await IdentityService("v1", True, lambda: "the credential was rejected").Probe(csi.ProbeRequest())
+async def test_a_driver_that_cannot_work_is_not_ready():
+    """No error: side-cars wait for a driver that is not ready, and end at an error."""
+    answer = await IdentityService("v1", True, lambda: "the credential was rejected").Probe(
+        csi.ProbeRequest()
+    )
+
+    assert answer.HasField("ready")
+    assert not answer.ready.value

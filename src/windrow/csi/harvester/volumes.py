@@ -82,6 +82,10 @@ class HarvesterVolumes:
         self._plugin = Plugin(self._client, options.namespace, clock, log)
         self._queue = VmQueue(self._client, options.namespace, self._plugin, clock, rng)
 
+    def set_guest(self, guest_uid: str) -> None:
+        """From now on what is made is marked as of this guest cluster, and what others made is left alone."""
+        self._options = replace(self._options, guest_uid=guest_uid)
+
     async def run(self) -> None:
         """Watch until cancelled."""
         await self.state.run()
