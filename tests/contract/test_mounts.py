@@ -19,7 +19,7 @@ from windrow.csi.mounts.port import (
     ForeignFilesystem,
     MountConflict,
     NotMounted,
-    StillPublished,
+    PublishedElsewhere,
     UnsafePath,
     VolumeDevice,
 )
@@ -282,10 +282,26 @@ async def test_a_volume_is_not_unstaged_under_a_pod(rig, staging, target):
     await rig.attach(DATA, SIZE)
     await rig.mounts.publish(DATA, staging, target, EXT4, read_only=False)
 
-    with pytest.raises(StillPublished, match=target):
+    with pytest.raises(PublishedElsewhere, match=target):
         await rig.mounts.unstage(staging)
 
     assert await rig.mounted(staging) == ["rw"]
+
+
+async def test_a_volume_for_one_pod_alone_has_one_target(rig, staging, target):
+    await rig.attach(DATA, SIZE)
+    await rig.attach(LOGS, SIZE)
+    for _ in range(2):
+        await rig.mounts.publish(DATA, staging, target, EXT4, read_only=False, exclusive=True)
+        await rig.mounts.publish_block(LOGS, f"{target}-block", read_only=False, exclusive=True)
+
+    with pytest.raises(PublishedElsewhere, match=target):
+        await rig.mounts.publish(DATA, staging, f"{target}2", EXT4, read_only=False, exclusive=True)
+    with pytest.raises(PublishedElsewhere, match=f"{target}-block"):
+        await rig.mounts.publish_block(LOGS, f"{target}-block2", read_only=False, exclusive=True)
+
+    assert await rig.mounted(f"{target}2") == []
+    assert await rig.mounted(f"{target}-block2") == []
 
 
 async def test_to_take_away_what_is_not_there_is_done(rig, staging, target):

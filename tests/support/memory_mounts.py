@@ -21,7 +21,7 @@ from windrow.csi.mounts.port import (
     ForeignFilesystem,
     MountConflict,
     NotMounted,
-    StillPublished,
+    PublishedElsewhere,
     UnsafePath,
     Usage,
     VolumeDevice,
@@ -102,26 +102,35 @@ class MemoryMounts:
         mounted = self.top(path)
         if mounted is None:
             return
-        others = [
-            other for other in self.mounts if other != path and self.mounts[other][-1].disk is mounted.disk
-        ]
-        if others:
-            raise StillPublished(f"{path} is still mounted at {others[0]}", "unpublish it there")
+        self._expect_nowhere_else(mounted.disk, path)
         del self.mounts[path]
 
     async def publish(
-        self, volume: VolumeDevice, staging: str, target: str, mount: FilesystemMount, *, read_only: bool
+        self,
+        volume: VolumeDevice,
+        staging: str,
+        target: str,
+        mount: FilesystemMount,
+        *,
+        read_only: bool,
+        exclusive: bool = False,
     ) -> None:
         self._before("publish", target)
         await self.stage(volume, staging, mount)
         staged = self.mounts[resolve(staging)][-1]
+        if exclusive:
+            self._expect_nowhere_else(staged.disk, resolve(staging), resolve(target))
         self._bind(
             resolve(target), replace(staged, read_only=read_only or staged.read_only), ensure_directory
         )
 
-    async def publish_block(self, volume: VolumeDevice, target: str, *, read_only: bool) -> None:
+    async def publish_block(
+        self, volume: VolumeDevice, target: str, *, read_only: bool, exclusive: bool = False
+    ) -> None:
         self._before("publish_block", target)
         disk = self._find(volume)
+        if exclusive:
+            self._expect_nowhere_else(disk, resolve(target))
         self._bind(resolve(target), MemoryMount(disk, read_only, block=True), ensure_file)
 
     async def unpublish(self, target: str) -> None:
@@ -164,6 +173,13 @@ class MemoryMounts:
         elif mounted.read_only and not wanted.read_only:
             raise MountConflict(f"{target} is mounted read-only", "unpublish it")
         self.mounts[target] = [wanted]
+
+    def _expect_nowhere_else(self, disk: MemoryDisk, *places: str) -> None:
+        others = [
+            path for path, stack in self.mounts.items() if path not in places and stack[-1].disk is disk
+        ]
+        if others:
+            raise PublishedElsewhere(f"the volume is mounted at {others[0]}", "unpublish it there")
 
     def _get(self, path: str) -> MemoryMount:
         mounted = self.top(resolve(path))

@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -42,7 +42,7 @@ from windrow.csi.mounts.port import (
     ForeignFilesystem,
     MountConflict,
     NotMounted,
-    StillPublished,
+    PublishedElsewhere,
     ToolFailed,
     Usage,
     VolumeDevice,
@@ -112,17 +112,20 @@ class LinuxMounts:
         mounted = find_mount(mounts, path)
         if mounted is None:
             return
-        # The chart of the Go driver shows the node's files at a second place, where each mount appears again.
-        others = [one.path for one in mounts if one.device == mounted.device and not one.path.endswith(path)]
-        if others:
-            raise StillPublished(
-                f"the volume staged at {path} is still mounted at {', '.join(sorted(others)[:3])}",
-                "let kubelet unpublish it there first, or unmount it on the node",
-            )
+        _expect_nowhere_else(
+            f"the volume staged at {path}", [one for one in mounts if one.device == mounted.device], path
+        )
         await self._unmount_all(path)
 
     async def publish(
-        self, volume: VolumeDevice, staging: str, target: str, mount: FilesystemMount, *, read_only: bool
+        self,
+        volume: VolumeDevice,
+        staging: str,
+        target: str,
+        mount: FilesystemMount,
+        *,
+        read_only: bool,
+        exclusive: bool = False,
     ) -> None:
         await self.stage(volume, staging, mount)
         staging, target = paths.resolve(staging), paths.resolve(target)
@@ -131,6 +134,9 @@ class LinuxMounts:
         if staged is None:
             raise DeviceBusy(f"{staging} was unmounted meanwhile", "repeat the same call")
         read_only = read_only or mount.read_only
+        if exclusive:
+            same = [one for one in mounts if one.device == staged.device]
+            _expect_nowhere_else(f"volume {volume.volume_id}", same, staging, target)
         if mounted is None:
             paths.ensure_directory(target)
             await self._bind(staging, target, staged, read_only=read_only)
@@ -142,10 +148,16 @@ class LinuxMounts:
             )
         await self._settle_mode(target, mounted, read_only=read_only or staged.read_only)
 
-    async def publish_block(self, volume: VolumeDevice, target: str, *, read_only: bool) -> None:
+    async def publish_block(
+        self, volume: VolumeDevice, target: str, *, read_only: bool, exclusive: bool = False
+    ) -> None:
         device = await self._find(volume)
         target = paths.resolve(target)
-        mounted = find_mount(self._mounts(), target)
+        mounts = self._mounts()
+        mounted = find_mount(mounts, target)
+        if exclusive:
+            same = [one for one in mounts if one.fs_type == "devtmpfs" and one.root == f"/{device.name}"]
+            _expect_nowhere_else(f"volume {volume.volume_id}", same, target)
         if mounted is None:
             paths.ensure_file(target)
             await self._bind(device.path, target, None, read_only=read_only)
@@ -421,6 +433,16 @@ def _number(device: Device) -> tuple[int, int]:
 def _is_block(path: str, mounted: Mount) -> bool:
     # Only a mount of the nodes of devices is asked; a filesystem that hangs would not answer.
     return mounted.fs_type in ("devtmpfs", "tmpfs") and stat.S_ISBLK(os.lstat(path).st_mode)
+
+
+def _expect_nowhere_else(what: str, mounts: Sequence[Mount], *places: str) -> None:
+    # The chart of the Go driver shows the node's files at a second place, where each mount appears again.
+    others = sorted(one.path for one in mounts if not one.path.endswith(places))
+    if others:
+        raise PublishedElsewhere(
+            f"{what} is mounted at {', '.join(others[:3])}",
+            "let kubelet unpublish it there first, or unmount it on the node",
+        )
 
 
 def _options_of(mount: FilesystemMount) -> MountOptions:

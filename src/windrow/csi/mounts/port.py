@@ -42,8 +42,8 @@ class MountConflict(errors.AlreadyExists):
     """Something else is mounted at the path, or the same volume in another way."""
 
 
-class StillPublished(errors.FailedPrecondition):
-    """The volume is mounted elsewhere on this node, so that taking its staging mount away would not set the disk free."""
+class PublishedElsewhere(errors.FailedPrecondition):
+    """The volume is mounted elsewhere on this node: for one pod alone, or so that its disk would not be free after unstaging."""
 
 
 class UnsafePath(errors.FailedPrecondition):
@@ -126,24 +126,34 @@ class Mounts(Protocol):
     async def unstage(self, path: str) -> None:
         """Unmount `path`; nothing mounted there, or no such path, is the aim. The directory stays: it is the caller's.
 
-        Raises StillPublished while pods have the volume, DeviceBusy, UnsafePath.
+        Raises PublishedElsewhere while pods have the volume, DeviceBusy, UnsafePath.
         """
         ...
 
     async def publish(
-        self, volume: VolumeDevice, staging: str, target: str, mount: FilesystemMount, *, read_only: bool
+        self,
+        volume: VolumeDevice,
+        staging: str,
+        target: str,
+        mount: FilesystemMount,
+        *,
+        read_only: bool,
+        exclusive: bool = False,
     ) -> None:
         """Bind-mount what is mounted at `staging` at `target`, a directory made here.
 
         Where nothing is staged, as for a volume that the Go driver published, it is staged first: see `stage`. Raises what
-        that does, and MountConflict where `target` has a read-only mount and a writable one was asked for.
+        that does, MountConflict where `target` has a read-only mount and a writable one was asked for, and
+        PublishedElsewhere where it is to be the only target and is not.
         """
         ...
 
-    async def publish_block(self, volume: VolumeDevice, target: str, *, read_only: bool) -> None:
+    async def publish_block(
+        self, volume: VolumeDevice, target: str, *, read_only: bool, exclusive: bool = False
+    ) -> None:
         """Bind-mount the volume's block device at `target`, a file made here, once.
 
-        Raises DeviceNotFound, DeviceMismatch, MountConflict, UnsafePath, ToolFailed.
+        Raises DeviceNotFound, DeviceMismatch, MountConflict, PublishedElsewhere, UnsafePath, ToolFailed.
         """
         ...
 

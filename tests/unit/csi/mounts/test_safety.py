@@ -207,7 +207,7 @@ async def test_a_call_that_is_cancelled_kills_its_program(tmp_path):
 
 def _wait_until_gone(pid: int) -> None:
     """Returns once the kernel has ended the process; a zombie has ended."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, ProcessLookupError):
         while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
             pass
 
