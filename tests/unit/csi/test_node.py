@@ -153,6 +153,27 @@ async def test_each_call_may_be_made_ten_times(node):
     assert not exists(node.target)
 
 
+async def test_each_answer_is_of_its_call(node):
+    volume = {"volume_id": VOLUME}
+    answers = [
+        await node.service.NodeStageVolume(node.stage_request()),
+        await node.service.NodePublishVolume(node.publish_request()),
+        await node.service.NodeUnpublishVolume(
+            csi.NodeUnpublishVolumeRequest(target_path=node.target, **volume)
+        ),
+        await node.service.NodeUnstageVolume(
+            csi.NodeUnstageVolumeRequest(staging_target_path=node.staging, **volume)
+        ),
+    ]
+
+    assert [type(one) for one in answers] == [
+        csi.NodeStageVolumeResponse,
+        csi.NodePublishVolumeResponse,
+        csi.NodeUnpublishVolumeResponse,
+        csi.NodeUnstageVolumeResponse,
+    ]
+
+
 async def test_the_type_the_flags_and_the_mode_reach_the_mount(node):
     await node.publish(volume_capability=capability(fs_type="xfs", mount_flags=["noatime"]), readonly=True)
 

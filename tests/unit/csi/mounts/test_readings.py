@@ -17,6 +17,7 @@ from windrow.csi.mounts.filesystems import (
     make_command,
     needs_growth,
     parse_probe,
+    probe_command,
 )
 from windrow.csi.mounts.mountinfo import find_mount, parse_mountinfo
 from windrow.csi.mounts.options import (
@@ -113,6 +114,33 @@ def test_mount_options_become_flags_and_data(given, flags, data):
     assert parse_mount_options(given) == MountOptions(flags, data)
 
 
+@pytest.mark.parametrize(
+    ("sets", "clears", "bit"),
+    [
+        ("ro", "rw", 1),
+        ("nosuid", "suid", 2),
+        ("nodev", "dev", 4),
+        ("noexec", "exec", 8),
+        ("sync", "async", 16),
+        ("noatime", "atime", 1024),
+        ("nodiratime", "diratime", 2048),
+        ("relatime", "norelatime", 1 << 21),
+        ("strictatime", "nostrictatime", 1 << 24),
+        ("lazytime", "nolazytime", 1 << 25),
+    ],
+)
+def test_an_option_sets_its_bit_and_its_opposite_clears_it(sets, clears, bit):
+    assert parse_mount_options([sets]).flags == bit
+    assert parse_mount_options([clears]) == MountOptions(0, "")
+    assert parse_mount_options([sets, clears]).flags == 0
+    assert parse_mount_options([clears, sets, "dirsync"]).flags == bit | 128
+
+
+@pytest.mark.parametrize("later", ["noatime", "relatime", "strictatime"])
+def test_of_the_ways_to_keep_access_times_the_last_prevails(later):
+    assert parse_mount_options(["noatime", "relatime", "strictatime", later]) == parse_mount_options([later])
+
+
 @pytest.mark.parametrize("given", ["bind", "rw,remount", "loop", "offset=8", "helper=nfs", "a\0b"])
 def test_options_that_are_another_act_are_refused(given):
     with pytest.raises(InvalidArgument, match="mount_flags"):
@@ -192,9 +220,18 @@ def test_a_filesystem_grows_where_its_disk_has_another_block(fs_type, superblock
 
 def test_commands_have_the_device_as_one_argument():
     odd = "/dev/sd b; rm"
-    assert make_command("xfs", odd)[-1] == odd
+    assert probe_command(odd) == ("blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", odd)
+    assert make_command("ext4", odd) == ("mkfs.ext4", "-q", "-F", "-m0", "-E", "nodiscard", odd)
+    assert make_command("ext3", odd) == ("mkfs.ext3", "-q", "-F", "-m0", "-E", "nodiscard", odd)
+    assert make_command("xfs", odd) == ("mkfs.xfs", "-q", "-f", "-K", odd)
     assert check_command("ext3", odd) == ("fsck", "-a", odd)
     assert check_command("xfs", odd) is None
     assert grow_command("ext4", odd, "/p") == ("resize2fs", odd)
     assert grow_command("xfs", odd, "/p") == ("xfs_growfs", "-d", "/p")
     assert grow_command("btrfs", odd, "/p") is None
+
+
+def test_a_block_size_that_cannot_be_is_taken_as_the_largest_that_can():
+    assert needs_growth("ext4", ext_superblock(1, 6), 2 << 16)
+    assert needs_growth("ext4", ext_superblock(1, 60), 2 << 16)
+    assert not needs_growth("ext4", ext_superblock(1, 60), (2 << 16) - 1)

@@ -219,6 +219,8 @@ async def test_a_call_that_hangs_is_given_up_and_not_made_again_meanwhile():
     with pytest.raises(NotAnswering, match="an earlier call"):
         await calls.run("statfs /a", MINUTE, answers.wait)
     assert await calls.run("statfs /b", MINUTE, lambda: 7) == 7
+    (hanging,) = (one for one in threading.enumerate() if one.name == "blocking statfs /a")
+    assert hanging.daemon  # it does not keep the process from ending
 
     answers.set()
     while True:  # until the thread has ended
