@@ -85,6 +85,10 @@ REMOVED_SERVICE_KEYS = (
     "cloudprovider.harvesterhci.io/description",
 )
 
+# The prefixes of which all annotations of a Service are known here, and those that it may have.
+SERVICE_PREFIXES = ("cloudprovider.harvesterhci.io/", "windrow.io/")
+SERVICE_KEYS = (IPAM, NETWORK, PROJECT, NAMESPACE, PRIMARY_SERVICE, IP_POOL)
+
 # On guest services, by us for kube-vip: which addresses to announce, separated by commas, and on which interface.
 VIP_ADDRESSES = "kube-vip.io/loadbalancerIPs"
 # The value of VIP_ADDRESSES while a service has no address. It takes the addresses off the node within a second, where a

@@ -73,7 +73,7 @@ class ServiceRecord:
     seen: str = ""  # the uid for which a load balancer was observed
     seen_second: str = ""  # the same of the one for its second family
     # Annotations without effect and requests for an address that it had at its last reconcile.
-    removed_keys: tuple[str, ...] | None = None
+    idle_keys: tuple[str, ...] | None = None
     requested: tuple[str, ...] | None = None
     # Problems that were reported, by uid and text, and when (monotonic); the last event (with the uid) that tells its state.
     reported: dict[tuple[str, str], timedelta] = field(default_factory=dict)
@@ -253,7 +253,7 @@ class ServiceIndex:
         held = (balancer, second, *orphans)
         reserved = {address for one in held if one is not None for address in one.reserved}
         # At the first reconcile annotations without effect are not new.
-        before = record.removed_keys if record.removed_keys is not None else service.removed_keys
+        before = record.idle_keys if record.idle_keys is not None else service.idle_keys
         return ServiceState(
             service=service,
             now=now,
@@ -275,7 +275,7 @@ class ServiceIndex:
             wait=self._read_wait(record, now),
             may_be_made_until=self._find_creation_end(record, service),
             is_gone=found is None,
-            new_removed_keys=tuple(key for key in service.removed_keys if key not in before),
+            new_idle_keys=tuple(key for key in service.idle_keys if key not in before),
             without_macvlan=self._list_without_macvlan() if service.mode == "dhcp" else (),
             has_new_request=record.requested not in (None, service.requested),
         )
@@ -320,7 +320,7 @@ class ServiceIndex:
     def mark_executed(self, state: ServiceState) -> None:
         """The plan for what the service requests was executed, with the events about its annotations."""
         record = self.record(state.service.ref)
-        record.requested, record.removed_keys = state.service.requested, state.service.removed_keys
+        record.requested, record.idle_keys = state.service.requested, state.service.idle_keys
 
     def forget(self, ref: ObjectRef) -> None:
         """Drop the record of a service that is deleted, with its load balancer."""

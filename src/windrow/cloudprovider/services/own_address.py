@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services import problems
@@ -106,8 +107,7 @@ def _plan_creation(state: ServiceState) -> Plan:
     actions.append(ENSURING)
     if state.settings.cluster == names.DEFAULT_CLUSTER_NAME:
         actions.append(CLUSTER_NAME_MISSING)
-    if service.removed_keys:
-        actions.append(annotations_ignored(service.removed_keys))
+    actions += warn_of_annotations(service.idle_keys)
     return waiting(state, "allocation", problems.allocation_timeout(service), tuple(actions))
 
 
@@ -120,8 +120,30 @@ CLUSTER_NAME_MISSING = EmitEvent(
 )
 
 
-def annotations_ignored(keys: tuple[str, ...]) -> EmitEvent:
-    """The warning about annotations of versions before 0.2."""
+def warn_of_annotations(keys: tuple[str, ...]) -> list[EmitEvent]:
+    """The warnings about annotations without effect: those of versions before 0.2, and those that no Service has."""
+    removed = tuple(key for key in keys if key in names.REMOVED_SERVICE_KEYS)
+    unknown = tuple(key for key in keys if key not in removed)
+    found = [_annotations_ignored(removed)] if removed else []
+    return [*found, _annotations_unknown(unknown)] if unknown else found
+
+
+def _annotations_unknown(keys: tuple[str, ...]) -> EmitEvent:
+    return EmitEvent(
+        "UnknownAnnotations",
+        f"Without effect, since no Service has them: {'; '.join(map(_with_nearest, keys))}",
+        "Warning",
+    )
+
+
+def _with_nearest(key: str) -> str:
+    """The annotation, with the one that was probably meant."""
+    known = {name.rpartition("/")[2]: name for name in names.SERVICE_KEYS}
+    near = get_close_matches(key.rpartition("/")[2].lower(), known, 1)
+    return f"{key} (did you mean {known[near[0]]}?)" if near else f"{key} (remove it)"
+
+
+def _annotations_ignored(keys: tuple[str, ...]) -> EmitEvent:
     return EmitEvent(
         "IgnoredAnnotations",
         f"Without effect since v0.2.0: {', '.join(keys)}; traffic goes to Ready pods only, so use readiness and "
@@ -150,8 +172,7 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer) -> Plan:
         actions += announce_change(service, addresses)
     if addresses and (is_new_address or state.has_new_request):
         actions.extend(_address_warnings(service, balancer, families))
-    if state.new_removed_keys:
-        actions.append(annotations_ignored(state.new_removed_keys))
+    actions += warn_of_annotations(state.new_idle_keys)
     if changes_pool and not service.primary_label:
         # The announcement ends before the address goes back into the pool.
         actions += withdraw(service, "another pool is asked for, so Harvester takes its address back")

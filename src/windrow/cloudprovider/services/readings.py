@@ -64,7 +64,7 @@ class Service:
     pool: str = ""
     second_pool: str = ""  # for the address of the other family
     more_pools: tuple[str, ...] = ()  # beyond these two, which nothing is done with
-    removed_keys: tuple[str, ...] = ()
+    idle_keys: tuple[str, ...] = ()  # without effect: of versions before 0.2, or known to none
     ignores_vip: bool = False
 
     # What we wrote before, None where it is absent, and what kube-vip wrote.
@@ -134,6 +134,21 @@ def family_of(address: str) -> str:
     return "IPv6" if ":" in address else "IPv4"
 
 
+MAX_IDLE_KEYS = 20  # each is compared with all that are known, and named in an event
+
+
+def _list_idle_keys(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """The annotations that look like the cloud provider's, and have no effect."""
+    known = (*names.SERVICE_KEYS, names.AWAITS_ADDRESS)
+    removed = [key for key in names.REMOVED_SERVICE_KEYS if key in annotations]
+    unknown = sorted(
+        key
+        for key in map(str, annotations)
+        if key.startswith(names.SERVICE_PREFIXES) and key not in (*known, *removed)
+    )
+    return (*removed, *unknown[:MAX_IDLE_KEYS])
+
+
 def read_service(raw: Mapping[str, Any]) -> Service:
     annotations, labels = annotations_of(raw), labels_of(raw)
     pool, *more_pools = (one.strip() for one in annotations.get(names.IP_POOL, "").split(","))
@@ -163,7 +178,7 @@ def read_service(raw: Mapping[str, Any]) -> Service:
         pool=pool,
         second_pool=more_pools[0] if more_pools else "",
         more_pools=tuple(more_pools[1:]),
-        removed_keys=tuple(key for key in names.REMOVED_SERVICE_KEYS if key in annotations),
+        idle_keys=_list_idle_keys(annotations),
         ignores_vip=annotations.get(names.VIP_IGNORE) == "true" and names.AWAITS_ADDRESS not in annotations,
         awaits_address=names.AWAITS_ADDRESS in annotations,
         addresses=annotations.get(names.VIP_ADDRESSES),

@@ -3,6 +3,7 @@
 import pytest
 
 from windrow.cloudprovider import names
+from windrow.cloudprovider.services.readings import read_service
 from windrow.kubernetes.objects import annotations_of
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import SERVICE
@@ -339,6 +340,53 @@ def test_annotations_that_mean_nothing_any_more_are_named_once_with_what_to_use(
     assert len(more) == 2
     assert "success-threshold" in more[1][1]
     assert "healthcheck-port" not in more[1][1]
+
+
+def test_a_misspelt_annotation_is_named_once_with_the_one_that_was_probably_meant():
+    misspelt = {
+        "cloudprovider.harvesterhci.io/ipma": "dhcp",
+        "windrow.io/ippool": "p",
+        "windrow.io/healthcheck": "x",
+        "cloudprovider.harvesterhci.io/IPAM-mode": "dhcp",
+        # Of others, and by us for kube-vip.
+        "harvesterhci.io/ipam": "dhcp",
+        "example.org/ipam": "dhcp",
+    }
+
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve(**misspelt)
+        await world.settle()
+        first = await world.events(reason="UnknownAnnotations")
+        await world.restart()
+        await world.settle()
+        again = await world.events(reason="UnknownAnnotations")
+        await world.annotate(**{"cloudprovider.harvesterhci.io/projct": "p"})
+        await world.settle()
+        return first, again, await world.events(reason="UnknownAnnotations")
+
+    first, again, more = run_story(story)
+    assert len(first) == 1
+    assert first[0][1] == (
+        "Without effect, since no Service has them: cloudprovider.harvesterhci.io/IPAM-mode (did you mean "
+        "cloudprovider.harvesterhci.io/ipam?); cloudprovider.harvesterhci.io/ipma (did you mean "
+        "cloudprovider.harvesterhci.io/ipam?); windrow.io/healthcheck (remove it); windrow.io/ippool (did you mean "
+        "windrow.io/ip-pool?)"
+    )
+    assert again == first
+    assert [text for _, text in more[1:]] == [
+        "Without effect, since no Service has them: cloudprovider.harvesterhci.io/projct (did you mean "
+        "cloudprovider.harvesterhci.io/project?)"
+    ]
+
+
+def test_of_many_annotations_without_effect_twenty_are_named():
+    annotations = {names.REMOVED_SERVICE_KEYS[0]: "80"} | {f"windrow.io/x{n:03}": "" for n in range(100)}
+
+    service = read_service({"metadata": {"name": "web", "namespace": "default", "annotations": annotations}})
+
+    assert service.idle_keys == (names.REMOVED_SERVICE_KEYS[0], *(f"windrow.io/x{n:03}" for n in range(20)))
 
 
 def test_an_address_that_was_wished_for_and_not_given_is_told_with_how_to_fix_one():
