@@ -154,7 +154,7 @@ def manifest() -> str:
         for name, one in found.items()
     ]
     parts.append(
-        "## Annotations\n\nWhat users write. `windrow check` and `windrow apply` warn of any other of `windrow.io/` on a Cluster.\n\n"
+        "## Annotations\n\nWhat users write. `windrow check` and `windrow apply` warn of any other of `windrow.io/` on a Cluster\nor a HarvesterConfig, and on the latter of any of `harvesterhci.io/`, for none reaches its VMs.\n\n"
         "| On | Annotation | What it does | Test |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )
     return "\n".join(parts)

@@ -28,7 +28,7 @@ from windrow.clusters.api.cluster import (
 )
 from windrow.clusters.api.fields import ProblemCollector
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
-from windrow.clusters.api.manifest_fields import HARVESTER_CONFIG_FIELDS
+from windrow.clusters.api.manifest_fields import HARVESTER_CONFIG_FIELDS, check_annotations
 from windrow.clusters.api.references import (
     ALL_NAMESPACES,
     allow_command,
@@ -287,6 +287,7 @@ async def check(
         if kind_of(raw) == HARVESTER_CONFIG.kind and key not in named:
             ignored = ProblemCollector()
             HARVESTER_CONFIG_FIELDS.check(place_fields(raw), ignored)
+            check_annotations(HARVESTER_CONFIG.kind, raw, ignored)
             problems = [
                 *homeless.get(namespace_of(raw), []),
                 *find_unknown_fields(raw),

@@ -223,7 +223,7 @@ SCALING_DOWN = "ScalingDown"
 # -- the cluster -------------------------------------------------------------------------------------------------
 
 
-# What a person has to decide while the cluster runs; a list of conditions is not read.
+# What a person has to decide or know while the cluster runs; a list of conditions is not read.
 _WARNING_CONDITIONS = (
     "VersionsSupported",
     "LeaseHeld",
@@ -232,6 +232,7 @@ _WARNING_CONDITIONS = (
     "GuestCredentialValid",
     "EndpointReady",
     WATCHES_CURRENT,
+    "UpToDate",
 )
 
 

@@ -901,3 +901,15 @@ def test_an_address_that_a_load_balancer_has_of_the_machines_ip_pool_is_none_for
 
 async def test_a_version_that_is_refused_is_not_compared():
     assert (await result_of(cluster(kubernetesVersion="latest"), config())).compared == ()
+
+
+async def test_an_annotation_of_a_machine_config_that_no_pool_names_is_told():
+    alone = config("nc-alone")
+    alone["metadata"]["annotations"] = {"windrow.io/remediation": "off"}
+
+    result = await result_of(alone)
+
+    told = (
+        "metadata.annotations[windrow.io/remediation] has no effect: no HarvesterConfig has that annotation"
+    )
+    assert facts(result) == [f"HarvesterConfig nc-alone (no pool names it): {told}"]

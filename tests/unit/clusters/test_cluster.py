@@ -140,6 +140,58 @@ def test_a_fault_is_named_with_its_fact(raw, words):
     assert words in " | ".join(facts(read(raw)))
 
 
+DUAL = {"service-cidr": "10.43.0.0/16,fd00:43::/112"}
+
+
+@pytest.mark.parametrize(
+    ("config", "machines", "parts", "severity"),
+    [
+        ({}, 256, "", ""),
+        ({}, 257, "10.42.0.0/16 has room for 256 Nodes, each of which is given a /24", "error"),
+        ({"cluster-cidr": "10.1.2.0/24"}, 1, "", ""),
+        ({"cluster-cidr": "10.1.2.0/24"}, 2, "10.1.2.0/24 has room for 1 Node, each of which is given a /24", "error"),
+        ({"cluster-cidr": "10.1.2.0/24", "cni": "multus,flannel"}, 2, "10.1.2.0/24 has room for 1 Node,", "error"),
+        # It divides the network by itself; Kubernetes' own part of a Node is not used.
+        ({"cluster-cidr": "10.1.2.0/24", "cni": ["multus", "calico"]}, 2, "10.1.2.0/24 has room for 1 Node,", "warning"),
+        ({"cluster-cidr": "10.1.2.0/25", "cni": "calico"}, 1, "10.1.2.0/25 has room for 0 Nodes", "error"),
+        ({"cluster-cidr": "10.1.2.0/24", "kube-controller-manager-arg": ["v=2", "node-cidr-mask-size=26"]}, 4, "", ""),
+        ({"cluster-cidr": "10.1.2.0/24", "kube-controller-manager-arg": "--node-cidr-mask-size=26"}, 5, "10.1.2.0/24 has room for 4 Nodes, each of which is given a /26", "error"),
+        ({"cluster-cidr": "10.1.2.0/24", "kube-controller-manager-arg": ["node-cidr-mask-size=many", "profiling"]}, 2, "10.1.2.0/24 has room for 1 Node,", "error"),
+        ({"cluster-cidr": "10.1.2.0/24", "kube-controller-manager-arg": ["node-cidr-mask-size=33"]}, 1, "10.1.2.0/24 has room for 0 Nodes", "error"),
+        (DUAL | {"cluster-cidr": "10.1.0.0/16,fd00:42::/63"}, 3, "fd00:42::/63 has room for 2 Nodes, each of which is given a /64", "error"),
+        (DUAL | {"cluster-cidr": "10.1.0.0/16,fd00:42::/63", "kube-controller-manager-arg": ["node-cidr-mask-size-ipv6=65", "node-cidr-mask-size-ipv4=30"]}, 4, "", ""),
+        (DUAL | {"cluster-cidr": "10.1.0.0/24,fd00:42::/56", "kube-controller-manager-arg": ["node-cidr-mask-size-ipv4=25"]}, 3, "10.1.0.0/24 has room for 2 Nodes, each of which is given a /25", "error"),
+    ],
+)  # fmt: skip
+def test_a_network_of_pods_with_room_for_fewer_nodes_than_machines_is_told_with_both(
+    config, machines, parts, severity
+):
+    found = read(a_raw_cluster(a_raw_pool(quantity=machines - machines // 2), a_raw_pool("b", etcdRole=False, quantity=machines // 2), rke={"machineGlobalConfig": config})).problems  # fmt: skip
+
+    told = [one for one in found if "has room for" in one.message]
+    assert [one.severity for one in told] == ([severity] if severity else [])
+    assert all(f"cluster-cidr {parts}" in one.message for one in told)
+    assert all(f"the machine pools ask for {machines} machine" in one.message for one in told)
+
+
+def test_what_can_be_done_about_too_small_a_network_of_pods_depends_on_whether_the_cluster_has_begun():
+    def hint(version: str, quantity: int, **config: Any) -> list[str]:
+        raw = a_raw_cluster(
+            a_raw_pool(quantity=quantity),
+            rke={"machineGlobalConfig": {"cluster-cidr": "10.1.2.0/24", **config}},
+            kubernetesVersion="v1.35.1+k3s1",
+            status={"version": version},
+        )
+        return [f"{one.severity}: {one.hint}" for one in read(raw).problems if "has room for" in one.message]
+
+    larger = "write a network with a prefix of /{} or shorter in cluster-cidr, or ask for fewer machines"
+    assert hint("", 3) == [f"error: {larger.format(22)}"]
+    assert hint("", 5) == [f"error: {larger.format(21)}"]
+    assert hint("", 3, **{"flannel-backend": "none"}) == [f"warning: {larger.format(22)}"]
+    fewer = "ask for 1 machine at most: a cluster keeps its cluster-cidr"
+    assert hint("v1.35.1+k3s1", 3) == [f"error: {fewer}"]
+
+
 @pytest.mark.parametrize("asked", ["banana", "v1.35.1+rke2r1"])
 def test_a_version_that_is_refused_leaves_a_running_cluster_its_cloud_provider(asked):
     raw = a_raw_cluster(kubernetesVersion=asked, status={"version": "v1.34.1+k3s1"})
@@ -861,7 +913,10 @@ def test_a_value_of_a_pool_beyond_its_bound_is_a_problem_of_its_field(field, val
 
 
 def test_the_largest_pool_may_be_asked_for():
-    assert read(a_raw_cluster(a_raw_pool(), a_raw_pool("w", quantity=999, etcdRole=False))).problems == ()
+    wide = {"machineGlobalConfig": {"cluster-cidr": "10.64.0.0/14"}}
+    raw = a_raw_cluster(a_raw_pool(), a_raw_pool("w", quantity=999, etcdRole=False), rke=wide)
+
+    assert read(raw).problems == ()
 
 
 def test_a_version_beyond_its_bound_is_one_problem():
@@ -1003,3 +1058,28 @@ def test_hashes_are_those_of_earlier_releases_so_that_an_upgrade_replaces_no_mac
 
     assert sorted(hashes) == ["p0", "p1", "p2"]
     assert hashes["p1"] == digest
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("windrow.io/remediation", "write it on the Cluster"),
+        ("windrow.io/allowed-namespaces", "write it on the Secret that is shared"),
+        ("windrow.io/endpoint-adress", "did you mean windrow.io/endpoint-address, on the Cluster?"),
+        ("windrow.io/memory", "remove it"),
+        ("harvesterhci.io/reservedMemory", "remove it"),
+        ("cloudprovider.harvesterhci.io/ipam", "remove it"),
+        ("example.org/memory", ""),
+        ("network.harvesterhci.io/ready", ""),
+        ("field.cattle.io/creatorId", ""),
+    ],
+)
+def test_an_annotation_that_no_machine_config_has_is_told_with_where_it_belongs(key, hint):
+    config = a_raw_config()
+    config["metadata"]["annotations"] = {key: "x"}
+
+    found = read(a_raw_cluster(), config).problems
+
+    told = f"HarvesterConfig nc: metadata.annotations[{key}] has no effect: no HarvesterConfig has that annotation"
+    wanted = [Problem(told, hint, f"metadata.annotations[{key}]", "warning")] if hint else []
+    assert list(found) == wanted

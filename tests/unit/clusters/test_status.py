@@ -220,6 +220,19 @@ def test_a_version_changed_after_bootstrap_is_reported_and_not_acted_on():
     assert "kubernetesVersion is v1.36.0+rke2r1, the cluster runs v1.35.1+rke2r1" in message
 
 
+def test_roles_changed_after_bootstrap_are_named_and_in_the_warnings():
+    pool = replace(SERVERS, roles=ALL_ROLES)
+    seen = look(a_cluster(pool), [*some("s", 2, SERVERS), a_machine("s3", pool)])
+
+    told = (
+        "not yet: pool servers has the roles etcd,control-plane,worker, and of its machines 2 were made as etcd,control-plane; "
+        "existing machines change in a later release"
+    )
+    assert condition(status(seen), "UpToDate") == ("False", "OutOfDate", told)
+    assert status(seen)["warnings"] == [told]
+    assert status(look(a_cluster(SERVERS), some("s", 3, SERVERS)))["warnings"] is None
+
+
 def test_options_changed_after_bootstrap_are_named():
     pool = replace(WORKERS, options={**(WORKERS.options or {}), "cpuCount": "8"})
     seen = look(a_cluster(SERVERS, pool), [*some("s", 3, SERVERS), *some("w", 2, WORKERS)])

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from typing import Any
 
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.charts import CLOUD_PROVIDER_CHART, CSI_DRIVER_CHART, list_helm_charts
 from windrow.bootstrap.machine_files import POD_SECURITY
+from windrow.bootstrap.node_config import list_of
 from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.addresses import AddressPool, read_address_pools, subtract
@@ -37,7 +37,7 @@ from windrow.clusters.api.machine_inputs import (
     read_registries,
     read_selector_files,
 )
-from windrow.clusters.api.manifest_fields import ANNOTATIONS, CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
+from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS, check_annotations
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
 from windrow.core.formats.bounds import abbreviate, is_too_long
@@ -82,7 +82,6 @@ MAX_NETWORKS = 16  # of cluster-cidr, service-cidr and cluster-dns each; a dual-
 # Of machineGlobalConfig and all of machineSelectorConfig; RKE2 has about 200, K3s about 130.
 MAX_CONFIG_KEYS = 1000
 MAX_SELECTORS = 100
-MAX_UNKNOWN_ANNOTATIONS = 20  # each is compared with all that are known
 MAX_ANNOTATIONS = 100_000  # characters of a pool's annotations; an API server takes 262,144 of one object
 
 
@@ -373,7 +372,9 @@ def _read_cluster(
     CLUSTER_FIELDS.check(raw, problems)
     for key in dict.fromkeys((pool.kind, pool.config_name) for pool in pools):
         if key in own and key[0] == HARVESTER_CONFIG.kind:
-            HARVESTER_CONFIG_FIELDS.check(own[key], problems, f"{' '.join(key)}: ")
+            label = f"{' '.join(key)}: "
+            HARVESTER_CONFIG_FIELDS.check(own[key], problems, label)
+            check_annotations(HARVESTER_CONFIG.kind, own[key], problems, label)
     return cluster
 
 
@@ -1004,33 +1005,7 @@ def _check_annotations(cluster: Cluster, problems: ProblemCollector) -> None:
     """Annotations of ours that no Cluster has, and a value of one that it has. A warning, because a later release may know
     them."""
     _check_remediation(annotations_of(cluster.raw), problems)
-    known = {name.rpartition("/")[2]: name for name in sorted(ANNOTATIONS["Cluster"])}
-    given = (str(key) for key in annotations_of(cluster.raw))
-    unknown = [
-        key
-        for key in given
-        if key.lower().startswith(f"{names.OWN_DOMAIN}/") and key not in ANNOTATIONS["Cluster"]
-    ]
-    for key in unknown[:MAX_UNKNOWN_ANNOTATIONS]:
-        name = key.partition("/")[2].lower()
-        near = [] if is_too_long(name) else get_close_matches(name, known, 1)
-        hint = (
-            f"did you mean {known[near[0]]}?" if near else f"remove it; there are {', '.join(known.values())}"
-        )
-        if key == names.ALLOWED_NAMESPACES:
-            hint = "write it on the Secret that is shared"
-        shown = abbreviate(key) if is_too_long(key) else key
-        problems.add(
-            field_of(shown),
-            f"{field_of(shown)} has no effect: no Cluster has that annotation",
-            hint,
-            "warning",
-        )
-    if (more := len(unknown) - MAX_UNKNOWN_ANNOTATIONS) > 0:
-        where = "metadata.annotations"
-        problems.add(
-            where, f"{where} has {more} more of {names.OWN_DOMAIN} without effect", "remove them", "warning"
-        )
+    check_annotations("Cluster", cluster.raw, problems)
 
 
 def _check_endpoint(cluster: Cluster, problems: ProblemCollector) -> None:
@@ -1087,6 +1062,7 @@ def _check_networks(cluster: Cluster, problems: ProblemCollector) -> None:
                 )
     _check_families(networks, problems)
     _check_service_size(cluster, networks["service-cidr"], problems)
+    _check_pod_network_size(cluster, merged, networks["cluster-cidr"], problems)
     _check_endpoint_address(cluster, networks, problems)
     _check_range_sizes(cluster, problems)
     _check_stack(cluster, networks, problems)
@@ -1165,6 +1141,62 @@ def _check_service_size(cluster: Cluster, services: Sequence[Range], problems: P
                 f"/{least}",
                 f"write {one.first}/{least + 4}, or Kubernetes 1.34 or later",
             )
+
+
+# How long the prefix of a Node's part of cluster-cidr is, by family, unless an argument of kube-controller-manager says so.
+_NODE_PREFIXES = {4: 24, 6: 64}
+_NODE_PREFIX_ARGUMENT = "node-cidr-mask-size"
+_CONTROLLER_MANAGER_KEYS = ("kube-controller-arg", "kube-controller-manager-arg")
+# The network plugins whose pods have addresses of their Node's part; others divide cluster-cidr by themselves.
+_PLUGINS_BY_NODE = frozenset({"canal", "flannel"})
+
+
+def _check_pod_network_size(
+    cluster: Cluster, config: Mapping[str, Any], pods: Sequence[Range], problems: ProblemCollector
+) -> None:
+    """Networks of pods with parts for fewer Nodes than there are to be: the others would have no pod that starts."""
+    machines = sum(pool.quantity for pool in cluster.pools)
+    for one in pods:
+        family = one.first.version
+        prefix, bits = _find_node_prefix(config, family), one.first.max_prefixlen
+        own_prefix = bits - (one.size - 1).bit_length()
+        parts = 2 ** (prefix - own_prefix) if own_prefix <= prefix <= bits else 0
+        if machines <= parts:
+            continue
+        least = max(0, prefix - (machines - 1).bit_length())
+        hint = (
+            f"write a network with a prefix of /{least} or shorter in cluster-cidr, or ask for fewer machines"
+        )
+        if cluster.recorded.version:
+            hint = f"ask for {_count_text(parts)} at most: a cluster keeps its cluster-cidr"
+        problems.add(
+            "spec.rkeConfig.machinePools",
+            f"cluster-cidr {one.first}/{own_prefix} has room for {parts} Node{'s' * (parts != 1)}, each of which is given a "
+            f"/{prefix}, and the machine pools ask for {_count_text(machines)}",
+            hint,
+            "error" if parts == 0 or _gives_pods_addresses_by_node(cluster, config) else "warning",
+        )
+
+
+def _count_text(machines: int) -> str:
+    return f"{machines} machine{'s' * (machines != 1)}"
+
+
+def _find_node_prefix(config: Mapping[str, Any], family: int) -> int:
+    given = [
+        str(one) for key in _CONTROLLER_MANAGER_KEYS for one in list_of(config.get(key))[:MAX_CONFIG_KEYS]
+    ]
+    values = dict(text.lstrip("-").split("=", 1) for text in given if "=" in text)
+    text = values.get(f"{_NODE_PREFIX_ARGUMENT}-ipv{family}") or values.get(_NODE_PREFIX_ARGUMENT) or ""
+    is_number = text.isdecimal() and not is_too_long(text)
+    return int(text) if is_number else _NODE_PREFIXES[family]
+
+
+def _gives_pods_addresses_by_node(cluster: Cluster, config: Mapping[str, Any]) -> bool:
+    if _distribution_of(cluster.recorded.version or cluster.version) == "k3s":
+        return config.get("flannel-backend") != "none"
+    plugins = ",".join(map(str, list_of(config.get("cni"))[:MAX_NETWORKS])) or "canal"
+    return any(plugin.strip() in _PLUGINS_BY_NODE for plugin in plugins.split(","))
 
 
 def _check_endpoint_address(

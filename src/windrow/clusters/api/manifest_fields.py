@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from windrow.clusters.api import names
+from windrow.clusters.api.endpoint import field_of
 from windrow.clusters.api.fields import ProblemCollector
+from windrow.core.formats.bounds import abbreviate, is_too_long
+from windrow.kubernetes.objects import annotations_of
 
 Effect = Literal["works", "no effect", "refused"]
 
@@ -71,6 +75,51 @@ ANNOTATIONS: Mapping[str, Mapping[str, Annotation]] = {
         ),
     },
 }
+
+# The prefixes of which every annotation is told that its kind does not have: of a HarvesterConfig none reaches its VMs.
+_PREFIXES: Mapping[str, tuple[str, ...]] = {
+    "Cluster": (f"{names.OWN_DOMAIN}/",),
+    "HarvesterConfig": (f"{names.OWN_DOMAIN}/", "harvesterhci.io/", "cloudprovider.harvesterhci.io/"),
+}
+MAX_UNKNOWN_ANNOTATIONS = 20  # each is compared with all that are known
+
+
+def check_annotations(kind: str, raw: Mapping[str, Any], problems: ProblemCollector, label: str = "") -> None:
+    """Add a warning for each annotation of Windrow's or Harvester's that no object of the kind has, with the one that was
+    probably meant. A warning, because a later release may know it. `label` begins the messages."""
+    unknown = [
+        key
+        for key in map(str, annotations_of(raw))
+        if key.lower().startswith(_PREFIXES[kind]) and key not in ANNOTATIONS.get(kind, {})
+    ]
+    for key in unknown[:MAX_UNKNOWN_ANNOTATIONS]:
+        where = field_of(abbreviate(key) if is_too_long(key) else key)
+        fault = f"{label}{where} has no effect: no {kind} has that annotation"
+        problems.add(where, fault, _find_cure(kind, key), "warning")
+    if (more := len(unknown) - MAX_UNKNOWN_ANNOTATIONS) > 0:
+        where = "metadata.annotations"
+        domains = " and ".join(prefix.rstrip("/") for prefix in _PREFIXES[kind])
+        fault = f"{label}{where} has {more} more of {domains} without effect"
+        problems.add(where, fault, "remove them", "warning")
+
+
+def _find_cure(kind: str, key: str) -> str:
+    """What to write in place of an annotation that the kind does not have."""
+    if key == names.ALLOWED_NAMESPACES:
+        return "write it on the Secret that is shared"
+    places = {name: other for other, found in ANNOTATIONS.items() for name in found}
+    if key in places:
+        return f"write it on the {places[key]}"
+    name = key.partition("/")[2].lower()
+    own = sorted(ANNOTATIONS.get(kind, places))
+    known = {one.rpartition("/")[2]: one for one in own}
+    near = [] if is_too_long(name) else get_close_matches(name, known, 1)
+    if near and kind in ANNOTATIONS:
+        return f"did you mean {known[near[0]]}?"
+    if near:
+        return f"did you mean {known[near[0]]}, on the {places[known[near[0]]]}?"
+    return f"remove it; there are {', '.join(own)}" if kind in ANNOTATIONS else "remove it"
+
 
 NOTHING: Mapping[str, Any] = {}
 # Items of one list that are looked into; a list of more machine pools is refused as a whole.

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from windrow.clusters.api.cluster import Pool
+from windrow.clusters.api.machine import format_roles
 from windrow.clusters.plan.actions import (
     AdoptVM,
     DeleteMachine,
@@ -187,9 +188,18 @@ def list_pending_changes(state: ClusterState) -> tuple[str, ...]:
         found.append(
             f"kubernetesVersion is {state.cluster.version}, the cluster runs {state.recorded.version}"
         )
+    found += [_roles_change(pool, state) for pool in state.cluster.pools]
     found += [_configuration_change(pool, state) for pool in state.cluster.pools]
     found += [_options_change(pool, state) for pool in state.cluster.pools]
     return tuple(filter(None, found))
+
+
+def _roles_change(pool: Pool, state: ClusterState) -> str:
+    older = [machine for machine in state.of_pool(pool) if machine.record.roles != pool.roles]
+    if not older:
+        return ""
+    had, has = format_roles(older[0].record.roles), format_roles(pool.roles)
+    return f"pool {pool.name} has the roles {has}, and of its machines {len(older)} were made as {had}"
 
 
 def _options_change(pool: Pool, state: ClusterState) -> str:
