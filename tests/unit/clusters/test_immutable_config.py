@@ -147,6 +147,7 @@ def test_a_key_that_a_selector_changes_for_servers_is_refused_where_it_stands():
     entries = [
         {"config": {"v": 2}},
         {"machineLabelSelector": for_servers, "config": {"cni": "cilium", "v": 3}},
+        {"config": None},
     ]
 
     raw = a_running({"cni": "calico"}, {"cni": "calico"}, machineSelectorConfig=entries)
@@ -156,7 +157,7 @@ def test_a_key_that_a_selector_changes_for_servers_is_refused_where_it_stands():
     assert problem.field == f"{GLOBAL}.cni"
     assert "cni is 'cilium', and the cluster began with 'calico'" in problem.message
     assert cluster.global_config == {"cni": "calico"}
-    assert [entry["config"] for entry in cluster.selector_config] == [{"v": 2}, {"v": 3}]
+    assert [entry["config"] for entry in cluster.selector_config] == [{"v": 2}, {"v": 3}, {}]
     alone = a_running({}, {}, machineSelectorConfig=entries)
     assert [one.field for one in errors_of(alone)] == ["spec.rkeConfig.machineSelectorConfig[1].config.cni"]
 
