@@ -268,6 +268,7 @@ def a_state(problem: Problem | None = None, *, recorded: bool = True, **rest: An
         (f"{GLOBAL}.cluster-cidr", False, True),
         (f"{GLOBAL}.datastore-endpoint", True, True),
         (f"{GLOBAL}.cloud-provider-config", True, True),
+        ("spec.rkeConfig.chartValues[rke2-multus].cni", True, True),
     ],
 )
 def test_a_running_cluster_goes_on_with_what_is_recorded_where_that_is_known(field, recorded, stops):

@@ -164,7 +164,8 @@ def keep_data_directory(asked: str, recorded: ImmutableConfig, problems: Problem
 def is_restored(field: str) -> bool:
     """Whether the field of a problem is one that new machines have as it is recorded, whatever the spec says."""
     restored = {key.name for key in IMMUTABLE_KEYS if not key.is_secret}
-    return field == DATA_DIRECTORY or field.rpartition(".")[2] in restored
+    is_config = field.startswith((f"{GLOBAL}.", "spec.rkeConfig.machineSelectorConfig["))
+    return field == DATA_DIRECTORY or (is_config and field.rpartition(".")[2] in restored)
 
 
 def _list_differing(
