@@ -1083,3 +1083,17 @@ def test_an_annotation_that_no_machine_config_has_is_told_with_where_it_belongs(
     told = f"HarvesterConfig nc: metadata.annotations[{key}] has no effect: no HarvesterConfig has that annotation"
     wanted = [Problem(told, hint, f"metadata.annotations[{key}]", "warning")] if hint else []
     assert list(found) == wanted
+
+
+@pytest.mark.parametrize(
+    ("count", "last"),
+    [(20, "x19"), (21, "has 1 more of windrow.io and harvesterhci.io and cloudprovider.harvesterhci.io")],
+)
+def test_twenty_annotations_that_no_machine_config_has_are_told_one_by_one(count, last):
+    config = a_raw_config()
+    config["metadata"]["annotations"] = {f"windrow.io/x{n:02}": "" for n in range(count)}
+
+    found = [one.message for one in read(a_raw_cluster(), config).problems]
+
+    assert len(found) == count
+    assert last in found[-1]

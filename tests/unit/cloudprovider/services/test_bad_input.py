@@ -3,6 +3,7 @@
 import pytest
 
 from windrow.cloudprovider import names
+from windrow.cloudprovider.services.own_address import warn_of_annotations
 from windrow.cloudprovider.services.readings import read_service
 from windrow.kubernetes.objects import annotations_of
 from windrow.kubernetes.requests import Reply
@@ -379,6 +380,26 @@ def test_a_misspelt_annotation_is_named_once_with_the_one_that_was_probably_mean
         "Without effect, since no Service has them: cloudprovider.harvesterhci.io/projct (did you mean "
         "cloudprovider.harvesterhci.io/project?)"
     ]
+
+
+def test_annotations_of_before_and_misspelt_ones_have_an_event_each():
+    both = names.REMOVED_SERVICE_KEYS[0], "windrow.io/ippool"
+
+    ignored, unknown = warn_of_annotations(both)
+
+    assert (ignored.reason, unknown.reason) == ("IgnoredAnnotations", "UnknownAnnotations")
+    assert "ippool" not in ignored.message
+    assert "healthcheck" not in unknown.message
+    assert [one.reason for one in warn_of_annotations(both[1:])] == ["UnknownAnnotations"]
+    assert warn_of_annotations(()) == []
+
+
+def test_what_a_service_may_have_is_not_without_effect():
+    known = dict.fromkeys((*names.SERVICE_KEYS, names.AWAITS_ADDRESS, names.VIP_ADDRESSES), "")
+
+    service = read_service({"metadata": {"name": "web", "namespace": "default", "annotations": known}})
+
+    assert service.idle_keys == ()
 
 
 def test_of_many_annotations_without_effect_twenty_are_named():
