@@ -93,7 +93,7 @@ class Informer(Store[V]):
     `on_error` is called with each new error of the server, and with None when it is over, `on_state` after each change of
     `is_watching`, of the text of `error` or of `unreadable`. Lists are read `page_size` objects at a time: a page of whole objects is in memory meanwhile. With
     `raise_refusals`, `run` raises a refusal (400, 401, 403, 404, 405) instead of trying again: for those who wait for
-    one thing and then end.
+    one thing and then end. `index` says by what `list_indexed` finds a value.
     """
 
     def __init__(
@@ -112,8 +112,9 @@ class Informer(Store[V]):
         raise_refusals: bool = False,
         max_backoff_s: float = MAX_BACKOFF_S,
         on_state: Callable[[], None] = lambda: None,
+        index: Callable[[V], Hashable] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(index)
         self.kind = kind
         self.namespace = namespace
         self._log = with_values(_log, resource=kind.group_resource, namespace=namespace or "*")

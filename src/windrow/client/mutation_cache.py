@@ -18,7 +18,7 @@ Versions that are not numbers count as the oldest, so the informer is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
@@ -78,6 +78,15 @@ class MutationCache(Generic[V]):
     def get(self, ref: ObjectRef) -> V | None:
         cached, mutation = self.informer.get(ref), self._current(ref)
         return cached if mutation is None else mutation.value
+
+    def indexed(self, key: Hashable) -> Iterator[V]:
+        """The objects of which the informer's `index` is `key`."""
+        index = self.informer.index
+        assert index is not None, "the informer has no index"
+        refs = dict.fromkeys((*self.informer.list_indexed(key), *self._mutations))
+        for value in map(self.get, refs):
+            if value is not None and index(value) == key:
+                yield value
 
     def values(self) -> Iterator[V]:
         for ref in dict.fromkeys((*(ref for ref, _ in self.informer.items()), *self._mutations)):

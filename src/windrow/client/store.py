@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Hashable, ValuesView
+from collections.abc import AsyncIterator, Callable, Hashable, ValuesView
 from itertools import count
 from typing import Any, Generic, TypeVar
 
@@ -16,8 +16,13 @@ Change = tuple[V | None, V | None]
 class Store(Generic[V]):
     """The latest value of each key. Its owner writes it; a slow reader of `changes` gets the latest of each key, once."""
 
-    def __init__(self) -> None:
+    def __init__(self, index: Callable[[V], Hashable] | None = None) -> None:
+        """`index` says by what `list_indexed` finds a value."""
+        self.index = index
         self._values: dict[Any, V] = {}
+        self._keys: dict[
+            Hashable, dict[Any, None]
+        ] = {}  # of the values, by their index; ordered, as the values are
         self._numbers = count()
         # Ordered, so that a simulation resumes its subscribers in the same order each time.
         self._subscribers: weakref.WeakValueDictionary[int, _Subscriber[V]] = weakref.WeakValueDictionary()
@@ -30,6 +35,10 @@ class Store(Generic[V]):
 
     def items(self) -> list[tuple[Any, V]]:
         return list(self._values.items())
+
+    def list_indexed(self, index: Hashable) -> list[Any]:
+        """The keys of the values of this index."""
+        return list(self._keys.get(index, ()))
 
     def changes(self) -> AsyncIterator[Change[V]]:
         """(before, after) for each change, starting with (None, value) for what is there now."""
@@ -45,12 +54,27 @@ class Store(Generic[V]):
         if after is not None:
             # Also where it is equal: it may have a resourceVersion, which is not compared.
             self._values[key] = after
+        self._update_index(key, before, after)
         if before == after:
             return
         if after is None:
             del self._values[key]
         for subscriber in list(self._subscribers.values()):
             subscriber.notify(key, before, after)
+
+    def _update_index(self, key: Hashable, before: V | None, after: V | None) -> None:
+        if self.index is None:
+            return
+        was = () if before is None else (self.index(before),)
+        now = () if after is None else (self.index(after),)
+        if was == now:
+            return
+        for index in was:
+            del self._keys[index][key]
+            if not self._keys[index]:
+                del self._keys[index]
+        for index in now:
+            self._keys.setdefault(index, {})[key] = None
 
 
 class _Subscriber(Generic[V]):

@@ -35,6 +35,10 @@ class NameOf:
     __hash__ = None
 
 
+def team_of(value):
+    return None if isinstance(value, NameOf) else value.get("data", {}).get("team")
+
+
 class Rig:
     """A ConfigMap on a server, and an informer that reads only while `watching`."""
 
@@ -42,7 +46,7 @@ class Rig:
         self.clock = LoopClock()
         local = ApiServer(MemoryStore(), self.clock, Rng(1)).local()
         self.client = Client(local)
-        self.informer = Informer(local, CONFIG_MAP, "default", read, self.clock, Rng(1))
+        self.informer = Informer(local, CONFIG_MAP, "default", read, self.clock, Rng(1), index=team_of)
         self.cache = MutationCache(self.informer, version_of, self.clock, ttl)
 
     @asynccontextmanager
@@ -255,3 +259,29 @@ def test_overlays_that_the_informer_has_confirmed_are_not_kept(story):
         assert all(rig.cache.expires(CONFIG_MAP.ref(f"m{number}", "default")) is None for number in range(20))
 
     story(run())
+
+
+def test_an_object_is_found_by_its_index_before_and_after_the_informer_knows_it() -> None:
+    async def story() -> None:
+        rig = Rig()
+
+        def names(team: str | None) -> list[str]:
+            return [name_of(raw) for raw in rig.cache.indexed(team)]
+
+        for name, team in (("a", "red"), ("b", "blue"), ("c", "red")):
+            raw = new_object(CONFIG_MAP, name, "default")
+            rig.cache.mutated(await rig.client.create(CONFIG_MAP, {**raw, "data": {"team": team}}))
+        assert (names("red"), names("blue"), names("green"), names(None)) == (["a", "c"], ["b"], [], [])
+        await rig.catch_up()
+        assert (names("red"), names("blue")) == (["a", "c"], ["b"])
+        # Its own write is ahead of the informer, which still has it under the index that it had.
+        rig.cache.mutated(await rig.client.patch(REF, {"data": {"team": "blue"}}))
+        assert (names("red"), names("blue")) == (["c"], ["b", "a"])
+        await rig.catch_up()
+        assert (names("red"), names("blue")) == (["c"], ["b", "a"])
+        await rig.client.delete(REF)
+        await rig.client.delete(CONFIG_MAP.ref("c", "default"))
+        await rig.catch_up()
+        assert (names("red"), names("blue")) == ([], ["b"])
+
+    run_driven(story())
