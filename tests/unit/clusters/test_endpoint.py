@@ -69,8 +69,9 @@ from windrow.clusters.plan.actions import (
     UpdateLoadBalancer,
 )
 from windrow.clusters.plan.endpoint import (
-    find_gone_join_server,
+    JoinServer,
     find_join_server,
+    find_join_server_of,
     find_stable_api_url,
     find_stable_join_url,
     has_lost_join_server,
@@ -384,6 +385,8 @@ def test_machines_join_a_server_that_stays_where_its_pool_is_scaled_down() -> No
     ]
     sick = [servers[0], servers[1], unready(servers[2])]
     assert joined(2, sick) == "https://10.0.0.1:9345"
+    # The VM of the third goes down, which its Node does not show yet, so it is the next to go, and the first stays.
+    assert joined(2, [*servers[:2], sighted(servers[2], state="stopping")]) == "https://10.0.0.1:9345"
     assert joined(2, servers[::-1]) == "https://10.0.0.2:9345"
     # The third is joining through the first, so the first is not the next to go.
     assert [joined(2, marked), joined(2, starting), joined(1, starting)] == [
@@ -443,10 +446,10 @@ def test_the_server_that_is_waited_for_is_a_server() -> None:
         for name, pool in (("s9", SERVERS), ("w9", WORKERS))
     )
 
-    def found(machine: MachineState) -> MachineState | None:
-        return find_gone_join_server(joiner(), look(a_cluster(SERVERS, WORKERS), [machine]))
+    def found(machine: MachineState) -> JoinServer:
+        return find_join_server_of(joiner(), look(a_cluster(SERVERS, WORKERS), [machine]))
 
-    assert (found(server), found(worker)) == (server, None)
+    assert (found(server), found(worker)) == (JoinServer("gone", server), JoinServer("lost"))
 
 
 def test_while_the_guest_does_not_answer_a_lost_server_is_told_and_nothing_replaced() -> None:

@@ -9,7 +9,6 @@ from tests.unit.clusters.builders import (
     a_cluster,
     a_machine,
     a_pool,
-    diagnoses_of,
     held,
     leaving,
     look,
@@ -32,7 +31,7 @@ from windrow.clusters.api.endpoint import ControlPlaneEndpoint
 from windrow.clusters.plan.actions import CreateMachine, DeleteMachine, ReserveMachineNames
 from windrow.clusters.plan.endpoint import list_joined_through
 from windrow.clusters.plan.names import list_reserved
-from windrow.clusters.plan.pools import choose_machines_to_delete
+from windrow.clusters.plan.surplus import choose_machines_to_delete
 from windrow.clusters.state import GuestState
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -202,7 +201,8 @@ def test_what_is_furthest_from_being_whole_goes_even_when_it_is_the_younger(why)
     guest = silent() if "silent" in why else GuestState("reachable")
     seen = look(a_cluster(SERVERS, WORKERS), guest=guest)
 
-    assert choose_machines_to_delete([staying, going], 1, diagnoses_of(seen, staying, going)) == [going]
+    assert choose_machines_to_delete([staying, going], 1, seen) == [going]
+    assert choose_machines_to_delete([staying, going], -1, seen) == []
 
 
 def join_through(machine, server):

@@ -27,12 +27,11 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.addresses import Claims, plan_recovery, plan_unused
 from windrow.clusters.plan.endpoint import (
-    find_gone_join_server,
+    JoinServer,
     find_join_server,
-    find_leaving_join_server,
+    find_join_server_of,
     find_stable_api_url,
     find_stable_join_url,
-    has_lost_join_server,
     list_api_servers,
     list_join_urls,
 )
@@ -136,26 +135,25 @@ def _provision(state: ClusterState, partial: PartialPlan) -> None:
     for machine in state.active:
         if machine.record.was_created or not claims.plan(machine, partial):
             continue
-        boots = not (machine.record.was_requested or machine.record.was_adopted)  # only then does it join
-        if boots and has_lost_join_server(machine, state):
-            why = (
-                f"it would join through {machine.record.join_server}, an address that no server has any more"
-            )
-            partial.actions.append(DeleteMachine(why, machine.name))
-        elif boots and (gone := find_gone_join_server(machine, state)):
-            partial.wait(
-                f"Machine {gone.name} to be replaced ({gone.vm_ref} not found; it was to join through it)",
-                "it is recorded anew",
-                machine.name,
-            )
-        elif boots and (leaving := find_leaving_join_server(machine, state)):
-            _join_another(machine, leaving, state, partial)
-        elif not machine.record.is_init_server:
-            partial.actions.append(
-                ProvisionVM(f"it joins through {machine.record.join_server}", machine.name)
-            )
-        elif machine.record.uid == state.recorded.init_server_uid:
-            partial.actions.append(ProvisionVM("it was elected to start the cluster", machine.name))
+        # A machine that boots, or has booted, cannot be told another server any more.
+        told = machine.record.was_requested or machine.record.was_adopted
+        match JoinServer("present") if told else find_join_server_of(machine, state):
+            case JoinServer("lost"):
+                why = f"it would join through {machine.record.join_server}, an address that no server has any more"
+                partial.actions.append(DeleteMachine(why, machine.name))
+            case JoinServer("gone", MachineState() as gone):
+                partial.wait(
+                    f"Machine {gone.name} to be replaced ({gone.vm_ref} not found; it was to join through it)",
+                    "it is recorded anew",
+                    machine.name,
+                )
+            case JoinServer("leaving", MachineState() as leaving):
+                _join_another(machine, leaving, state, partial)
+            case _ if not machine.record.is_init_server:
+                why = f"it joins through {machine.record.join_server}"
+                partial.actions.append(ProvisionVM(why, machine.name))
+            case _ if machine.record.uid == state.recorded.init_server_uid:
+                partial.actions.append(ProvisionVM("it was elected to start the cluster", machine.name))
 
 
 def _join_another(

@@ -7,11 +7,16 @@ the `server` that it was given; nothing can change it on a machine that runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
 from windrow.bootstrap import Distribution
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.clusters.bootstrap_data import find_distribution, find_layout
-from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.plan.surplus import choose_machines_to_delete
+from windrow.clusters.state import ClusterState, MachineState, once_per_state
 
 
 def join_url(server: MachineState) -> str:
@@ -20,6 +25,7 @@ def join_url(server: MachineState) -> str:
     return distribution.LAYOUT.join_url(server.address) if server.address and distribution else ""
 
 
+@once_per_state
 def find_stable_join_url(state: ClusterState) -> str:
     """The `server:` of all machines, where there is a control plane endpoint; else ""."""
     endpoint = state.cluster.control_plane_endpoint
@@ -37,6 +43,7 @@ def _layout(state: ClusterState) -> Layout:
     return find_layout(state.recorded.version or state.cluster.version)
 
 
+@once_per_state
 def find_join_server(state: ClusterState) -> str:
     """The `server:` for a machine that is recorded now; "" when no server can be joined yet."""
     stable = find_stable_join_url(state)
@@ -54,24 +61,24 @@ def _list_wanted(state: ClusterState) -> list[MachineState]:
     surplus: set[str] = set()
     needed = list_joined_through(state)
     for pool in state.cluster.pools:
-        active = sorted(
-            state.of_pool(pool),
-            key=lambda m: (not m.record.delete_first, m.is_ready, m.name in needed, _age(m)),
-        )
-        surplus |= {machine.name for machine in active[: max(0, len(active) - pool.quantity)]}
+        active = state.of_pool(pool)
+        leaving = choose_machines_to_delete(active, len(active) - pool.quantity, state, needed)
+        surplus |= {machine.name for machine in leaving}
     return [machine for machine in state.active if machine.name not in surplus]
 
 
+@once_per_state
 def list_joined_through(state: ClusterState) -> frozenset[str]:
     """The servers that machines were told to join through and have not yet: without theirs they never do."""
     joining = {m.record.join_server for m in state.active if m.node is None and not m.record.has_joined}
     told = joining - {find_stable_join_url(state)}
-    return frozenset(m.name for m in state.active if m.record.is_server and told & {*list_join_urls(m)})
+    servers = (server for url in told for server in _servers_by_join_url(state).get(url, ()))
+    return frozenset(server.name for server in servers if not server.is_deleting)
 
 
 def find_join_server_of_adopted(state: ClusterState) -> str:
     """The `server:` to record for a VM that exists: it joined before, so a server need not be Ready; "" where none is known."""
-    servers = (m for m in state.machines if m.record.is_server and join_url(m))
+    servers = (m for m in state.servers if join_url(m))
     known = find_stable_join_url(state) or find_join_server(state)
     return known or next(map(join_url, sorted(servers, key=_age)), "")
 
@@ -86,7 +93,7 @@ def _staying_members(state: ClusterState) -> list[MachineState]:
 
 def list_api_servers(state: ClusterState) -> tuple[str, ...]:
     """Where the guest API may be reached, the likeliest place first."""
-    servers = [m for m in state.machines if m.record.is_control_plane and m.address]
+    servers = [m for m in state.servers if m.record.is_control_plane and m.address]
     servers.sort(key=lambda m: (m.is_deleting, not m.is_ready, _age(m)))
     known = ((m, _distribution_of(m)) for m in servers)
     urls = tuple(distribution.LAYOUT.api_url(m.address) for m, distribution in known if distribution)
@@ -95,42 +102,61 @@ def list_api_servers(state: ClusterState) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*urls, stable))) if stable and (urls or state.recorded.initialized) else urls
 
 
-def has_lost_join_server(machine: MachineState, state: ClusterState) -> bool:
-    """Whether no server has, or can have again, the address that the machine was told to join through.
+@dataclass(frozen=True, slots=True)
+class JoinServer:
+    """The server that a machine was told to join through, and what has become of it.
 
-    The address of a server that is stopped, or whose VM cannot be observed now, is the last one known.
+    endpoint: it was told none, or the control plane endpoint. present: a server has, or can have again, that address; that
+    of one which is stopped, or whose VM cannot be observed now, is the last one known. gone: the VM of `server` is, and its
+    Machine is not deleted yet. leaving: the Machine of `server` is being deleted, and no other has the address. unknown: one
+    without a known address may have had it. lost: no server has it, nor can have it again.
     """
+
+    state: Literal["endpoint", "present", "gone", "leaving", "unknown", "lost"]
+    server: MachineState | None = None
+
+
+def find_join_server_of(machine: MachineState, state: ClusterState) -> JoinServer:
+    """What has become of the server that the machine was told to join through."""
     join_server = machine.record.join_server
     if not join_server or join_server == find_stable_join_url(state):
-        return False
-    return not any(
-        join_server in urls or (not urls and _may_have_been_known(server, machine))
-        for server in state.machines
-        if server.record.is_server
-        for urls in (list_join_urls(server),)
-    )
+        return JoinServer("endpoint")
+    servers = _servers_by_join_url(state).get(join_server, ())
+    staying = [server for server in servers if not server.is_deleting]
+    if gone := next((server for server in staying if server.presence == "missing"), None):
+        return JoinServer("gone", gone)
+    if staying:
+        return JoinServer("present", staying[0])
+    if servers:
+        return JoinServer("leaving", servers[0])
+    nameless = _list_without_address(state)
+    is_unknown = any(_may_have_been_known(server, machine) for server in nameless)
+    return JoinServer("unknown" if is_unknown else "lost")
+
+
+def has_lost_join_server(machine: MachineState, state: ClusterState) -> bool:
+    """Whether no server has, or can have again, the address that the machine was told to join through."""
+    return find_join_server_of(machine, state).state == "lost"
+
+
+@once_per_state
+def _servers_by_join_url(state: ClusterState) -> Mapping[str, Sequence[MachineState]]:
+    found: dict[str, list[MachineState]] = {}
+    for server in state.servers:
+        for url in dict.fromkeys(list_join_urls(server)):
+            found.setdefault(url, []).append(server)
+    return found
+
+
+@once_per_state
+def _list_without_address(state: ClusterState) -> Sequence[MachineState]:
+    return [server for server in state.servers if not list_join_urls(server)]
 
 
 def _may_have_been_known(server: MachineState, joiner: MachineState) -> bool:
     """Whether a server without a known address may have had one when the joiner was recorded: after a restart of the manager
     that did not come to record it, nothing is known of it until its VM is observed."""
     return server.presence != "missing" and server.record.created <= joiner.record.created
-
-
-def find_gone_join_server(machine: MachineState, state: ClusterState) -> MachineState | None:
-    """The server whose address the machine was told to join through, where its VM is gone and its Machine is not deleted yet."""
-    join_server = machine.record.join_server
-    gone = (m for m in state.active if m.record.is_server and m.presence == "missing")
-    return next((server for server in gone if join_server in list_join_urls(server)), None)
-
-
-def find_leaving_join_server(machine: MachineState, state: ClusterState) -> MachineState | None:
-    """The server that the machine was told to join through, where its Machine is being deleted and no other has that address."""
-    join_server = machine.record.join_server
-    if not join_server or join_server == find_stable_join_url(state):
-        return None
-    servers = [m for m in state.machines if m.record.is_server and join_server in list_join_urls(m)]
-    return servers[0] if servers and all(server.is_deleting for server in servers) else None
 
 
 def list_join_urls(server: MachineState) -> list[str]:

@@ -11,8 +11,6 @@ machines are created from the present spec, except for the version: it stays tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.machine import format_roles
 from windrow.clusters.plan.actions import (
@@ -21,18 +19,19 @@ from windrow.clusters.plan.actions import (
     PartialPlan,
     StartVM,
 )
-from windrow.clusters.plan.diagnosis import Diagnoses, Progress, is_last_etcd_member
+from windrow.clusters.plan.diagnosis import Diagnoses, is_last_etcd_member
 from windrow.clusters.plan.endpoint import (
     find_join_server,
     find_join_server_of_adopted,
     list_joined_through,
 )
 from windrow.clusters.plan.names import Wanted, plan_creation
+from windrow.clusters.plan.surplus import Progress, choose_machines_to_delete, find_progress
 from windrow.clusters.plan.unrecorded import decide
 from windrow.clusters.state import ClusterState, MachineState
 
 
-def plan(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
+def plan(state: ClusterState) -> PartialPlan:
     partial = PartialPlan()
     server = find_join_server(state)
     unrecorded = decide(state)
@@ -43,7 +42,7 @@ def plan(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
         active = state.of_pool(pool)
         surplus = len(active) - pool.quantity
         if surplus > 0:
-            _scale_down(active, surplus, pool, state, diagnoses, partial)
+            _scale_down(active, surplus, pool, state, partial)
         elif surplus < 0:
             adopted = unrecorded.adopted_by(pool)
             why = f"no Machine records it, and pool {pool.name} asks for {pool.quantity}, {len(active)} exist"
@@ -95,31 +94,13 @@ def _scale_down(
     surplus: int,
     pool: Pool,
     state: ClusterState,
-    diagnoses: Diagnoses,
     partial: PartialPlan,
 ) -> None:
     needed = list_joined_through(state)
-    for machine in choose_machines_to_delete(active, surplus, diagnoses, needed):
-        reason = _deletion_reason(machine, diagnoses[machine.name].progress, needed)
+    for machine in choose_machines_to_delete(active, surplus, state, needed):
+        reason = _deletion_reason(machine, find_progress(machine, state), needed)
         why = f"pool {pool.name} asks for {pool.quantity}, {len(active)} exist; {reason}"
         partial.propose("scale-down", DeleteMachine(why, machine.name))
-
-
-def choose_machines_to_delete(
-    machines: Iterable[MachineState], count: int, diagnoses: Diagnoses, needed: frozenset[str] = frozenset()
-) -> list[MachineState]:
-    """`count` machines: annotated ones first, then those that have come the least far, then the oldest; of those that are as
-    far, servers that a machine is just joining through (`needed`) go last."""
-    return sorted(
-        machines,
-        key=lambda machine: (
-            not machine.record.delete_first,
-            diagnoses[machine.name].progress,
-            machine.name in needed,
-            machine.record.created,
-            machine.name,
-        ),
-    )[:count]
 
 
 def _deletion_reason(machine: MachineState, progress: Progress, needed: frozenset[str]) -> str:
