@@ -31,6 +31,8 @@ from windrow.machines.port import Problem
 WATCH_LAG = timedelta(seconds=5)
 # Longer than the time between two attempts.
 STALE_KEPT = timedelta(minutes=10)
+# By so much the wall clock and the monotonic clock differ between two instants without any of them having been set.
+CLOCK_NOISE = timedelta(seconds=1)
 
 
 class StalePlan(Exception):
@@ -52,6 +54,21 @@ class StaleWatch:
     sentence: str
 
 
+@dataclass(frozen=True, slots=True)
+class KnownReading:
+    """The reading of a Machine, and what it was made from."""
+
+    machine: Machine
+    unwritten: Mapping[str, Any]
+    wall_clock_ahead: timedelta
+    reading: Machine
+
+    def is_of(self, machine: Machine, unwritten: Mapping[str, Any], wall_clock_ahead: timedelta) -> bool:
+        """Whether it would be the same if it was made from these: within a second of a wall clock that is set, stamps are."""
+        moved = abs(wall_clock_ahead - self.wall_clock_ahead)
+        return machine is self.machine and moved < CLOCK_NOISE and unwritten == self.unwritten
+
+
 @dataclass(slots=True)
 class ProcessState:
     """What a restart may lose: it is then read or requested once more."""
@@ -66,6 +83,7 @@ class ProcessState:
     # By uid: clusters whose ServiceAccount on Harvester turned out to be another cluster's after the preflight.
     account_taken: set[str] = field(default_factory=set)
     machine_statuses: dict[str, dict[str, Any]] = field(default_factory=dict)  # to be written, by machine uid
+    readings: dict[str, KnownReading] = field(default_factory=dict)  # by machine uid
     stale_watches: dict[str, StaleWatch] = field(default_factory=dict)  # by the cluster's uid
 
 
@@ -166,8 +184,21 @@ class ReconcileContext:
         self.process_state.machine_statuses.setdefault(machine.uid, {}).update(change)
 
     def with_unwritten_status(self, machine: Machine) -> Machine:
-        """The reading of a Machine with what is yet to be written, its stamps by the wall clock of now."""
-        unwritten = self.process_state.machine_statuses.get(machine.uid)
+        """The reading of a Machine with what is yet to be written, its stamps by the wall clock of now.
+
+        The same reading again while nothing of that has changed: most machines of a large cluster are as they were at the last
+        reconcile.
+        """
+        unwritten = self.process_state.machine_statuses.get(machine.uid, {})
+        ahead = self.stamps.wall_clock_ahead
+        known = self.process_state.readings.get(machine.uid)
+        if known is None or not known.is_of(machine, unwritten, ahead):
+            reading = self._read_with_unwritten(machine, unwritten)
+            known = KnownReading(machine, dict(unwritten), ahead, reading)
+            self.process_state.readings[machine.uid] = known
+        return known.reading
+
+    def _read_with_unwritten(self, machine: Machine, unwritten: Mapping[str, Any]) -> Machine:
         if unwritten:
             machine = with_status(machine, {**machine.status, **unwritten})
         uid, read = machine.uid, self.stamps.read
@@ -239,7 +270,7 @@ def cluster_ref(state: ClusterState) -> ObjectRef:
 
 
 def find_machine(name: str, state: ClusterState) -> MachineState | None:
-    return next((machine for machine in state.machines if machine.name == name), None)
+    return state.find_machine(name)
 
 
 def get_machine(name: str, state: ClusterState) -> MachineState:

@@ -50,6 +50,7 @@ from windrow.clusters.status import (
     find_wait,
     is_boot_step,
     is_learned,
+    list_status_inputs,
 )
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Changed, Failed, Outcome, Waiting
@@ -101,22 +102,29 @@ class ClusterController:
         self._rng = rng
         self._failures: dict[str, dict[str, ActionFailure]] = {}  # by cluster uid, then by subject
         self._boot_changes: dict[str, timedelta] = {}  # machine uid -> since when a change is not written
+        self._written: dict[
+            str, tuple[object, ...]
+        ] = {}  # machine uid -> of what its status is, which is written
         self._tracked: set[str] = set()
         self._cluster_of: dict[str, ObjectRef] = {}  # machine uid -> its Cluster
         self._group: asyncio.TaskGroup | None = None
         self._started_at = clock.monotonic()
 
-        def new_informer(kind: ApiResource, read: Callable[[Raw], V | None]) -> Informer[V]:
-            return Informer(api.transport, kind, "", read, clock, rng)
+        def new_informer(
+            kind: ApiResource, read: Callable[[Raw], V | None], index: Callable[[V], str] | None = None
+        ) -> Informer[V]:
+            return Informer(api.transport, kind, "", read, clock, rng, index=index)
 
         def connect_with_retries(access: ClientConfig) -> Transport:
             return RetryingTransport(connect(access), clock, rng)
 
         self._clusters: MutationCache[Raw] = MutationCache(
-            new_informer(CLUSTER, _unread), resource_version_of, clock
+            new_informer(CLUSTER, _unread, uid_of), resource_version_of, clock
         )
         self._machines: MutationCache[Machine] = MutationCache(
-            new_informer(MACHINE, read_machine), lambda machine: machine.resource_version, clock
+            new_informer(MACHINE, read_machine, lambda machine: machine.cluster_uid),
+            lambda machine: machine.resource_version,
+            clock,
         )
         self._configs = MachineConfigs(
             api, lambda kind: new_informer(kind, _unread), self._on_configs, resolve_driver
@@ -245,7 +253,9 @@ class ClusterController:
                 self._credentials.pop(machine.uid, None)
                 self._tracked.discard(machine.uid)
                 self._boot_changes.pop(machine.uid, None)
+                self._written.pop(machine.uid, None)
                 self._context.process_state.machine_statuses.pop(machine.uid, None)
+                self._context.process_state.readings.pop(machine.uid, None)
                 self._context.process_state.unanswered.forget(machine.uid)
                 self._context.stamps.forget(machine.uid)
             self.controller.queue.add(CLUSTER.ref(machine.cluster, machine.namespace))
@@ -319,9 +329,8 @@ class ClusterController:
             self.controller.queue.add(ref)
 
     def _enqueue_cluster(self, uid: str) -> None:
-        for raw in self._clusters.values():
-            if uid_of(raw) == uid:
-                self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
+        for raw in self._clusters.indexed(uid):
+            self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
 
     def on_kind(self, kind: str) -> None:
         """A machine config kind can be used now, or no more: the Clusters that name it are reconciled."""
@@ -516,8 +525,13 @@ class ClusterController:
         """
         uid, unwritten = machine.record.uid, self._context.process_state.machine_statuses
         stored = (self._machines.get(machine.record.ref) or machine.record).status
+        inputs = (stored, *list_status_inputs(machine, state, plan, failures))
+        if uid not in unwritten and self._written.get(uid) == inputs:
+            return None  # it was derived from these before, and nothing was to be written
         wanted = {**unwritten.get(uid, {}), **derive_machine(machine, state, plan, failures)}
         change = _status_patch(stored, wanted)
+        if not change:
+            self._written[uid] = inputs
         may_wait = change and machine.name not in failures and is_boot_step(machine, stored, wanted)
         if may_wait and not is_learned(change):
             elapsed = self._clock.monotonic()

@@ -181,8 +181,8 @@ class Observer:
     def _machines_of(self, cluster: Cluster) -> tuple[MachineState, ...]:
         records = [
             record
-            for record in self._context.machines.values()
-            if record.namespace == cluster.namespace and record.cluster_uid == cluster.uid
+            for record in self._context.machines.indexed(cluster.uid)
+            if record.namespace == cluster.namespace
         ]
         records.sort(key=lambda record: (record.created, record.name))
         return tuple(self._machine(record, cluster.families[0]) for record in records)

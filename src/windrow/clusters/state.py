@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
-from typing import Any, Literal
+from functools import cached_property, wraps
+from typing import Any, Literal, TypeVar, cast
 
 from windrow.bootstrap import LAYOUTS
 from windrow.bootstrap.node_config import WORKER_LABEL
@@ -32,6 +32,8 @@ from windrow.kubernetes.objects import (
     uid_of,
 )
 from windrow.machines.port import HARVESTER, MachineStatus, Problem
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +349,8 @@ class ClusterState:
     balancers_may_be_made_until: datetime | None = None
     # What Harvester says of a VM and its watch does not show, although it had the time; "" for nothing.
     stale_watch: str = ""
+    # What was concluded from this state, see `once_per_state`; a state that is made of it by `replace` begins anew.
+    _concluded: dict[object, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def recorded(self) -> RecordedStatus:
@@ -395,6 +399,18 @@ class ClusterState:
         return tuple(machine for machine in self.machines if machine.is_deleting)
 
     @cached_property
+    def servers(self) -> tuple[MachineState, ...]:
+        """The machines that others may join through, those being deleted included."""
+        return tuple(machine for machine in self.machines if machine.record.is_server)
+
+    @cached_property
+    def machines_by_name(self) -> Mapping[str, MachineState]:
+        return {machine.name: machine for machine in reversed(self.machines)}
+
+    def find_machine(self, name: str) -> MachineState | None:
+        return self.machines_by_name.get(name)
+
+    @cached_property
     def init_server(self) -> MachineState | None:
         """The machine elected to start the cluster, while its record is there."""
         uid = self.cluster.recorded.init_server_uid
@@ -438,8 +454,16 @@ class ClusterState:
             and machine.node.etcd_voter is not False
         )
 
+    @cached_property
+    def _active_by_pool(self) -> Mapping[str, tuple[MachineState, ...]]:
+        found: dict[str, list[MachineState]] = {}
+        for machine in self.active:
+            found.setdefault(machine.pool, []).append(machine)
+        return {pool: tuple(machines) for pool, machines in found.items()}
+
     def of_pool(self, pool: Pool) -> tuple[MachineState, ...]:
-        return tuple(machine for machine in self.active if machine.pool == pool.name)
+        """The machines of the pool that are not being deleted."""
+        return self._active_by_pool.get(pool.name, ())
 
     def lacks_cloud_provider(self, node: Node) -> bool:
         """Whether the cloud provider has yet to initialize the Node."""
@@ -487,6 +511,19 @@ class ClusterState:
         if self.lacks_cloud_provider(node):
             return False
         return not machine.record.is_worker or WORKER_LABEL in node.labels
+
+
+def once_per_state(conclude: Callable[[ClusterState], V]) -> Callable[[ClusterState], V]:
+    """`conclude`, which is run once for a state: what is asked again for each machine would go through all of them each time."""
+
+    @wraps(conclude)
+    def concluded(state: ClusterState) -> V:
+        known = state._concluded
+        if conclude not in known:
+            known[conclude] = conclude(state)
+        return cast(V, known[conclude])
+
+    return concluded
 
 
 def unreachable_reason(guest: GuestState) -> str:

@@ -12,11 +12,12 @@ from typing import Any
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.machine import INFRASTRUCTURE_READY, format_roles
-from windrow.clusters.plan.actions import HeldDisruption, StartVM, Wait
+from windrow.clusters.plan.actions import HeldDisruption, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA, LAST_ETCD_MEMBER, is_tripped
 from windrow.clusters.plan.endpoint import (
     find_join_server,
+    find_join_server_of,
     find_stable_api_url,
     has_lost_join_server,
     list_api_servers,
@@ -77,6 +78,19 @@ def derive_machine(
     if machine.is_ready and machine.record.restart_count:
         status["restartCount"] = 0
     return status
+
+
+def list_status_inputs(
+    machine: MachineState, state: ClusterState, plan: Plan, failures: Failures
+) -> tuple[object, ...]:
+    """What `derive_machine` derives from: while that is equal, so is the status, but for the date of what changes in it."""
+    return (
+        machine,
+        plan.diagnoses[machine.name],
+        find_machine_wait(machine, plan, failures),
+        state.guest.is_reachable,
+        find_join_server_of(machine, state).state,
+    )
 
 
 # The phases that a booting machine passes through while all is well.
@@ -169,14 +183,14 @@ def find_machine_wait(machine: MachineState, plan: Plan, failures: Failures) -> 
         what = "another attempt" if machine.record.was_created else diagnosis.waiting_for
         what = failure.waits_for or what
         return Wait(f"{what} ({failure.message}; {failure.hint})", diagnosis.next, name)
-    held = next((held for held in plan.held if held.disruption.machine == name), None)
-    if any(isinstance(action, StartVM) and action.machine == name for action in plan.actions):
+    held = plan.held_by_machine.get(name)
+    if name in plan.started:
         note = f" ({held.because})" if held else ""
         return Wait(f"{machine.vm_ref} to start{note}", "its Node becomes Ready again", name)
     if held is not None:
         return Wait(_held_wait(held), _held_next_step(held), name)
     if machine.is_deleting:
-        planned = next((wait for wait in plan.waits if wait.machine == name), None)
+        planned = plan.waits_by_machine.get(name)
         if planned is not None:
             return replace(planned, then=planned.then or diagnosis.next)
     return Wait(diagnosis.waiting_for, diagnosis.next, name)

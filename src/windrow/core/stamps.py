@@ -6,12 +6,13 @@ clock. So a wall clock that is set while the process runs makes nothing due, and
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from windrow.core.clock import Clock
 
 # Within this a stamp is left as it was written: stamps have whole seconds, and NTP slews.
 TOLERANCE = timedelta(seconds=5)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ObservedStamps:
@@ -21,6 +22,11 @@ class ObservedStamps:
         self._clock = clock
         # By uid, then by field: the stamp, and the instant of the monotonic clock that it stands for.
         self._observed: dict[str, dict[str, tuple[datetime, timedelta]]] = {}
+
+    @property
+    def wall_clock_ahead(self) -> timedelta:
+        """How far the wall clock is ahead of the monotonic one. While that stays, each stamp is read as it was before."""
+        return self._clock.now() - _EPOCH - self._clock.monotonic()
 
     def read(self, uid: str, field: str, stamp: datetime | None) -> datetime | None:
         """`stamp` as the wall clock of now would have written it; one from the future counts from its first observation."""

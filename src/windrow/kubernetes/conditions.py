@@ -47,8 +47,8 @@ def _status(text: str) -> ConditionStatus:
 
 
 def is_true(conditions: Sequence[Mapping[str, Any]] | None, type: str) -> bool:
-    found = find_condition(conditions, type)
-    return found is not None and found.status == "True"
+    raw = next((raw for raw in conditions or () if raw.get("type") == type), None)
+    return raw is not None and text_at(raw, "status") == "True"
 
 
 def set_condition(

@@ -8,7 +8,7 @@ tables. Where two do want the same, the API server takes one of them, and the ot
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from math import gcd
 
@@ -22,7 +22,7 @@ from windrow.clusters.plan.actions import (
     ReleaseUnusedAddresses,
 )
 from windrow.clusters.plan.unrecorded import MAX_NAMED, find_pool_of
-from windrow.clusters.state import ClusterState, HeldAddress, MachineState
+from windrow.clusters.state import ClusterState, HeldAddress, MachineState, once_per_state
 from windrow.clusters.vm_addresses import NetworkAddress
 from windrow.core.formats.cidr import Address, NotAddress, parse_address
 from windrow.harvester.connection import describe_credential
@@ -84,11 +84,24 @@ def list_node_ips(machine: MachineState, cluster: Cluster) -> tuple[str, ...]:
     )
 
 
-def list_taken(network: str, state: ClusterState) -> set[str]:
+def list_taken(network: str, state: ClusterState) -> Set[str]:
     """The addresses that no machine can claim there: those claimed, and what VMs have, since a claim may be lost by a
     restored state, or be in the state of another manager."""
-    reported = (address for machine in state.machines if machine.vm for address in machine.vm.addresses)
-    return {*state.taken.get(network, ()), *state.held.get(network, ()), *reported}
+    return _list_all_taken(state).get(network) or _list_reported(state)
+
+
+@once_per_state
+def _list_all_taken(state: ClusterState) -> Mapping[str, Set[str]]:
+    networks = state.taken.keys() | state.held.keys()
+    return {
+        network: {*state.taken.get(network, ()), *state.held.get(network, ()), *_list_reported(state)}
+        for network in networks
+    }
+
+
+@once_per_state
+def _list_reported(state: ClusterState) -> Set[str]:
+    return frozenset(address for machine in state.machines if machine.vm for address in machine.vm.addresses)
 
 
 class Claims:
@@ -97,10 +110,19 @@ class Claims:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._taken: dict[str, set[str]] = {}
+        self._used_up: list[AddressPool] = []
+
+    def _choose(self, pool: AddressPool, seed: str) -> Address | None:
+        if pool in self._used_up:
+            return None
+        address = choose_address(pool, self._taken_on(pool.network), seed)
+        if address is None:
+            self._used_up.append(pool)
+        return address
 
     def _taken_on(self, network: str) -> set[str]:
         if network not in self._taken:
-            self._taken[network] = list_taken(network, self._state)
+            self._taken[network] = set(list_taken(network, self._state))
         return self._taken[network]
 
     def plan(self, machine: MachineState, partial: PartialPlan) -> bool:
@@ -133,7 +155,7 @@ class Claims:
         for one in missing:
             if not one.ranges:
                 return False  # its diagnosis says so
-            address = choose_address(one, self._taken_on(one.network), machine.record.uid)
+            address = self._choose(one, machine.record.uid)
             if address is None:
                 return False  # its diagnosis says so; what it could have of the others stays free
             claims.append(new_claim(machine.record.name, machine.record.uid, one, str(address), state))
@@ -200,8 +222,7 @@ def describe_shortage(machine: MachineState, state: ClusterState) -> str:
     for one in missing:
         if one.fault:
             return f"an address of network {one.network}: {one.fault}"
-        taken = list_taken(one.network, state)
-        if len(taken) >= one.size and choose_address(one, taken, machine.record.uid) is None:
+        if one in _list_used_up(state):
             source = (
                 f"IPPool {one.ip_pool} on Harvester"
                 if one.ip_pool
@@ -212,6 +233,13 @@ def describe_shortage(machine: MachineState, state: ClusterState) -> str:
                 f"{_name_holders(one, state)}; widen {source}, or delete machines that have one)"
             )
     return ""
+
+
+@once_per_state
+def _list_used_up(state: ClusterState) -> Sequence[AddressPool]:
+    """The address pools of which no machine can claim an address."""
+    every = (one for pool in state.cluster.pools for one in pool.address_pools if one.ranges)
+    return [one for one in every if choose_address(one, list_taken(one.network, state), "") is None]
 
 
 def _has_another(

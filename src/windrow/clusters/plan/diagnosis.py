@@ -14,10 +14,10 @@ starting a VM.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import IntEnum
 from typing import Literal
 
 from windrow.clusters.api.cluster import STARTUP_TIMEOUT, Pool
@@ -31,6 +31,7 @@ from windrow.clusters.state import (
     STOPPED_STATES,
     ClusterState,
     MachineState,
+    once_per_state,
     unreachable_reason,
 )
 from windrow.core.formats.duration import human_duration
@@ -51,17 +52,6 @@ VmCondition = Literal["unknown", "missing", "stopped", "changing", "running"]
 HostCondition = Literal["failed", "ok"]
 
 
-class Progress(IntEnum):
-    """How far a machine has come; surplus machines are deleted in this order."""
-
-    STOPPED = 0
-    NOT_JOINED = 1
-    NOT_READY = 2
-    LAST_KNOWN_READY = 3  # while the guest API server does not answer
-    NOT_INITIALIZED = 4
-    INITIALIZED = 5
-
-
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The state of one machine: its phase, what it waits for, and whether remediation must act.
@@ -76,7 +66,6 @@ class Diagnosis:
     next: str = ""
     because: str = ""
     until: datetime | None = None
-    progress: Progress = Progress.NOT_JOINED
 
 
 Diagnoses = Mapping[str, Diagnosis]  # by the name of the machine
@@ -110,7 +99,7 @@ def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
                 next="remediation resumes once that is changed",
                 until=None,
             )
-    return replace(found, progress=_find_progress(machine, state))
+    return found
 
 
 def _may_be_replaced(machine: MachineState, state: ClusterState) -> bool:
@@ -155,18 +144,6 @@ def _vm_condition(machine: MachineState) -> VmCondition:
 
 def _host_condition(machine: MachineState) -> HostCondition:
     return "failed" if machine.vm is not None and machine.vm.host_ready is False else "ok"
-
-
-def _find_progress(machine: MachineState, state: ClusterState) -> Progress:
-    if machine.is_going_down:
-        return Progress.STOPPED
-    if machine.is_ready:
-        return Progress.INITIALIZED if state.is_initialized(machine) else Progress.NOT_INITIALIZED
-    if not state.guest.is_reachable and machine.node is not None:
-        as_last_known = replace(machine, node=replace(machine.node, ready=machine.record.was_ready))
-        if state.is_initialized(as_last_known):
-            return Progress.LAST_KNOWN_READY
-    return Progress.NOT_READY if machine.node is not None or machine.record.was_ready else Progress.NOT_JOINED
 
 
 # -- the table's findings ----------------------------------------------------------------------------------------
@@ -229,7 +206,12 @@ def _is_alone_uninitialized(machine: MachineState, state: ClusterState) -> bool:
     interrupted, such as the installation of the guest agent. Where no other machine is initialized, it is not its fault."""
     if machine.node is None or not state.lacks_cloud_provider(machine.node):
         return False
-    return any(state.is_initialized(other) for other in state.machines)
+    return _has_initialized(state)
+
+
+@once_per_state
+def _has_initialized(state: ClusterState) -> bool:
+    return any(map(state.is_initialized, state.machines))
 
 
 def _unknown(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
@@ -412,14 +394,16 @@ def _within_startup_timeout(
     )
 
 
+@once_per_state
+def _count_with_address(state: ClusterState) -> Counter[str]:
+    """How many machines have an address, by pool."""
+    return Counter(machine.pool for machine in state.machines if machine.address)
+
+
 def _likely_causes(machine: MachineState, state: ClusterState) -> str:
     """Why a VM that runs may report no address, likeliest first: where others of its pool have one, image, user data and
     VLAN work."""
-    with_address = sum(
-        1
-        for other in state.machines
-        if other.pool == machine.pool and other.name != machine.name and other.address
-    )
+    with_address = _count_with_address(state)[machine.pool]  # this one has none
     agent = "qemu-guest-agent is not in its image and cannot be installed"
     dhcp = "nothing leases addresses on its network (no DHCP server, or the VLAN does not reach it)"
     if with_address:

@@ -6,8 +6,9 @@ the reason why the rest is held. No state is kept: the next reconcile proposes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from windrow.clusters.api.cluster import STARTUP_TIMEOUT, UNHEALTHY_TIMEOUT, Pool
@@ -15,7 +16,7 @@ from windrow.clusters.api.names import REPLACE_NOW
 from windrow.clusters.plan.actions import Disruption, HeldDisruption
 from windrow.clusters.plan.diagnosis import joinable_since, loss_hint
 from windrow.clusters.plan.unrecorded import may_have_unrecorded_etcd_member
-from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
+from windrow.clusters.state import ClusterState, MachineState, once_per_state, unreachable_reason
 
 LAST_ETCD_MEMBER = "replacement skipped: last etcd member"
 # Begins the reason why the deletion of that member waits; what the user can do follows.
@@ -23,15 +24,29 @@ HOLDS_ALL_DATA = "it is the last etcd member, with all data of the cluster"
 
 # Why not, "" for no objection; with an instant at which to ask again, where only time helps.
 Reason = str | tuple[str, datetime]
-Gate = Callable[[Disruption, MachineState, ClusterState, Sequence[Disruption]], Reason]
+Gate = Callable[[Disruption, MachineState, ClusterState, "Admitted"], Reason]
+
+
+@dataclass(slots=True)
+class Admitted:
+    """The disruptions that are admitted so far, and how many of each pool begin with them."""
+
+    disruptions: list[Disruption] = field(default_factory=list)
+    begun: Counter[str] = field(default_factory=Counter)
+
+    def add(self, disruption: Disruption, machine: MachineState) -> None:
+        self.disruptions.append(disruption)
+        self.begun[
+            machine.pool
+        ] += not machine.is_deleting  # else its etcd member is removed, and it is counted as deleted
 
 
 def admit(
     disruptions: Sequence[Disruption], state: ClusterState
 ) -> tuple[list[Disruption], list[HeldDisruption]]:
     """Those that may happen now, and those that may not with the reason. What is under way is considered first."""
-    by_name = {machine.name: machine for machine in state.machines}
-    admitted: list[Disruption] = []
+    by_name = state.machines_by_name
+    admitted = Admitted()
     held: list[HeldDisruption] = []
 
     def order(disruption: Disruption) -> tuple[int, bool]:
@@ -48,8 +63,8 @@ def admit(
             hint, due = _recovery_hint(machine, state) if reason == LAST_ETCD_MEMBER else ("", None)
             held.append(HeldDisruption(disruption, because, until or due, hint))
         else:
-            admitted.append(_with_counted(disruption, machine, state) if may_hold_data else disruption)
-    return admitted, held
+            admitted.add(_with_counted(disruption, machine, state) if may_hold_data else disruption, machine)
+    return admitted.disruptions, held
 
 
 def _with_counted(disruption: Disruption, machine: MachineState, state: ClusterState) -> Disruption:
@@ -66,7 +81,7 @@ _ORDER = ("remove-member", "replace", "scale-down")
 
 
 def _last_etcd_member(
-    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Admitted
 ) -> str:
     """The last member is the data. It may only go where another pool takes over, and then it is not the last."""
     others = [member for member in state.etcd_members if member.name != machine.name]
@@ -114,7 +129,7 @@ def _recovery_hint(machine: MachineState, state: ClusterState) -> tuple[str, dat
 
 
 def _etcd_state_unknown(
-    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Admitted
 ) -> str:
     """A member is removed only by what is seen now: another one may have been lost since the watches broke."""
     if not state.guest.is_reachable:
@@ -129,7 +144,7 @@ def _etcd_state_unknown(
 
 
 def _unrecorded_etcd_member(
-    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Admitted
 ) -> str:
     """The quorum is counted by Machines."""
     vm = may_have_unrecorded_etcd_member(state)
@@ -137,11 +152,11 @@ def _unrecorded_etcd_member(
 
 
 def _one_etcd_member_at_a_time(
-    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Admitted
 ) -> Reason:
     if not state.is_etcd_member(machine):
         return _joining_now(machine, state)  # etcd loses nothing with it, whatever the others do
-    busy = {other.machine for other in admitted} | {
+    busy = {other.machine for other in admitted.disruptions} | {
         other.name for other in state.deleting if state.is_etcd_member(other)
     }
     others = sorted(
@@ -200,7 +215,7 @@ def _is_needed_for_quorum(machine: MachineState, state: ClusterState) -> bool:
 
 
 def _majority_of_pools(
-    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Admitted
 ) -> Reason:
     """A healthy member stays where no majority of the servers that the pools ask for would remain
     members, while another one is created or joins; no longer than the start of that one may take."""
@@ -232,9 +247,7 @@ def _list_joining(machines: Sequence[MachineState]) -> list[MachineState]:
     return sorted(found, key=lambda machine: machine.name)
 
 
-def _quorum(
-    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
-) -> str:
+def _quorum(disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Admitted) -> str:
     return _why_quorum_is_lost(machine, state)
 
 
@@ -254,7 +267,7 @@ def _why_quorum_is_lost(machine: MachineState, state: ClusterState) -> str:
 
 
 def _one_control_plane_at_a_time(
-    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Admitted
 ) -> str:
     """The API must stay: never the last healthy control plane, and one after the other."""
     if (
@@ -266,17 +279,17 @@ def _one_control_plane_at_a_time(
     others = [m for m in state.active if m.record.is_control_plane and m.name != machine.name]
     if not any(other.is_ready and not other.is_going_down for other in others):
         return "no other control plane is Ready"
-    by_name = {m.name: m for m in state.machines}
+    by_name = state.machines_by_name
     busy = [
         d.machine
-        for d in admitted
+        for d in admitted.disruptions
         if by_name[d.machine].record.is_control_plane and d.kind != "remove-member"
     ]
     return f"one server at a time; {busy[0]} is leaving" if busy else ""
 
 
 def _breaker(
-    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Admitted
 ) -> Reason:
     """When much of a pool is unhealthy at once, the cause is elsewhere, and replacing makes it worse.
 
@@ -300,24 +313,17 @@ def _breaker(
             f"the {most} that maxUnhealthy {pool.max_unhealthy} allows; look for a common cause, or annotate the Machine "
             f"with {REPLACE_NOW}"
         )
-    under_way = sum(1 for m in state.deleting if m.pool == pool.name and not m.is_ready)
-    under_way += _count_replacements(pool, state, admitted)
+    under_way = _count_going(state)[pool.name] + admitted.begun[pool.name]
     if under_way >= most:
         return f"{under_way} of pool {pool.name} are being replaced already, and maxUnhealthy allows {most}"
     return _cooling_down(pool, state)
 
 
-def _budget(pool: Pool, most: int, state: ClusterState, admitted: Sequence[Disruption]) -> str:
+def _budget(pool: Pool, most: int, state: ClusterState, admitted: Admitted) -> str:
     """As many as maxUnhealthy allows are replaced at a time, those that boot included: where VMs vanish as fast as they
     are created, no more than that are. A machine that is to be replaced by annotation boots for nothing, and one that is
     deleted and stays for the quorum may wait for this very replacement."""
-    under_way = sum(1 for m in state.deleting if m.pool == pool.name and not _is_needed_for_quorum(m, state))
-    under_way += _count_replacements(pool, state, admitted)
-    under_way += sum(
-        1
-        for m in state.of_pool(pool)
-        if not m.record.was_ready and m.presence != "missing" and not m.record.replace_now
-    )
+    under_way = _count_under_way(state)[pool.name] + admitted.begun[pool.name]
     if under_way < most:
         return ""
     return (
@@ -342,20 +348,43 @@ def _cooling_down(pool: Pool, state: ClusterState) -> Reason:
 
 def is_tripped(pool: Pool, state: ClusterState) -> bool:
     """Whether more machines of the pool are unhealthy than may be replaced, and not all of them are gone."""
-    unhealthy = [m for m in state.machines if m.pool == pool.name and is_unhealthy(m, state)]
-    some_exist = any(machine.presence != "missing" for machine in unhealthy)
-    return some_exist and len(unhealthy) > pool.max_unhealthy.resolve(pool.quantity)
+    unhealthy = _list_unhealthy(state).get(pool.name, ())
+    if len(unhealthy) <= pool.max_unhealthy.resolve(pool.quantity):
+        return False
+    return any(machine.presence != "missing" for machine in unhealthy)
 
 
-def _count_replacements(pool: Pool, state: ClusterState, admitted: Sequence[Disruption]) -> int:
-    """Those that begin now: they are admitted before others. A machine whose etcd member is removed is being deleted already."""
-    names = {machine.name for machine in state.of_pool(pool)}
-    return sum(1 for disruption in admitted if disruption.machine in names)
+@once_per_state
+def _count_going(state: ClusterState) -> Counter[str]:
+    """Machines that are being deleted and are not Ready, by pool."""
+    return Counter(machine.pool for machine in state.deleting if not machine.is_ready)
+
+
+@once_per_state
+def _count_under_way(state: ClusterState) -> Counter[str]:
+    """Machines that are being replaced, or boot, by pool."""
+    going = Counter(machine.pool for machine in state.deleting if not _is_needed_for_quorum(machine, state))
+    return going + Counter(machine.pool for machine in state.active if _boots(machine))
+
+
+def _boots(machine: MachineState) -> bool:
+    record = machine.record
+    return not record.was_ready and machine.presence != "missing" and not record.replace_now
+
+
+@once_per_state
+def _list_unhealthy(state: ClusterState) -> Mapping[str, Sequence[MachineState]]:
+    """By pool; those that exist come first."""
+    found: dict[str, list[MachineState]] = {}
+    for machine in sorted(state.machines, key=lambda machine: machine.presence == "missing"):
+        if is_unhealthy(machine, state):
+            found.setdefault(machine.pool, []).append(machine)
+    return found
 
 
 def count_unhealthy(pool: Pool, state: ClusterState) -> int:
     """Machines of the pool that are not well, those that are being replaced included."""
-    return sum(1 for machine in state.machines if machine.pool == pool.name and is_unhealthy(machine, state))
+    return len(_list_unhealthy(state).get(pool.name, ()))
 
 
 def is_unhealthy(machine: MachineState, state: ClusterState) -> bool:

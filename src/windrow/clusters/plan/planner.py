@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from windrow.clusters.api.immutable_config import is_restored
 from windrow.clusters.plan import bootstrap, deletion, endpoint_balancers, guest_access, pools
@@ -14,6 +15,7 @@ from windrow.clusters.plan.actions import (
     DeleteMachine,
     HeldDisruption,
     ProvisionVM,
+    StartVM,
     Wait,
 )
 from windrow.clusters.plan.diagnosis import Diagnoses, diagnose_all
@@ -22,7 +24,7 @@ from windrow.clusters.state import ClusterState, ManagerLease
 from windrow.machines.port import Problem
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """What to do now, what not and why, what is waited for, and what only the user can change."""
 
@@ -31,6 +33,21 @@ class Plan:
     waits: tuple[Wait, ...] = ()
     refused: tuple[Problem, ...] = ()
     diagnoses: Diagnoses = field(default_factory=dict)
+
+    @cached_property
+    def held_by_machine(self) -> Mapping[str, HeldDisruption]:
+        """Of each machine the first that is held."""
+        return {held.disruption.machine: held for held in reversed(self.held)}
+
+    @cached_property
+    def waits_by_machine(self) -> Mapping[str, Wait]:
+        """Of each machine the first."""
+        return {wait.machine: wait for wait in reversed(self.waits)}
+
+    @cached_property
+    def started(self) -> frozenset[str]:
+        """The machines whose VM is started."""
+        return frozenset(action.machine for action in self.actions if isinstance(action, StartVM))
 
 
 def plan_cluster(state: ClusterState) -> Plan:
@@ -46,7 +63,7 @@ def plan_cluster(state: ClusterState) -> Plan:
         partial.add(endpoint_balancers.plan(state))
         if bootstrap.is_prepared(state):
             partial.add(bootstrap.plan(state)).add(pools.plan_remediation(state, diagnoses))
-            partial.add(deletion.plan(state)).add(pools.plan(state, diagnoses))
+            partial.add(deletion.plan(state)).add(pools.plan(state))
         else:
             partial.add(deletion.plan(state))
     admitted, held = admit(partial.disruptions, state)

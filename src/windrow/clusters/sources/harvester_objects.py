@@ -82,6 +82,11 @@ def read_account_object(raw: Mapping[str, Any]) -> AccountObject | None:
     return AccountObject(name_of(raw), cluster_uid) if cluster_uid and not is_deleting(raw) else None
 
 
+def _cluster_uid_of(one: Owned) -> str:
+    """ "" for what is of no cluster."""
+    return "" if isinstance(one, IPPool | ReportingVm) else one.cluster_uid
+
+
 Owned = OrphanVm | ReportingVm | IPPool | MachineClaim | AccountObject | ObservedBalancer
 EVERYWHERE = ""  # the namespace of a Place that is all of them
 
@@ -116,6 +121,12 @@ class _Watched:
     restart: asyncio.Event = field(default_factory=asyncio.Event)
     was_refused: bool = False  # so nothing will be known of it
     task: asyncio.Task[None] | None = None
+
+    def list_of(self, cluster_uid: str) -> Iterator[Owned]:
+        """What is shown of the cluster."""
+        informer = self.informer
+        if informer is not None:
+            yield from filter(None, map(informer.get, informer.list_indexed(cluster_uid)))
 
     def stop(self) -> None:
         if self.task is not None:
@@ -181,8 +192,8 @@ class HarvesterObjects:
         """The VMs of the cluster that any watch shows, which may not be all."""
         for (_, kind), watched in self._watched.items():
             if kind == VM and watched.informer is not None:
-                for one in watched.informer.values():
-                    if isinstance(one, OrphanVm) and one.cluster_uid == cluster_uid:
+                for one in watched.list_of(cluster_uid):
+                    if isinstance(one, OrphanVm):
                         yield one
 
     def list_addressed(self, is_wanted: Callable[[str], bool]) -> Iterator[OrphanVm | ReportingVm]:
@@ -201,11 +212,7 @@ class HarvesterObjects:
             watched = self._watched.get((place, kind))
             if watched is None or watched.informer is None or not watched.informer.is_watching:
                 return None
-            found += (
-                one
-                for one in watched.informer.values()
-                if isinstance(one, type) and not isinstance(one, IPPool) and one.cluster_uid == cluster_uid
-            )
+            found += (one for one in watched.list_of(cluster_uid) if isinstance(one, type))
         return found
 
     def watch(self, group: asyncio.TaskGroup, cluster: ObjectRef, places: frozenset[Place]) -> None:
@@ -309,6 +316,7 @@ class HarvesterObjects:
             fields=kind.fields,
             raise_refusals=True,
             on_state=on_state,
+            index=_cluster_uid_of,
         )
 
     async def _follow(self, informer: Informer[Owned]) -> None:
