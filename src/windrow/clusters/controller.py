@@ -383,10 +383,10 @@ class ClusterController:
             self._objects.watch(self._group, key, state.places)
             self._objects.watch_balancers(self._group, key, self._observer.list_balancer_places(state))
             self._objects.watch_addresses(
-                self._group, key, self._observer.list_address_credentials(state.cluster)
+                self._group, key, self._observer.addresses.list_credentials(state.cluster)
             )
             self._objects.watch_ip_pools(
-                self._group, key, self._observer.list_ip_pool_credentials(state.cluster)
+                self._group, key, self._observer.addresses.list_ip_pool_credentials(state.cluster)
             )
             self._leases.open(self._group, key, state.places)
         connection = self._connect_guest(key, state)

@@ -8,7 +8,7 @@ seems to record; and the LoadBalancers of a deleted cluster, once its machines a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -16,8 +16,7 @@ from typing import Any
 from windrow.bootstrap.guest_account import GuestAccount
 from windrow.client.client import Client
 from windrow.clusters.api import names
-from windrow.clusters.api.addresses import resolve_ip_pools
-from windrow.clusters.api.cluster import Cluster, Pool, read_cluster
+from windrow.clusters.api.cluster import Cluster, read_cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.references import parse_secret_reference
@@ -38,12 +37,12 @@ from windrow.clusters.bootstrap_data import (
 from windrow.clusters.bootstrap_secrets import check_secrets
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.endpoint_balancer import key_of_balancers, read_balancer
+from windrow.clusters.observed_addresses import AddressObserver, names_ip_pool
 from windrow.clusters.orphans import (
     MachineClaim,
     OrphanLoadBalancer,
     Orphans,
     OrphanVm,
-    ReportingVm,
     belongs_to_same_name_cluster,
     guest_account_of,
     is_claim_of,
@@ -75,11 +74,9 @@ from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.sources.manager_leases import ManagerLeases
 from windrow.clusters.state import (
     ClusterState,
-    ContestedAddress,
     CredentialProblem,
     GuestCredentialState,
     GuestState,
-    HeldAddress,
     MachineState,
     ManagerLease,
     Node,
@@ -87,7 +84,6 @@ from windrow.clusters.state import (
     Pod,
 )
 from windrow.clusters.versions import compare_later_versions, compare_versions, list_problems
-from windrow.clusters.vm_addresses import NetworkAddress
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.connection import describe_credential
@@ -123,7 +119,8 @@ class Observer:
         # What of the versions was compared last, and the result: a manifest of a megabyte may be part of it.
         self._compared: dict[ObjectRef, tuple[object, tuple[Problem, ...]]] = {}
         self._leases = leases
-        self._addresses = addresses
+        self._claims = addresses
+        self.addresses = AddressObserver(prober, objects, addresses, self.list_allowed_credentials)
 
     async def observe(self, key: ObjectRef) -> ClusterState | None:
         """The Cluster `key` as it is now; None when there is none."""
@@ -134,7 +131,7 @@ class Observer:
             return None
         configs = await self._configs.list_all(key.namespace, read_machine_config_kinds(raw))
         reading = read_cluster(raw, configs, self._configs.resolve_driver)
-        cluster = self._with_ip_pools(self._context.read_recorded(reading.cluster))
+        cluster = self.addresses.with_ip_pools(self._context.read_recorded(reading.cluster))
         kept = self._context.secrets.get(SECRET.ref(names.secrets_name(cluster.name), cluster.namespace))
         state = ClusterState(
             now=self._context.clock.now(),
@@ -147,7 +144,8 @@ class Observer:
         )
         state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
         state = replace(state, places=self._list_places(state))
-        state = self._with_addresses(replace(state, lease=self.read_lease(state)))
+        vms = self.addresses.list_vms(state)
+        state = self.addresses.with_addresses(replace(state, lease=self.read_lease(state)), vms)
         state = await self._with_claims(await self._with_balancers(state))
         if cluster.has_finalizer and cluster.deletion_timestamp is not None and not state.machines:
             end = self._context.by_wall_clock(self._find_account_end(state))
@@ -162,7 +160,7 @@ class Observer:
             state = replace(state, preflight=found)
         if cluster.deletion_timestamp is None:
             state = replace(state, version_problems=self._compare_later_versions(key, state))
-            state = await self._with_unrecorded(state)
+            state = self.addresses.with_unrecorded(await self._with_unrecorded(state), vms)
             if await self._has_lost_account(state):
                 state = replace(state, guest_credential=GuestCredentialState("lost"))
         return await self._with_pods(state)
@@ -187,146 +185,6 @@ class Observer:
         records.sort(key=lambda record: (record.created, record.name))
         return tuple(self._machine(record, cluster.families[0]) for record in records)
 
-    def _with_addresses(self, state: ClusterState) -> ClusterState:
-        """The addresses of its networks that are claimed are read where a machine may want one."""
-        wanted = {one.network for pool in state.cluster.pools for one in pool.address_pools}
-        if wanted:
-            credentials = self.list_allowed_credentials(state.cluster)
-            hidden = next(filter(self._prober.hides_identity, credentials), "")
-            state = replace(state, harvester_hidden_from=hidden)
-        state = replace(state, claims=self._addresses.of_cluster(state.cluster.uid))
-        if not (state.harvester_uid and wanted):
-            return state
-        allocated = (
-            contested
-            for network, one in self._list_allocated(state.cluster)
-            for contested in self._list_contested(one.vm, "", [NetworkAddress(network, one.address)], state)
-        )
-        doubled = self._list_doubled(state)
-        state = replace(state, contested=tuple(dict.fromkeys((*allocated, *doubled))))
-        taken = {network: self._addresses.list_taken(network, state.harvester_uid) for network in wanted}
-        lacking = {machine.record.uid for machine in state.active if _awaits_vm(machine, state.cluster)}
-        state = replace(state, taken=taken, is_held_known=self._is_held_known(state))
-        if not lacking:
-            return state
-        found = {
-            vm.machine_uid: vm
-            for vm in self._objects.list_shown_vms(state.cluster.uid)
-            if vm.machine_uid in lacking and not vm.is_deleting
-        }
-        machines = tuple(replace(one, found_vm=found.get(one.record.uid)) for one in state.machines)
-        return replace(
-            state,
-            machines=machines,
-            held=self._list_held(state, wanted),
-            contested=(
-                *state.contested,
-                *(
-                    contested
-                    for one in machines
-                    if one.record.was_created and one.vm is not None
-                    for contested in self._list_contested(
-                        one.vm_ref, one.record.uid, self._addresses_of(one, state.cluster), state
-                    )
-                ),
-            ),
-        )
-
-    def list_ip_pool_credentials(self, cluster: Cluster) -> frozenset[str]:
-        """Those of its pools whose machines have addresses of an IPPool of Harvester."""
-        named = {pool.credential for pool in cluster.pools if _names_ip_pool(pool)}
-        return frozenset(named.intersection(self.list_allowed_credentials(cluster)))
-
-    def _with_ip_pools(self, cluster: Cluster) -> Cluster:
-        """The cluster with the ranges of the IPPools that its address pools name, as the watch shows them."""
-        if not any(map(_names_ip_pool, cluster.pools)):
-            return cluster
-        pools = (
-            replace(
-                pool,
-                address_pools=resolve_ip_pools(
-                    pool.address_pools, self._objects.find_ip_pools(pool.credential, cluster.namespace)
-                ),
-            )
-            for pool in cluster.pools
-        )
-        return replace(cluster, pools=tuple(pools))
-
-    def _list_allocated(self, cluster: Cluster) -> Iterator[tuple[str, HeldAddress]]:
-        """The addresses that load balancers have of the IPPools that the cluster names, by network."""
-        for pool in cluster.pools:
-            if not _names_ip_pool(pool):
-                continue
-            found = self._objects.find_ip_pools(pool.credential, cluster.namespace) or {}
-            for one in pool.address_pools:
-                for address, holder in found[one.ip_pool].allocated if one.ip_pool in found else ():
-                    yield one.network, HeldAddress(address, f"LoadBalancer {holder}")
-
-    def list_address_credentials(self, cluster: Cluster) -> frozenset[str]:
-        """Those of its pools whose machines have addresses that are claimed."""
-        named = {pool.credential for pool in cluster.pools if pool.address_pools}
-        return frozenset(named.intersection(self.list_allowed_credentials(cluster)))
-
-    def _is_held_known(self, state: ClusterState) -> bool:
-        """Whether its credentials lead to its Harvester, and the VMs that they may see there were read."""
-        credentials = self.list_address_credentials(state.cluster)
-        if any(self._prober.find_identity(one) != state.harvester_uid for one in credentials):
-            return False
-        return self._objects.has_tried_addresses(credentials, state.cluster.namespace)
-
-    def _list_held(
-        self, state: ClusterState, networks: Iterable[str]
-    ) -> Mapping[str, Mapping[str, HeldAddress]]:
-        """The addresses of all VMs on these networks that any credential shows which leads to the Harvester of the cluster."""
-        held: dict[str, dict[str, HeldAddress]] = {network: {} for network in networks}
-        for vm in self._list_addressed(state):
-            for network, address in vm.addresses:
-                if network in held:
-                    held[network].setdefault(address, HeldAddress(address, str(vm), vm.machine_uid))
-        for network, one in self._list_allocated(state.cluster):
-            held[network][one.address] = one
-        return held
-
-    def _list_addressed(self, state: ClusterState) -> Iterator[OrphanVm | ReportingVm]:
-        uid = state.harvester_uid
-        return self._objects.list_addressed(lambda credential: self._prober.find_identity(credential) == uid)
-
-    def _list_doubled(self, state: ClusterState) -> Iterator[ContestedAddress]:
-        """The addresses of the cluster's own VMs that a VM of another has, whether anything records that or not."""
-        unmade = {one.record.uid for one in state.machines if not one.record.was_created}
-        own = {
-            (claim.network, claim.address): claim
-            for claim in state.claims
-            if claim.harvester == state.harvester_uid and claim.machine_uid not in unmade
-        }
-        if not own:
-            return
-        refs = {one.record.uid: one.vm_ref for one in state.machines}
-        for vm in self._list_addressed(state):
-            for place in vm.addresses:
-                claim = own.get((place.network, place.address))
-                if claim is None or vm.machine_uid == claim.machine_uid:
-                    continue
-                if str(vm) != refs.get(claim.machine_uid):
-                    yield ContestedAddress(str(vm), vm.machine_uid, claim)
-
-    def _addresses_of(self, machine: MachineState, cluster: Cluster) -> Iterator[NetworkAddress]:
-        """What the VM of the machine is told to have, and what it reports, on any network of its pool."""
-        pool = cluster.find_pool(machine.pool)
-        networks = dict.fromkeys(one.network for one in pool.address_pools) if pool else {}
-        yield from machine.found_vm.addresses if machine.found_vm is not None else ()
-        for text in machine.vm.addresses if machine.vm is not None else ():
-            yield from (NetworkAddress(network, text) for network in networks)
-
-    def _list_contested(
-        self, vm: str, uid: str, addresses: Iterable[NetworkAddress], state: ClusterState
-    ) -> Iterator[ContestedAddress]:
-        """Those that an IPAddress gives to another machine."""
-        for network, address in dict.fromkeys(addresses):
-            claim = self._addresses.find(network, state.harvester_uid, address)
-            if claim is not None and claim.machine_uid != uid:
-                yield ContestedAddress(vm, uid, claim)
-
     def _machine(self, record: Machine, family: int) -> MachineState:
         statuses = self._infrastructure.statuses()
         vm: MachineStatus | None = statuses.get(record.uid)
@@ -342,7 +200,7 @@ class Observer:
             ),
             may_be_made_until=self._context.by_wall_clock(self._find_creation_end(record)),
             node_deleted=record.uid in self._context.process_state.node_deleted,
-            addresses=self._addresses.of_machine(record.uid),
+            addresses=self._claims.of_machine(record.uid),
             family=family,
         )
 
@@ -380,29 +238,10 @@ class Observer:
         """Looked for where machines are made now: what is elsewhere could not be adopted."""
         places = machine_places(state.cluster) & state.places
         unrecorded = await self._find_unrecorded(state, places)
-        if unrecorded and any(pool.address_pools for pool in state.cluster.pools):
-            unrecorded = self._with_reported(unrecorded, state)
-            contested = (
-                one
-                for vm in unrecorded
-                for one in self._list_contested(str(vm), vm.machine_uid, vm.addresses, state)
-            )
-            state = replace(state, contested=(*state.contested, *contested))
         return replace(
             state,
             unrecorded=unrecorded,
             unrecorded_claims=await self._find_unrecorded_claims(state, places),
-        )
-
-    def _with_reported(self, vms: tuple[OrphanVm, ...], state: ClusterState) -> tuple[OrphanVm, ...]:
-        """The VMs with what their guest agents report after what they are told to have."""
-        reported: dict[tuple[str, str], list[NetworkAddress]] = {(vm.namespace, vm.name): [] for vm in vms}
-        for one in self._list_addressed(state):
-            if (own := reported.get((one.namespace, one.name))) is not None:
-                own += one.addresses
-        return tuple(
-            replace(vm, addresses=tuple(dict.fromkeys((*vm.addresses, *reported[vm.namespace, vm.name]))))
-            for vm in vms
         )
 
     async def _find_unrecorded(
@@ -762,12 +601,12 @@ class Observer:
             if state.guest_credential.state in ("missing", "pending") and cluster.credential in usable:
                 problems += await self._check_service_account(cluster)
             for pool in pools:
-                if _names_ip_pool(pool) and pool.credential in usable:
+                if names_ip_pool(pool) and pool.credential in usable:
                     client = self._harvesters.get_client(pool.credential, cluster.namespace)
                     problems += await check_ip_pools(client, pool, cluster.namespace)
             if cluster.control_plane_endpoint.mode == "loadBalancer" and cluster.credential in usable:
                 client = self._harvesters.get_client(cluster.credential, cluster.namespace)
-                claims = self._addresses.on_harvester(self._prober.find_identity(cluster.credential))
+                claims = self._claims.on_harvester(self._prober.find_identity(cluster.credential))
                 problems += await check_endpoint(client, cluster, claims)
         except InfrastructureUnknown as error:
             problems.append(Problem(error.message, error.hint, "spec.cloudCredentialSecretName"))
@@ -858,10 +697,6 @@ def _needs_preflight(state: ClusterState) -> bool:
     return not (state.recorded.preflight_passed and observed)
 
 
-def _names_ip_pool(pool: Pool) -> bool:
-    return any(one.ip_pool for one in pool.address_pools)
-
-
 def _find_nodes(machines: Sequence[MachineState], found: Iterable[Node]) -> dict[str, Node]:
     """By the uid of its Machine the Node of each machine: of its name, which no kubelet but its own may register or change. Its
     label alone proves nothing, since every kubelet may write any there; one that lost it is the Node that was recorded."""
@@ -873,19 +708,6 @@ def _find_nodes(machines: Sequence[MachineState], found: Iterable[Node]) -> dict
         if node is not None and (node.machine_uid == machine.record.uid or node.uid == recorded):
             nodes[machine.record.uid] = node
     return nodes
-
-
-def _awaits_vm(machine: MachineState, cluster: Cluster) -> bool:
-    """Whether its VM is to be made with addresses that no other VM may have, or an address is not claimed for it."""
-    is_unmade = bool(machine.addresses) and not machine.record.was_created
-    return is_unmade or _lacks_address(machine, cluster)
-
-
-def _lacks_address(machine: MachineState, cluster: Cluster) -> bool:
-    """Whether an address of its pool is not claimed for it."""
-    pool = cluster.find_pool(machine.pool)
-    has = {(claim.network, claim.version) for claim in machine.addresses}
-    return pool is not None and any((one.network, one.version) not in has for one in pool.address_pools)
 
 
 async def _prove_vm(

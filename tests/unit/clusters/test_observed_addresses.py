@@ -10,8 +10,10 @@ from tests.unit.clusters.builders import a_machine, a_pool, look, sighted, some,
 from tests.unit.clusters.test_addresses import NETWORK, SERVERS, TEN, a_claim, the_cluster
 from tests.unit.clusters.test_held_addresses import an_orphan
 
-from windrow.clusters.observer import Observer
+from windrow.clusters.observed_addresses import AddressObserver
+from windrow.clusters.observer import credentials_of
 from windrow.clusters.state import ClusterState
+from windrow.clusters.vm_addresses import NetworkAddress
 
 ADDRESS, OF_A_BALANCER, FREE = "10.9.0.15", "10.9.0.16", "10.9.0.17"
 NAMED = a_pool("named", 1, address_pools=(replace(TEN, ip_pool="lan"),))
@@ -20,7 +22,11 @@ CLAIMS = [a_claim(ADDRESS, "late"), a_claim(OF_A_BALANCER, "late")]
 
 
 def observed(
-    *machines: Any, identity: str = "hv", pools: Any = (NAMED, PLAIN), own: Any = ()
+    *machines: Any,
+    identity: str = "hv",
+    pools: Any = (NAMED, PLAIN),
+    own: Any = (),
+    unrecorded: Any = (),
 ) -> ClusterState:
     """Of a cluster whose pools have one network; its VM w7 has another's address, and so has a load balancer."""
     claims = {claim.address: claim for claim in CLAIMS}
@@ -42,11 +48,16 @@ def observed(
             find=lambda network, harvester, address: claims.get(address),
         ),
     }
-    others = dict.fromkeys(("configs", "infrastructure", "harvesters", "guests", "leases"))
-    context: Any = SimpleNamespace(require_consent=lambda credential, namespace: None)
+    listed = parts["objects"].list_addressed
+    asked: list[object] = []
+    parts["objects"].list_addressed = lambda wanted: asked.append(wanted) or listed(wanted)
     cluster = replace(the_cluster(), pools=(SERVERS, *pools))
-    state = look(cluster, [*some("s", 1, SERVERS), *machines])
-    return Observer(context, **others, **parts)._with_addresses(state)  # type: ignore[arg-type]
+    state = look(cluster, [*some("s", 1, SERVERS), *machines], unrecorded=unrecorded)
+    observer = AddressObserver(**parts, list_allowed=credentials_of)
+    vms = observer.list_vms(state)
+    found = observer.with_unrecorded(observer.with_addresses(state, vms), vms)
+    assert len(asked) <= 1, "all VMs of the Harvester are gone through once"
+    return found
 
 
 def test_an_address_that_a_machine_reports_and_another_has_claimed_is_contested() -> None:
@@ -109,3 +120,16 @@ def test_what_vms_have_is_read_for_a_machine_whose_vm_was_not_made_yet() -> None
     assert found.contested == ()  # it waits, and has nothing yet
     shown = replace(unordered(a_machine("w1", PLAIN)), addresses=(replace(claim, machine_uid="uid-w1"),))
     assert observed(shown, pools=(PLAIN,)).machines[-1].found_vm is not None
+
+
+def test_a_vm_that_no_machine_records_has_what_it_reports_beside_what_it_is_told_to_have() -> None:
+    vm = replace(an_orphan("w7"), addresses=(NetworkAddress(NETWORK, FREE),))
+    found = observed(unordered(a_machine("w1", PLAIN)), unrecorded=(vm,), pools=(PLAIN,))
+
+    assert found.unrecorded is not None
+    assert [one.addresses for one in found.unrecorded] == [(*vm.addresses, *an_orphan("w7").addresses)]
+    assert [(one.vm, one.claim.address) for one in found.contested] == [
+        ("VirtualMachine default/w7", ADDRESS)
+    ]
+    plain = observed(unrecorded=(vm,), pools=(a_pool("dhcp", 1),))
+    assert (plain.unrecorded, plain.contested) == ((vm,), ())
