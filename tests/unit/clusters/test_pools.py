@@ -31,8 +31,8 @@ from windrow.clusters.api.endpoint import ControlPlaneEndpoint
 from windrow.clusters.plan.actions import CreateMachine, DeleteMachine, ReserveMachineNames
 from windrow.clusters.plan.endpoint import list_joined_through
 from windrow.clusters.plan.names import list_reserved
-from windrow.clusters.plan.surplus import choose_machines_to_delete
 from windrow.clusters.state import GuestState
+from windrow.clusters.surplus import choose_machines_to_delete
 
 SERVERS = a_pool("servers", 3, SERVER)
 WORKERS = a_pool("workers", 2)

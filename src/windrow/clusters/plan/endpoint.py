@@ -15,8 +15,8 @@ from windrow.bootstrap import Distribution
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.clusters.bootstrap_data import find_distribution, find_layout
-from windrow.clusters.plan.surplus import choose_machines_to_delete
 from windrow.clusters.state import ClusterState, MachineState, once_per_state
+from windrow.clusters.surplus import choose_machines_to_delete
 
 
 def join_url(server: MachineState) -> str:

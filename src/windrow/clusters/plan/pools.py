@@ -26,9 +26,9 @@ from windrow.clusters.plan.endpoint import (
     list_joined_through,
 )
 from windrow.clusters.plan.names import Wanted, plan_creation
-from windrow.clusters.plan.surplus import Progress, choose_machines_to_delete, find_progress
 from windrow.clusters.plan.unrecorded import decide
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.surplus import Progress, choose_machines_to_delete, find_progress
 
 
 def plan(state: ClusterState) -> PartialPlan:
