@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.unit.clusters.builders import (
+    NOON,
     SERVER,
     a_cluster,
     a_machine,
@@ -20,7 +23,10 @@ from tests.unit.clusters.builders import (
 )
 
 from windrow.clusters.context import ReconcileContext
-from windrow.clusters.status import is_learned
+from windrow.clusters.plan.planner import plan_cluster
+from windrow.clusters.state import ActionFailure, MachineState
+from windrow.clusters.status import is_learned, list_status_inputs
+from windrow.core.stamps import ObservedStamps
 from windrow.kubernetes.resources import ObjectRef
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -72,3 +78,62 @@ def test_an_etcd_machine_whose_node_was_not_recorded_counts_as_member_while_the_
 
     assert away.is_etcd_member(unrecorded)
     assert not answering.is_etcd_member(unrecorded)
+
+
+class SetClock:
+    """A clock whose wall time a person sets."""
+
+    def __init__(self) -> None:
+        self.set_ahead = timedelta()
+
+    def monotonic(self) -> timedelta:
+        return timedelta(hours=1)
+
+    def now(self) -> datetime:
+        return NOON + self.set_ahead
+
+
+def test_a_machine_is_read_anew_only_where_its_record_or_what_is_to_be_written_or_the_clock_has_changed() -> (
+    None
+):
+    unused: Any = None
+    clock: Any = SetClock()
+    parts = dict.fromkeys(("api", "clusters", "machines", "secrets", "rng"), unused)
+    context = ReconcileContext(**parts, clock=clock, stamps=ObservedStamps(clock))
+    machine = record_of(a_machine("s1", SERVERS), last_restart=NOON).record
+    read = context.with_unwritten_status
+
+    first = read(machine)
+    clock.set_ahead = timedelta(milliseconds=900)
+    assert read(machine) is first
+
+    context.patch_machine_status_later(machine, {"restartCount": 3})
+    waiting = read(machine)
+    context.patch_machine_status_later(machine, {"restartCount": 4})
+    assert (waiting.restart_count, read(machine).restart_count) == (3, 4)
+
+    changed = replace(machine, join_server="https://10.0.0.7:9345")
+    assert read(changed).join_server == "https://10.0.0.7:9345"
+
+    context.process_state.machine_statuses.clear()
+    clock.set_ahead = timedelta(hours=-1)
+    assert read(machine).last_restart == NOON - timedelta(hours=1)  # as long ago as before
+
+
+def test_what_a_status_is_derived_from_tells_a_lost_server_and_a_silent_guest_from_others() -> None:
+    """Where it is equal to what it was, a status is not derived again."""
+    servers = [a_machine(f"s{number}", SERVERS) for number in (1, 2, 3)]
+    joiner = nodeless(record_of(a_machine("w1", a_pool()), join_server="https://10.0.0.1:9345"))
+
+    def inputs(*others: MachineState, machine: MachineState = joiner, **rest: Any) -> tuple[object, ...]:
+        state = look(a_cluster(SERVERS, a_pool()), [*others, machine], **rest)
+        return list_status_inputs(machine, state, plan_cluster(state), {})
+
+    usual = inputs(*servers)
+    failure = ActionFailure("refused", "wait")
+    state = look(a_cluster(SERVERS, a_pool()), [*servers, joiner])
+    assert inputs(*servers) == usual
+    assert inputs(*servers[1:]) != usual
+    assert inputs(*servers, guest=silent()) != usual
+    assert inputs(*servers, machine=replace(joiner, vm=None)) != usual
+    assert list_status_inputs(joiner, state, plan_cluster(state), {"w1": failure}) != usual
