@@ -133,3 +133,20 @@ def test_a_vm_that_no_machine_records_has_what_it_reports_beside_what_it_is_told
     ]
     plain = observed(unrecorded=(vm,), pools=(a_pool("dhcp", 1),))
     assert (plain.unrecorded, plain.contested) == ((vm,), ())
+
+
+def test_a_vm_of_the_name_of_a_machine_is_its_own_whatever_uid_it_carries() -> None:
+    own = replace(a_machine("w7", PLAIN), vm=None)
+    adopted = replace(own, record=replace(own.record, uid="uid-of-before"))
+    claim = replace(a_claim(ADDRESS), machine_uid="uid-of-before")
+
+    assert observed(adopted, own=(claim,), pools=(PLAIN,)).contested == ()
+    gone = observed(own=(claim,), pools=(PLAIN,))
+    assert [one.claim for one in gone.contested] == [claim]  # whose Machine does not exist any more
+
+
+def test_what_is_reported_for_a_machine_that_was_not_made_is_of_no_vm_of_its_own() -> None:
+    unmade = sighted(a_machine("w3", PLAIN), addresses=(ADDRESS,))
+    unmade = replace(unmade, record=replace(unmade.record, driver_config=None))
+
+    assert observed(unmade, pools=(PLAIN,)).contested == ()
