@@ -123,7 +123,7 @@ def _column(name: str, path: str, type: str = "string", priority: int = 0) -> Ra
 
 def crds() -> list[Raw]:
     """The CustomResourceDefinitions of a Harvester 1.8 cluster."""
-    return [*_kubevirt(), *_harvester(), *_networks(), _load_balancer(), _ip_pool()]
+    return [*_kubevirt(), *_harvester(), *_networks(), *_storage(), _load_balancer(), _ip_pool()]
 
 
 def _kubevirt() -> list[Raw]:
@@ -294,11 +294,28 @@ def _networks() -> list[Raw]:
     return [
         definition(kinds.NAD, "net-attach-def", singular=singular, others={"spec": spec}),
         definition(kinds.CLUSTER_NETWORK, "cn"),
+    ]
+
+
+def _storage() -> list[Raw]:
+    return [
         definition(
             kinds.SNAPSHOT_CLASS,
             "vsclass vsclasses",
             [("Driver", ".driver"), ("DeletionPolicy", ".deletionPolicy"), AGE],
             others={"driver": TEXT, "deletionPolicy": one_of("Delete", "Retain"), "parameters": TEXTS},
+        ),
+        definition(
+            kinds.LONGHORN_VOLUME,
+            "lhv",
+            [
+                ("Data Engine", ".spec.dataEngine"),
+                ("State", ".status.state"),
+                ("Robustness", ".status.robustness"),
+                ("Size", ".spec.size"),
+                ("Node", ".status.currentNodeID"),
+                AGE,
+            ],
         ),
     ]
 

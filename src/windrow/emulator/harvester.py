@@ -36,6 +36,7 @@ from windrow.emulator.host.maintenance import MaintenanceController
 from windrow.emulator.host.network_labels import NetworkController
 from windrow.emulator.host.networks import Vlans
 from windrow.emulator.host.nodes import HostController, HostSpec, add_to_hosts, default_hosts, render_node
+from windrow.emulator.host.persistent_volumes import PersistentVolumeController
 from windrow.emulator.host.volumes import ClaimController
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.controller import Controller, Reconcile
@@ -50,10 +51,11 @@ from windrow.emulator.kit.listers import (
     claims_of_vmi,
     key_of,
     macs_of_vm,
+    volume_of_attachment,
 )
 from windrow.emulator.kit.network import Network
 from windrow.emulator.kit.step_timers import StepTimers
-from windrow.emulator.kit.vm_readings import FINAL, claims_of, phase_of
+from windrow.emulator.kit.vm_readings import FINAL, claims_in_use, phase_of
 from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
 from windrow.emulator.preload import Image, KeyPair, LanAllocator, VmNetwork, render_ip_pool, render_preload
 from windrow.emulator.release import Release
@@ -118,6 +120,7 @@ class Harvester:
             vms_by_claim=self._informers["vms"].add_index(claims_of_vm),
             vms_by_mac=self._informers["vms"].add_index(macs_of_vm),
             vmis_by_claim=self._informers["instances"].add_index(claims_of_vmi),
+            attachments_by_volume=self._informers["attachments"].add_index(volume_of_attachment),
         )
         self.vlans = Vlans(
             self._informers["networks"],
@@ -319,6 +322,7 @@ class Harvester:
             "vms": machines.reconcile,
             "instances": instances.reconcile,
             "claims": claims.reconcile,
+            "volumes": PersistentVolumeController(client, self.listers).reconcile,
             "images": ImageController(client, clock, delays, self.release).reconcile,
             "nodes": self.hosts.reconcile,
             "key_pairs": KeyPairController(client, clock.base).reconcile,
@@ -344,8 +348,26 @@ class Harvester:
     def _wire_controllers(self, made: dict[str, Controller]) -> None:
         """Event handlers that requeue the dependent keys of other controllers."""
         instances, vms, claims = made["instances"], made["vms"], made["claims"]
-        migrations = made["migrations"]
+        migrations, volumes = made["migrations"], made["volumes"]
         self.hypervisor.on_change = instances.add
+
+        used: dict[str, frozenset[str]] = {}  # by the uid of an instance: what it used when it changed last
+
+        def claim_in_use(claim: Raw | None) -> None:
+            if name := nested(claim, "spec", "volumeName", default=""):
+                volumes.add(("", name))
+
+        def attachment_changed(attachment: Raw) -> None:
+            for key in volume_of_attachment(attachment):
+                volumes.add(key)
+
+        def volume_changed(volume: Raw) -> None:
+            volumes.add(key_of(volume))
+            if nested(volume, "spec", "claimRef"):
+                return
+            for key, claim in self.listers.claims.items():
+                if nested(claim, "spec", "volumeName") == name_of(volume):
+                    claims.add(key)
 
         def instance_changed(vmi: Raw) -> None:
             vms.add(key_of(vmi))
@@ -353,8 +375,13 @@ class Harvester:
                 made["maintenance"].add(key)
             for key in self._informers["migrations"]:
                 migrations.add(key)
-            for claim in claims_of(vmi.get("spec") or {}):
+            now = frozenset(claims_in_use(vmi))
+            for claim in now | used.get(uid_of(vmi), frozenset()):
                 claims.add((namespace_of(vmi), claim))
+                claim_in_use(self.listers.claims.get((namespace_of(vmi), claim)))
+            used[uid_of(vmi)] = now
+            if key_of(vmi) not in self.listers.instances:
+                del used[uid_of(vmi)]
             if phase_of(vmi) in FINAL or is_deleting(vmi):
                 waiting_instances(vmi)  # its host has free resources again
 
@@ -363,6 +390,7 @@ class Harvester:
                 instances.add(key)
 
         def claim_changed(claim: Raw) -> None:
+            claim_in_use(claim)
             for key in self.listers.vms_by_claim.get(key_of(claim), ()):
                 vms.add(key)
             using = self.listers.vms_by_claim, self.listers.vmis_by_claim
@@ -402,6 +430,8 @@ class Harvester:
         self._informers["vms"].add_event_handler(lambda vm: instances.add(key_of(vm)))
         self._informers["instances"].add_event_handler(instance_changed)
         self._informers["claims"].add_event_handler(claim_changed)
+        self._informers["volumes"].add_event_handler(volume_changed)
+        self._informers["attachments"].add_event_handler(attachment_changed)
         self._informers["classes"].add_event_handler(image_changed)
         self._informers["images"].add_event_handler(image_changed)
         self._informers["secrets"].add_event_handler(waiting_instances)

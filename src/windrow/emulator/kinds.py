@@ -35,6 +35,9 @@ CLUSTER_NETWORK = ApiResource(
     "network.harvesterhci.io", "v1beta1", "ClusterNetwork", "clusternetworks", namespaced=False
 )
 
+PV = ApiResource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False)
+LONGHORN_VOLUME = ApiResource("longhorn.io", "v1beta2", "Volume", "volumes")
+
 SNAPSHOT_CLASS = ApiResource(
     "snapshot.storage.k8s.io", "v1", "VolumeSnapshotClass", "volumesnapshotclasses", namespaced=False
 )

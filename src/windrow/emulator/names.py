@@ -27,6 +27,7 @@ LOCAL_PROVISIONERS = ("lvm.driver.harvesterhci.io", "kubernetes.io/no-provisione
 
 # On claims; Kubernetes' own, the first older than `storageClassName`.
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+PROVISIONERS = ("volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner")
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 CREATOR = "harvesterhci.io/creator"

@@ -8,7 +8,14 @@ from typing import Any
 from windrow.emulator import kinds, names
 from windrow.emulator.release import Release
 from windrow.kubernetes.objects import Raw, new_object
-from windrow.kubernetes.resources import CLUSTER_ROLE, CONFIG_MAP, NAMESPACE, STORAGE_CLASS, ApiResource
+from windrow.kubernetes.resources import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
+    NAMESPACE,
+    STORAGE_CLASS,
+    ApiResource,
+)
 
 NAMESPACES = (
     names.SYSTEM_NAMESPACE,
@@ -24,7 +31,9 @@ SETTINGS: dict[str, str] = {
     "default-vm-termination-grace-period-seconds": "120",
     "additional-guest-memory-overhead-ratio": "1.5",
     "vm-force-reset-policy": '{"enable":true,"period":15,"vmMigrationTimeout":180}',
-    "csi-driver-config": '{"driver.longhorn.io":{"volumeSnapshotClassName":"longhorn-snapshot"}}',
+    "csi-driver-config": (
+        '{"driver.longhorn.io":{"volumeSnapshotClassName":"longhorn-snapshot","backupVolumeSnapshotClassName":"longhorn"}}'
+    ),
     "csi-online-expand-validation": '{"driver.longhorn.io":true}',
     "harvester-csi-ccm-versions": (
         '{"harvester-cloud-provider":">=0.0.1 <0.3.0","harvester-csi-provider":">=0.0.1 <0.3.0"}'
@@ -83,6 +92,8 @@ def system_objects(version: str, vip: str) -> Iterable[tuple[ApiResource, Raw]]:
     for name, roles, rules in AGGREGATED:
         labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in roles.split()}
         yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, name, labels=labels, rules=rules)
+    yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, AUTHENTICATED, rules=AUTHENTICATED_RULES)
+    yield CLUSTER_ROLE_BINDING, render_authenticated()
     yield CONFIG_MAP, render_vip(vip)
     ready = {"conditions": [{"type": "ready", "status": "True"}]}
     yield kinds.CLUSTER_NETWORK, new_object(kinds.CLUSTER_NETWORK, "mgmt", status=ready)
@@ -165,6 +176,18 @@ CLOUD_PROVIDER_RULES = [
     _rule("", "pods", READ),
     _rule("", "persistentvolumeclaims,persistentvolumeclaims/status", "*"),
 ]
+
+
+AUTHENTICATED = "harvester-authenticated"
+PUBLIC_SETTINGS = "server-version,default-storage-class,harvester-csi-ccm-versions,default-vm-termination-grace-period-seconds"
+AUTHENTICATED_RULES = [_rule("harvesterhci.io", "settings", "get,watch", PUBLIC_SETTINGS)]
+
+
+def render_authenticated() -> Raw:
+    """Whoever may log in may read some settings (reference 03 §1.2)."""
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": AUTHENTICATED}
+    everyone = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}
+    return new_object(CLUSTER_ROLE_BINDING, AUTHENTICATED, roleRef=role, subjects=[everyone])
 
 
 def csi_rules(release: Release) -> list[Raw]:

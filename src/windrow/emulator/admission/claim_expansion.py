@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from windrow.core.formats.json import NotJson, loads
+from windrow.emulator import names
 from windrow.emulator.admission.denials import internal, invalid
 from windrow.emulator.admission.kubevirt.causes import flag, objects, text
 from windrow.emulator.kit.listers import Listers, key_of
 from windrow.kubernetes.objects import Raw, annotations_of, nested
-
-PROVISIONERS = ("volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner")
 
 
 def check_expansion(claim: Raw, listers: Listers) -> None:
@@ -39,7 +38,7 @@ def _is_hotplugged(vm: Raw, claim: str) -> bool:
 def provisioner_of(claim: Raw, listers: Listers) -> str:
     """By the claim's annotation, else by its class; "" where neither tells."""
     noted = annotations_of(claim)
-    named = noted.get(PROVISIONERS[0], noted.get(PROVISIONERS[1], ""))
+    named = noted.get(names.PROVISIONERS[0], noted.get(names.PROVISIONERS[1], ""))
     return named or text(listers.classes.get(("", text(claim, "spec", "storageClassName"))), "provisioner")
 
 

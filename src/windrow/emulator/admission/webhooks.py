@@ -96,6 +96,7 @@ class Webhooks:
             if old is None:
                 claims.check_claim(new, listers)
             else:
+                claims.check_resize(new, old, listers)
                 claims.check_claim_update(new, old, listers)
         elif operation.kind == STORAGE_CLASS:
             storage_classes.check_class(new, old, listers)

@@ -28,6 +28,7 @@ from windrow.kubernetes.resources import STORAGE_CLASS
 IMPORT_OUTCOME = "emulator.windrow.io/import"
 HAS_AGENT = "emulator.windrow.io/agent"
 MISSING_MODULES = "emulator.windrow.io/missing-modules"  # comma list of kernel modules
+IMPORTED_BY = "emulator.windrow.io/imported-by"  # the Harvester that imported it, before an upgrade
 SIZE = "emulator.windrow.io/size"
 
 FINALIZER = "wrangler.cattle.io/vm-image-controller"
@@ -37,8 +38,11 @@ DISK_BYTES = 3584 << 20
 
 
 def class_name(image: Mapping[str, Any], release: Release) -> str:
-    """The StorageClass of an image. Before 1.8 images of one name in two namespaces share it."""
-    if release.names_image_classes_by_uid:
+    """The StorageClass of an image. Before 1.8 images of one name in two namespaces share it; an image that such a
+    Harvester imported keeps it after the upgrade."""
+    imported_by = nested(image, "metadata", "annotations", IMPORTED_BY)
+    made_by = Release.of(imported_by) if imported_by else release
+    if release.names_image_classes_by_uid and made_by.names_image_classes_by_uid:
         return f"lh-{nested(image, 'metadata', 'uid')}"
     return f"longhorn-{nested(image, 'metadata', 'name')}"
 

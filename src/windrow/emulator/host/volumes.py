@@ -1,4 +1,4 @@
-"""The PersistentVolumeClaim controller: binds claims of a ready StorageClass, protects those in use."""
+"""The PersistentVolumeClaim controller: binds claims of a ready StorageClass, expands them, protects those in use."""
 
 from __future__ import annotations
 
@@ -7,13 +7,25 @@ from datetime import timedelta
 
 from windrow.emulator import names
 from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.host.persistent_volumes import claim_volume, create_volume, expand_volume
 from windrow.emulator.kit.client import AdminClient
-from windrow.emulator.kit.edits import remove_finalizer
+from windrow.emulator.kit.edits import annotate, remove_finalizer
 from windrow.emulator.kit.listers import Key, Listers
+from windrow.emulator.kit.step_timers import StepTimers
 from windrow.emulator.kit.vm_readings import FINAL, phase_of
+from windrow.emulator.quantities import quantity_or_zero
 from windrow.kubernetes.conditions import is_true
-from windrow.kubernetes.objects import Raw, annotations_of, finalizers_of, is_deleting, nested, uid_of
-from windrow.kubernetes.resources import PVC
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    finalizers_of,
+    is_deleting,
+    name_of,
+    namespace_of,
+    nested,
+    uid_of,
+)
+from windrow.kubernetes.resources import PVC, ref_of
 
 PROTECTION = "kubernetes.io/pvc-protection"
 
@@ -32,18 +44,30 @@ def is_local(claim: Raw, listers: Listers) -> bool:
     return nested(listers.classes.get(("", name)), "provisioner") in names.LOCAL_PROVISIONERS
 
 
-def needs_consumer(claim: Raw, listers: Listers) -> bool:
-    """Whether its class waits for a pod, and no node was selected for one yet."""
-    if nested(claim, "status", "phase") == "Bound" or names.SELECTED_NODE in annotations_of(claim):
-        return False
+def waits_for_consumer(claim: Raw, listers: Listers) -> bool:
+    """Whether its class has a volume made once a pod with it has a host."""
     name = nested(claim, "spec", "storageClassName", default="")
     return bool(nested(listers.classes.get(("", name)), "volumeBindingMode") == "WaitForFirstConsumer")
 
 
+def needs_consumer(claim: Raw, listers: Listers) -> bool:
+    """Whether its class waits for a pod, and no node was selected for one yet."""
+    if nested(claim, "status", "phase") == "Bound" or names.SELECTED_NODE in annotations_of(claim):
+        return False
+    return waits_for_consumer(claim, listers)
+
+
+def class_of(claim: Raw, listers: Listers) -> str:
+    """The name of its StorageClass."""
+    wanted = nested(claim, "spec", "storageClassName", default=None)
+    return default_class(listers) if wanted is None else str(wanted)
+
+
 def unbound_reason(claim: Raw, listers: Listers) -> str:
     """Why the claim cannot be bound; "" when it can."""
-    wanted = nested(claim, "spec", "storageClassName", default=None)
-    name = default_class(listers) if wanted is None else wanted
+    if volume := nested(claim, "spec", "volumeName", default=""):
+        return "" if ("", volume) in listers.volumes else f'persistentvolume "{volume}" not found'
+    name = class_of(claim, listers)
     if ("", name) not in listers.classes:
         return (
             f'storageclass.storage.k8s.io "{name}" not found'
@@ -65,7 +89,7 @@ def vmis_using(key: Key, listers: Listers) -> list[Raw]:
 
 
 class ClaimController:
-    """The PersistentVolumeClaim controller."""
+    """The PersistentVolumeClaim controller, with the provisioner and the resizer of the hosts' storage."""
 
     def __init__(
         self,
@@ -77,43 +101,70 @@ class ClaimController:
     ) -> None:
         self._client = client
         self._listers = listers
-        self._clock = clock
         self._delays = delays
         self._delete_disk = delete_disk
-        self._since: dict[str, timedelta] = {}
+        self._timers = StepTimers(clock)
 
     async def reconcile(self, key: Key) -> timedelta | None:
-        ref = PVC.ref(key[1], key[0])
-        claim = await self._client.find(ref)
+        claim = await self._client.find(PVC.ref(key[1], key[0]))
         if claim is None:
             return None
         if is_deleting(claim):
             await self._release(claim, key)
             return None
         if nested(claim, "status", "phase") == "Bound":
-            await self._client.mutate(ref, _grow, "status")
+            return await self._expand(claim)
+        if unbound_reason(claim, self._listers) or needs_consumer(claim, self._listers):
+            self._timers.restart(uid_of(claim), "bind")
             return None
-        if unbound_reason(claim, self._listers):
-            self._since.pop(uid_of(claim), None)
-            return None
-        now = self._clock.monotonic()
-        due = self._clock.after(self._delays.volume_bind, self._since.setdefault(uid_of(claim), now))
-        if now < due:
-            return due
-        self._since.pop(uid_of(claim), None)
-        await self._client.mutate(ref, _name_volume)
+        return await self._provision(claim)
+
+    async def _provision(self, claim: Raw) -> timedelta | None:
+        """Have a volume made and bind the claim to it; or bind it to the volume that it names."""
+        ref = ref_of(PVC, claim)
+        if name := nested(claim, "spec", "volumeName", default=""):
+            bound_to: Raw = {"namespace": namespace_of(claim), "name": name_of(claim), "uid": uid_of(claim)}
+            await claim_volume(
+                self._client, name, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **bound_to}
+            )
+        else:
+            storage_class = self._listers.classes["", class_of(claim, self._listers)]
+            driver = str(storage_class["provisioner"])
+            await self._client.mutate(
+                ref, lambda raw: annotate(raw, dict.fromkeys(names.PROVISIONERS, driver))
+            )
+            if due := self._timers.due(uid_of(claim), "bind", self._delays.volume_bind):
+                return due
+            name = name_of(await create_volume(self._client, claim, storage_class))
+        await self._client.mutate(ref, lambda raw: _name_volume(raw, name))
         await self._client.mutate(ref, _bind, "status")
+        return None
+
+    async def _expand(self, claim: Raw) -> timedelta | None:
+        """Follow the request of a claim that grew; the capacity follows later."""
+        wanted = nested(claim, "spec", "resources", "requests", "storage")
+        if quantity_or_zero(wanted) <= quantity_or_zero(nested(claim, "status", "capacity", "storage")):
+            self._timers.restart(uid_of(claim), "expand")
+            return None
+        ref = ref_of(PVC, claim)
+        await self._client.mutate(ref, _begin_resize, "status")
+        if due := self._timers.due(uid_of(claim), "expand", self._delays.volume_expand):
+            return due
+        await expand_volume(self._client, nested(claim, "spec", "volumeName", default=""), wanted)
+        await self._client.mutate(ref, lambda raw: _end_resize(raw, wanted), "status")
         return None
 
     async def _release(self, claim: Raw, key: Key) -> None:
         if PROTECTION not in finalizers_of(claim) or vmis_using(key, self._listers):
             return
         self._delete_disk(uid_of(claim))
+        self._timers.forget(uid_of(claim))
         await self._client.mutate(PVC.ref(key[1], key[0]), remove_finalizer(PROTECTION))
 
 
-def _name_volume(raw: Raw) -> None:
-    raw["spec"].setdefault("volumeName", f"pvc-{uid_of(raw)}")
+def _name_volume(raw: Raw, name: str) -> None:
+    raw["spec"].setdefault("volumeName", name)
+    annotate(raw, {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"})
 
 
 def _bind(raw: Raw) -> None:
@@ -124,7 +175,10 @@ def _bind(raw: Raw) -> None:
     }
 
 
-def _grow(raw: Raw) -> None:
-    wanted = nested(raw, "spec", "resources", "requests", default={})
-    if wanted:
-        raw["status"]["capacity"] = dict(wanted)
+def _begin_resize(raw: Raw) -> None:
+    raw["status"].setdefault("conditions", [{"type": "Resizing", "status": "True"}])
+
+
+def _end_resize(raw: Raw, size: object) -> None:
+    raw["status"].pop("conditions", None)
+    raw["status"]["capacity"] = {"storage": size}

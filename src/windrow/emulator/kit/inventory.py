@@ -61,5 +61,7 @@ def _item(kind: ApiResource, raw: Raw) -> Item:
 
 
 def _is_users(kind: ApiResource, raw: Raw) -> bool:
-    own = (kind.kind, name_of(raw)) in _OWN or name_of(raw).startswith(("system:", "cluster-admin"))
+    own = (kind.kind, name_of(raw)) in _OWN or name_of(raw).startswith(
+        ("system:", "cluster-admin", "harvester-authenticated")
+    )
     return namespace_of(raw) not in _SYSTEM and not own

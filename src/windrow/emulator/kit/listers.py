@@ -8,9 +8,9 @@ from typing import Any
 
 from windrow.core.formats.json import NotJson, loads
 from windrow.emulator import kinds
-from windrow.emulator.kit.vm_readings import claims_of
+from windrow.emulator.kit.vm_readings import claims_in_use, claims_of
 from windrow.kubernetes.objects import Raw, labels_of, name_of, namespace_of, nested
-from windrow.kubernetes.resources import NODE, PVC, SECRET, STORAGE_CLASS, ApiResource
+from windrow.kubernetes.resources import NODE, PVC, SECRET, STORAGE_CLASS, VOLUME_ATTACHMENT, ApiResource
 
 Key = tuple[str, str]  # namespace ("" for cluster-scoped kinds), name
 Objects = Mapping[Key, Raw]
@@ -24,7 +24,7 @@ def key_of(raw: Mapping[str, Any]) -> Key:
 @dataclass(frozen=True, slots=True)
 class Listers:
     """Caches kept by informers. `vms_by_claim` and `vms_by_mac` index VMs by (namespace, claim) and by
-    ("", MAC), `vmis_by_claim` VMIs by (namespace, claim)."""
+    ("", MAC), `vmis_by_claim` VMIs by (namespace, claim), `attachments_by_volume` VolumeAttachments by ("", volume)."""
 
     vms: Objects = field(default_factory=dict)
     instances: Objects = field(default_factory=dict)
@@ -41,9 +41,12 @@ class Listers:
     template_versions: Objects = field(default_factory=dict)
     key_pairs: Objects = field(default_factory=dict)
     migrations: Objects = field(default_factory=dict)
+    volumes: Objects = field(default_factory=dict)
+    attachments: Objects = field(default_factory=dict)
     vms_by_claim: Index = field(default_factory=dict)
     vms_by_mac: Index = field(default_factory=dict)
     vmis_by_claim: Index = field(default_factory=dict)
+    attachments_by_volume: Index = field(default_factory=dict)
 
     def setting(self, name: str) -> str:
         """The effective value of a setting; "" when it is unknown."""
@@ -86,7 +89,13 @@ def claims_of_vm(vm: Raw) -> list[Key]:
 
 def claims_of_vmi(vmi: Raw) -> list[Key]:
     """Index function: the claims that an instance's pod holds."""
-    return [(namespace_of(vmi), claim) for claim in claims_of(vmi.get("spec") or {})]
+    return [(namespace_of(vmi), claim) for claim in dict.fromkeys(claims_in_use(vmi))]
+
+
+def volume_of_attachment(attachment: Raw) -> list[Key]:
+    """Index function: the PersistentVolume that is attached."""
+    name = nested(attachment, "spec", "source", "persistentVolumeName")
+    return [("", name)] if name else []
 
 
 def macs_of_vm(vm: Raw) -> list[Key]:
@@ -112,4 +121,6 @@ WATCHED_KINDS: tuple[tuple[str, ApiResource], ...] = (
     ("template_versions", kinds.TEMPLATE_VERSION),
     ("key_pairs", kinds.KEY_PAIR),
     ("migrations", kinds.MIGRATION),
+    ("volumes", kinds.PV),
+    ("attachments", VOLUME_ATTACHMENT),
 )

@@ -115,6 +115,15 @@ def fixed_claims_of(template_spec: Mapping[str, Any]) -> list[str]:
     return claims_of({"volumes": fixed})
 
 
+def claims_in_use(vmi: Mapping[str, Any]) -> list[str]:
+    """Names of the claims that an instance has, or that are not unplugged from it yet."""
+    leaving = (
+        nested(one, "persistentVolumeClaimInfo", "claimName")
+        for one in nested(vmi, "status", "volumeStatus", default=[])
+    )
+    return [*claims_of(vmi.get("spec") or {}), *(name for name in leaving if name)]
+
+
 def host_devices_of(template_spec: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The GPUs and host devices that it asks for: "GPU" or "HostDevice", and the resource's name."""
     devices = nested(template_spec, "domain", "devices", default={})

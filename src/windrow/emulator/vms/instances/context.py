@@ -42,6 +42,7 @@ class InstanceRecord:
     pod_uid: str = ""
     pod_address: str = ""
     host: str = ""
+    pod_is_bound: bool = False
     attachment: AttachmentPod | None = None
     written_report: AgentReport | None = None  # the agent report that is in the status
 

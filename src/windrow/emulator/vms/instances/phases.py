@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 
 from windrow.emulator import names
 from windrow.emulator.host.hypervisor import PowerSession
-from windrow.emulator.host.volumes import is_local
+from windrow.emulator.host.volumes import is_local, needs_consumer, waits_for_consumer
 from windrow.emulator.kit.edits import annotate, remove_finalizer
 from windrow.emulator.kit.vm_readings import fixed_claims_of, grace_of, host_devices_of, networks_of, phase_of
 from windrow.emulator.vms.instances import conditions, interfaces
@@ -104,11 +104,16 @@ async def schedule(context: InstanceContext, vmi: Raw, record: InstanceRecord) -
             await context.set_conditions(vmi, conditions.unschedulable(problem))
             return None
         await context.update(vmi, lambda raw: conditions.remove_conditions(raw, "PodScheduled"))
-        for claim in _local_claims(context, vmi):
+        waiting = [claim for claim in _claims(context, vmi) if needs_consumer(claim, context.listers)]
+        for claim in [*_local_claims(context, vmi), *waiting]:
             await context.client.mutate(
                 ref_of(PVC, claim), lambda raw: annotate(raw, {names.SELECTED_NODE: record.host})
             )
+    if _unbound(context, vmi):
+        return None  # volumes of a class that waits for its first consumer are made now
+    if not record.pod_is_bound:
         await context.bind_pod(vmi, record)
+        record.pod_is_bound = True
     if not context.hosts.has_power(record.host):
         return await handle_host_down(context, vmi, record)
     if _is_container_creating(context, vmi):
@@ -136,20 +141,24 @@ def _is_container_creating(context: InstanceContext, vmi: Raw) -> bool:
     return lacks_secret or any(tuple(nad.split("/", 1)) not in context.listers.networks for nad in nads)
 
 
+def _claims(context: InstanceContext, vmi: Raw) -> list[Raw]:
+    claims = (context.listers.claims.get((namespace_of(vmi), name)) for name in fixed_claims_of(vmi["spec"]))
+    return [claim for claim in claims if claim is not None]
+
+
+def _unbound(context: InstanceContext, vmi: Raw) -> list[Raw]:
+    return [one for one in _claims(context, vmi) if nested(one, "status", "phase") != "Bound"]
+
+
 def _local_claims(context: InstanceContext, vmi: Raw) -> list[Raw]:
-    claims = [
-        context.listers.claims.get((namespace_of(vmi), claim)) for claim in fixed_claims_of(vmi["spec"])
-    ]
-    return [claim for claim in claims if claim is not None and is_local(claim, context.listers)]
+    return [claim for claim in _claims(context, vmi) if is_local(claim, context.listers)]
 
 
 def _assign_host(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> str:
     """Assign a host; the scheduler's message without one."""
     nodes = list(context.listers.nodes.values())
-    claims = [
-        context.listers.claims.get((namespace_of(vmi), claim)) for claim in fixed_claims_of(vmi["spec"])
-    ]
-    if any(nested(claim, "status", "phase") != "Bound" for claim in claims):
+    missing = len(fixed_claims_of(vmi["spec"])) - len(_claims(context, vmi))
+    if missing or any(not waits_for_consumer(one, context.listers) for one in _unbound(context, vmi)):
         count = len(nodes)
         return (
             f"0/{count} nodes are available: pod has unbound immediate PersistentVolumeClaims. "
