@@ -284,6 +284,8 @@ LoadBalancers, IPPools and networks are compared where the webhooks of the load 
 |---|---|---|
 | its own API under `/v1/harvester`, with `?action=start` and so on for machines, `export` and `snapshot` for volumes, `upload` for images, `POST /v1/harvester/kubeconfig` | answers 404, as an API server does of a path that it does not have | It is the back end of Harvester's UI, with schemas, links and sessions; none of the products here calls it. What its actions of machines do, the subresources of `subresources.kubevirt.io` do, which are there. Of Terraform's provider, `harvester_image` with `source_type = "upload"` and `harvester_bootstrap` need it |
 | settings that are checked against VLAN configurations, certificates, a backup target or disks | takes their values | It has none of these |
+| a limit of the size of a namespace's and a VM's snapshots (`harvesterhci.io` ResourceQuota) | stores it, and takes any VolumeSnapshot | Longhorn's engines, whose snapshots are counted, are not simulated |
+| `status.volumeRequests` of a VM for a moment after `addvolume`, before 1.8 | changes template and instance at once | What follows is the same |
 
 ## kube-vip
 

@@ -37,13 +37,20 @@ from windrow.emulator.host.network_labels import NetworkController
 from windrow.emulator.host.networks import Vlans
 from windrow.emulator.host.nodes import HostController, HostSpec, add_to_hosts, default_hosts, render_node
 from windrow.emulator.host.persistent_volumes import PersistentVolumeController
+from windrow.emulator.host.remote_backups import (
+    FileSystemController,
+    RemoteBackupController,
+    RemoteRestoreController,
+)
+from windrow.emulator.host.snapshots import SnapshotController
 from windrow.emulator.host.volumes import ClaimController
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.controller import Controller, Reconcile
 from windrow.emulator.kit.edits import annotate
 from windrow.emulator.kit.events import EventRecorder
-from windrow.emulator.kit.informer import Informer
+from windrow.emulator.kit.informer import WATCH_TIMEOUT_S, Informer
 from windrow.emulator.kit.listers import (
+    BACKUP_KINDS,
     WATCHED_KINDS,
     Key,
     Listers,
@@ -115,6 +122,9 @@ class Harvester:
         self.network.listen(vip, PORT, self.handler)
         self._client = AdminClient(self.api.local(*AGENT))
         self._informers = {name: Informer(self._client, kind) for name, kind in WATCHED_KINDS}
+        self._informers |= {
+            name: Informer(self._client, kind, WATCH_TIMEOUT_S) for name, kind in BACKUP_KINDS
+        }
         self.listers = Listers(
             **self._informers,
             vms_by_claim=self._informers["vms"].add_index(claims_of_vm),
@@ -317,12 +327,20 @@ class Harvester:
             StepTimers(clock),
         )
         instances = self._instances = InstanceController(control)
-        claims = ClaimController(client, self.listers, clock, delays, self.hypervisor.delete_disk)
+        disks = self.hypervisor
+        claims = ClaimController(client, self.listers, clock, delays, disks.copy_disk, disks.delete_disk)
+        snapshots = SnapshotController(
+            client, self.listers, clock, delays, disks.copy_disk, disks.delete_disk
+        )
         reconciles: dict[str, Reconcile] = {
             "vms": machines.reconcile,
             "instances": instances.reconcile,
             "claims": claims.reconcile,
             "volumes": PersistentVolumeController(client, self.listers).reconcile,
+            "snapshots": snapshots.reconcile,
+            "remote_backups": RemoteBackupController(client, self.listers, clock, delays).reconcile,
+            "remote_restores": RemoteRestoreController(client, self.listers, disks.copy_disk).reconcile,
+            "file_systems": FileSystemController(client, clock, delays).reconcile,
             "images": ImageController(client, clock, delays, self.release).reconcile,
             "nodes": self.hosts.reconcile,
             "key_pairs": KeyPairController(client, clock.base).reconcile,
@@ -391,6 +409,7 @@ class Harvester:
 
         def claim_changed(claim: Raw) -> None:
             claim_in_use(claim)
+            made["remote_restores"].add(key_of(claim))
             for key in self.listers.vms_by_claim.get(key_of(claim), ()):
                 vms.add(key)
             using = self.listers.vms_by_claim, self.listers.vmis_by_claim
@@ -429,6 +448,14 @@ class Harvester:
             self._informers[name].add_event_handler(usage_changed)
         self._informers["vms"].add_event_handler(lambda vm: instances.add(key_of(vm)))
         self._informers["instances"].add_event_handler(instance_changed)
+
+        def snapshot_changed(snapshot: Raw) -> None:
+            made["remote_backups"].add(key_of(snapshot))
+            for key, claim in self.listers.claims.items():
+                if key[0] == namespace_of(snapshot) and nested(claim, "status", "phase") != "Bound":
+                    claims.add(key)
+
+        self._informers["snapshots"].add_event_handler(snapshot_changed)
         self._informers["claims"].add_event_handler(claim_changed)
         self._informers["volumes"].add_event_handler(volume_changed)
         self._informers["attachments"].add_event_handler(attachment_changed)

@@ -38,6 +38,13 @@ CLUSTER_NETWORK = ApiResource(
 PV = ApiResource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False)
 LONGHORN_VOLUME = ApiResource("longhorn.io", "v1beta2", "Volume", "volumes")
 
+SNAPSHOT = ApiResource("snapshot.storage.k8s.io", "v1", "VolumeSnapshot", "volumesnapshots")
+SNAPSHOT_CONTENT = ApiResource(
+    "snapshot.storage.k8s.io", "v1", "VolumeSnapshotContent", "volumesnapshotcontents", namespaced=False
+)
+REMOTE_BACKUP = ApiResource("harvesterhci.io", "v1beta1", "VolumeRemoteBackup", "volumeremotebackups")
+REMOTE_RESTORE = ApiResource("harvesterhci.io", "v1beta1", "VolumeRemoteRestore", "volumeremoterestores")
+NETWORK_FILE_SYSTEM = ApiResource("harvesterhci.io", "v1beta1", "NetworkFilesystem", "networkfilesystems")
 SNAPSHOT_CLASS = ApiResource(
     "snapshot.storage.k8s.io", "v1", "VolumeSnapshotClass", "volumesnapshotclasses", namespaced=False
 )

@@ -184,7 +184,7 @@ AUTHENTICATED_RULES = [_rule("harvesterhci.io", "settings", "get,watch", PUBLIC_
 
 
 def render_authenticated() -> Raw:
-    """Whoever may log in may read some settings (reference 03 §1.2)."""
+    """Every authenticated user reads these settings (reference 03 §1.2)."""
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": AUTHENTICATED}
     everyone = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}
     return new_object(CLUSTER_ROLE_BINDING, AUTHENTICATED, roleRef=role, subjects=[everyone])

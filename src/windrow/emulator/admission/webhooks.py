@@ -18,6 +18,7 @@ from windrow.emulator.admission import (
     namespaces,
     networks,
     object_validator,
+    remote_backups,
     settings,
     storage_classes,
 )
@@ -108,6 +109,10 @@ class Webhooks:
             object_validator.check_key_pair(new)
         elif operation.kind == kinds.NAD:
             networks.check_network(new, old, listers)
+        elif operation.kind == kinds.REMOTE_BACKUP:
+            remote_backups.check_backup(new, old, listers)
+        elif operation.kind == kinds.REMOTE_RESTORE:
+            remote_backups.check_restore(new, old, listers)
         elif operation.kind == kinds.SNAPSHOT_QUOTA:
             object_validator.check_snapshot_quota(new, old)
         elif operation.kind == kinds.TEMPLATE_VERSION:

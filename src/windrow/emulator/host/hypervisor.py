@@ -8,6 +8,7 @@ VMI's key.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
@@ -140,6 +141,11 @@ class Hypervisor:
     def disk(self, claim_uid: str) -> Disk:
         """The disk of a PersistentVolumeClaim, created empty on first use."""
         return self._disks.setdefault(claim_uid, Disk())
+
+    def copy_disk(self, source_uid: str, target_uid: str) -> None:
+        """Another disk with the present data of one; it keeps what it has where it exists already."""
+        if target_uid not in self._disks:
+            self._disks[target_uid] = copy.deepcopy(self.disk(source_uid))
 
     def delete_disk(self, claim_uid: str) -> None:
         """Delete the data of a deleted PersistentVolumeClaim. May be repeated."""

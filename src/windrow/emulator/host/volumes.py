@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from windrow.emulator import names
+from windrow.emulator import kinds, names
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.host.persistent_volumes import claim_volume, create_volume, expand_volume
 from windrow.emulator.kit.client import AdminClient
@@ -97,9 +97,12 @@ class ClaimController:
         listers: Listers,
         clock: ScaledClock,
         delays: Delays,
+        copy_disk: Callable[[str, str], None],
         delete_disk: Callable[[str], None],
     ) -> None:
         self._client = client
+        self._clock = clock
+        self._copy_disk = copy_disk
         self._listers = listers
         self._delays = delays
         self._delete_disk = delete_disk
@@ -133,11 +136,40 @@ class ClaimController:
             await self._client.mutate(
                 ref, lambda raw: annotate(raw, dict.fromkeys(names.PROVISIONERS, driver))
             )
+            source = await self._find_source(claim)
+            if source is None:
+                self._timers.restart(uid_of(claim), "bind")
+                return self._clock.after(self._delays.claim_retry)
             if due := self._timers.due(uid_of(claim), "bind", self._delays.volume_bind):
                 return due
+            if source:
+                self._copy_disk(source, uid_of(claim))
             name = name_of(await create_volume(self._client, claim, storage_class))
         await self._client.mutate(ref, lambda raw: _name_volume(raw, name))
         await self._client.mutate(ref, _bind, "status")
+        return None
+
+    async def _find_source(self, claim: Raw) -> str | None:
+        """The uid of what is copied: a snapshot's content or another claim; "" for a blank volume, None while it waits: for
+        its source, or as it is smaller than that."""
+        source = nested(claim, "spec", "dataSourceRef") or nested(claim, "spec", "dataSource")
+        if not source:
+            return ""
+        wanted = quantity_or_zero(nested(claim, "spec", "resources", "requests", "storage"))
+        key = (namespace_of(claim), str(source.get("name", "")))
+        match source.get("kind"):
+            case "VolumeSnapshot":
+                found = self._listers.snapshots.get(key)
+                size = nested(found, "status", "restoreSize")
+                name = nested(found, "status", "boundVolumeSnapshotContentName", default="")
+                content = await self._client.find(kinds.SNAPSHOT_CONTENT.ref(name)) if name else None
+                ready = content is not None and nested(found, "status", "readyToUse")
+                return uid_of(content) if content and ready and wanted >= quantity_or_zero(size) else None
+            case "PersistentVolumeClaim":
+                other = self._listers.claims.get(key)
+                size = nested(other, "status", "capacity", "storage")
+                is_bound = nested(other, "status", "phase") == "Bound"
+                return uid_of(other) if other and is_bound and wanted >= quantity_or_zero(size) else None
         return None
 
     async def _expand(self, claim: Raw) -> timedelta | None:
