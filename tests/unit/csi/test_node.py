@@ -203,6 +203,15 @@ async def test_a_block_volume_is_published_from_its_disk_and_nothing_is_staged(n
     assert (await node.expand()).capacity_bytes == SIZE
 
 
+async def test_a_block_volume_that_may_only_be_read_is_published_read_only(node):
+    one = capability(Mode.SINGLE_NODE_READER_ONLY)
+    one.block.SetInParent()
+
+    await node.publish(volume_capability=one)
+
+    assert node.mounts.top(node.target).read_only
+
+
 async def test_staging_a_block_volume_without_its_disk_fails(node):
     node.mounts.detach(DEVICE)
 
@@ -521,3 +530,9 @@ async def test_an_ending_driver_ends_its_operations(slow):
 )
 def test_a_path_is_taken_as_mountinfo_writes_it(text, path):
     assert read_path(text, "target_path") == path
+
+
+def test_a_path_may_be_as_long_as_the_kernel_takes_it():
+    longest = "/" + "x" * (MAX_PATH - 1)
+
+    assert read_path(longest, "target_path") == longest

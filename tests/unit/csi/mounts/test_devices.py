@@ -56,6 +56,27 @@ def test_a_virtio_disk_carries_twenty_characters_of_the_serial(computer):
     assert computer.found(VOLUME) == "vda"
 
 
+def test_a_virtio_disk_with_the_beginning_of_another_serial_is_passed_over(computer):
+    computer.add("vda", serial="1" + UUID[1:20])
+
+    assert computer.found(VOLUME) is None
+
+
+def test_an_nvme_disk_tells_its_serial_at_its_controller(computer):
+    computer.add("nvme0n1")
+    (computer.block / "nvme0n1/device/serial").write_text(f"{UUID}\n")
+
+    assert computer.found(VOLUME) == "nvme0n1"
+
+
+def test_the_disk_of_a_mount_is_found_by_its_number(computer):
+    (computer.tree.sys / "dev/block").mkdir(parents=True)
+    (computer.tree.sys / "dev/block/8:16").symlink_to("../../class/block/sdb")
+
+    assert computer.tree.by_number((8, 16)) == Device("sdb", str(computer.tree.dev / "sdb"))
+    assert computer.tree.by_number((8, 1)) is None
+
+
 def test_a_part_of_a_serial_is_no_serial(computer):
     computer.add("sda", page=UUID[:20].encode())
     computer.add("sdb", page=UUID.encode() + b"0")

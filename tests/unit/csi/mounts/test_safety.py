@@ -98,6 +98,17 @@ def test_a_link_of_another_user_on_the_way_is_refused(tmp_path):
         paths.resolve(f"{link}/target")
 
 
+def test_as_many_links_are_followed_as_by_the_kernel(tmp_path):
+    folder = tmp_path.resolve()
+    (folder / "link0").mkdir()
+    for number in range(1, 42):
+        (folder / f"link{number}").symlink_to(f"link{number - 1}")
+
+    assert paths.resolve(f"{folder}/link40/target") == f"{folder}/link0/target"
+    with pytest.raises(UnsafePath):
+        paths.resolve(f"{folder}/link41/target")
+
+
 def test_links_in_a_circle_are_refused(tmp_path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
