@@ -14,7 +14,12 @@ from typing import Any
 from windrow.app.clock import SystemClock
 from windrow.app.machines import driver_for_kind as judge_by
 from windrow.app.network import HttpConnector
-from windrow.app.unknown_fields import find_mistyped_fields, find_unknown_fields, place_fields
+from windrow.app.unknown_fields import (
+    find_meant_field,
+    find_mistyped_fields,
+    find_unknown_fields,
+    place_fields,
+)
 from windrow.bootstrap.support_matrix.comparison import Comparison as Comparison
 from windrow.bootstrap.support_matrix.matrix import SupportMatrix, read_matrix, shipped_matrix
 from windrow.client.client import Client
@@ -247,10 +252,12 @@ async def check(
         cluster = reading.cluster
         named |= {(pool.kind, cluster.namespace, pool.config_name) for pool in cluster.pools}
         missing = homeless.get(cluster.namespace, [])
+        unknown = find_unknown_fields(raw)
+        meant = {path for one in unknown if (path := find_meant_field(one))}
         problems = [
             *missing,
-            *find_unknown_fields(raw),
-            *reading.problems,
+            *unknown,
+            *(one for one in reading.problems if not _is_misspelt(one, meant)),
             *check_bootstrap(cluster, reading.problems),
         ]
         refused = {one.field for one in problems if one.severity == "error"}
@@ -260,7 +267,8 @@ async def check(
         )
         asked = machines if has_credential else None
         there = _with_single_credential(cluster) if single_credential else cluster
-        found, was_asked = await _check_machines(there, known, asked)
+        told = frozenset(one.field for one in reading.problems if one.severity == "error")
+        found, was_asked = await _check_machines(there, known, asked, told)
         of_credentials, unchecked = await _check_credentials(cluster, secrets, fields_of)
         if not missing:
             of_credentials += await _check_consent(raw, documents, find_secret)
@@ -308,6 +316,11 @@ async def check(
         if found:
             results.append(CheckResult(namespace_of(raw), name_of(raw), tuple(found), kind=str(raw["kind"])))
     return results
+
+
+def _is_misspelt(problem: Problem, meant: Set[str]) -> bool:
+    """Whether the problem is that a field is not there, which the user has misspelt: that is told."""
+    return any(problem.field == field or problem.field.startswith(f"{field}.") for field in meant)
 
 
 async def _find_missing_namespaces(
@@ -407,16 +420,20 @@ def _credential_of(secret: Raw) -> str:
 
 
 async def _check_machines(
-    cluster: Cluster, configs: Mapping[tuple[str, str, str], Raw], machines: Machines | None
+    cluster: Cluster,
+    configs: Mapping[tuple[str, str, str], Raw],
+    machines: Machines | None,
+    told: Set[str],
 ) -> tuple[list[Problem], bool]:
-    """The problems of the cluster's HarvesterConfigs, in themselves and on Harvester, and whether it was asked for all."""
+    """The problems of the cluster's HarvesterConfigs, in themselves and on Harvester, and whether it was asked for all. The types
+    of fields in `told` were refused before."""
     problems: list[Problem] = []
     users: dict[tuple[str, Problem], list[Pool]] = {}  # of each config's problem the pools that have it
     asked = machines is not None
     for spec, pools in plan_specs(cluster):
         raw = configs[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config_name]
         found = [*find_unknown_fields(raw), *_check_options(spec.options, spec.name)]
-        refused = {one.field for one in found if one.severity == "error"}
+        refused = {one.field for one in found if one.severity == "error"} | told
         found += [one for one in find_mistyped_fields(place_fields(raw)) if one.field not in refused]
         found += find_pool_problems(spec.options)
         found += _check_addresses(spec.options, sum(pool.quantity for pool in pools))

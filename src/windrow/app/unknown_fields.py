@@ -82,11 +82,22 @@ def find_mistyped_fields(raw: Raw) -> list[Problem]:
     return [Problem(str(cause), hint, cause.field) for cause in validate(type.schema, known)]
 
 
+def find_meant_field(problem: Problem) -> str:
+    """The path of the field of which the unknown one is taken for a misspelling; "" where none is near."""
+    if not problem.hint.startswith(_DID_YOU_MEAN):
+        return ""
+    parent, dot, _ = problem.field.rpartition(".")
+    return f"{parent}{dot}{problem.hint.removeprefix(_DID_YOU_MEAN).removesuffix('?')}"
+
+
+_DID_YOU_MEAN = "did you mean "
+
+
 def _problem(path: str, kind: str, siblings: frozenset[str], value: Any = None) -> Problem:
     name = path.rpartition(".")[2]
     near = get_close_matches(name, siblings, 1)
     hint = _find_place(path, kind, value)
-    hint = hint or (f"did you mean {near[0]}?" if near else "correct its spelling, or remove it")
+    hint = hint or (f"{_DID_YOU_MEAN}{near[0]}?" if near else "correct its spelling, or remove it")
     return Problem(f"{path} is not a field of {kind}", hint, path)
 
 

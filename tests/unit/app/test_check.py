@@ -467,12 +467,107 @@ async def test_a_pool_shown_by_its_own_name_as_terraform_writes_it_is_nothing_to
         ([cluster(), config(diskInfo="")], "diskInfo and imageName are not set"),
         ([cluster("a", "b"), config("nc-a"), config("nc-b", networkInfo="")], "nc-b (pool b): networkInfo"),
         ([cluster(), config(userData="aGVsbG8")], "is neither base64 nor cloud-config"),
+        ([cluster(rkeConfig={"machinePool": []})], "machinePool is not a field of Cluster"),
+        (
+            [
+                cluster(
+                    rkeConfig={
+                        "machinePools": [
+                            {**a_pool(), "machineConfigref": {"name": "nc-w"}, "machineConfigRef": None}
+                        ]
+                    }
+                )
+            ],
+            "machineConfigref is not a field of Cluster",
+        ),
+        ([cluster(rkeConfig={"machinePools": [a_pool(quantity="1")]}), config()], "quantity is '1'"),
+        ([cluster(rkeConfig={"machinePools": [a_pool(etcdRole="yes")]}), config()], "etcdRole is 'yes'"),
+        (
+            [
+                cluster(),
+                config(
+                    addressPools=[
+                        {
+                            "network": "default/vlan",
+                            "addresses": "10.1.0.0/24",
+                            "gateway": "10.1.0.1",
+                            "nameservers": ["10.1.0.1"],
+                            "prefix": 24,
+                        }
+                    ]
+                ),
+            ],
+            "addresses is '10.1.0.0/24', which is not a list",
+        ),
     ],
 )
 async def test_one_mistake_is_told_once(documents: list[dict[str, Any]], told: str):
     (message,) = facts(await result_of(*documents))
 
     assert told in message
+
+
+async def test_all_roles_that_are_no_flags_are_told_and_nothing_that_follows_from_them():
+    pool = a_pool(etcdRole="yes", controlPlaneRole="On", workerRole="maybe")
+
+    result = await result_of(cluster(rkeConfig={"machinePools": [pool]}), config())
+
+    assert [(one.field.rpartition(".")[2], one.hint) for one in result.problems] == [
+        ("etcdRole", "write true, without quotes"),
+        ("controlPlaneRole", "write true, without quotes"),
+        ("workerRole", "write true or false there"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("7", "write 7, without quotes"),
+        ("007", "write 7, without quotes"),
+        ("seven", "write a whole number there"),
+        (["7"], "write a whole number there"),
+        (True, "write a whole number there"),
+        ("7" * 65, "write a whole number there"),
+    ],
+)
+async def test_a_number_in_quotes_is_answered_with_the_number(given: Any, hint: str):
+    result = await result_of(cluster(rkeConfig={"machinePools": [a_pool(quantity=given)]}), config())
+
+    assert [one.hint for one in result.problems] == [hint]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown", "hint"),
+    [
+        ("a/b", "'a/b'", "write a:b"),
+        ("a/b/c", "'a/b/c'", "write namespace:name of the credential Secret"),
+        ("a:b:c", "'a:b:c'", "write namespace:name of the credential Secret"),
+        ("A_B", "'A_B'", "write namespace:name of the credential Secret"),
+    ],
+)
+async def test_a_credential_is_told_as_it_was_written(given: str, shown: str, hint: str):
+    result = await result_of(cluster(cloudCredentialSecretName=given), config())
+
+    assert [(one.message, one.hint) for one in result.problems] == [
+        (f"spec.cloudCredentialSecretName is {shown}", hint)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("1.34.7+k3s1", "write v1.34.7+k3s1"),
+        ("v1.34.7", "write for example v1.34.7+rke2r1 or v1.34.7+k3s1"),
+        ("1.34.7", "write for example v1.34.7+rke2r1 or v1.34.7+k3s1"),
+        ("v1.34", "write for example v1.35.1+rke2r1 or v1.35.1+k3s1"),
+        ("v1.34.7+eks", "write for example v1.35.1+rke2r1 or v1.35.1+k3s1"),
+        ("latest", "write for example v1.35.1+rke2r1 or v1.35.1+k3s1"),
+    ],
+)
+async def test_a_version_that_is_none_is_answered_with_the_one_that_was_meant(given: str, hint: str):
+    result = await result_of(cluster(kubernetesVersion=given), config())
+
+    assert [one.hint for one in result.problems if one.field == "spec.kubernetesVersion"] == [hint]
 
 
 async def test_a_credential_that_leads_nowhere_is_told_once():

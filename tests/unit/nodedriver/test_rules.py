@@ -51,6 +51,23 @@ def test_a_sound_machine_of_the_older_form_has_none_either() -> None:
 
 
 @pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("imageName", "j", "imageName is j, and has no effect beside diskInfo"),
+        ("networkName", "m", "networkName is m, and has no effect beside networkInfo"),
+        ("imageName", "i", ""),
+        ("networkName", "n", ""),
+    ],
+)
+def test_what_a_list_hides_of_the_older_form_is_a_warning(field: str, value: str, told: str) -> None:
+    found = problems_of(**{field: value})
+
+    assert [(one.message, one.field, one.severity) for one in found] == [(told, field, "warning")] * bool(
+        told
+    )
+
+
+@pytest.mark.parametrize(
     ("fields", "field", "message"),
     [
         ({"cpuCount": "0"}, "cpuCount", "cpuCount is 0"),

@@ -559,7 +559,7 @@ def _check_reference(
         reference.refuse("kind", f"is {kind}, and {driver.message}", driver.hint)
     elif not config:
         fields.problems.add(
-            reference.path, f"{fields.path} names no machine config", f"write the name of a {kind}"
+            reference.at("name"), f"{fields.path} names no machine config", f"write the name of a {kind}"
         )
     elif not exists:
         fields.problems.add(
@@ -780,6 +780,7 @@ def _check_credentials(cluster: Cluster, problems: ProblemCollector) -> None:
     given = qualify_credential(
         str(nested(cluster.raw, "spec", "cloudCredentialSecretName", default="")), cluster.namespace
     )
+    in_own_namespace = f"{cluster.namespace or 'default'}:"
     wanted = {"spec.cloudCredentialSecretName": given}
     for place, pool in enumerate(cluster.pools):
         if pool.credential != given:
@@ -788,7 +789,16 @@ def _check_credentials(cluster: Cluster, problems: ProblemCollector) -> None:
         if not credential and any(not pool.credential for pool in cluster.pools):
             problems.add(where, f"{where} is not set", "set it to namespace:name of the credential Secret")
         elif credential and parse_secret_reference(credential) is None:
-            problems.add(where, f"{where} is {credential!r}", "write namespace:name of the credential Secret")
+            text = credential.removeprefix(in_own_namespace)
+            namespace, slash, name = text.partition("/")
+            meant = f"{namespace}:{name}"
+            problems.add(
+                where,
+                f"{where} is {abbreviate(text)}",
+                f"write {meant}"
+                if slash and parse_secret_reference(meant) is not None
+                else "write namespace:name of the credential Secret",
+            )
 
 
 def _check_guest_credentials(cluster: Cluster, problems: ProblemCollector) -> None:
@@ -818,6 +828,21 @@ def _list_configs(cluster: Cluster) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield f"spec.rkeConfig.machineSelectorConfig[{place}].config", entry.get("config") or {}
 
 
+def _meant_version(text: str) -> str:
+    """What the user may have meant by what is no version in Rancher's form."""
+    release = f"v{text.removeprefix('v')}"
+    match release.partition("+"):
+        case number, "", "" if _RELEASE.fullmatch(number):
+            return f"for example {number}+rke2r1 or {number}+k3s1"
+        case number, _, build if _RELEASE.fullmatch(number) and _BUILD.fullmatch(build):
+            return release
+    return "for example v1.35.1+rke2r1 or v1.35.1+k3s1"
+
+
+_RELEASE = re.compile(r"v[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}")
+_BUILD = re.compile(r"(rke2r|k3s)[0-9]{1,3}")
+
+
 def _check_version(cluster: Cluster, problems: ProblemCollector) -> None:
     where = "spec.kubernetesVersion"
     if problems.has(where):
@@ -830,7 +855,7 @@ def _check_version(cluster: Cluster, problems: ProblemCollector) -> None:
         problems.add(
             where,
             f"{where} is {cluster.version!r}, which is not a version in Rancher's form",
-            "write for example v1.35.1+rke2r1 or v1.35.1+k3s1",
+            f"write {_meant_version(cluster.version)}",
         )
     elif cluster.recorded.version and wanted.distribution != _distribution_of(cluster.recorded.version):
         problems.add(
@@ -944,6 +969,9 @@ def _check_charts(cluster: Cluster, problems: ProblemCollector) -> None:
                 )
 
 
+_ROLE_FIELDS = ("etcdRole", "controlPlaneRole", "workerRole")
+
+
 def _check_roles(cluster: Cluster, problems: ProblemCollector) -> None:
     where = "spec.rkeConfig.machinePools"
     if problems.has(where):
@@ -952,23 +980,26 @@ def _check_roles(cluster: Cluster, problems: ProblemCollector) -> None:
         problems.add(where, "there are no machine pools", "describe at least one, with all three roles")
         return
     for place, pool in enumerate(cluster.pools):
-        if not pool.roles:
+        is_told = any(problems.has(f"{where}[{place}].{key}") for key in _ROLE_FIELDS)
+        if not pool.roles and not is_told:
             problems.add(
                 f"{where}[{place}]",
                 f"pool {pool.name!r} has no role",
                 "set etcdRole, controlPlaneRole or workerRole to true",
             )
     etcd = _count_machines(cluster, Role.ETCD)
-    if etcd == 0:
+    if etcd == 0 and not problems.has_below(where, "etcdRole"):
         problems.add(where, "no machine has the etcd role", "give it to one pool of 1, 3 or 5 machines")
-    elif etcd % 2 == 0:
+    elif etcd and etcd % 2 == 0:
         problems.add(
             where,
             f"{etcd} machines have the etcd role: etcd goes on after the loss of {_survived(etcd)}, no more than with {etcd - 1}",
             f"use {etcd - 1} or {etcd + 1}; {etcd + 1} go on after the loss of {_survived(etcd + 1)}",
             "warning",
         )
-    if _count_machines(cluster, Role.CONTROL_PLANE) == 0:
+    if _count_machines(cluster, Role.CONTROL_PLANE) == 0 and not problems.has_below(
+        where, "controlPlaneRole"
+    ):
         problems.add(
             where, "no machine has the control plane role", "set controlPlaneRole on a pool with machines"
         )

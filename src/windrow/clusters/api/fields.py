@@ -27,6 +27,13 @@ class ProblemCollector:
     def has(self, field: str) -> bool:
         return any(problem.field == field for problem in self.found)
 
+    def has_below(self, path: str, key: str) -> bool:
+        """Whether an item of the list at `path` has one in its field `key`."""
+        return any(
+            problem.field.startswith(f"{path}[") and problem.field.endswith(f"].{key}")
+            for problem in self.found
+        )
+
 
 _TYPE_NAMES: dict[type, str] = {
     str: "text",
@@ -35,6 +42,22 @@ _TYPE_NAMES: dict[type, str] = {
     dict: "a mapping",
     list: "a list",
 }
+
+
+# How people and older YAML write what is true and what is false.
+_FLAGS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
+
+
+def _hint_for(value: Any, wanted: type) -> str:
+    """What to write in place of a value of another type: its own, where the text holds one."""
+    text = value.strip() if isinstance(value, str) and len(value) <= MAX_LENGTH else ""
+    if wanted is int and text.isascii() and text.isdigit():
+        return f"write {int(text)}, without quotes"
+    if wanted is bool and text.lower() in _FLAGS:
+        return f"write {_FLAGS[text.lower()]}, without quotes"
+    if wanted is list and text:
+        return f"write [{text}]"
+    return f"write {_TYPE_NAMES[wanted]} there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +76,7 @@ class Fields:
         self.refuse(
             key,
             f"is {abbreviate(value)}, which is not {_TYPE_NAMES[wanted]}",
-            f"write {_TYPE_NAMES[wanted]} there",
+            _hint_for(value, wanted),
         )
         return None
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from windrow.core.formats.bounds import abbreviate
 from windrow.harvester.problems import Problem
-from windrow.kubernetes.objects import mappings_at, nested
+from windrow.kubernetes.objects import mappings_at
 from windrow.nodedriver.affinity import REQUIRED
 
 FIELD = "vmAffinity"
@@ -97,7 +97,9 @@ def _read_terms(affinity: Any) -> list[list[Expression]]:
 
 def _read(raw: Mapping[str, Any], *, is_field: bool = False) -> Expression | None:
     key, operator, values = raw.get("key"), raw.get("operator"), raw.get("values") or []
-    if not isinstance(key, str) or operator not in _MATCHES or not isinstance(values, list):
+    if not isinstance(key, str) or not isinstance(operator, str) or operator not in _MATCHES:
+        return None
+    if not isinstance(values, list):
         return None
     return Expression(key, operator, tuple(map(str, values)), is_field)
 

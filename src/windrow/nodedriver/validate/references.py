@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
 from windrow.harvester.problems import Problem
 from windrow.harvester.references import (
@@ -21,6 +22,7 @@ from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK, SETTING
 from windrow.harvester.volumes import ClaimModes, StorageClass, read_storage_class
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, is_not_found
+from windrow.kubernetes.objects import objects_at
 from windrow.kubernetes.resources import NAMESPACE, STORAGE_CLASS, ObjectRef
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.devices import DiskSpec
@@ -39,6 +41,7 @@ READERS = {
 ASSUMED = Release("v1.8")
 
 GIB = 2**30
+MAX_IMAGES = 500  # that are read to find the one that was meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +152,50 @@ def check(configurations: Sequence[Configuration], server: str = "") -> Operatio
     """
     found = yield from read_references([ref for each in configurations for ref in all_references(each)])
     problems = find_reference_problems(configurations, found)
+    problems = yield from _name_near_images(problems, found)
     problems += yield from _find_missing_namespaces(configurations, found.namespaces, server)
     problems += find_host_problems(configurations, (yield from read_offers(configurations)))
     return list(dict.fromkeys(problems))
+
+
+def _name_near_images(problems: Sequence[Problem], found: ReferencedObjects) -> Operation[list[Problem]]:
+    """The problems, that an image does not exist with the one that may be meant: its display name is written, or nearly its
+    name. Asks only where one is absent."""
+    absent = [ref for ref, error in found.errors.items() if ref.kind == IMAGE and isinstance(error, NotFound)]
+    if not absent:
+        return list(problems)
+    namespaces = sorted({ref.namespace for ref in absent})
+    lists = tuple(requests.list_(IMAGE, namespace, limit=MAX_IMAGES) for namespace in namespaces)
+    answers = yield Gather(lists, "read which images there are instead")
+    images = [
+        read_image(raw)
+        for answer in answers
+        if isinstance(answer, Mapping)
+        for raw in objects_at(answer, "items")
+    ]
+    hints = {
+        _unreadable(ref, found.errors[ref]): near
+        for ref in absent
+        if (near := _find_near_image(ref, [one for one in images if one.ref.namespace == ref.namespace]))
+    }
+    return [replace(one, hint=f"write {hints[one]}") if one in hints else one for one in problems]
+
+
+def _find_near_image(wanted: ObjectRef, images: Sequence[Image]) -> str:
+    """`namespace/name` of the image, and its display name; "" where none is near."""
+    by_name = {one.ref.name: one for one in images} | {
+        one.display_name: one for one in images if one.display_name
+    }
+    near = get_close_matches(wanted.name, by_name, n=1, cutoff=0.8)
+    if not near:
+        return ""
+    image = by_name[near[0]]
+    shown = (
+        ""
+        if image.display_name in ("", image.ref.name)
+        else f", which Harvester shows as {image.display_name}"
+    )
+    return f"{image.ref.namespace}/{image.ref.name}{shown}"
 
 
 def _find_missing_namespaces(

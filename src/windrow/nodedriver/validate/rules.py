@@ -272,6 +272,23 @@ def _single_disk(configuration: Configuration) -> Iterator[Problem]:
     yield from _one_of(configuration.disk_bus, ("", *_DISK_BUSES), "diskBus", "diskBus")
 
 
+def _older_forms(configuration: Configuration) -> Iterator[Problem]:
+    """A disk or a network in the older form, which the list hides; one that the list has, too, hides nothing."""
+    disks, nics = configuration.disk_info, configuration.network_info
+    hidden = (
+        ("imageName", configuration.image_name, "diskInfo", disks and [disk.image for disk in disks]),
+        ("networkName", configuration.network_name, "networkInfo", nics and [nic.network for nic in nics]),
+    )
+    for field, value, list_field, listed in hidden:
+        if value and listed and value not in listed:
+            yield Problem(
+                f"{field} is {value}, and has no effect beside {list_field}",
+                f"remove it, or write it into {list_field}",
+                field,
+                "warning",
+            )
+
+
 def _nics(configuration: Configuration) -> Iterator[Problem]:
     if configuration.network_info is None:
         if not configuration.network_name:
@@ -376,6 +393,7 @@ RULES: tuple[Rule, ...] = (
     _switches,
     _disks,
     _nics,
+    _older_forms,
     _devices,
     _affinity,
     _references,
