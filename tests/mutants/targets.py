@@ -22,6 +22,8 @@ CORE = (
     "cloudprovider/sweep.py",
     "clusters/*",
     "controller/*",
+    "csi/harvester/*",
+    "csi/idempotency.py",
     "harvester/identity.py",
     "machines/*",
     "nodedriver/vm/*",
@@ -101,6 +103,18 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cloudprovider": (("tests/unit/cloudprovider",), _SERVICE_STORIES),
     "clusters": (("tests/unit/clusters",), ("tests/unit/app/test_check.py", *_CLUSTER_STORIES)),
     "controller": (("tests/unit/controller",), _CLUSTER_STORIES),
+    # Without those that start a server: gRPC's threads do not live on in a fork.
+    "csi": (
+        (
+            "tests/unit/csi/harvester",
+            "tests/unit/csi/test_arguments.py",
+            "tests/unit/csi/test_controller.py",
+            "tests/unit/csi/test_handles.py",
+            "tests/unit/csi/test_idempotency.py",
+            "tests/unit/csi/test_identity.py",
+        ),
+        ("tests/contract/test_volumes.py",),
+    ),
     "core": (("tests/unit/core",), ("tests/unit/client", "tests/unit/clusters", "tests/unit/kubernetes")),
     "harvester": (
         ("tests/unit/harvester", "tests/unit/nodedriver"),

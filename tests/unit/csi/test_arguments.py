@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.csi.arguments import Options, parse_arguments
+from windrow.csi.cmd.arguments import Options, parse_arguments
 
 
 def parse(*argv: str, **env: str) -> tuple[Options | int, list[str], list[str]]:

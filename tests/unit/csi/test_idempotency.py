@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from tests.support.memory_volumes import MemoryVolumes
 
-from windrow.csi.idempotency import IdempotentVolumes
-from windrow.csi.volumes import Attachment, Unfinished, VolumeRequest
+from windrow.csi.idempotency import IdempotentVolumes, require_same
+from windrow.csi.volumes import Attachment, Unfinished, Volume, VolumeExists, VolumeRequest, VolumeSource
 
 
 class SlowVolumes(MemoryVolumes):
@@ -52,3 +52,21 @@ async def test_a_call_that_was_given_up_holds_nothing():
     inner.let.set()
 
     await volumes.ensure_attached("a", "node-1", False)
+
+
+async def test_a_detachment_reaches_the_volumes():
+    volumes = IdempotentVolumes(MemoryVolumes())
+    await volumes.create(VolumeRequest("a"))
+    await volumes.ensure_attached("a", "node-1", False)
+    await volumes.ensure_detached("a", "node-1")
+
+    assert (await volumes.get("a")).nodes == ()
+
+
+def test_a_volume_of_another_kind_is_another_volume():
+    with pytest.raises(VolumeExists, match="it is a shared volume"):
+        require_same(Volume("a", 1, "shared", {}), VolumeRequest("a"))
+
+
+def test_what_the_go_driver_did_not_record_is_not_compared():
+    require_same(Volume("a", 1), VolumeRequest("a", parameters={"a": "b"}, source=VolumeSource("c")))

@@ -21,8 +21,8 @@ from windrow.app.clock import SystemClock
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
 from windrow.core.rng import Rng
-from windrow.csi.arguments import Options
-from windrow.csi.process import run
+from windrow.csi.cmd.arguments import Options
+from windrow.csi.cmd.process import run
 from windrow.emulator.delays import Delays
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
@@ -137,13 +137,13 @@ async def test_a_start_that_cannot_be_is_told(
 def test_sigterm_ends_the_process_with_0(tmp_path: Path):
     endpoint = f"unix://{tmp_path}/csi.sock"
     program = subprocess.Popen(
-        [sys.executable, "-m", "windrow.app.csi.driver", "--endpoint", endpoint],
+        [sys.executable, "-m", "windrow.app.csi.driver", "--endpoint", endpoint, "--nodeid", "a"],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "KUBERNETES_SERVICE_HOST": ""},
     )
     assert program.stderr is not None
-    while "serving Identity at" not in (line := program.stderr.readline()):
+    while "serving Identity, Node at" not in (line := program.stderr.readline()):
         assert line, "it ended"
     program.send_signal(signal.SIGTERM)
 

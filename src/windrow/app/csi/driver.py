@@ -8,11 +8,22 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from windrow.core.clock import Clock
+from windrow.core.errors import UserError
 from windrow.core.files import read_text
 from windrow.core.logs import LineFormatter
-from windrow.csi.arguments import PROGRAM, Options, parse_arguments
+from windrow.csi.cmd.arguments import PROGRAM, Options, parse_arguments
+
+if TYPE_CHECKING:
+    from windrow.csi.node import NodeService
+
+# How many of a VM's disks are left for those that it has from its start: root, cloud-init and what its pool adds.
+OWN_DISKS = 16
 
 
 def main() -> int:
@@ -40,7 +51,7 @@ async def _run(options: Options, env: Mapping[str, str]) -> int:
     from windrow.client.http_transport import ConnectionPool, HttpTransport
     from windrow.client.transport import Transport
     from windrow.core.rng import Rng
-    from windrow.csi.process import run
+    from windrow.csi.cmd.process import run
     from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, in_cluster_config
 
     clock, log = SystemClock(), logging.getLogger(PROGRAM)
@@ -54,7 +65,30 @@ async def _run(options: Options, env: Mapping[str, str]) -> int:
             guest = connect(in_cluster_config(env, read_text))
         except BadKubeconfig as error:
             log.info("volumes are not marked as this guest cluster's: %s", error.message)
-        return await run(options, f"v{__version__}", read_text, connect, clock, Rng(), log, guest=guest)
+        node = _node_service(options, clock, log)
+        try:
+            return await run(
+                options, f"v{__version__}", read_text, connect, clock, Rng(), log, guest=guest, node=node
+            )
+        finally:
+            if node is not None:
+                await node.aclose()
+
+
+def _node_service(options: Options, clock: Clock, log: logging.Logger) -> NodeService | None:
+    """The service Node, where the process is told its node. Its records lie beside the socket, in a folder of the node."""
+    if not options.node_id:
+        return None
+    from windrow.csi.mounts.linux import LinuxMounts
+    from windrow.csi.node import VM_DISKS, NodeService
+    from windrow.csi.server import UnixEndpoint, parse_endpoint
+
+    try:
+        endpoint = parse_endpoint(options.endpoint)
+    except UserError:
+        return None  # `run` refuses it
+    folder = Path(endpoint.path).parent if isinstance(endpoint, UnixEndpoint) else Path(tempfile.gettempdir())
+    return NodeService(LinuxMounts(clock, folder / "formatting"), options.node_id, VM_DISKS - OWN_DISKS, log)
 
 
 def _error_line(line: str) -> None:

@@ -28,7 +28,6 @@ from windrow.csi.harvester.refusals import requesting
 from windrow.csi.volumes import NodeFull, NodeNotFound
 from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import (
-    AdmissionDenied,
     Conflict,
     Invalid,
     KubeError,
@@ -37,8 +36,8 @@ from windrow.kubernetes.errors import (
 # How often one patch is planned anew where others change the VM in between.
 ATTEMPTS = 6
 BACKOFF = timedelta(milliseconds=50)
-# How the API server words a `test` of a JSON Patch that failed.
-_TEST_FAILED = ("test operation", "testing path", "test failed", "unable to remove nonexistent key")
+# How API servers word a `test` of a JSON Patch that failed: the first is kube-apiserver's, for any step of a patch.
+_TEST_FAILED = ("the server rejected our request due to an error", "testing path", "test failed")
 
 
 class PlugVolumes(Protocol):
@@ -144,7 +143,7 @@ def require_slots(vm: VmDisks, due: Sequence[DiskChange]) -> None:
 
 def _is_outdated(error: KubeError) -> bool:
     """Whether the VM was changed between the read and the patch."""
-    if isinstance(error, Conflict) and not isinstance(error, AdmissionDenied):
+    if isinstance(error, Conflict):
         return True
     text = error.message.lower()
     return isinstance(error, Invalid) and any(words in text for words in _TEST_FAILED)

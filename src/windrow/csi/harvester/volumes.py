@@ -356,6 +356,10 @@ class HarvesterVolumes:
                 "use a VolumeSnapshotClass without it, for a snapshot in Harvester's storage",
             )
         claim = await self._get_claim(wanted.volume_id)
+        if not claim.provisioner:  # Kubernetes annotates a claim with it before it is bound
+            raise Unfinished(
+                f"{self._claim_ref(wanted.volume_id)} on Harvester is not provisioned", "repeat the same call"
+            )
         with requesting(f"read {CLASSES}"):
             setting = await self._client.find(CLASSES)
         snapshot_class = snapshot_class_of(setting or {}, claim.provisioner)

@@ -15,10 +15,12 @@ from tests.support.clock import run_driven
 from windrow.core.clock import sleep
 from windrow.csi import names
 from windrow.csi.errors import FailedPrecondition
+from windrow.csi.harvester.disks import Disk, InstanceDisks, VmDisks
 from windrow.csi.sizes import SizeRange
 from windrow.csi.volumes import UnknownParameter, VolumeInUse, VolumeRequest
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays
+from windrow.harvester.resources import VM, VMI
 from windrow.kubernetes.resources import PVC
 
 GIB = 2**30
@@ -239,5 +241,51 @@ def test_a_volume_of_another_guest_cluster_is_not_listed_and_not_deleted():
         await sleep(rig.harvester.clock.base, LATENCY)
 
         assert await rig.volumes.list_volumes() == []
+
+    live(story)
+
+
+def test_an_instance_that_outlives_its_vm_still_has_the_volume():
+    async def story(rig: VolumesRig) -> None:
+        await volume_of(rig)
+        ghost = InstanceDisks("ghost", True, "Running", frozenset({ONE}), ())
+        rig.volumes.state.instances.put(VMI.ref("ghost", "default"), ghost)
+
+        with pytest.raises(VolumeInUse) as error:
+            await rig.volumes.ensure_attached(ONE, rig.node, False)
+        assert error.value.nodes == ("ghost",)
+
+    live(story)
+
+
+def test_a_vm_that_only_the_cache_has_keeps_no_volume():
+    async def story(rig: VolumesRig) -> None:
+        await volume_of(rig)
+        disks = (Disk(ONE, ONE, True),)
+        rig.volumes.state.vms.put(VM.ref("gone", "default"), VmDisks("gone", "1", False, disks, 1))
+
+        await rig.volumes.ensure_attached(ONE, rig.node, False)
+
+    live(story)
+
+
+def test_what_is_attached_is_not_sent_again():
+    async def story(rig: VolumesRig) -> None:
+        await volume_of(rig)
+        await rig.volumes.ensure_attached(ONE, rig.node, False)
+        rig.requests.clear()
+        await rig.volumes.ensure_attached(ONE, rig.node, False)
+
+        assert rig.calls() == [f"GET persistentvolumeclaims/{ONE}", "GET virtualmachines/node-1"]
+
+    live(story)
+
+
+def test_ids_that_no_object_can_have_are_not_asked_for():
+    async def story(rig: VolumesRig) -> None:
+        await rig.volumes.ensure_detached("../x", rig.node)
+        await rig.volumes.ensure_detached(ONE, "../y")
+
+        assert rig.requests == []
 
     live(story)

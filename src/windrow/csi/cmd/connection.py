@@ -14,7 +14,7 @@ from datetime import timedelta
 from windrow.client.middleware.reload import ReloadableTransport
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock, sleep
-from windrow.csi.arguments import FALLBACK_KUBECONFIG
+from windrow.csi.cmd.arguments import FALLBACK_KUBECONFIG
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, ReadFile, parse_kubeconfig
 
 CHECK_PERIOD = timedelta(seconds=5)

@@ -19,8 +19,8 @@ from windrow.client.transport import Transport
 from windrow.core.clock import Clock, sleep
 from windrow.core.errors import UserError
 from windrow.core.rng import Rng
-from windrow.csi.arguments import Options
-from windrow.csi.connection import HarvesterConnection, OtherHarvester
+from windrow.csi.cmd.arguments import Options
+from windrow.csi.cmd.connection import HarvesterConnection, OtherHarvester
 from windrow.csi.controller import ControllerService
 from windrow.csi.harvester.volumes import HarvesterVolumes, HostOptions
 from windrow.csi.idempotency import IdempotentVolumes
