@@ -129,7 +129,7 @@ def test_a_vm_whose_address_another_cluster_has_is_adopted_all_the_same_and_both
             await sim.management_client.create(IP_ADDRESS, render_ip_address(claim))
 
             sim.start_manager()
-            told = f"VirtualMachine default/{name_of(lost)} has {ADDRESS}, which {claim} gives to Machine elsewhere/late-7"
+            told = f"VirtualMachine default/{name_of(lost)} has {ADDRESS}, which {claim} gives to a Machine of another namespace"
             await until(stage, told)
             await scale(sim, ref, 1, 1)
             await stage.wait_for_settled()
@@ -208,3 +208,21 @@ def with_address(vm: Raw) -> Raw:
     whole = {"runStrategy": "Halted", "template": {"metadata": {}, "spec": spec}}
     annotations = {MACHINE_UID: "uid-stranger", CLUSTER_UID: "uid-of-another-cluster"}
     return new_object(VM, "stranger", "default", labels=labels, annotations=annotations, spec=whole)
+
+
+def test_an_ipaddress_that_a_user_deletes_is_claimed_again_at_once() -> None:
+    """Its VM has the address still; nothing else happens to its Cluster."""
+
+    async def story() -> None:
+        async with simulation(seed=24, with_manager=False) as sim:
+            ref = await started(sim, with_addresses(a_cluster(a_pool("servers", 1, ALL)), ONE))
+            await sim.cluster(ref.name, ref.namespace).wait_for_settled()
+            await sim.advance(minutes=2)
+            (before,) = await sim.management_client.list(IP_ADDRESS)
+            await sim.management_client.delete(IP_ADDRESS.ref(name_of(before)))
+            await sim.advance(seconds=3)
+            (after,) = await sim.management_client.list(IP_ADDRESS)
+            assert after["spec"] == before["spec"]
+            assert uid_of(after) != uid_of(before)
+
+    run_driven(story())

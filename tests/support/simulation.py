@@ -28,6 +28,7 @@ from windrow.bootstrap.support_matrix.matrix import SupportMatrix
 from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG
+from windrow.clusters.sources.manager_leases import ManagerIdentity
 from windrow.core.rng import Rng
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.report import CheckRecord, Report, TimelineEntry
@@ -94,9 +95,10 @@ class Simulation:
         connect: Connect | None = None,
         clock: LoopClock | None = None,
         matrix: SupportMatrix | None = None,
+        identity: ManagerIdentity | None = None,
     ) -> asyncio.Task[None]:
-        """Start the manager, as a new process would; a test may wrap `transport` and `connect`, or set its `clock` and its
-        support matrix."""
+        """Start the manager, as a new process would; a test may wrap `transport` and `connect`, or set its `clock`, its
+        support matrix and the identity with which it holds Leases."""
         assert self._manager_task is None or self._manager_task.done(), "one manager at a time"
         manager, backend = make_manager(
             transport or self.api.local(),
@@ -104,6 +106,7 @@ class Simulation:
             clock or self.clock,
             self.rng,
             self.request_counts,
+            identity=identity,
             matrix=matrix,
         )
 

@@ -68,6 +68,10 @@ _API_HINTS = {
     "NotFound": ("List the clusters: windrow status -A", exit_codes.NOT_FOUND),
     "CertificateError": ("Use a kubeconfig with this server's present CA.", exit_codes.UNREACHABLE),
     "Unreachable": ("Start the server, or correct its address in the kubeconfig.", exit_codes.UNREACHABLE),
+    "InvalidReply": (
+        "Use a kubeconfig whose server is a Kubernetes API, and no web page or proxy.",
+        exit_codes.UNREACHABLE,
+    ),
     "OutcomeUnknown": (
         "Check whether it was done (windrow status), then try again.",
         exit_codes.UNREACHABLE,

@@ -14,8 +14,8 @@ from windrow.core.wait import yield_turn
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import (
     Expired,
+    InvalidReply,
     NotFound,
-    ServerError,
     decode_reply,
     is_not_found,
     require_few_values,
@@ -23,6 +23,7 @@ from windrow.kubernetes.errors import (
     require_metadata,
 )
 from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.replies import decode_answer
 from windrow.kubernetes.requests import Propagation, Request
 from windrow.kubernetes.resources import ApiResource, ObjectRef
 
@@ -41,9 +42,9 @@ MAX_OBJECTS = 200_000
 
 
 def require_few_objects(kind: ApiResource, count: int) -> None:
-    """Raises ServerError where a list, or what a watch adds to it, goes on without an end."""
+    """Raises InvalidReply where a list, or what a watch adds to it, goes on without an end."""
     if count > MAX_OBJECTS:
-        raise ServerError(
+        raise InvalidReply(
             f"wanted at most {MAX_OBJECTS} {kind.group_resource}, found more, or pages without end; "
             "is this address an API server?"
         )
@@ -78,13 +79,13 @@ def _next_texts(texts: Sequence[bytes]) -> list[bytes]:
 
 
 def _decode_item(text: bytes, number: int, kind: ApiResource) -> Raw:
-    """An object of a list, with its kind. Raises ServerError."""
+    """An object of a list, with its kind. Raises InvalidReply."""
     where = f"items[{number}]"
     require_few_values(text, where, OBJECT_SHARE)
     try:
         item: Raw = loads(text)
     except NotJson as error:
-        raise ServerError(f"wanted a JSON object in {where}, found {text[:80]!r}") from error
+        raise InvalidReply(f"wanted a JSON object in {where}, found {text[:80]!r}") from error
     require_metadata(item, where, "name")
     # Lists of built-in kinds leave these out.
     item.setdefault("apiVersion", kind.api_version)
@@ -100,15 +101,18 @@ class Client:
 
     async def call(self, request: Request) -> Raw:
         """Send `request` as it is and return the object in the answer."""
-        return decode_reply(await self.transport.send(request), loads)
+        return decode_answer(request, await self.transport.send(request), loads)
 
-    async def get(self, ref: ObjectRef) -> Raw:
-        raw = await self.call(requests.get(ref))
-        if raw.get("metadata") is None:  # which is checked where there is one
-            raise ServerError(
-                f"wanted {ref}, found an object without metadata; is this address an API server?"
+    async def _call_for_object(self, request: Request) -> Raw:
+        raw = await self.call(request)
+        if not raw:
+            raise InvalidReply(
+                f"wanted an object in the answer to {request.method} {request.path}, found nothing"
             )
         return raw
+
+    async def get(self, ref: ObjectRef) -> Raw:
+        return await self.call(requests.get(ref))
 
     async def find(self, ref: ObjectRef) -> Raw | None:
         """The object, or None when the server answers that this very object does not exist.
@@ -154,7 +158,7 @@ class Client:
         limit: int = PAGE_SIZE,
     ) -> AsyncIterator[ObjectList]:
         """The list page by page, for callers that keep only part of each page. Raises Expired when it took too long,
-        and ServerError for an answer that is no list. Of a larger answer others have their turn before each PAGE_SIZE
+        and InvalidReply for an answer that is no list. Of a larger answer others have their turn before each PAGE_SIZE
         objects or PART_BYTES; only then are these decoded. The objects of a page are let go when the next is asked for: its `items` is empty then."""
         continue_, count = "", 0
         while True:
@@ -183,26 +187,26 @@ class Client:
                 return
 
     async def create(self, kind: ApiResource, raw: Mapping[str, Any], namespace: str = "") -> Raw:
-        return await self.call(requests.create(kind, raw, namespace))
+        return await self._call_for_object(requests.create(kind, raw, namespace))
 
     async def update(self, kind: ApiResource, raw: Mapping[str, Any], subresource: str = "") -> Raw:
         """Replace the whole object that `raw` names: only where this program owns every field."""
         metadata = raw["metadata"]
         ref = kind.ref(metadata["name"], metadata.get("namespace", ""))
-        return await self.call(requests.update(ref, raw, subresource))
+        return await self._call_for_object(requests.update(ref, raw, subresource))
 
     async def patch(self, ref: ObjectRef, change: Mapping[str, Any], subresource: str = "") -> Raw:
         """Merge `change` into the object (RFC 7386: null deletes, lists are replaced)."""
-        return await self.call(requests.merge_patch(ref, change, subresource))
+        return await self._call_for_object(requests.merge_patch(ref, change, subresource))
 
     async def json_patch(
         self, ref: ObjectRef, steps: Sequence[Mapping[str, Any]], subresource: str = ""
     ) -> Raw:
-        return await self.call(requests.json_patch(ref, steps, subresource))
+        return await self._call_for_object(requests.json_patch(ref, steps, subresource))
 
     async def strategic_patch(self, ref: ObjectRef, change: Mapping[str, Any], subresource: str = "") -> Raw:
         """Built-in kinds only: lists of conditions, addresses, … are merged by their key."""
-        return await self.call(requests.strategic_patch(ref, change, subresource))
+        return await self._call_for_object(requests.strategic_patch(ref, change, subresource))
 
     async def apply(
         self,
@@ -214,7 +218,7 @@ class Client:
         strict: bool = False,
     ) -> Raw:
         """Server-side apply; with `strict`, unknown fields are an error instead of a warning."""
-        return await self.call(requests.apply(ref, raw, manager, force=force, strict=strict))
+        return await self._call_for_object(requests.apply(ref, raw, manager, force=force, strict=strict))
 
     async def delete(
         self,

@@ -145,7 +145,7 @@ class HttpTransport:
         self._events_allowed = Allowance(clock, per_second=EVENTS_PER_S, burst=events_at_once)
         self._kib_allowed = Allowance(clock, per_second=LISTED_KIB_PER_S, burst=listed_kib_at_once)
         self._large_answer_bytes, self._large_answer = large_answer_bytes, asyncio.Lock()
-        self._told_of_flood = False
+        self._has_logged_flood = False
         self._context: ssl.SSLContext | None = None
         self._context_for: tuple[str, str] | None = None
         if config.insecure:
@@ -273,8 +273,8 @@ class HttpTransport:
             raise self._outcome_unknown(request, "the watch ended in the middle of an event")
 
     async def _wait_for_event_turn(self) -> None:
-        if self._events_allowed.is_used_up and not self._told_of_flood:
-            self._told_of_flood = True
+        if self._events_allowed.is_used_up and not self._has_logged_flood:
+            self._has_logged_flood = True
             log.warning(
                 "%s sends more than %d events a second; they are read at that rate, and what it tells comes late",
                 self.config.server,

@@ -112,9 +112,9 @@ class ReconcileContext:
         for credential in {machine.credential, recorded} - {""}:
             self.require_consent(credential, machine.namespace)
 
-    def find_stale_watch(self, state: ClusterState) -> str:
+    def refresh_stale_watch(self, state: ClusterState) -> str:
         """What Harvester says of a VM and its watch does not show yet; "" where it has been so for no longer than a watch
-        needs, or the watch has caught up."""
+        needs. Forgets it where the watch has caught up, or nothing has asked for it for STALE_KEPT."""
         found = self.process_state.stale_watches.get(state.cluster.uid)
         if found is None:
             return ""

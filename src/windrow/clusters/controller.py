@@ -34,6 +34,7 @@ from windrow.clusters.plan.diagnosis import diagnose_all
 from windrow.clusters.plan.endpoint import list_api_servers
 from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.protection import ProtectionController, list_needed, list_needed_by_machine
+from windrow.clusters.sources.address_scopes import AddressScopes
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber, SecretUsers
 from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, GuestConnection
@@ -105,6 +106,7 @@ class ClusterController:
         self._written: dict[
             str, tuple[object, ...]
         ] = {}  # machine uid -> of what its status is, which is written
+        self._with_failure: set[str] = set()  # uids of machines whose status names a failure
         self._tracked: set[str] = set()
         self._cluster_of: dict[str, ObjectRef] = {}  # machine uid -> its Cluster
         self._group: asyncio.TaskGroup | None = None
@@ -135,13 +137,20 @@ class ClusterController:
         self._guest_clusters = GuestClusterCache(connect, clock, rng)
         self._credentials: dict[str, str] = {}  # machine uid -> its credential
         self._harvesters = HarvesterClients(self._secrets, connect_with_retries, proxy)
-        self._prober = CredentialProber(self._harvesters.read_config, connect, clock, self._enqueue_users)
+        self._prober = CredentialProber(self._harvesters.read_config, connect, clock, self._on_probe)
         self._objects = HarvesterObjects(
             self._harvesters, clock, rng, self._on_harvester_object, self._enqueue_users
         )
         self._leases = ManagerLeases(self._harvesters, identity, clock, rng, self._enqueue_users)
         self._secret_users = SecretUsers()
         self._addresses = AddressBook(new_informer(IP_ADDRESS, read_ip_address))
+        self._scopes = AddressScopes(
+            self._harvesters,
+            self._addresses,
+            clock,
+            identity.lease_name if identity else "",
+            lambda uid: any(uid_of(raw) == uid for raw in self._clusters.values()),
+        )
         self._awaiting_address: set[ObjectRef] = set()  # Clusters with machines that may wait for one
         self._context = ReconcileContext(
             api=api,
@@ -165,6 +174,7 @@ class ClusterController:
             self._objects,
             self._leases,
             self._addresses,
+            self._scopes,
         )
         self._executor = Executor(
             self._context,
@@ -254,6 +264,7 @@ class ClusterController:
                 self._tracked.discard(machine.uid)
                 self._boot_changes.pop(machine.uid, None)
                 self._written.pop(machine.uid, None)
+                self._with_failure.discard(machine.uid)
                 self._context.process_state.machine_statuses.pop(machine.uid, None)
                 self._context.process_state.readings.pop(machine.uid, None)
                 self._context.process_state.unanswered.forget(machine.uid)
@@ -318,11 +329,19 @@ class ClusterController:
                 pass
 
     def _on_address(self, before: IPAddress | None, after: IPAddress | None) -> None:
-        """One that was released may be what a machine of another Cluster waits for."""
+        """One that was released may be what a machine of another Cluster waits for. One that a user has deleted is claimed
+        again for the VM that has it."""
         if after is None:
             self._enqueue_awaiting_address()
+            if before is not None:
+                self._enqueue_cluster(before.cluster_uid)
         if before is None and after is not None and after.machine_uid not in self._cluster_of:
             self._enqueue_cluster(after.cluster_uid)
+
+    def _on_probe(self, credential: str) -> None:
+        """The VMs that it shows may be those of another Harvester now, and what they have no more what others wait for."""
+        self._enqueue_users(credential)
+        self._enqueue_awaiting_address()
 
     def _enqueue_awaiting_address(self) -> None:
         for ref in self._awaiting_address:
@@ -371,6 +390,7 @@ class ClusterController:
                 self._objects.watch_addresses(self._group, key, frozenset())
                 self._objects.watch_ip_pools(self._group, key, frozenset())
                 self._leases.close(key)
+                self._scopes.forget(key)
                 self._prober.watch(self._group, key, ())
             self._awaiting_address.discard(key)
             return SETTLED
@@ -423,12 +443,14 @@ class ClusterController:
             if plan.actions:
                 state = _without_deleted(self._context.refreshed(state), plan, failures)
                 plan = replace(plan, diagnoses=diagnose_all(state))
-        state = replace(state, stale_watch=self._context.find_stale_watch(state))
+        state = replace(state, stale_watch=self._context.refresh_stale_watch(state))
         wait = find_wait(state, plan, failures)
         due = await self._patch_status(state, plan, failures, wait)
         if withdrawn:
             return Changed("status Ready withdrawn")
-        return _outcome(state, plan, failures, wait, [due, connection.grace_deadline if connection else None])
+        instants = [due, connection.grace_deadline if connection else None]
+        instants.append(state.address_scope.retry_at if state.address_scope else None)
+        return _outcome(state, plan, failures, wait, instants)
 
     def _probe_credentials(self, state: ClusterState) -> None:
         """A request has failed: whether it is the credential shows at once, not when a watch ends."""
@@ -532,8 +554,11 @@ class ClusterController:
         change = _status_patch(stored, wanted)
         if not change:
             self._written[uid] = inputs
-        may_wait = change and machine.name not in failures and is_boot_step(machine, stored, wanted)
-        if may_wait and not is_learned(change):
+        # Neither a failure waits nor that it is over: the sentence would name what is not so any more.
+        may_wait = not (machine.name in failures or uid in self._with_failure) and is_boot_step(
+            machine, stored, wanted
+        )
+        if change and may_wait and not is_learned(change):
             elapsed = self._clock.monotonic()
             left = self._boot_changes.setdefault(uid, elapsed) + BOOT_STATUS_INTERVAL - elapsed
             if left > timedelta():
@@ -542,6 +567,10 @@ class ClusterController:
         await self._context.patch_machine_status(machine.record, change)
         unwritten.pop(uid, None)
         self._boot_changes.pop(uid, None)
+        if machine.name in failures:
+            self._with_failure.add(uid)
+        else:
+            self._with_failure.discard(uid)
         return None
 
 

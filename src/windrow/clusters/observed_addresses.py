@@ -7,18 +7,29 @@ compared with the claims; they are gone through once in an observation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
 from windrow.clusters.api.addresses import resolve_ip_pools
 from windrow.clusters.api.cluster import Cluster, Pool
+from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.orphans import OrphanVm, ReportingVm
+from windrow.clusters.sources.address_scopes import AddressScopes
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.harvester_objects import HarvesterObjects
-from windrow.clusters.state import ClusterState, ContestedAddress, HeldAddress, MachineState
+from windrow.clusters.state import (
+    AddressScope,
+    ClusterState,
+    ContestedAddress,
+    HeldAddress,
+    MachineState,
+    name_if_own,
+)
 from windrow.clusters.vm_addresses import NetworkAddress
+from windrow.harvester.identity import is_certain
+from windrow.harvester.resources import VM
 
 AddressedVm = OrphanVm | ReportingVm
 
@@ -59,10 +70,11 @@ class AddressObserver:
         prober: CredentialProber,
         objects: HarvesterObjects,
         addresses: AddressBook,
+        scopes: AddressScopes,
         list_allowed: Callable[[Cluster], list[str]],
     ) -> None:
         self._prober, self._objects, self._addresses = prober, objects, addresses
-        self._list_allowed = list_allowed
+        self._scopes, self._list_allowed = scopes, list_allowed
 
     def list_credentials(self, cluster: Cluster) -> frozenset[str]:
         """Those of its pools whose machines have addresses that are claimed."""
@@ -89,13 +101,28 @@ class AddressObserver:
         )
         return replace(cluster, pools=tuple(pools))
 
+    async def with_scope(self, state: ClusterState) -> ClusterState:
+        """Under which identity it claims addresses, and those that it has claimed."""
+        cluster = state.cluster
+        state = replace(state, claims=self._addresses.of_cluster(cluster.uid))
+        credentials = self.list_credentials(cluster)
+        if not (credentials and is_certain(state.harvester_uid)):
+            return state
+        if any(self._prober.find_identity(one) != state.harvester_uid for one in credentials):
+            return replace(state, address_scope=AddressScope(""))
+        ref = CLUSTER.ref(cluster.name, cluster.namespace)
+        scope = await self._scopes.find(ref, cluster.uid, state.harvester_uid, credentials, state.places)
+        return replace(state, address_scope=scope or AddressScope(""))
+
     def list_vms(self, state: ClusterState) -> AddressedVms:
-        uid = state.harvester_uid
-        return AddressedVms(
-            lambda: self._objects.list_addressed(
-                lambda credential: self._prober.find_identity(credential) == uid
-            )
-        )
+        uid, scope = state.harvester_uid, state.address_scope
+
+        def is_wanted(credential: str) -> bool:
+            if self._prober.find_identity(credential) != uid:
+                return False
+            return scope is None or self._scopes.is_in(credential, scope)
+
+        return AddressedVms(lambda: self._objects.list_addressed(is_wanted))
 
     def with_addresses(self, state: ClusterState, vms: AddressedVms) -> ClusterState:
         """The addresses of its networks that are claimed are read where a machine may want one."""
@@ -104,17 +131,16 @@ class AddressObserver:
             credentials = self._list_allowed(state.cluster)
             hidden = next(filter(self._prober.hides_identity, credentials), "")
             state = replace(state, harvester_hidden_from=hidden)
-        state = replace(state, claims=self._addresses.of_cluster(state.cluster.uid))
         if not (state.harvester_uid and wanted):
             return state
         allocated = (
             contested
-            for network, one in self._list_allocated(state.cluster)
+            for network, one in self._list_allocated(state)
             for contested in self._list_contested(one.vm, "", [NetworkAddress(network, one.address)], state)
         )
         doubled = _list_doubled(state, vms)
         state = replace(state, contested=tuple(dict.fromkeys((*allocated, *doubled))))
-        taken = {network: self._addresses.list_taken(network, state.harvester_uid) for network in wanted}
+        taken = {network: self._addresses.list_taken(network, state.scope_name) for network in wanted}
         lacking = {machine.record.uid for machine in state.active if _awaits_vm(machine, state.cluster)}
         state = replace(state, taken=taken, is_held_known=self._is_held_known(state))
         if not lacking:
@@ -156,15 +182,17 @@ class AddressObserver:
         )
         return replace(state, unrecorded=unrecorded, contested=(*state.contested, *contested))
 
-    def _list_allocated(self, cluster: Cluster) -> Iterator[tuple[str, HeldAddress]]:
+    def _list_allocated(self, state: ClusterState) -> Iterator[tuple[str, HeldAddress]]:
         """The addresses that load balancers have of the IPPools that the cluster names, by network."""
-        for pool in cluster.pools:
+        namespaces = state.vm_namespaces
+        for pool in state.cluster.pools:
             if not names_ip_pool(pool):
                 continue
-            found = self._objects.find_ip_pools(pool.credential, cluster.namespace) or {}
+            found = self._objects.find_ip_pools(pool.credential, state.cluster.namespace) or {}
             for one in pool.address_pools:
                 for address, holder in found[one.ip_pool].allocated if one.ip_pool in found else ():
-                    yield one.network, HeldAddress(address, f"LoadBalancer {holder}")
+                    named = name_if_own("LoadBalancer", holder, namespaces)
+                    yield one.network, HeldAddress(address, named)
 
     def _is_held_known(self, state: ClusterState) -> bool:
         """Whether its credentials lead to its Harvester, and the VMs that they may see there were read."""
@@ -177,14 +205,15 @@ class AddressObserver:
         self, state: ClusterState, networks: Iterable[str], vms: AddressedVms
     ) -> Mapping[str, Mapping[str, HeldAddress]]:
         """The addresses that VMs and load balancers have on these networks."""
+        namespaces = state.vm_namespaces
         held = {
             network: {
-                address: HeldAddress(address, str(having[0]), having[0].machine_uid)
+                address: HeldAddress(address, _name_of(having[0], namespaces), having[0].machine_uid)
                 for address, having in vms.by_network.get(network, {}).items()
             }
             for network in networks
         }
-        for network, one in self._list_allocated(state.cluster):
+        for network, one in self._list_allocated(state):
             held[network][one.address] = one
         return held
 
@@ -193,9 +222,10 @@ class AddressObserver:
     ) -> Iterator[ContestedAddress]:
         """Those that an IPAddress gives to another machine."""
         for network, address in dict.fromkeys(addresses):
-            claim = self._addresses.find(network, state.harvester_uid, address)
+            claim = self._addresses.find(network, state.scope_name, address)
             if claim is not None and claim.machine_uid != uid:
-                yield ContestedAddress(vm, uid, claim)
+                other = name_if_own("Machine", claim.machine, (state.cluster.namespace,))
+                yield ContestedAddress(vm, uid, claim, other)
 
 
 def names_ip_pool(pool: Pool) -> bool:
@@ -207,12 +237,16 @@ def _list_doubled(state: ClusterState, vms: AddressedVms) -> Iterator[ContestedA
     made = {one.record.uid: one for one in state.machines}
     for claim in state.claims:
         machine = made.get(claim.machine_uid)
-        if claim.harvester != state.harvester_uid or (machine and not machine.record.was_created):
+        if claim.harvester != state.scope_name or (machine and not machine.record.was_created):
             continue
         for vm in vms.by_network.get(claim.network, {}).get(claim.address, ()):
             is_its_own = vm.machine_uid == claim.machine_uid or (machine and str(vm) == machine.vm_ref)
             if not is_its_own:
-                yield ContestedAddress(str(vm), vm.machine_uid, claim)
+                yield ContestedAddress(_name_of(vm, state.vm_namespaces), vm.machine_uid, claim)
+
+
+def _name_of(vm: AddressedVm, namespaces: Container[str]) -> str:
+    return name_if_own(VM.kind, f"{vm.namespace}/{vm.name}", namespaces)
 
 
 def _addresses_of(machine: MachineState, cluster: Cluster) -> Iterator[NetworkAddress]:

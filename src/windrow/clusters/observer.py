@@ -55,10 +55,11 @@ from windrow.clusters.orphans import (
     read_orphan_load_balancer,
     read_orphan_vm,
     same_name_selectors,
-    with_told_addresses,
+    with_configured_addresses,
     without_claims_of,
 )
 from windrow.clusters.plan import endpoint_balancers
+from windrow.clusters.sources.address_scopes import AddressScopes
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.endpoint_pools import check_endpoint, check_ip_pools
@@ -111,6 +112,7 @@ class Observer:
         objects: HarvesterObjects,
         leases: ManagerLeases,
         addresses: AddressBook,
+        scopes: AddressScopes,
     ) -> None:
         self._context, self._configs, self._infrastructure = context, configs, infrastructure
         self._harvesters, self._guests, self._prober, self._objects = harvesters, guests, prober, objects
@@ -120,7 +122,7 @@ class Observer:
         self._compared: dict[ObjectRef, tuple[object, tuple[Problem, ...]]] = {}
         self._leases = leases
         self._claims = addresses
-        self.addresses = AddressObserver(prober, objects, addresses, self.list_allowed_credentials)
+        self.addresses = AddressObserver(prober, objects, addresses, scopes, self.list_allowed_credentials)
 
     async def observe(self, key: ObjectRef) -> ClusterState | None:
         """The Cluster `key` as it is now; None when there is none."""
@@ -144,8 +146,9 @@ class Observer:
         )
         state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
         state = replace(state, places=self._list_places(state))
+        state = await self.addresses.with_scope(replace(state, lease=self.read_lease(state)))
         vms = self.addresses.list_vms(state)
-        state = self.addresses.with_addresses(replace(state, lease=self.read_lease(state)), vms)
+        state = self.addresses.with_addresses(state, vms)
         state = await self._with_claims(await self._with_balancers(state))
         if cluster.has_finalizer and cluster.deletion_timestamp is not None and not state.machines:
             end = self._context.by_wall_clock(self._find_account_end(state))
@@ -606,7 +609,7 @@ class Observer:
                     problems += await check_ip_pools(client, pool, cluster.namespace)
             if cluster.control_plane_endpoint.mode == "loadBalancer" and cluster.credential in usable:
                 client = self._harvesters.get_client(cluster.credential, cluster.namespace)
-                claims = self._claims.on_harvester(self._prober.find_identity(cluster.credential))
+                claims = self._claims.with_uid(self._prober.find_identity(cluster.credential))
                 problems += await check_endpoint(client, cluster, claims)
         except InfrastructureUnknown as error:
             problems.append(Problem(error.message, error.hint, "spec.cloudCredentialSecretName"))
@@ -719,7 +722,7 @@ async def _prove_vm(
         secret = await client.find(secret_ref(vm.namespace, vm.name))
     except Forbidden:
         secret = None
-    return prove_vm(vm if raw is None else with_told_addresses(vm, raw, secret), cluster, secret)
+    return prove_vm(vm if raw is None else with_configured_addresses(vm, raw, secret), cluster, secret)
 
 
 async def _list_if_served(client: Client, kind: ApiResource, namespace: str, labels: str) -> list[Raw]:

@@ -17,7 +17,7 @@ from typing import Any
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.machine import is_machine_name
 from windrow.clusters.api.status import GuestServiceAccount
-from windrow.clusters.vm_addresses import NetworkAddress, reported_addresses, told_addresses
+from windrow.clusters.vm_addresses import NetworkAddress, configured_addresses, reported_addresses
 from windrow.harvester.cloud_init_secret import read_cloud_init_secret, secret_ref
 from windrow.harvester.names import (
     CLUSTER_UID,
@@ -217,7 +217,7 @@ def read_cluster_vm(raw: Mapping[str, Any]) -> OrphanVm | None:
         cluster_uid,
         unproven,
         claims,
-        told_addresses(raw),
+        configured_addresses(raw),
     )
 
 
@@ -227,10 +227,12 @@ def read_reporting_vm(raw: Mapping[str, Any]) -> ReportingVm | None:
     return ReportingVm(namespace_of(raw), name_of(raw), *_uids_of(raw), addresses) if addresses else None
 
 
-def with_told_addresses(vm: OrphanVm, raw: Mapping[str, Any], secret: Mapping[str, Any] | None) -> OrphanVm:
+def with_configured_addresses(
+    vm: OrphanVm, raw: Mapping[str, Any], secret: Mapping[str, Any] | None
+) -> OrphanVm:
     """The VM with the addresses of its network data, also where that is in the cloud-init Secret, as Go drivers have it."""
     in_secret = read_cloud_init_secret(secret).network_data if secret is not None else ""
-    return replace(vm, addresses=told_addresses(raw, in_secret))
+    return replace(vm, addresses=configured_addresses(raw, in_secret))
 
 
 def read_orphan_vm(raw: Mapping[str, Any], cluster: Cluster) -> OrphanVm | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, wraps
@@ -18,6 +18,7 @@ from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
+from windrow.harvester.identity import is_certain
 from windrow.harvester.names import MacvlanState, read_macvlan
 from windrow.harvester.problems import join_hint
 from windrow.kubernetes.conditions import find_condition
@@ -164,11 +165,25 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class AddressScope:
+    """Under which identity of its Harvester a Cluster claims addresses.
+
+    `name` is "" while it is not shown that its server is the Harvester that other Clusters claim addresses on; that is asked
+    again at `retry_at`. `servers` are digests of the servers that are that Harvester, `server` is its own.
+    """
+
+    name: str
+    servers: frozenset[str] = frozenset()
+    server: str = ""
+    retry_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HeldAddress:
     """An address that a VM is told to have, or reports, on one network."""
 
     address: str
-    vm: str  # "VirtualMachine namespace/name"
+    vm: str  # "VirtualMachine namespace/name", or what `name_if_own` has for one of another namespace
     machine_uid: str = ""  # that the VM was made for
 
 
@@ -176,12 +191,23 @@ class HeldAddress:
 class ContestedAddress:
     """An address that a VM has, and that an IPAddress gives to another machine."""
 
-    vm: str  # "VirtualMachine namespace/name"
+    vm: str  # as that of a HeldAddress
     machine_uid: str
     claim: IPAddress
 
+    machine: str = ""  # "Machine namespace/name" of the other, or what `name_if_own` has for it
+
     def __str__(self) -> str:
-        return f"{self.vm} has {self.claim.address}, which {self.claim} gives to Machine {self.claim.machine}"
+        other = self.machine or f"Machine {self.claim.machine}"
+        return f"{self.vm} has {self.claim.address}, which {self.claim} gives to {other}"
+
+
+def name_if_own(kind: str, name: str, namespaces: Container[str]) -> str:
+    """The object `name`, namespace/name, for a sentence: by its name in one of `namespaces`, else without, since who reads
+    the sentence may not read the objects of other namespaces."""
+    if name.partition("/")[0] in namespaces:
+        return f"{kind} {name}"
+    return f"a {kind} of another namespace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +358,8 @@ class ClusterState:
     lease: ManagerLease = field(default_factory=ManagerLease)
     # A credential with which it cannot be read which Harvester this is, where machines are to have addresses of pools.
     harvester_hidden_from: str = ""
+    # None: no address is claimed.
+    address_scope: AddressScope | None = None
     # Addresses that are claimed, by whatever machine, on each network of its address pools.
     taken: Mapping[str, frozenset[str]] = field(default_factory=dict)
     # Addresses that VMs have on those networks, whether an IPAddress records them or not.
@@ -367,6 +395,25 @@ class ClusterState:
         made = (str(config.get("WindrowHarvesterUID") or "") for config in configs)
         known = (self.recorded.harvester_uid, account.harvester if account else "", *made)
         return next(filter(None, known), "")
+
+    @property
+    def vm_namespaces(self) -> frozenset[str]:
+        """Where its machines are on Harvester."""
+        now = {pool.vm_namespace for pool in self.cluster.pools}
+        return frozenset(now | {machine.record.vm_namespace for machine in self.machines})
+
+    @property
+    def claims_on(self) -> str:
+        """The identity of Harvester under which it claims addresses; "" while it may not."""
+        if self.address_scope is not None:
+            return self.address_scope.name
+        return self.harvester_uid if is_certain(self.harvester_uid) else ""
+
+    @property
+    def scope_name(self) -> str:
+        """The same also while it may not claim: that of what it has claimed."""
+        had = (claim.harvester for claim in self.claims)
+        return self.claims_on or next(had, self.harvester_uid)
 
     @property
     def is_on_another_harvester(self) -> bool:

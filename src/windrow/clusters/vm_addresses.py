@@ -17,7 +17,7 @@ from windrow.harvester.vmis import MAX_ADDRESSES
 from windrow.kubernetes.objects import mappings_at, namespace_of, nested
 
 _SOURCES = ("cloudInitNoCloud", "cloudInitConfigDrive")
-MAX_TOLD = 4096  # of one VM, on all its networks
+MAX_CONFIGURED = 4096  # of one VM, on all its networks
 
 
 class NetworkAddress(NamedTuple):
@@ -27,7 +27,7 @@ class NetworkAddress(NamedTuple):
     address: str
 
 
-def told_addresses(raw_vm: Mapping[str, Any], in_secret: str = "") -> tuple[NetworkAddress, ...]:
+def configured_addresses(raw_vm: Mapping[str, Any], in_secret: str = "") -> tuple[NetworkAddress, ...]:
     """The addresses that the VM's network data gives it: that in the VM itself, and `in_secret`, that of its Secret.
 
     A card is found by its MAC address, as Windrow writes it. Other network data may be for any of the VM's networks, so
@@ -53,7 +53,7 @@ def told_addresses(raw_vm: Mapping[str, Any], in_secret: str = "") -> tuple[Netw
         for text in addresses
         for network in ([own] if own else every)
     )
-    return tuple(dict.fromkeys(islice(found, MAX_TOLD)))
+    return tuple(dict.fromkeys(islice(found, MAX_CONFIGURED)))
 
 
 def reported_addresses(raw_vmi: Mapping[str, Any]) -> tuple[NetworkAddress, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from windrow.kubernetes.errors import (
     CertificateError,
     Forbidden,
+    InvalidReply,
     KubeError,
     OutcomeUnknown,
     TooManyRequests,
@@ -34,6 +35,11 @@ _SENTENCES: tuple[tuple[type[KubeError], str, str], ...] = (
         Unreachable,
         "Harvester {server} ({credential}) cannot be reached: {message}",
         "check the address in the kubeconfig, and the network between",
+    ),
+    (
+        InvalidReply,
+        "Harvester {server} ({credential}) answers what no Kubernetes API does: {message}",
+        "write the URL of Harvester's own API into the kubeconfig; it may lead to a web page or a proxy's",
     ),
     (
         OutcomeUnknown,

@@ -110,6 +110,10 @@ class OutcomeUnknown(KubeError):
     """Sent, but not answered: the request may have been carried out. Read before repeating a write."""
 
 
+class InvalidReply(OutcomeUnknown, ServerError):
+    """An answer of success that is not of the API's shape: whatever sent it, it shows neither what is nor what was done."""
+
+
 _BY_STATUS: dict[int, type[KubeError]] = {
     400: BadRequest,
     401: Unauthorized,
@@ -192,14 +196,14 @@ def error_for(reply: Reply) -> KubeError | None:
 
 
 def decode_reply(reply: Reply, loads: Callable[[bytes], Any] = loads) -> Raw:
-    """The object in `reply`; {} for an empty body. Raises the KubeError of an error reply, and ServerError for what no API
+    """The object in `reply`; {} for an empty body. Raises the KubeError of an error reply, and InvalidReply for what no API
     server answers. Services pass `core.fastjson.loads`."""
     error = error_for(reply)
     if error is not None:
         raise error
     if 300 <= reply.status < 400:
         target = reply.headers.get("Location", "elsewhere")
-        raise ServerError(
+        raise InvalidReply(
             f"wanted an API server, found a redirect to {target}; is this the address of a web page?",
             status=reply.status,
         )
@@ -209,19 +213,19 @@ def decode_reply(reply: Reply, loads: Callable[[bytes], Any] = loads) -> Raw:
     try:
         raw = loads(reply.body)
     except NotJson as problem:
-        raise ServerError(
+        raise InvalidReply(
             f"wanted a JSON object, found {reply.body[:80]!r}; is this address an API server?",
             status=reply.status,
         ) from problem
     if not isinstance(raw, dict):
-        raise ServerError(f"wanted a JSON object, found a {type(raw).__name__}", status=reply.status)
+        raise InvalidReply(f"wanted a JSON object, found a {type(raw).__name__}", status=reply.status)
     if raw.get("metadata") is not None:
         require_metadata(raw, "the answer")
     return raw
 
 
 def require_few_values(body: bytes, where: str = "an answer", share: int = 1) -> None:
-    """Raises ServerError, before they are made, for JSON of more than MAX_VALUES values or MAX_CONTAINERS of them, or of a
+    """Raises InvalidReply, before they are made, for JSON of more than MAX_VALUES values or MAX_CONTAINERS of them, or of a
     share of these. What is in the texts of a share does not count: tenants write them."""
     for what, limit, marks in (
         ("values", MAX_VALUES, (b",",)),
@@ -231,7 +235,7 @@ def require_few_values(body: bytes, where: str = "an answer", share: int = 1) ->
         if len(body) <= most or sum(map(body.count, marks)) <= most:
             continue
         if share == 1 or sum(map(_without_texts(body, 4 * most).count, marks)) > most:
-            raise ServerError(
+            raise InvalidReply(
                 f"wanted at most {most} {what} in {where}, found more in {len(body)} bytes; is this address an API server?",
                 status=502,
             )
@@ -257,7 +261,7 @@ _METADATA_TEXTS = (
 
 
 def require_metadata(raw: Any, where: str, *required: str) -> None:
-    """Raises ServerError unless `raw` is an object with the metadata that every reader relies on: names, uids, versions and
+    """Raises InvalidReply unless `raw` is an object with the metadata that every reader relies on: names, uids, versions and
     times are texts, those in `required` not empty; labels and annotations are maps of texts."""
     if not isinstance(raw, dict):
         raise _wrong_shape(where, "an object", raw)
@@ -285,15 +289,15 @@ def require_metadata(raw: Any, where: str, *required: str) -> None:
             raise _wrong_shape(f"{where}.metadata.{key}", f"a list of {wanted}", value)
 
 
-def _wrong_shape(where: str, wanted: str, found: Any) -> ServerError:
+def _wrong_shape(where: str, wanted: str, found: Any) -> InvalidReply:
     what = {type(None): "nothing", str: "an empty text", dict: "an object"}.get(
         type(found), f"a {type(found).__name__}"
     )
-    return ServerError(f"wanted {wanted} in {where}, found {what}; is this address an API server?")
+    return InvalidReply(f"wanted {wanted} in {where}, found {what}; is this address an API server?")
 
 
 def list_items(raw: Raw) -> list[Raw]:
-    """The items of a list as it was decoded; [] where they are null. Raises ServerError for anything but a list of objects."""
+    """The items of a list as it was decoded; [] where they are null. Raises InvalidReply for anything but a list of objects."""
     items = require_list(raw)
     for number, item in enumerate(items):
         require_metadata(item, f"items[{number}]", "name")
@@ -303,7 +307,7 @@ def list_items(raw: Raw) -> list[Raw]:
 def require_list(raw: Raw) -> list[Any]:
     """The items of a list, whatever they are; [] where they are null.
 
-    Raises ServerError for anything but a list: read as an empty one, it would tell that every object is deleted.
+    Raises InvalidReply for anything but a list: read as an empty one, it would tell that every object is deleted.
     """
     kind = str(raw.get("kind") or "")
     items = raw.get("items", ...)
@@ -313,7 +317,7 @@ def require_list(raw: Raw) -> list[Any]:
         *(() if items is None or isinstance(items, list) else ("items",)),
     ]
     if missing:
-        raise ServerError(f"wanted a list, found {found} without {' and '.join(missing)}")
+        raise InvalidReply(f"wanted a list, found {found} without {' and '.join(missing)}")
     if kind and not kind.endswith("List"):
-        raise ServerError(f"wanted a list, found {found}")
+        raise InvalidReply(f"wanted a list, found {found}")
     return items or []

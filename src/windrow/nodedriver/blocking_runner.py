@@ -23,10 +23,10 @@ from windrow.kubernetes.errors import (
     ServerError,
     TooManyRequests,
     Unreachable,
-    decode_reply,
     error_from_status,
     is_not_found,
 )
+from windrow.kubernetes.replies import decode_answer
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import ObjectRef
 from windrow.nodedriver.effects import (
@@ -99,7 +99,7 @@ class _Runner:
     def execute(self, effect: Effect | WaitFor[Any]) -> Any:
         match effect:
             case Call(request=request):
-                return decode_reply(self.send(request))
+                return decode_answer(request, self.send(request))
             case Gather(requests=wanted):
                 return tuple(map(self._answer_or_error, wanted))
             case WaitFor():
@@ -111,7 +111,7 @@ class _Runner:
 
     def _answer_or_error(self, request: Request) -> Any:
         try:
-            return decode_reply(self.send(request))
+            return decode_answer(request, self.send(request))
         except KubeError as error:
             return error
 
@@ -264,7 +264,8 @@ class _Wait:
     def _read(self, ref: ObjectRef) -> Any:
         """The object, None where the API server answers that there is none."""
         try:
-            return decode_reply(self._runner.send(requests.get(ref)))
+            request = requests.get(ref)
+            return decode_answer(request, self._runner.send(request))
         except NotFound as error:
             if is_not_found(error, ref.name):
                 return None

@@ -9,7 +9,14 @@ from tests.support.clock import LoopClock, run_driven
 from windrow.client.informer import Informer, watching
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
-from windrow.kubernetes.errors import Expired, Forbidden, OutcomeUnknown, ServerError, Unreachable
+from windrow.kubernetes.errors import (
+    Expired,
+    Forbidden,
+    InvalidReply,
+    OutcomeUnknown,
+    ServerError,
+    Unreachable,
+)
 from windrow.kubernetes.requests import Reply, WatchEvent
 from windrow.kubernetes.resources import CONFIG_MAP, SECRET
 
@@ -350,7 +357,7 @@ def test_an_answer_that_is_no_list_does_not_empty_the_store(body):
         await asyncio.sleep(30)
         return informer.get(ref("a")), informer.is_watching, type(informer.error)
 
-    assert run_with(story) == (Value("a", "1"), False, ServerError)
+    assert run_with(story) == (Value("a", "1"), False, InvalidReply)
 
 
 def test_a_server_that_always_answers_410_is_not_flooded():

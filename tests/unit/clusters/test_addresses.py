@@ -42,7 +42,7 @@ from windrow.clusters.plan.addresses import choose_address, describe_shortage, l
 from windrow.clusters.plan.endpoint import has_lost_join_server
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.sources.addresses import AddressBook
-from windrow.clusters.state import MachineState
+from windrow.clusters.state import AddressScope, MachineState
 from windrow.core.formats.cidr import Range
 from windrow.core.rng import Rng
 
@@ -615,3 +615,21 @@ def test_clusters_of_two_managers_that_claim_a_whole_range_at_once_have_each_add
     result = asyncio.run(claim_all(8, 8))
     assert len(result.claimed) == 64
     assert (result.faults, result.left) == (0, 0)
+
+
+def test_addresses_are_claimed_in_the_scope_that_was_found_and_not_before() -> None:
+    machines = [*some("s", 1, SERVERS), unordered(a_machine("w1", WORKERS))]
+    state = look(the_cluster(), machines)
+    server = "https://10.0.0.1"
+    scoped = replace(state, address_scope=AddressScope("hv@x", frozenset({server}), server))
+    claimed = [one for action in of_kind(plan_cluster(scoped), ClaimAddresses) for one in action.addresses]  # type: ignore[union-attr]
+    assert {(one.harvester, one.server) for one in claimed} == {("hv@x", server)}
+    assert [one.name for one in claimed] == [address_name("hv@x", NETWORK, one.address) for one in claimed]
+
+    waits = replace(state, address_scope=AddressScope(""))
+    assert of_kind(plan_cluster(waits), ClaimAddresses) == []
+    assert describe_shortage(machines[1], waits).startswith("proof that the server of ")
+    assert "is Harvester hv, on which Clusters of another namespace" in describe_shortage(machines[1], waits)
+    # What it has already stays its own.
+    its_own = replace(machines[1], addresses=(a_claim("10.9.0.11"),))
+    assert describe_shortage(its_own, waits) == ""

@@ -281,28 +281,28 @@ def test_a_watch_that_does_not_catch_up_is_told_until_it_does() -> None:
         for seconds in (0, 4.9):
             await asyncio.sleep(seconds)
             assert await site.execute(last, state=MEMBERS) == {}
-            assert context.find_stale_watch(MEMBERS) == ""
+            assert context.refresh_stale_watch(MEMBERS) == ""
         await asyncio.sleep(0.1)
         failure = (await site.execute(last, state=MEMBERS))["s1"]
         assert (failure.message, failure.waits_for) == (told, "the watch of Harvester to catch up")
         assert "proxy or load balancer" in failure.hint
-        assert context.find_stale_watch(MEMBERS) == told
+        assert context.refresh_stale_watch(MEMBERS) == told
         await asyncio.sleep(600)
-        assert context.find_stale_watch(MEMBERS) == told
+        assert context.refresh_stale_watch(MEMBERS) == told
         await asyncio.sleep(0.1)
-        assert context.find_stale_watch(MEMBERS) == ""  # it has not been asked for long
+        assert context.refresh_stale_watch(MEMBERS) == ""  # it has not been asked for long
 
         await site.execute(last, state=MEMBERS)
         await asyncio.sleep(5)
         await site.execute(last, state=MEMBERS)
-        assert context.find_stale_watch(MEMBERS) == told
+        assert context.refresh_stale_watch(MEMBERS) == told
         caught_up = replace(MEMBERS, machines=(MEMBERS.machines[0], missing(MEMBERS.machines[1])))
         for state in (caught_up, replace(MEMBERS, machines=MEMBERS.machines[:1])):
             await site.execute(last, state=MEMBERS)
             await asyncio.sleep(5)
             await site.execute(last, state=MEMBERS)
-            assert context.find_stale_watch(state) == ""
-            assert context.find_stale_watch(MEMBERS) == ""
+            assert context.refresh_stale_watch(state) == ""
+            assert context.refresh_stale_watch(MEMBERS) == ""
 
         await site.execute(last, state=MEMBERS)
         await asyncio.sleep(5)
@@ -311,7 +311,7 @@ def test_a_watch_that_does_not_catch_up_is_told_until_it_does() -> None:
         assert await site.execute(last, state=MEMBERS) == {}  # another one, since now
         harvester.show(*servers_on_harvester("s1"))
         assert await site.execute(last, state=MEMBERS) == {}
-        assert context.find_stale_watch(MEMBERS) == ""
+        assert context.refresh_stale_watch(MEMBERS) == ""
 
     on_a_site(story, harvester=harvester)
 

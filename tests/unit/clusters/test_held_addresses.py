@@ -326,6 +326,34 @@ def test_addresses_are_known_once_harvester_has_listed_its_vms_or_refused_to():
     assert set(synced) == {"sees:cc", "may-not:cc"}
 
 
+def test_what_is_not_shown_any_longer_is_reported_as_gone_to_who_waits_for_its_address() -> None:
+    """Its credential is used by no Cluster any more, or leads elsewhere."""
+
+    async def whole() -> None:
+        server = Server()
+        server.answer = LIST
+        clients: Any = SimpleNamespace(get_client=lambda *_: SimpleNamespace(transport=server))
+        changes: list[Any] = []
+        objects = HarvesterObjects(
+            clients, LoopClock(), Rng(1), lambda *change: changes.append(change), lambda credential: None
+        )
+        async with asyncio.TaskGroup() as group:
+            cluster = CLUSTER.ref("prod", "ns")
+            objects.watch_addresses(group, cluster, frozenset({"sees:cc"}))
+            await asyncio.sleep(5)
+            ((_, shown),) = {change for change in changes if isinstance(change[1], ReportingVm)}
+            for end in (
+                lambda: objects.restart("sees:cc"),
+                lambda: objects.watch_addresses(group, cluster, frozenset()),
+            ):
+                changes.clear()
+                end()
+                await asyncio.sleep(5)
+                assert (shown, None) in changes
+
+    run_driven(whole())
+
+
 # -- what the status says ----------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from windrow.clusters.vm_addresses import NetworkAddress
 ADDRESS, OF_A_BALANCER, FREE = "10.9.0.15", "10.9.0.16", "10.9.0.17"
 NAMED = a_pool("named", 1, address_pools=(replace(TEN, ip_pool="lan"),))
 PLAIN = replace(a_pool("plain", 1, address_pools=(TEN,)), credential="ns:other")
+W7 = an_orphan("w7")
 CLAIMS = [a_claim(ADDRESS, "late"), a_claim(OF_A_BALANCER, "late")]
 
 
@@ -27,37 +28,40 @@ def observed(
     pools: Any = (NAMED, PLAIN),
     own: Any = (),
     unrecorded: Any = (),
+    shown: Any = W7,
+    holder: str = "default/web",
+    claims: Any = tuple(CLAIMS),
 ) -> ClusterState:
     """Of a cluster whose pools have one network; its VM w7 has another's address, and so has a load balancer."""
-    claims = {claim.address: claim for claim in CLAIMS}
+    found = {claim.address: claim for claim in claims}
     parts: Any = {
         "prober": SimpleNamespace(hides_identity=lambda one: False, find_identity=lambda one: identity),
         "objects": SimpleNamespace(
             list_shown_vms=lambda uid: [an_orphan("w1"), an_orphan("w9")],
-            list_addressed=lambda wanted: [an_orphan("w7")] if wanted("ns:cc") else [],
+            list_addressed=lambda wanted: [shown] if wanted("ns:cc") else [],
             has_tried_addresses=lambda credentials, namespace: set(credentials) == {"ns:cc", "ns:other"},
             find_ip_pools=lambda credential, namespace: (
-                {"lan": SimpleNamespace(allocated=((OF_A_BALANCER, "default/web"),))}
+                {"lan": SimpleNamespace(allocated=((OF_A_BALANCER, holder),))}
                 if credential == "ns:cc"
                 else None
             ),
         ),
         "addresses": SimpleNamespace(
-            of_cluster=lambda uid: tuple(own),
-            list_taken=lambda network, harvester: frozenset(claims),
-            find=lambda network, harvester, address: claims.get(address),
+            list_taken=lambda network, harvester: frozenset(found),
+            find=lambda network, harvester, address: found.get(address),
         ),
     }
     listed = parts["objects"].list_addressed
     asked: list[object] = []
     parts["objects"].list_addressed = lambda wanted: asked.append(wanted) or listed(wanted)
     cluster = replace(the_cluster(), pools=(SERVERS, *pools))
-    state = look(cluster, [*some("s", 1, SERVERS), *machines], unrecorded=unrecorded)
-    observer = AddressObserver(**parts, list_allowed=credentials_of)
+    state = look(cluster, [*some("s", 1, SERVERS), *machines], unrecorded=unrecorded, claims=tuple(own))
+    unused: Any = None
+    observer = AddressObserver(**parts, scopes=unused, list_allowed=credentials_of)
     vms = observer.list_vms(state)
-    found = observer.with_unrecorded(observer.with_addresses(state, vms), vms)
+    result = observer.with_unrecorded(observer.with_addresses(state, vms), vms)
     assert len(asked) <= 1, "all VMs of the Harvester are gone through once"
-    return found
+    return result
 
 
 def test_an_address_that_a_machine_reports_and_another_has_claimed_is_contested() -> None:
@@ -150,3 +154,26 @@ def test_what_is_reported_for_a_machine_that_was_not_made_is_of_no_vm_of_its_own
     unmade = replace(unmade, record=replace(unmade.record, driver_config=None))
 
     assert observed(unmade, pools=(PLAIN,)).contested == ()
+
+
+def test_what_is_in_another_namespace_is_not_named() -> None:
+    """Who reads the status may not read that namespace; the IPAddress is named, for who may."""
+    foreign = replace(an_orphan("w7"), namespace="team")
+    claim = replace(a_claim(ADDRESS, "w3"), harvester="hv")
+    waiting = replace(unordered(a_machine("w3", PLAIN)), addresses=(claim,))
+    found = observed(waiting, own=(claim,), shown=foreign, holder="team/web")
+    assert {one.vm for one in found.held[NETWORK].values()} == {
+        "a VirtualMachine of another namespace",
+        "a LoadBalancer of another namespace",
+    }
+
+    made = replace(sighted(a_machine("w3", PLAIN), addresses=(ADDRESS,)), addresses=(claim,))
+    (contested,) = observed(made, own=(claim,), shown=foreign, pools=(PLAIN,)).contested
+    assert str(contested).startswith("a VirtualMachine of another namespace has ")
+
+
+def test_the_machine_of_another_namespace_is_not_named() -> None:
+    running = sighted(a_machine("w3", PLAIN), addresses=(ADDRESS,))
+    found = observed(running, claims=[replace(claim, machine="team/late") for claim in CLAIMS])
+    assert all(str(one).endswith("gives to a Machine of another namespace") for one in found.contested)
+    assert found.contested

@@ -188,8 +188,9 @@ def observe(
         ),
         "leases": SimpleNamespace(read=lambda places: ManagerLease()),
         "addresses": SimpleNamespace(
-            of_cluster=lambda uid: (), of_machine=lambda uid: (), on_harvester=lambda uid: ()
+            of_cluster=lambda uid: (), of_machine=lambda uid: (), with_uid=lambda uid: ()
         ),
+        "scopes": None,
     }
     state = asyncio.run(Observer(context, **parts).observe(KEY))
     assert state is not None

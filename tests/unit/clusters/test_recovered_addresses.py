@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windrow.clusters.orphans import ReportingVm, with_told_addresses
+from windrow.clusters.orphans import ReportingVm, with_configured_addresses
 from windrow.clusters.plan.actions import ProvisionVM
 from windrow.clusters.plan.addresses import describe_shortage, list_missing
 from windrow.clusters.plan.planner import plan_cluster
@@ -39,10 +39,10 @@ def test_what_a_vm_is_told_in_its_secret_counts_and_without_one_what_it_is_told_
     vm = an_orphan(addresses=())
     secret = build_secret("default", "w7", "vm-w7", user_data="", network_data=NETWORK_DATA)
 
-    found = with_told_addresses(vm, RAW, secret)
+    found = with_configured_addresses(vm, RAW, secret)
 
     assert (found.name, found.addresses) == (vm.name, ((NETWORK, ADDRESS),))
-    assert with_told_addresses(vm, RAW, None).addresses == ()
+    assert with_configured_addresses(vm, RAW, None).addresses == ()
 
 
 def test_of_a_machine_whose_pool_is_gone_nothing_is_claimed() -> None:

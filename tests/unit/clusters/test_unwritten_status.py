@@ -10,6 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
+from tests.unit.client.test_informer import Server
 from tests.unit.clusters.builders import (
     NOON,
     SERVER,
@@ -19,14 +21,20 @@ from tests.unit.clusters.builders import (
     look,
     nodeless,
     record_of,
+    sighted,
     silent,
 )
 
+from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.context import ReconcileContext
-from windrow.clusters.plan.planner import plan_cluster
+from windrow.clusters.controller import ClusterController
+from windrow.clusters.plan.diagnosis import diagnose_all
+from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.state import ActionFailure, MachineState
 from windrow.clusters.status import is_learned, list_status_inputs
+from windrow.core.rng import Rng
 from windrow.core.stamps import ObservedStamps
+from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import ObjectRef
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -137,3 +145,37 @@ def test_what_a_status_is_derived_from_tells_a_lost_server_and_a_silent_guest_fr
     assert inputs(*servers, guest=silent()) != usual
     assert inputs(*servers, machine=replace(joiner, vm=None)) != usual
     assert list_status_inputs(joiner, state, plan_cluster(state), {"w1": failure}) != usual
+
+
+def test_a_failure_that_is_over_is_not_in_the_status_of_a_booting_machine_any_longer() -> None:
+    """What else changes while it boots may wait."""
+    patched: list[str] = []
+
+    async def patch(ref: ObjectRef, change: Mapping[str, Any], subresource: str) -> Mapping[str, Any]:
+        patched.append(change["status"]["waiting"]["for"])
+        spec = {"clusterName": "prod", "clusterUID": "cluster-uid", "pool": "servers"}
+        raw = new_object(MACHINE, ref.name, ref.namespace, spec=spec, status=dict(change["status"]))
+        raw["metadata"] |= {"uid": "uid-s1", "resourceVersion": str(len(patched))}
+        raw["metadata"]["creationTimestamp"] = "2026-01-01T12:00:00Z"
+        return raw
+
+    async def story() -> None:
+        clock = LoopClock()
+        api: Any = SimpleNamespace(patch=patch, transport=Server())
+        unused: Any = None
+        controller = ClusterController(api, unused, unused, clock, Rng(1))
+        machine = sighted(nodeless(a_machine("s1", SERVERS)), addresses=())
+        machine = replace(machine, record=replace(machine.record, status={"phase": "Provisioning"}))
+        state = look(a_cluster(SERVERS), [machine])
+        plan = Plan(diagnoses=diagnose_all(state))
+        failed = {"s1": ActionFailure("Harvester refused it", "look there", True)}
+
+        assert await controller._patch_machine_status(machine, state, plan, {}) is not None
+        assert patched == []
+        await controller._patch_machine_status(machine, state, plan, failed)
+        await controller._patch_machine_status(machine, state, plan, {})
+        assert ["Harvester refused it" in sentence for sentence in patched] == [True, False]
+        assert await controller._patch_machine_status(machine, state, plan, {}) is not None
+        assert len(patched) == 2
+
+    run_driven(story())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from windrow.cloudinit.network_data import list_static_addresses, read_cards
-from windrow.clusters.vm_addresses import NetworkAddress, reported_addresses, told_addresses
+from windrow.clusters.vm_addresses import NetworkAddress, configured_addresses, reported_addresses
 
 CARDS = (("nic-0", "02:aa:00:00:00:01", "default/vlan-50"), ("nic-1", "02:aa:00:00:00:02", "storage"))
 TWO_CARDS = """\
@@ -34,17 +34,19 @@ def a_vm(inline: str = "", source: str = "cloudInitNoCloud", cards: Any = CARDS)
 
 
 def test_a_vm_is_told_the_addresses_of_its_network_data_each_on_the_network_of_its_card():
-    assert told_addresses(a_vm(TWO_CARDS)) == (
+    assert configured_addresses(a_vm(TWO_CARDS)) == (
         ("default/vlan-50", "192.168.50.10"),
         ("default/vlan-50", "fd00:50::10"),
         ("fleet/storage", "10.77.0.10"),
     )
-    assert told_addresses(a_vm(TWO_CARDS, "cloudInitConfigDrive")) == told_addresses(a_vm(TWO_CARDS))
+    assert configured_addresses(a_vm(TWO_CARDS, "cloudInitConfigDrive")) == configured_addresses(
+        a_vm(TWO_CARDS)
+    )
 
 
 def test_network_data_in_the_secret_counts_as_well():
-    assert told_addresses(a_vm()) == ()
-    assert told_addresses(a_vm(), TWO_CARDS) == told_addresses(a_vm(TWO_CARDS))
+    assert configured_addresses(a_vm()) == ()
+    assert configured_addresses(a_vm(), TWO_CARDS) == configured_addresses(a_vm(TWO_CARDS))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,10 @@ def test_network_data_in_the_secret_counts_as_well():
     ids=["by name", "of another card", "version 1", "bond"],
 )
 def test_an_address_of_a_card_that_cannot_be_told_counts_on_every_network_of_the_vm(text: str):
-    assert told_addresses(a_vm(text)) == (("default/vlan-50", "10.9.0.7"), ("fleet/storage", "10.9.0.7"))
+    assert configured_addresses(a_vm(text)) == (
+        ("default/vlan-50", "10.9.0.7"),
+        ("fleet/storage", "10.9.0.7"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +90,7 @@ def test_an_address_of_a_card_that_cannot_be_told_counts_on_every_network_of_the
     ],
 )
 def test_of_network_data_that_is_nothing_of_the_kind_nothing_is_read(text: str):
-    assert told_addresses(a_vm(text)) == ()
+    assert configured_addresses(a_vm(text)) == ()
 
 
 @pytest.mark.parametrize(
@@ -98,28 +103,30 @@ def test_of_network_data_that_is_nothing_of_the_kind_nothing_is_read(text: str):
 )
 def test_a_vm_of_another_shape_has_no_addresses(raw: dict[str, Any]):
     named = {"metadata": {"name": "w1"}, **raw}
-    assert told_addresses(named, TWO_CARDS) == ()
+    assert configured_addresses(named, TWO_CARDS) == ()
     assert reported_addresses(named) == ()
 
 
 def test_network_data_of_64_kib_is_still_read():
     text = "version: 2\nethernets: {a: {addresses: [10.9.0.7/24]}}\n".ljust(64 * 1024, "#")
-    assert len(told_addresses(a_vm(text))) == 2
-    assert told_addresses(a_vm(f"{text}#")) == ()
+    assert len(configured_addresses(a_vm(text))) == 2
+    assert configured_addresses(a_vm(f"{text}#")) == ()
 
 
 def test_only_so_many_addresses_are_read_of_one_card():
     many = ", ".join(f"10.{number >> 8}.{number & 255}.1/32" for number in range(5000))
     one_card = CARDS[:1]
     text = f"version: 2\nethernets: {{a: {{addresses: [{many}]}}}}"[:65_000].rpartition(",")[0] + "]}}"
-    assert 3000 < len(told_addresses(a_vm(text, cards=one_card))) <= 4096
+    assert 3000 < len(configured_addresses(a_vm(text, cards=one_card))) <= 4096
 
 
 def test_only_so_many_addresses_are_read_of_a_vm_on_however_many_networks():
     """One object must not take gigabytes: a VM may name thousands of networks."""
     cards = [(f"nic-{number}", f"02:aa:00:00:00:{number:02x}", f"default/n{number}") for number in range(40)]
     addresses = ", ".join(f"10.9.{number}.1/32" for number in range(200))
-    found = told_addresses(a_vm(f"version: 2\nethernets: {{a: {{addresses: [{addresses}]}}}}", cards=cards))
+    found = configured_addresses(
+        a_vm(f"version: 2\nethernets: {{a: {{addresses: [{addresses}]}}}}", cards=cards)
+    )
     assert len(found) == 4096
     assert found[:41] == (
         *(NetworkAddress(f"default/n{number}", "10.9.0.1") for number in range(40)),

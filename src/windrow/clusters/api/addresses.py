@@ -92,13 +92,14 @@ class IPAddress:
     address: str
     prefix: int
     network: str
-    harvester: str  # identity of the Harvester that the network is on
+    harvester: str  # scope of the Harvester that the network is on
     machine: str  # "namespace/name" of the Machine
     machine_uid: str
     cluster_uid: str
     gateway: str = ""
     nameservers: tuple[str, ...] = ()
     is_of_node: bool = False  # on the node's network
+    server: str = ""  # through which Harvester was read; "" in claims of earlier versions
     resource_version: str = field(default="", compare=False)
 
     @property
@@ -127,6 +128,16 @@ def address_name(harvester: str, network: str, address: str) -> str:
     return f"{place}-{ipaddress.ip_address(address).exploded.replace(':', '-')}"
 
 
+def new_scope(uid: str, server: str) -> str:
+    """The scope of the claims on a server that says it were the Harvester with this uid, and is not."""
+    return f"{uid}@{server}"
+
+
+def uid_of_scope(scope: str) -> str:
+    """The uid of Harvester in a scope. The first scope of a uid is that uid."""
+    return scope.partition("@")[0]
+
+
 def read_ip_address(raw: Mapping[str, Any]) -> IPAddress | None:
     """None for an object that was not written here, and names no address."""
     spec = raw.get("spec") or {}
@@ -148,6 +159,7 @@ def read_ip_address(raw: Mapping[str, Any]) -> IPAddress | None:
         gateway=str(spec.get("gateway") or ""),
         nameservers=tuple(str(one) for one in spec.get("nameservers") or ()),
         is_of_node=spec.get("nodeNetwork") is True,
+        server=str(spec.get("server") or ""),
         resource_version=resource_version_of(raw),
     )
 
@@ -163,6 +175,8 @@ def render_ip_address(claim: IPAddress) -> Raw:
     }
     if claim.is_of_node:
         spec["nodeNetwork"] = True
+    if claim.server:
+        spec["server"] = claim.server
     if claim.gateway:
         spec["gateway"] = claim.gateway
     if claim.nameservers:

@@ -149,7 +149,7 @@ class Claims:
             if not any(isinstance(action, RecordHarvester) for action in partial.actions):
                 partial.actions.append(RecordHarvester(why, pool.credential))
             return False
-        if not state.is_held_known:
+        if not (state.claims_on and state.is_held_known):
             return False  # its diagnosis says so
         claims = []
         for one in missing:
@@ -182,18 +182,19 @@ def _list_wanted(
 
 def new_claim(machine: str, uid: str, pool: AddressPool, address: str, state: ClusterState) -> IPAddress:
     return IPAddress(
-        name=address_name(state.harvester_uid, pool.network, address),
+        name=address_name(state.claims_on, pool.network, address),
         uid="",
         address=address,
         prefix=pool.prefix,
         network=pool.network,
-        harvester=state.harvester_uid,
+        harvester=state.claims_on,
         machine=f"{state.cluster.namespace}/{machine}",
         machine_uid=uid,
         cluster_uid=state.cluster.uid,
         gateway=pool.gateway,
         nameservers=pool.nameservers,
         is_of_node=pool.is_of_node,
+        server=state.address_scope.server if state.address_scope else "",
     )
 
 
@@ -209,6 +210,12 @@ def describe_shortage(machine: MachineState, state: ClusterState) -> str:
         )
     if pool is None:
         return ""
+    if asks and missing and is_certain(state.harvester_uid) and not state.claims_on:
+        return (
+            f"proof that the server of {describe_credential(pool.credential)} is Harvester {state.harvester_uid}, on which Clusters of "
+            "another namespace claim addresses through another server or CA (use the server and CA of their kubeconfig, or let the user "
+            f"of the credential get Leases in all namespaces there)"
+        )
     if asks and not state.is_held_known:
         return "the first list of VirtualMachines from Harvester (an address that a VM has is not claimed for another)"
     occupied = list_occupied(machine, state)
@@ -271,7 +278,7 @@ def _name_holders(pool: AddressPool, state: ClusterState) -> str:
 def plan_recovery(state: ClusterState) -> PartialPlan:
     """Claim again what VMs have, where the claim was lost with a restored state: before others can have it."""
     partial = PartialPlan()
-    if not is_certain(state.harvester_uid):
+    if not state.claims_on:
         return partial
     for machine in state.active:
         pool = state.cluster.find_pool(machine.pool)
@@ -291,7 +298,7 @@ def _recover(machine: MachineState, pool: Pool, state: ClusterState, partial: Pa
     told = machine.found_vm.addresses if machine.found_vm is not None else ()
     reported = machine.vm.addresses if machine.vm is not None else ()
     record = machine.record
-    if not is_certain(state.harvester_uid):
+    if not state.claims_on:
         return False
     lost = _list_lost(record.name, record.uid, machine.addresses, told, reported, pool, state)
     return _reclaim(machine.name, "its VM", lost, partial)

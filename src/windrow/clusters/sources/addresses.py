@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from windrow.client.informer import Informer
-from windrow.clusters.api.addresses import IPAddress, address_name
+from windrow.clusters.api.addresses import IPAddress, address_name, uid_of_scope
 
 OnChange = Callable[[IPAddress | None, IPAddress | None], None]
 
@@ -61,16 +61,17 @@ class AddressBook:
         claims = self._by_cluster.get(uid)
         return tuple(claims[name] for name in sorted(claims)) if claims else ()
 
-    def on_harvester(self, harvester: str) -> tuple[IPAddress, ...]:
-        return tuple(claim for claim in self._by_name.values() if claim.harvester == harvester)
+    def with_uid(self, harvester: str) -> tuple[IPAddress, ...]:
+        """Those on whatever server says this uid."""
+        return tuple(claim for claim in self._by_name.values() if uid_of_scope(claim.harvester) == harvester)
 
-    def find(self, network: str, harvester: str, address: str) -> IPAddress | None:
-        return self._by_name.get(address_name(harvester, network, address))
+    def find(self, network: str, scope: str, address: str) -> IPAddress | None:
+        return self._by_name.get(address_name(scope, network, address))
 
-    def list_taken(self, network: str, harvester: str) -> frozenset[str]:
-        """The addresses that are claimed on the network of this Harvester."""
+    def list_taken(self, network: str, scope: str) -> frozenset[str]:
+        """The addresses that are claimed on the network in this scope."""
         claims = self._by_network.get(network, {}).values()
-        return frozenset(claim.address for claim in claims if claim.harvester == harvester)
+        return frozenset(claim.address for claim in claims if claim.harvester == scope)
 
     def read_all(self) -> None:
         """Take over what the informer has read by now."""

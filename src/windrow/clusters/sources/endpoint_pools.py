@@ -16,6 +16,7 @@ from windrow.clusters.api.addresses import (
     read_ip_address,
     read_ip_pool,
     resolve_ip_pools,
+    uid_of_scope,
 )
 from windrow.clusters.api.cluster import MAX_QUANTITY, Cluster, Pool, find_small_ranges
 from windrow.clusters.api.endpoint import EndpointBalancer, field_of
@@ -116,7 +117,7 @@ async def _claimed_on(client: Client, claims: Sequence[IPAddress]) -> list[IPAdd
         raw = await client.find(IDENTITY)
     except Forbidden:
         return []
-    return [one for one in claims if raw is not None and one.harvester == read_identity(raw)]
+    return [one for one in claims if raw is not None and uid_of_scope(one.harvester) == read_identity(raw)]
 
 
 async def check_all_pools(

@@ -258,7 +258,9 @@ class HarvesterObjects:
     ) -> None:
         for place in ended:
             for kind in kinds:
-                self._watched.pop((place, kind.resource)).stop()
+                watched = self._watched.pop((place, kind.resource))
+                watched.stop()
+                self._on_loss(watched)
         for place in begun:
             for kind in kinds:
                 watched = self._watched[place, kind.resource] = _Watched()
@@ -285,6 +287,7 @@ class HarvesterObjects:
             ):
                 try:
                     client = self._clients.get_client(place.credential, place.cluster_namespace)
+                    self._on_loss(watched)
                     watched.informer = self._informer(client.transport, place, kind, watched)
                     await run_until(self._follow(watched.informer), watched.restart.wait())
                 except Stopped:
@@ -293,10 +296,17 @@ class HarvesterObjects:
                     watched.was_refused = True
                 except (CredentialError, KubeError):
                     pass  # the credential's own probe says why
-            watched.informer = None
+            self._on_loss(watched)
             if watched.was_refused and place.namespace == EVERYWHERE:
                 self._on_sync(place.credential)
             await wait_first(self._clock, RETRY_INTERVAL, watched.restart)
+
+    def _on_loss(self, watched: _Watched) -> None:
+        """What it showed is known no more: for a machine that waits for its address it is as if that VM were gone."""
+        informer, watched.informer = watched.informer, None
+        for one in informer.values() if informer is not None else ():
+            if isinstance(one, OrphanVm | ReportingVm) and one.addresses:
+                self._on_change(one, None)
 
     def _informer(
         self, transport: Transport, place: Place, kind: _Kind, watched: _Watched

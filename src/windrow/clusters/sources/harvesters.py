@@ -22,6 +22,17 @@ from windrow.kubernetes.errors import Forbidden
 from windrow.kubernetes.kubeconfig import ClientConfig
 
 
+def server_of(access: ClientConfig) -> ClientConfig:
+    """The API server as the kubeconfig names it, without the user: what it says of itself proves nothing."""
+    return ClientConfig(
+        access.server,
+        ca=access.ca,
+        proxy_url=access.proxy_url,
+        insecure=access.insecure,
+        tls_server_name=access.tls_server_name,
+    )
+
+
 class HarvesterClients:
     """One client for each credential, replaced when its Secret changes.
 

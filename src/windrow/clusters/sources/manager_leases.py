@@ -35,7 +35,7 @@ from windrow.client.client import Client
 from windrow.client.leader_election import LeaderElectionConfig, LeaderElector, LeadershipLost, NotLeader
 from windrow.client.transport import Transport, TransportMiddleware
 from windrow.clusters.api.secrets import CredentialError
-from windrow.clusters.sources.harvesters import HarvesterClients
+from windrow.clusters.sources.harvesters import HarvesterClients, server_of
 from windrow.clusters.sources.users import UserIndex
 from windrow.clusters.state import ManagerLease, Place
 from windrow.core.clock import Clock, sleep
@@ -94,14 +94,7 @@ class _Seat:
 
 
 def _seat(access: ClientConfig, namespace: str) -> _Seat:
-    server = ClientConfig(
-        access.server,
-        ca=access.ca,
-        proxy_url=access.proxy_url,
-        insecure=access.insecure,
-        tls_server_name=access.tls_server_name,
-    )
-    return _Seat(server, namespace)
+    return _Seat(server_of(access), namespace)
 
 
 class _AnyCredential:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar, assert_never
 
 from windrow.client.transport import Transport
-from windrow.kubernetes.errors import KubeError, decode_reply
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.replies import decode_answer
 from windrow.kubernetes.requests import Request
 from windrow.nodedriver.effects import Call, Effect, Gather, Log, Operation
 
@@ -39,13 +40,13 @@ async def run_operation(
 async def _execute(effect: Effect, transport: Transport, log_line: Callable[[str], None]) -> Any:
     async def reply_or_error(request: Request) -> Any:
         try:
-            return decode_reply(await transport.send(request))
+            return decode_answer(request, await transport.send(request))
         except KubeError as error:
             return error
 
     match effect:
         case Call(request=request):
-            return decode_reply(await transport.send(request))
+            return decode_answer(request, await transport.send(request))
         case Gather(requests=requests):
             return tuple(await asyncio.gather(*map(reply_or_error, requests)))
         case Log(text=text):
