@@ -130,7 +130,7 @@ class Life:
             and not raw["metadata"].get("deletionTimestamp")
         ]
 
-    def room(self) -> int:
+    def addresses_left(self) -> int:
         """How many machines more there are addresses for."""
         return self.topology.most_machines - sum(pool.quantity for pool in self.pools.values())
 
@@ -163,7 +163,7 @@ async def scale(life: Life) -> str:
     pool: Pool = life.pick(list(life.pools.values()))
     others = life.members() - pool.quantity
     options = {"e": [1, 3] if not others else [pool.quantity], "c": [1, 2]}.get(pool.roles[0], [0, 1, 2, 3])
-    most = pool.quantity + life.room()
+    most = pool.quantity + life.addresses_left()
     quantity = life.pick([one for one in options if one != pool.quantity and one <= most] or [pool.quantity])
     life.expect(pool.name, quantity)
 
@@ -182,7 +182,7 @@ async def add_or_remove_pool(life: Life) -> str:
         life.allowed += pool.quantity
         await life.patch_pools(lambda raws: raws.remove(next(raw for raw in raws if raw["name"] == name)))
         return f"pool {name} with {pool.quantity} machines is removed"
-    quantity = min(1 + life.rng.below(2), life.room())
+    quantity = min(1 + life.rng.below(2), life.addresses_left())
     if not quantity:
         return "no pool is added, for which there are no addresses"
     pool = life.pools[name] = Pool(name, "w", quantity, life.topology.drains)

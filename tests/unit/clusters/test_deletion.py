@@ -186,7 +186,7 @@ def test_the_node_of_a_vm_that_is_gone_is_not_drained_although_it_is_still_shown
     assert subjects(plan, DeleteNode) == ["w4"]
 
 
-def test_the_password_of_a_node_that_was_not_registered_is_deleted_and_waited_for_by_nobody():
+def test_the_password_of_a_node_that_was_not_registered_is_deleted_and_never_waited_for():
     """The server stores it before there is a Node; no event says that a Node was deleted."""
     begun = leaving(nodeless(missing(a_machine("w4", WORKERS))))
     done = replace(begun, node_deleted=True)
