@@ -48,7 +48,7 @@ from windrow.cloudprovider.services.planning import plan_service
 from windrow.cloudprovider.services.readings import Service, load_balancer_reader, read_service
 from windrow.cloudprovider.services.sharing import CannotShare, OwnAddress, SharedAddress, Sharing
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable
-from windrow.clusters.api.cluster import read_cluster
+from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.core.formats.version import Version
 from windrow.core.rng import Rng
 from windrow.harvester.resources import LOAD_BALANCER

@@ -24,8 +24,8 @@ from tests.stories.cluster_rig import post as create
 from tests.support.clock import run_driven
 from tests.support.simulation import Simulation, simulation
 
-from windrow.clusters.api.cluster import read_cluster
 from windrow.clusters.api.kinds import MACHINE
+from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.api.names import (
     ENDPOINT_ADDRESS,
     ENDPOINT_IP_POOL,

@@ -13,8 +13,8 @@ from tests.support.simulation import Simulation, simulation
 
 from windrow.app.embedded import read_credential
 from windrow.app.loop import running
-from windrow.clusters.api.cluster import ResolveDriver
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
+from windrow.clusters.api.manifest.machine_config import ResolveDriver
 from windrow.clusters.controller import ClusterController
 from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.resources import VM

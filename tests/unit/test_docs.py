@@ -10,7 +10,7 @@ from tests.conformance.kube_vip_scenes import SCENES
 
 from windrow.cli import exit_codes
 from windrow.cli.main import COMMANDS
-from windrow.clusters.api.cluster import read_cluster
+from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.core.formats.yaml import load_all
 
 ROOT = Path(__file__).resolve().parents[2]

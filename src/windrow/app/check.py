@@ -23,16 +23,11 @@ from windrow.app.unknown_fields import (
 from windrow.bootstrap.support_matrix.comparison import Comparison as Comparison
 from windrow.bootstrap.support_matrix.matrix import SupportMatrix, read_matrix, shipped_matrix
 from windrow.client.client import Client
-from windrow.clusters.api.cluster import (
-    Cluster,
-    Pool,
-    ResolveDriver,
-    kind_of,
-    read_cluster,
-    read_options,
-)
+from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.fields import ProblemCollector
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
+from windrow.clusters.api.manifest.machine_config import ResolveDriver, kind_of, read_options
+from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.api.manifest_fields import HARVESTER_CONFIG_FIELDS, check_annotations
 from windrow.clusters.api.references import (
     ALL_NAMESPACES,

@@ -16,7 +16,7 @@ from windrow.app.loop import Service, running
 from windrow.app.state.directory import DRIVERS_DIRECTORY, MACHINES_DIRECTORY
 from windrow.client.client import Client
 from windrow.client.downloads import Downloader
-from windrow.clusters.api.cluster import ResolveDriver, harvester_only
+from windrow.clusters.api.manifest.machine_config import ResolveDriver, harvester_only
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.core.clock import Clock
 from windrow.core.errors import UserError

@@ -13,10 +13,10 @@ from copy import deepcopy
 from typing import Any
 
 from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG
-from windrow.clusters.api.cluster import read_options
 from windrow.clusters.api.endpoint import read_asked_endpoint
 from windrow.clusters.api.fields import ProblemCollector
 from windrow.clusters.api.kinds import CLUSTER
+from windrow.clusters.api.manifest.machine_config import read_options
 from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.api.references import (
     list_grants,

@@ -15,9 +15,9 @@ from windrow.client.middleware.retry import RetryingTransport
 from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
 from windrow.clusters.api.addresses import IPAddress, IPPool, read_ip_address
-from windrow.clusters.api.cluster import ResolveDriver, harvester_only
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, IP_ADDRESS, MACHINE
 from windrow.clusters.api.machine import Machine, read_machine
+from windrow.clusters.api.manifest.machine_config import ResolveDriver, harvester_only
 from windrow.clusters.api.secrets import CredentialError, SecretData, read_secret_data
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.endpoint_balancer import ObservedBalancer, key_of_balancers

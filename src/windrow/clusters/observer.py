@@ -16,9 +16,10 @@ from typing import Any
 from windrow.bootstrap.guest_account import GuestAccount
 from windrow.client.client import Client
 from windrow.clusters.api import names
-from windrow.clusters.api.cluster import Cluster, read_cluster
+from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine
+from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.secrets import (
     CredentialError,

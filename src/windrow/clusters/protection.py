@@ -15,9 +15,9 @@ is left if the manager ends: a finalizer too many, removed at the next start, or
 from __future__ import annotations
 
 from windrow.clusters.api import names
-from windrow.clusters.api.cluster import kind_of
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.machine import Machine
+from windrow.clusters.api.manifest.machine_config import kind_of
 from windrow.clusters.api.references import list_secret_references, parse_secret_reference
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.sources.users import UserIndex

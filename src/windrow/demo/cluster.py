@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from windrow.app.network import Connect
 from windrow.client.client import Client
-from windrow.clusters.api.cluster import read_cluster
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
+from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.api.names import NODE_MACHINE
 from windrow.core.clock import Clock
 from windrow.demo.report import Report

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from windrow.bootstrap.spec import ClusterSecrets, GuestCredential
-from windrow.clusters.api.cluster import Cluster, Pool, read_cluster
+from windrow.clusters.api.cluster import Cluster, Pool
+from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.bootstrap_data import find_distribution, find_layout, sample_bootstrap_spec, sample_name
 from windrow.core.formats.yaml import load_all
 from windrow.kubernetes.objects import Raw, name_of

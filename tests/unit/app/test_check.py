@@ -12,7 +12,9 @@ from tests.support.simulation import simulation
 from windrow.app.check import CheckResult, check
 from windrow.client.client import Client
 from windrow.clusters.api.addresses import AddressPool, IPAddress
-from windrow.clusters.api.cluster import Pool, find_small_ranges, read_cluster
+from windrow.clusters.api.cluster import Pool
+from windrow.clusters.api.manifest.networking import find_small_ranges
+from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.sources.endpoint_pools import check_all_pools
 from windrow.core.formats.cidr import Range, parse_address
 from windrow.harvester.identity import IDENTITY

@@ -16,14 +16,10 @@ from windrow.bootstrap.node_config import merge_config
 from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api import names
-from windrow.clusters.api.cluster import (
-    ClusterReading,
-    IntOrPercent,
-    machine_labels,
-    read_cluster,
-    read_options,
-)
+from windrow.clusters.api.cluster import IntOrPercent, machine_labels
 from windrow.clusters.api.machine import render_machine
+from windrow.clusters.api.manifest.machine_config import read_options
+from windrow.clusters.api.manifest.reading import ClusterReading, read_cluster
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.clusters.api.references import list_grants, list_secret_references
 from windrow.clusters.bootstrap_data import (

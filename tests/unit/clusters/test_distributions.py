@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from windrow.clusters.api.cluster import Cluster, read_cluster
+from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.bootstrap_data import (
     check_bootstrap,
     find_distribution,

@@ -38,7 +38,7 @@ from windrow.bootstrap import k3s, rke2
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.addresses import IPAddress
-from windrow.clusters.api.cluster import Cluster, Pool, read_cluster
+from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.endpoint import (
     BalancerLocation,
     ControlPlaneEndpoint,
@@ -46,6 +46,7 @@ from windrow.clusters.api.endpoint import (
     read_recorded_endpoint,
     render_endpoint,
 )
+from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.api.names import (
     ENDPOINT_ADDRESS,
     ENDPOINT_IP_POOL,

@@ -13,9 +13,9 @@ import pytest
 from tests.unit.clusters.builders import NOON, a_machine, a_pool, leaving, record_of
 from tests.unit.clusters.test_cluster import a_raw_cluster, a_raw_config, a_raw_pool
 
-from windrow.clusters.api.cluster import read_cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import machine_name_stem
+from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.api.names import CREDENTIAL_KEY, ENDPOINT_IP_POOL, ENDPOINT_MODE
 from windrow.clusters.api.secrets import CredentialError, SecretData
 from windrow.clusters.context import ProcessState, ReconcileContext

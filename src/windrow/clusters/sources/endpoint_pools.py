@@ -18,9 +18,11 @@ from windrow.clusters.api.addresses import (
     resolve_ip_pools,
     uid_of_scope,
 )
-from windrow.clusters.api.cluster import MAX_QUANTITY, Cluster, Pool, find_small_ranges
+from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.endpoint import EndpointBalancer, field_of
 from windrow.clusters.api.kinds import IP_ADDRESS
+from windrow.clusters.api.manifest.networking import find_small_ranges
+from windrow.clusters.api.manifest.pools import MAX_QUANTITY
 from windrow.clusters.endpoint_balancer import list_balancers, read_balancer
 from windrow.core.formats.cidr import Address, parse_address
 from windrow.harvester.identity import IDENTITY, read_identity

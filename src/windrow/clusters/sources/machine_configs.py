@@ -8,8 +8,8 @@ from typing import Any
 
 from windrow.client.client import Client
 from windrow.client.informer import Informer
-from windrow.clusters.api.cluster import ResolveDriver
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, machine_config
+from windrow.clusters.api.manifest.machine_config import ResolveDriver
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.objects import Raw, namespace_of
 from windrow.kubernetes.resources import ApiResource
