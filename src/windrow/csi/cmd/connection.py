@@ -11,14 +11,25 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
+from windrow.client.middleware.awaited_writes import AwaitedWrites
+from windrow.client.middleware.rate_limit import RateLimitedTransport
 from windrow.client.middleware.reload import ReloadableTransport
+from windrow.client.middleware.retry import RetryingTransport
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock, sleep
+from windrow.core.rng import Rng
 from windrow.csi.cmd.arguments import FALLBACK_KUBECONFIG
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, ReadFile, parse_kubeconfig
 
 CHECK_PERIOD = timedelta(seconds=5)
 DEFAULT_NAMESPACE = "default"
+HOST_QPS, HOST_BURST = 50.0, 100
+
+
+def host_transport(inner: Transport, clock: Clock, rng: Rng) -> Transport:
+    """What volumes are asked through: limited, repeated where that is safe, and with each write waited for."""
+    limited = RateLimitedTransport(AwaitedWrites(inner), clock, per_second=HOST_QPS, burst=HOST_BURST)
+    return RetryingTransport(limited, clock, rng)
 
 
 class OtherHarvester(Exception):

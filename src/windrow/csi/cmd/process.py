@@ -13,14 +13,12 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 
 from windrow.client.client import Client
-from windrow.client.middleware.rate_limit import RateLimitedTransport
-from windrow.client.middleware.retry import RetryingTransport
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock, sleep
 from windrow.core.errors import UserError
 from windrow.core.rng import Rng
 from windrow.csi.cmd.arguments import Options
-from windrow.csi.cmd.connection import HarvesterConnection, OtherHarvester
+from windrow.csi.cmd.connection import HarvesterConnection, OtherHarvester, host_transport
 from windrow.csi.controller import ControllerService
 from windrow.csi.harvester.volumes import HarvesterVolumes, HostOptions
 from windrow.csi.idempotency import IdempotentVolumes
@@ -32,7 +30,6 @@ from windrow.kubernetes.objects import uid_of
 from windrow.kubernetes.resources import SERVICE
 from windrow.protocols.csi.services import CONTROLLER, IDENTITY, NODE
 
-HOST_QPS, HOST_BURST = 50.0, 100
 GUEST_SERVICE = SERVICE.ref("kubernetes", "default")
 ASK_GUEST_AGAIN = timedelta(seconds=15)
 
@@ -89,11 +86,7 @@ async def _serve(
                 connection.namespace,
             )
             volumes = HarvesterVolumes(
-                RetryingTransport(
-                    RateLimitedTransport(connection.transport, clock, per_second=HOST_QPS, burst=HOST_BURST),
-                    clock,
-                    rng,
-                ),
+                host_transport(connection.transport, clock, rng),
                 HostOptions(connection.namespace, options.host_storage_class),
                 clock,
                 rng,

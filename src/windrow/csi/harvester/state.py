@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from windrow.client.informer import Informer
@@ -27,7 +26,8 @@ class HarvesterState:
         self.claims: Informer[Claim] = Informer(transport, PVC, namespace, read_claim, *rest)
         self.vms: Informer[VmDisks] = Informer(transport, VM, namespace, read_vm, *rest)
         self.instances: Informer[InstanceDisks] = Informer(transport, VMI, namespace, read_instance, *rest)
-        self._waiting: set[asyncio.Event] = set()
+        # In the order in which they began to wait.
+        self._waiting: dict[asyncio.Event, None] = {}
 
     @property
     def _informers(self) -> tuple[Informer[Any], ...]:
@@ -66,15 +66,14 @@ class HarvesterState:
     async def wait_until(self, describe_wait: Callable[[], str]) -> None:
         """Return once there is nothing to wait for: `describe_wait` says what, "" when it is there. Looks at each change."""
         changed = asyncio.Event()
-        self._waiting.add(changed)
+        self._waiting[changed] = None
         try:
             while what := describe_wait():
                 waits_for(what)
                 changed.clear()
                 await changed.wait()
         finally:
-            with suppress(KeyError):
-                self._waiting.remove(changed)
+            del self._waiting[changed]
 
     # --- readings ---------------------------------------------------------------------------------------------------
 

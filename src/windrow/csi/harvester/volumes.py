@@ -259,7 +259,7 @@ class HarvesterVolumes:
         await self.state.wait_for_sync()
         await self._require_free(volume_id, node_id)
         await self._queue.change(node_id, DiskChange(volume_id, "attach", read_only))
-        await self.state.wait_until(lambda: self._describe_attaching(volume_id, node_id))
+        await self._wait_until_attached(volume_id, node_id)
         return self._attachment(claim, node_id, read_only)
 
     async def _require_free(self, volume_id: str, node_id: str) -> None:
@@ -278,9 +278,29 @@ class HarvesterVolumes:
             instance is not None and instance.has(volume_id)
         )
 
+    async def _wait_until_attached(self, volume_id: str, node_id: str) -> None:
+        """Return also once the volume has left the VM, or the VM is gone: `_attachment` says so."""
+        was_there = False
+
+        def describe_wait() -> str:
+            nonlocal was_there
+            vm = self.state.vm(node_id)
+            is_there = vm is not None and vm.find(volume_id) is not None
+            if was_there and not is_there:
+                return ""
+            was_there = is_there
+            return self._describe_attaching(volume_id, node_id)
+
+        await self.state.wait_until(describe_wait)
+
     def _describe_attaching(self, volume_id: str, node_id: str) -> str:
         vm, instance = self.state.vm(node_id), self.state.instance(node_id)
         where = f"{self._options.namespace}/{node_id}"
+        if vm is not None and vm.is_deleting:
+            raise Unfinished(
+                f"VirtualMachine {where} is being deleted, and volume {volume_id} was being attached to it",
+                "the call is repeated, and finds it gone",
+            )
         disk = vm.find(volume_id) if vm else None
         if disk is None:
             return f"VirtualMachine {where} to have volume {volume_id}"
