@@ -153,7 +153,9 @@ class OpenWatch:
     stalled: bool = False
 
     def cut(self) -> None:
-        """Break the connection."""
+        """Break the connection. May be repeated."""
+        if self.timeout.expired():
+            return
         self.timeout.reschedule(asyncio.get_running_loop().time())
 
 

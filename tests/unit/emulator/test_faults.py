@@ -210,6 +210,21 @@ def test_an_open_watch_can_be_cut():
     run_with_watches(story)
 
 
+def test_a_watch_that_is_being_cut_can_be_cut_again():
+    async def story(faults, injector, client):
+        watching = asyncio.create_task(names_of_watch(injector, []))
+        await create_node(client, "a")
+
+        for _ in range(3):
+            assert faults.cut_watches() <= 1
+            await asyncio.sleep(0)
+        await asyncio.wait({watching})
+
+        assert isinstance(watching.exception(), OutcomeUnknown)
+
+    run_with_watches(story)
+
+
 def test_an_open_watch_can_be_stalled_and_a_new_one_works():
     async def story(faults, injector, client):
         old, new = [], []

@@ -31,6 +31,7 @@ from windrow.kubernetes.errors import (
     Conflict,
     Invalid,
     KubeError,
+    NotFound,
 )
 
 # How often one patch is planned anew where others change the VM in between.
@@ -142,8 +143,8 @@ def require_slots(vm: VmDisks, due: Sequence[DiskChange]) -> None:
 
 
 def _is_outdated(error: KubeError) -> bool:
-    """Whether the VM was changed between the read and the patch."""
-    if isinstance(error, Conflict):
+    """Whether the VM was changed, or deleted, between the read and the patch."""
+    if isinstance(error, Conflict | NotFound):
         return True
     text = error.message.lower()
     return isinstance(error, Invalid) and any(words in text for words in _TEST_FAILED)

@@ -213,7 +213,10 @@ class HarvesterVolumes:
             await self._wait_until_bound(volume_id)
             with requesting(f"expand {self._claim_ref(volume_id)}"):
                 change = {"spec": {"resources": {"requests": {"storage": str(size)}}}}
-                await self._client.patch(self._claim_ref(volume_id), change)
+                try:
+                    await self._client.patch(self._claim_ref(volume_id), change)
+                except NotFound:
+                    raise VolumeNotFound(volume_id) from None
         if size:
             await self._wait_for_capacity(volume_id, size)
             claim = await self._get_claim(volume_id)

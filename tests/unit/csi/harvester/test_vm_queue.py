@@ -14,9 +14,10 @@ from windrow.core.formats.json import Raw
 from windrow.core.rng import Rng
 from windrow.csi.errors import Aborted, CsiError, FailedPrecondition, Internal
 from windrow.csi.harvester.disks import DiskChange
-from windrow.csi.harvester.vm_queue import ATTEMPTS, VmQueue
+from windrow.csi.harvester.vm_queue import ATTEMPTS, PlugVolumes, VmQueue
 from windrow.csi.volumes import NodeNotFound
-from windrow.kubernetes.errors import AdmissionDenied, Conflict, Invalid, KubeError
+from windrow.harvester.resources import VM
+from windrow.kubernetes.errors import AdmissionDenied, Conflict, Invalid, KubeError, NotFound
 from windrow.kubernetes.requests import Reply, Request
 
 
@@ -53,7 +54,7 @@ def change(plug: Plug, *changes: DiskChange, vm: str = "node-1") -> list[CsiErro
     return run_driven(made())
 
 
-def queue_of(rig: VolumesRig, plug: Plug) -> VmQueue:
+def queue_of(rig: VolumesRig, plug: PlugVolumes) -> VmQueue:
     class Local:
         async def send(self, request: Request) -> Reply:
             return await rig.line.send(request)
@@ -74,6 +75,23 @@ def test_a_patch_of_a_vm_that_was_changed_is_planned_anew(error: KubeError):
 
     assert change(plug, attach("a")) == [None]
     assert plug.taken == [["a"]] * ATTEMPTS
+
+
+def test_a_vm_that_is_deleted_between_the_read_and_the_patch_is_not_found():
+    async def made() -> None:
+        async with volumes_rig() as rig:
+
+            async def delete_first(raw_vm: Raw, changes: Sequence[DiskChange]) -> None:
+                await rig.line.delete(VM.ref("node-1", "default"))
+                while await rig.line.find(VM.ref("node-1", "default")) is not None:
+                    await asyncio.sleep(1)
+                raise NotFound('virtualmachines.kubevirt.io "node-1" not found')
+
+            with pytest.raises(NodeNotFound):
+                await queue_of(rig, delete_first).change("node-1", attach("a"))
+            await queue_of(rig, delete_first).change("node-1", DiskChange("a", "detach"))
+
+    run_driven(made())
 
 
 def test_a_vm_that_changes_again_and_again_is_given_up():

@@ -17,9 +17,10 @@ from windrow.csi import names
 from windrow.csi.errors import FailedPrecondition
 from windrow.csi.harvester.disks import Disk, InstanceDisks, VmDisks
 from windrow.csi.sizes import SizeRange
-from windrow.csi.volumes import UnknownParameter, VolumeInUse, VolumeRequest
+from windrow.csi.volumes import UnknownParameter, VolumeInUse, VolumeNotFound, VolumeRequest
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays
+from windrow.emulator.faults import Fault, Refuse
 from windrow.harvester.resources import VM, VMI
 from windrow.kubernetes.resources import PVC
 
@@ -287,5 +288,18 @@ def test_ids_that_no_object_can_have_are_not_asked_for():
         await rig.volumes.ensure_detached(ONE, "../y")
 
         assert rig.requests == []
+
+    live(story)
+
+
+def test_a_volume_that_is_deleted_while_it_is_to_grow_is_not_found():
+    async def story(rig: VolumesRig) -> None:
+        await volume_of(rig)
+        await sleep(rig.harvester.clock.base, timedelta(seconds=10))
+        gone = Refuse(404, "NotFound", f'persistentvolumeclaims "{ONE}" not found')
+        rig.harvester.faults.add(Fault(gone, frozenset({"patch"}), frozenset({"persistentvolumeclaims"})))
+
+        with pytest.raises(VolumeNotFound):
+            await rig.volumes.ensure_expanded(ONE, SizeRange(2 * GIB))
 
     live(story)
