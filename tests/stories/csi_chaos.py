@@ -364,6 +364,7 @@ async def finish(life: Life) -> None:
 
 async def restore_vms(life: Life) -> None:
     rig = life.rig
+    await _pass(rig, 10)  # what was ordered of it last is under way
     while not await _runs(rig, NODES[1]):
         await order(rig.harvester, "start", NODES[1])
         await _pass(rig, 5)

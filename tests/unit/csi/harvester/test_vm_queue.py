@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from tests.contract.volumes_rig import VolumesRig, volumes_rig
+from tests.stories.harvester_rig import eventually, is_gone
 from tests.support.clock import run_driven
 
 from windrow.client.client import Client
@@ -83,8 +84,7 @@ def test_a_vm_that_is_deleted_between_the_read_and_the_patch_is_not_found():
 
             async def delete_first(raw_vm: Raw, changes: Sequence[DiskChange]) -> None:
                 await rig.line.delete(VM.ref("node-1", "default"))
-                while await rig.line.find(VM.ref("node-1", "default")) is not None:
-                    await asyncio.sleep(1)
+                await eventually(rig.harvester, VM.ref("node-1", "default"), is_gone)
                 raise NotFound('virtualmachines.kubevirt.io "node-1" not found')
 
             with pytest.raises(NodeNotFound):
