@@ -104,14 +104,14 @@ def _details(response: Any) -> str:
 
 
 def told(name: str, story: Callable[[Narrator], Awaitable[None]], **options: Any) -> None:
-    async def tell() -> list[str]:
+    async def run_story() -> list[str]:
         async with a_csi_rig(**options) as rig:
             narrator = Narrator(rig)
             await narrator.look()
             await story(narrator)
             return narrator.lines
 
-    compare(name, run_driven(tell()))
+    compare(name, run_driven(run_story()))
 
 
 def test_a_volume_lives_from_its_creation_to_its_deletion():

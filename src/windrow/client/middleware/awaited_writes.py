@@ -1,6 +1,6 @@
 """A transport whose writes are waited for, although their caller gives up.
 
-A write that was sent is carried out by the server whether or not somebody waits for the answer. If the caller of a cancelled
+A write that was sent is carried out by the server whether or not its answer is waited for. If the caller of a cancelled
 operation went on at once, the next operation could read the object before that write reached it, find nothing to undo, and be
 overtaken by it. So a cancelled write ends with its answer, and only then its caller.
 """
