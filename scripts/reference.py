@@ -167,13 +167,15 @@ def _immutable_keys() -> str:
     )
     return (
         "## What a cluster keeps\n\nServers of one cluster must share these keys, wherever they are written; `status.immutableConfig` records them when the\n"
-        "first server begins. Another value is refused from then on: `windrow apply` and `windrow check` print it with the value\n"
+        "first server begins. Until its API server has answered, another value is taken: that server, and what joins it, is deleted and\n"
+        "created anew. From then on another value is refused: `windrow apply` and `windrow check` print it with the value\n"
         "that the cluster began with, and the condition `Accepted` is False. The cluster goes on: existing machines as they are, new ones with\n"
         "the recorded value, since a server with another one would not join. Only where `datastore-endpoint` is added or removed no machine\n"
         "is made. The same holds for `dataDirectories.k8sDistro`. For another value, make a new Cluster.\n\n"
         "The distribution of `kubernetesVersion` is kept in the same way, and its version does not go back. An endpoint is kept with a\n"
         "warning. `token` and `agent-token` are Windrow's own: a value is warned of and not used. A cluster of an earlier release is\n"
-        "recorded once all its servers have the present configuration.\n\n"
+        "recorded once all its servers have the present configuration; where pools of servers have different values, it is warned of and\n"
+        "not recorded.\n\n"
         "| Key | Default of RKE2 | Default of K3s | Why |\n|---|---|---|---|\n" + rows + "\n"
     )
 

@@ -228,6 +228,40 @@ def test_a_config_that_comes_after_its_cluster_is_waited_for() -> None:
     run_driven(story())
 
 
+def test_a_cluster_that_has_not_started_begins_anew_with_another_configuration_and_never_with_two_init_servers() -> (
+    None
+):
+    async def story() -> None:
+        async with simulation(seed=5) as sim:
+            documents = a_cluster(a_pool("servers", 2, ALL))
+            rke(machineGlobalConfig={"service-cidr": "10.142.0.0/16"})(documents)
+            await stock(sim, documents)
+            ref = await post(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await until(stage, "to start the cluster")
+            (outdated, *_) = [raw for raw in await machines_of(sim, ref) if raw["spec"].get("initServer")]
+
+            asked = {"service-cidr": "10.143.0.0/16"}
+            await sim.management_client.patch(ref, {"spec": {"rkeConfig": {"machineGlobalConfig": asked}}})
+            for _ in range(600):
+                first = [raw for raw in await machines_of(sim, ref) if raw["spec"].get("initServer")]
+                assert len(first) <= 1
+                await sim.advance(seconds=1)
+            await stage.wait_for_settled()
+
+            assert [raw["metadata"]["uid"] != outdated["metadata"]["uid"] for raw in first] == [True]
+            cluster = await stage.get_cluster()
+            assert (
+                cluster["status"]["immutableConfig"]["machineGlobalConfig"]["service-cidr"] == "10.143.0.0/16"
+            )
+            assert cluster["status"]["initServer"]["uid"] == first[0]["metadata"]["uid"]
+            ready = find_condition(cluster["status"]["conditions"], "Ready")
+            assert ready is not None
+            assert ready.status == "True"
+
+    run_driven(story())
+
+
 @pytest.mark.parametrize("version", ["v1.34.7+rke2r1", "v1.34.7+k3s1"])
 def test_a_running_cluster_keeps_what_its_servers_share_and_new_ones_join_with_it(version: str) -> None:
     """With the value that is asked for they would stop at their start, and the cluster would never have them."""

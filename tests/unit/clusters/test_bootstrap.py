@@ -28,6 +28,7 @@ from tests.unit.clusters.builders import (
 
 from windrow.bootstrap.node_config import WORKER_LABEL
 from windrow.bootstrap.spec import Role
+from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.names import SCRUB_NOT_SUPPORTED
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.plan.actions import (
@@ -249,6 +250,80 @@ def test_the_new_first_server_is_elected_instead_of_the_lost_one():
     plan = planned(cluster, [new], guest=UNASKED)
 
     assert of_kind(plan, ElectInitServer)[0].previous_uid == "uid-s1"
+
+
+CHANGES = ("service-cidr is '10.1.0.0/16', and the init server began with '10.43.0.0/16'", "cni is 'none', …")
+
+
+def an_edited(*pools: Pool) -> Cluster:
+    """One that was elected its init server, and was edited before that has answered."""
+    return replace(a_newborn(*pools or (SERVERS,)), recorded=elected(), init_server_changes=CHANGES)
+
+
+@pytest.mark.parametrize(
+    ("first", "guest"),
+    [
+        (sighted(a_first(), addresses=("10.0.0.7",)), silent()),
+        (sighted(a_first()), silent()),
+        (sighted(a_first(), addresses=()), UNASKED),  # without an address there is nothing to probe
+        (missing(a_first()), UNASKED),
+        (unordered(a_first()), UNASKED),
+        (unordered(a_first()), silent()),
+    ],
+)
+def test_an_init_server_that_has_not_answered_is_deleted_when_the_cluster_is_to_begin_with_another_configuration(
+    first, guest
+):
+    plan = planned(an_edited(), [first], guest=guest)
+
+    because = f"the cluster has not started, and {' and '.join(CHANGES)}"
+    assert of_kind(plan, DeleteMachine) == [DeleteMachine(because, "s1")]
+    assert not of_kind(plan, ProvisionVM)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        sighted(a_first(), addresses=("10.0.0.7",)),  # its API server was not probed yet
+        replace(a_first(), vm=None),  # its VM cannot be observed
+    ],
+)
+def test_an_init_server_that_may_have_started_the_cluster_stays(first):
+    plan = planned(an_edited(), [first], guest=UNASKED)
+
+    assert not of_kind(plan, DeleteMachine)
+    assert "the API server of Machine s1 to be probed" in [wait.what for wait in plan.waits]
+
+
+def test_a_cluster_whose_api_server_answers_has_started_whatever_is_asked_for_meanwhile():
+    first = sighted(a_first(), addresses=("10.0.0.7",))
+    joiner = unordered(a_machine("w1", WORKERS))
+
+    plan = planned(an_edited(SERVERS, WORKERS), [first, joiner], guest=GuestState("reachable"))
+
+    assert of_kind(plan, MarkInitialized)
+    assert not of_kind(plan, DeleteMachine, ProvisionVM)
+
+
+def test_the_next_init_server_waits_until_the_outdated_one_is_gone_and_joiners_are_deleted_with_it():
+    first = leaving(sighted(a_first(), addresses=("10.0.0.7",)))
+    joiner = nodeless(a_machine("w1", WORKERS))
+
+    going = planned(an_edited(SERVERS, WORKERS), [first, joiner], guest=silent())
+    gone = planned(an_edited(SERVERS, WORKERS), [], guest=UNASKED)
+
+    assert subjects(going, DeleteMachine) == ["w1"]
+    assert not of_kind(going, CreateMachine)
+    assert [action.is_init_server for action in of_kind(gone, CreateMachine)] == [True]
+
+
+def test_a_cluster_is_not_started_by_an_init_server_that_is_being_deleted():
+    """Its API server may answer until its VM is gone; without another init server nothing could join any more."""
+    first = sighted(a_first(), addresses=("10.0.0.7",))
+    cluster = replace(a_newborn(SERVERS), recorded=elected())
+
+    assert of_kind(planned(cluster, [first], guest=GuestState("reachable")), MarkInitialized)
+    assert not of_kind(planned(cluster, [leaving(first)], guest=GuestState("reachable")), MarkInitialized)
 
 
 def test_joiners_of_a_lost_first_server_are_given_up_with_it():

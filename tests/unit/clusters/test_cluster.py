@@ -171,12 +171,12 @@ def test_a_network_of_pods_with_room_for_fewer_nodes_than_machines_is_told_with_
 
 
 def test_what_can_be_done_about_too_small_a_network_of_pods_depends_on_whether_the_cluster_has_begun():
-    def hint(version: str, quantity: int, **config: Any) -> list[str]:
+    def hint(version: str, quantity: int, initialized: bool = False, **config: Any) -> list[str]:
         raw = a_raw_cluster(
             a_raw_pool(quantity=quantity),
             rke={"machineGlobalConfig": {"cluster-cidr": "10.1.2.0/24", **config}},
             kubernetesVersion="v1.35.1+k3s1",
-            status={"version": version},
+            status={"version": version, "initialized": initialized},
         )
         return [f"{one.severity}: {one.hint}" for one in read(raw).problems if "has room for" in one.message]
 
@@ -185,7 +185,9 @@ def test_what_can_be_done_about_too_small_a_network_of_pods_depends_on_whether_t
     assert hint("", 5) == [f"error: {larger.format(21)}"]
     assert hint("", 3, **{"flannel-backend": "none"}) == [f"warning: {larger.format(22)}"]
     fewer = "ask for 1 machine at most: a cluster keeps its cluster-cidr"
-    assert hint("v1.35.1+k3s1", 3) == [f"error: {fewer}"]
+    assert hint("v1.35.1+k3s1", 3) == [f"error: {larger.format(22)}"]
+    # Its lost machines are replaced all the same.
+    assert hint("v1.35.1+k3s1", 3, initialized=True) == [f"warning: {fewer}"]
 
 
 @pytest.mark.parametrize("asked", ["banana", "v1.35.1+rke2r1"])

@@ -173,19 +173,59 @@ def test_what_a_selector_gives_to_workers_alone_is_no_change():
     assert errors_of(a_running({}, {}, machineSelectorConfig=entries, machinePools=pools)) == []
 
 
-def test_servers_that_could_not_be_of_one_cluster_are_refused_before_it_begins():
-    for_two = {"matchLabels": {"rke.cattle.io/rke-machine-pool-name": "two"}}
-    entries = [{"machineLabelSelector": for_two, "config": {"disable-kube-proxy": True}}]
-    pools = [a_raw_pool("one"), a_raw_pool("two")]
+FOR_TWO = {"matchLabels": {"rke.cattle.io/rke-machine-pool-name": "two"}}
+DIFFERING = {
+    "machineSelectorConfig": [{"machineLabelSelector": FOR_TWO, "config": {"disable-kube-proxy": True}}]
+}
 
-    raw = a_raw_cluster(*pools, rke={"machineSelectorConfig": entries})
+
+def test_servers_that_could_not_be_of_one_cluster_are_refused_before_it_begins():
+    raw = a_raw_cluster(a_raw_pool("one"), a_raw_pool("two"), rke=DIFFERING)
 
     (problem,) = errors_of(raw)
+    assert not read(raw).cluster.servers_agree
     assert problem.field == "spec.rkeConfig.machineSelectorConfig[0].config.disable-kube-proxy"
     assert problem.message == (
         "machineSelectorConfig gives servers different values of disable-kube-proxy, 'false' and 'true', and all servers of a "
         "cluster must share it"
     )
+
+
+@pytest.mark.parametrize("rke", [DIFFERING, {"machineGlobalConfig": {"cluster-domain": "d" * 1001}}])
+def test_a_cluster_that_runs_since_an_earlier_release_is_warned_of_its_servers_and_not_stopped(rke):
+    pools = [a_raw_pool("one"), a_raw_pool("two")]
+
+    reading = read(a_raw_cluster(*pools, rke=rke, status={"version": RKE2, "initialized": True}))
+
+    told = [one.severity for one in reading.problems if one.field.endswith(("kube-proxy", "cluster-domain"))]
+    assert told == ["warning"]
+    assert errors_of(reading.cluster.raw) == []
+    assert reading.cluster.servers_agree is False
+
+
+def test_a_cluster_that_has_not_started_is_what_its_manifest_says_and_knows_what_its_init_server_has_otherwise():
+    raw = a_running(
+        {"service-cidr": "10.1.0.0/16"}, {"cni": "cilium"}, dataDirectories={"k8sDistro": "/data"}
+    )
+    raw["status"]["initialized"] = False
+
+    reading = read(raw)
+
+    assert reading.problems == ()
+    assert reading.cluster.global_config == {"cni": "cilium"}
+    assert reading.cluster.data_directory == "/data"
+    assert reading.cluster.init_server_changes == (
+        "service-cidr is '10.43.0.0/16', and the init server began with '10.1.0.0/16'",
+        "cni is 'cilium', and the init server began with 'canal'",
+        "spec.rkeConfig.dataDirectories.k8sDistro is '/data', and the init server began with none",
+    )
+
+
+def test_an_init_server_that_has_what_is_asked_for_is_not_outdated():
+    raw = a_running({"cni": "canal"}, {"kubelet-arg": ["v=2"]}, directory="/data", dataDirectories={"k8sDistro": "/data"})  # fmt: skip
+    raw["status"]["initialized"] = False
+
+    assert read(raw).cluster.init_server_changes == ()
 
 
 def test_a_value_too_long_to_be_recorded_is_refused_before_the_cluster_begins():
@@ -295,3 +335,13 @@ def test_what_servers_share_is_recorded_of_an_older_cluster_while_they_all_have_
     assert asked({"servers": "h2"}, recorded=False) == []
     assert asked({}, recorded=False) == []
     assert asked({"servers": "h1"}, recorded=False, machines=()) == []
+
+
+def test_what_servers_share_is_not_recorded_where_they_differ():
+    """Recorded as one pool has it, it would be given to new machines of the other."""
+    state = a_state(config_hashes={"servers": "h1"}, secrets=SECRETS, recorded=False)
+
+    differing = replace(state, cluster=replace(state.cluster, servers_agree=False))
+
+    assert planned(state, RecordImmutableConfig)
+    assert not planned(differing, RecordImmutableConfig)

@@ -131,6 +131,9 @@ class Cluster:
     cloud_provider: str = ""
     cloud_config_secret: str = ""  # "namespace:name" of a secret:// reference
     recorded: RecordedStatus = field(default_factory=RecordedStatus)
+    # What its servers must share: whether they do, and, before it has started, what its init server began with otherwise.
+    servers_agree: bool = True
+    init_server_changes: tuple[str, ...] = ()
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __str__(self) -> str:

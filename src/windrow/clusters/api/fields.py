@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from windrow.core.formats.bounds import MAX_LENGTH, abbreviate, is_too_long
 from windrow.core.formats.duration import NotDuration, parse_duration
+from windrow.harvester.problems import Severity
 from windrow.kubernetes.selectors import BadLabelSelector, read_label_selector
 from windrow.machines.port import Problem
 
@@ -19,9 +20,7 @@ class ProblemCollector:
 
     found: list[Problem] = field(default_factory=list)
 
-    def add(
-        self, field: str, message: str, hint: str, severity: Literal["error", "warning"] = "error"
-    ) -> None:
+    def add(self, field: str, message: str, hint: str, severity: Severity = "error") -> None:
         self.found.append(Problem(message, hint, field, severity))
 
     def has(self, field: str) -> bool:

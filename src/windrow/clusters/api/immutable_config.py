@@ -2,6 +2,8 @@
 
 A Cluster that asks for something else is told so and goes on as it is: existing machines as they are, and new ones with what
 is recorded. With the new value a new server would not join; without any, a lost machine would stay lost for a typing error.
+Before its API server has answered, nothing depends on the recorded values, and one of them may be what keeps its first server
+from starting: then that server is made anew.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 from windrow.bootstrap.immutable_config import IMMUTABLE_KEYS, ImmutableKey, list_immutable_keys
 from windrow.clusters.api.fields import ProblemCollector
 from windrow.core.formats.bounds import abbreviate
+from windrow.harvester.problems import Severity
 from windrow.kubernetes.selectors import read_label_selector
 
 GLOBAL = "spec.rkeConfig.machineGlobalConfig"
@@ -106,14 +109,15 @@ class ServerConfig:
         return f"{GLOBAL}.{name}" if name in self.global_config else next(places, f"{GLOBAL}.{name}")
 
 
-def check_servers(asked: ServerConfig, problems: ProblemCollector) -> None:
-    """Servers that could not be of one cluster, and values too long to be recorded."""
+def check_servers(asked: ServerConfig, problems: ProblemCollector, severity: Severity = "error") -> bool:
+    """Whether its servers agree, and no value is too long to be recorded."""
+    before = len(problems.found)
     first, *others = asked.list_configs()
     for key in asked.keys:
         for config in (first, *others):
             if key.is_free_text and len(str(config.get(key.name, ""))) > MAX_VALUE:
                 where = asked.find_place(key.name)
-                problems.add(where, f"{where} is too long", f"write {MAX_VALUE} characters at most")
+                problems.add(where, f"{where} is too long", f"write {MAX_VALUE} characters at most", severity)
                 break
     values = asked.values_of(first)
     for config in others:
@@ -124,7 +128,25 @@ def check_servers(asked: ServerConfig, problems: ProblemCollector) -> None:
                 f"machineSelectorConfig gives servers different values of {key.name}, "
                 f"{_quote(asked.describe(key, first))} and {_quote(asked.describe(key, config))}, and all servers of a cluster must share it",
                 "write it in machineGlobalConfig, for all machines",
+                severity,
             )
+    return len(problems.found) == before
+
+
+def find_changes(asked: ServerConfig, recorded: ImmutableConfig, data_directory: str) -> tuple[str, ...]:
+    """What is asked for and differs from what is recorded: for a cluster that has not started, whose first server is made
+    anew with it."""
+    changes = {
+        key.name: f"{key.name} is {_quote(asked.describe(key, config))}, and the init server began with "
+        f"{_quote(asked.describe(key, recorded.keys))}"
+        for config in asked.list_configs()
+        for key in _list_changed(asked, config, recorded)
+    }
+    if data_directory != recorded.data_directory:
+        changes[DATA_DIRECTORY] = (
+            f"{DATA_DIRECTORY} is {_quote(data_directory)}, and the init server began with {_quote(recorded.data_directory)}"
+        )
+    return tuple(changes.values())
 
 
 def keep_recorded(
@@ -132,12 +154,10 @@ def keep_recorded(
 ) -> tuple[dict[str, Any], Selectors]:
     """The configuration for new machines: what is asked, but for the keys that differ from what is recorded, each of which is
     a problem."""
-    values = asked.values_of(recorded.keys)
     differing: dict[str, ImmutableKey] = {}
     for config in asked.list_configs():
-        for key in _list_differing(asked, asked.values_of(config), values):
-            # Written as it was, it follows from another key.
-            if key.name not in differing and config.get(key.name) != recorded.keys.get(key.name):
+        for key in _list_changed(asked, config, recorded):
+            if key.name not in differing:
                 differing[key.name] = key
                 _refuse(key, config, asked, recorded, problems)
     kept = {name: value for name, value in recorded.keys.items() if name in differing}
@@ -166,6 +186,15 @@ def is_restored(field: str) -> bool:
     restored = {key.name for key in IMMUTABLE_KEYS if not key.is_secret}
     is_config = field.startswith((f"{GLOBAL}.", "spec.rkeConfig.machineSelectorConfig["))
     return field == DATA_DIRECTORY or (is_config and field.rpartition(".")[2] in restored)
+
+
+def _list_changed(
+    asked: ServerConfig, config: Mapping[str, Any], recorded: ImmutableConfig
+) -> list[ImmutableKey]:
+    """The keys of which `config` has another value than the recorded one."""
+    differing = _list_differing(asked, asked.values_of(config), asked.values_of(recorded.keys))
+    # Written as it was, it follows from another key.
+    return [key for key in differing if config.get(key.name) != recorded.keys.get(key.name)]
 
 
 def _list_differing(

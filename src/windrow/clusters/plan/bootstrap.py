@@ -70,6 +70,8 @@ def plan_preparation(state: ClusterState) -> PartialPlan:
 
 def plan(state: ClusterState) -> PartialPlan:
     """Elect the init server, provision the VMs of recorded machines, and label and scrub those that have joined."""
+    if outdated := _find_outdated_init_server(state):
+        return _replace_init_server(outdated, state)
     partial = PartialPlan()
     _elect_init_server(state, partial)
     _provision(state, partial)
@@ -78,6 +80,35 @@ def plan(state: ClusterState) -> PartialPlan:
         _finish_node(machine, state, partial)
     partial.actions += _list_superseded(state)
     return partial.add(plan_recovery(state)).add(plan_unused(state))
+
+
+def _find_outdated_init_server(state: ClusterState) -> MachineState | None:
+    """The init server of a cluster that has not started, where another configuration is asked for: it has read its own."""
+    elected = state.init_server
+    if elected is None or elected.is_deleting or not state.cluster.init_server_changes:
+        return None
+    return elected
+
+
+def _replace_init_server(first: MachineState, state: ClusterState) -> PartialPlan:
+    """Delete it, unless its API server answers, or may: then the cluster keeps what it began with. Nothing else is begun, since
+    what joins it is deleted with it."""
+    partial = PartialPlan()
+    has_no_vm = not first.record.was_requested
+    if state.guest.is_reachable:
+        _publish_api(state, partial)
+    elif has_no_vm or state.guest.state == "unreachable" or not _may_answer(first, state):
+        why = f"the cluster has not started, and {' and '.join(state.cluster.init_server_changes)}"
+        partial.actions.append(DeleteMachine(why, first.name))
+    else:
+        partial.wait(
+            f"the API server of Machine {first.name} to be probed", "the init server is created anew"
+        )
+    return partial
+
+
+def _may_answer(first: MachineState, state: ClusterState) -> bool:
+    return first.presence == "unknown" or bool(list_api_servers(state))
 
 
 def _elect_init_server(state: ClusterState, partial: PartialPlan) -> None:
@@ -178,6 +209,9 @@ def _join_another(
 def _publish_api(state: ClusterState, partial: PartialPlan) -> None:
     if not state.guest.is_reachable:
         return
+    elected = state.init_server
+    if not state.recorded.initialized and elected is not None and elected.is_deleting:
+        return  # all that there is of the cluster is deleted with it, and another init server starts it
     if not state.recorded.initialized:
         partial.actions.append(MarkInitialized("the guest API server answers"))
     elif state.needs_guest_uid:
@@ -195,9 +229,10 @@ def _publish_api(state: ClusterState, partial: PartialPlan) -> None:
 
 
 def _find_unrecorded_config(state: ClusterState) -> str:
-    """A pool of servers, where it is not recorded what they share, and they all have the present configuration; "" for none."""
+    """A pool of servers, where it is not recorded what they share, and they all have the present configuration; "" for none,
+    and where the pools differ: what one of them has would be given to the next machines of the others."""
     servers = [machine for machine in state.active if machine.record.is_server]
-    if state.recorded.immutable_config is not None or not servers:
+    if state.recorded.immutable_config is not None or not servers or not state.cluster.servers_agree:
         return ""
     hashes = state.config_hashes
     is_present = all(

@@ -182,14 +182,16 @@ def _check_pod_network_size(
         hint = (
             f"write a network with a prefix of /{least} or shorter in cluster-cidr, or ask for fewer machines"
         )
-        if cluster.recorded.version:
+        if cluster.recorded.initialized:
             hint = f"ask for {_count_text(parts)} at most: a cluster keeps its cluster-cidr"
+        is_error = parts == 0 or _gives_pods_addresses_by_node(cluster, config)
         problems.add(
             "spec.rkeConfig.machinePools",
             f"cluster-cidr {one.first}/{own_prefix} has room for {parts} Node{'s' * (parts != 1)}, each of which is given a "
             f"/{prefix}, and the machine pools ask for {_count_text(machines)}",
             hint,
-            "error" if parts == 0 or _gives_pods_addresses_by_node(cluster, config) else "warning",
+            # What runs is not stopped: its lost machines are replaced all the same.
+            "error" if is_error and not cluster.recorded.initialized else "warning",
         )
 
 

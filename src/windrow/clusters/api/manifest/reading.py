@@ -22,6 +22,7 @@ from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.immutable_config import (
     ServerConfig,
     check_servers,
+    find_changes,
     keep_data_directory,
     keep_recorded,
 )
@@ -47,7 +48,7 @@ from windrow.clusters.api.manifest.networking import check_networks, find_famili
 from windrow.clusters.api.manifest.pools import read_hostname_limit, read_pool
 from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS, check_annotations
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
-from windrow.clusters.api.status import RecordedStatus, read_recorded_status
+from windrow.clusters.api.status import read_recorded_status
 from windrow.core.formats.bounds import abbreviate
 from windrow.kubernetes.objects import (
     annotations_of,
@@ -125,12 +126,18 @@ def _read_cluster(
     recorded = read_recorded_status(raw.get("status") or {})
     # What runs keeps its distribution, whatever version is asked for.
     running = recorded.version or version
-    global_config, selectors = _keep_immutable(
-        name_of(raw), running, pools, read_config(rke), recorded, problems
-    )
+    asked = _read_server_config(name_of(raw), running, pools, read_config(rke))
     directory = _read_directory(rke.child("dataDirectories"), "k8sDistro")
-    if recorded.immutable_config is not None:
-        directory = keep_data_directory(directory, recorded.immutable_config, problems)
+    global_config, selectors = dict(asked.global_config), asked.selectors
+    kept, servers_agree = recorded.immutable_config, True
+    changes: tuple[str, ...] = ()
+    if kept is not None and recorded.initialized:
+        global_config, selectors = keep_recorded(asked, kept, problems)
+        directory = keep_data_directory(directory, kept, problems)
+    else:
+        # A running cluster of an earlier release is not stopped for it.
+        servers_agree = check_servers(asked, problems, "warning" if recorded.initialized else "error")
+        changes = find_changes(asked, kept, directory) if kept else ()
     merged = merge_cluster_wide(global_config, selectors)
     stack = read_stack(rke.child("networking"))
     endpoint_name, endpoint_ca = _read_endpoint(spec.child("localClusterAuthEndpoint"))
@@ -166,6 +173,8 @@ def _read_cluster(
         cloud_provider=find_cloud_provider(running, merged, pools),
         cloud_config_secret=read_secret_reference(merged.get("cloud-provider-config"), problems),
         recorded=recorded,
+        servers_agree=servers_agree,
+        init_server_changes=changes,
         raw=raw,
     )
     for check in (
@@ -231,26 +240,20 @@ def _read_endpoint(fields: Fields) -> tuple[str, str]:
     return (name, authority) if fields.flag("enabled") else ("", "")
 
 
-def _keep_immutable(
+def _read_server_config(
     name: str,
     version: str,
     pools: Sequence[Pool],
     config: tuple[dict[str, Any], tuple[Mapping[str, Any], ...]],
-    recorded: RecordedStatus,
-    problems: ProblemCollector,
-) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]]:
-    """The configuration for new machines: what servers must share is as it was when the cluster began."""
+) -> ServerConfig:
+    """What is asked of servers, the pool first that the cluster begins with."""
     servers = sorted((pool for pool in pools if pool.is_server), key=lambda pool: not pool.is_etcd)
-    asked = ServerConfig(
+    return ServerConfig(
         find_distribution_name(version),
         *config,
         [machine_labels(name, pool) for pool in servers],
         lambda keys: find_cloud_provider(version, keys, pools),
     )
-    if recorded.immutable_config is not None:
-        return keep_recorded(asked, recorded.immutable_config, problems)
-    check_servers(asked, problems)
-    return config
 
 
 def _is_remediation_disabled(annotations: Mapping[str, str]) -> bool:
