@@ -80,6 +80,16 @@ def test_an_ip_pool_is_read_with_its_ranges_and_with_who_has_addresses_of_it():
     assert list(map(str, POOL.subnets)) == ["10.9.0.0/24"]
 
 
+def test_what_is_allocated_and_is_no_address_is_left_out():
+    keys = ("10.9.0.12", "router", "", "10.9.0.300", "10.9.0.13/24", "9" * 10_000, "FD00:9::0A")
+
+    pool = read_ip_pool(a_raw_pool(SPAN, allocated=dict.fromkeys(keys, "b/y")))
+
+    assert pool.allocated == (("10.9.0.12", "b/y"), ("fd00:9::a", "b/y"))
+    for other in (["10.9.0.12"], "10.9.0.12", None):
+        assert read_ip_pool(a_raw_pool(SPAN) | {"status": {"allocated": other}}).allocated == ()
+
+
 @pytest.mark.parametrize(
     ("span", "ranges"),
     [

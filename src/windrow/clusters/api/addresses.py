@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -417,7 +417,7 @@ class IPPool:
 
 
 def read_ip_pool(raw: Mapping[str, Any]) -> IPPool:
-    """What of its ranges cannot be read is left out, as the webhook of Harvester lets none such in."""
+    """What of its ranges, and of what its status has allocated, cannot be read is left out, as Harvester writes none such."""
     ranges: list[Range] = []
     subnets: dict[Network, None] = {}
     gateways: dict[str, None] = {}
@@ -437,7 +437,6 @@ def read_ip_pool(raw: Mapping[str, Any]) -> IPPool:
             ranges.append(Range(*sorted((first, last), key=int)))
             subnets[subnet] = None
     labels = nested(raw, "metadata", "labels", default={})
-    allocated = nested(raw, "status", "allocated", default={})
     return IPPool(
         name_of(raw),
         tuple(ranges),
@@ -445,8 +444,18 @@ def read_ip_pool(raw: Mapping[str, Any]) -> IPPool:
         tuple(gateways),
         str(nested(raw, "spec", "selector", "network", default="") or ""),
         bool(mappings_at(raw, "spec", "selector", "scope")) or labels.get(GLOBAL_IP_POOL) == "true",
-        tuple(sorted((str(address), str(holder)) for address, holder in allocated.items())),
+        tuple(sorted(_read_allocated(raw))),
     )
+
+
+def _read_allocated(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    allocated = nested(raw, "status", "allocated")
+    for text, holder in allocated.items() if isinstance(allocated, Mapping) else ():
+        try:
+            address = parse_address(str(text)[:MAX_TEXT])
+        except NotAddress:
+            continue
+        yield str(address), str(holder)
 
 
 def resolve_ip_pools(

@@ -193,7 +193,7 @@ async def _read_ip_pools(
 def _count_held(pool: Raw, wanted: Sequence[EndpointBalancer], namespace: str) -> int:
     """How many of the LoadBalancers a cluster of this name has an address for; their names end with what follows from the
     uid."""
-    holders = [str(one) for one in nested(pool, "status", "allocated", default={}).values()]
+    holders = [holder for _, holder in read_ip_pool(pool).allocated]
     stems = [f"{namespace}/{one.name.rpartition('-')[0]}-" for one in wanted]
     return sum(any(one.startswith(stem) for one in holders) for stem in stems)
 
