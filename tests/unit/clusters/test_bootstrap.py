@@ -353,6 +353,15 @@ def without_labels(machine):
     return replace(machine, node=replace(machine.node, labels=frozenset()))
 
 
+def test_a_guest_that_does_not_answer_holds_back_the_labels_of_its_nodes_and_not_what_is_written_on_harvester():
+    bare = without_labels(record_of(a_machine("w1", WORKERS), conditions=()))
+
+    plan = planned(a_cluster(WORKERS), [bare], guest=silent())
+
+    assert not of_kind(plan, LabelNode)
+    assert subjects(plan, ScrubBootstrapData) == ["w1"]
+
+
 def test_labels_of_the_pool_that_kubelet_may_not_set_are_set_once_by_the_manager():
     pool = a_pool("db", 1, SERVER, labels={"node-role.kubernetes.io/db": "", "tier": "gold"})
     bare = without_labels(a_machine("s1", pool))

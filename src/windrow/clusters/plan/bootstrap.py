@@ -244,12 +244,12 @@ def _find_unrecorded_config(state: ClusterState) -> str:
 
 def _finish_node(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
     node, pool = machine.node, state.cluster.find_pool(machine.pool)
-    # What is known of the Node of a guest that does not answer is what was seen last; and an action on it would fail, again
-    # and again, ahead of the one that starts the only server's VM.
-    if node is None or not state.guest.is_reachable:
+    if node is None:
         return
     labels = manager_labels(pool.labels if pool else {}, machine.record.roles)
-    if not node.applied_revision or labels.keys() - node.labels:
+    # What is known of the Node of a guest that does not answer is what was seen last; and an action on it would fail, again
+    # and again, ahead of the one that starts the only server's VM.
+    if state.guest.is_reachable and (not node.applied_revision or labels.keys() - node.labels):
         why = "kubelet may not set these labels of its Node"
         partial.actions.append(LabelNode(why, machine.name, node.name, labels))
     if node.ready and machine.record.driver_config is not None and not _is_scrubbed(machine):
