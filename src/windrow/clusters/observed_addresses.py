@@ -234,7 +234,7 @@ def names_ip_pool(pool: Pool) -> bool:
 
 def _list_doubled(state: ClusterState, vms: AddressedVms) -> Iterator[ContestedAddress]:
     """The addresses of the cluster's own VMs that a VM of another has, whether anything records that or not."""
-    made = {one.record.uid: one for one in state.machines}
+    made, namespaces = {one.record.uid: one for one in state.machines}, state.vm_namespaces
     for claim in state.claims:
         machine = made.get(claim.machine_uid)
         if claim.harvester != state.scope_name or (machine and not machine.record.was_created):
@@ -242,7 +242,7 @@ def _list_doubled(state: ClusterState, vms: AddressedVms) -> Iterator[ContestedA
         for vm in vms.by_network.get(claim.network, {}).get(claim.address, ()):
             is_its_own = vm.machine_uid == claim.machine_uid or (machine and str(vm) == machine.vm_ref)
             if not is_its_own:
-                yield ContestedAddress(_name_of(vm, state.vm_namespaces), vm.machine_uid, claim)
+                yield ContestedAddress(_name_of(vm, namespaces), vm.machine_uid, claim)
 
 
 def _name_of(vm: AddressedVm, namespaces: Container[str]) -> str:

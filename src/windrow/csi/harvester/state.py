@@ -11,7 +11,7 @@ from windrow.client.transport import Transport
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.csi.harvester.claims import Claim, read_claim
-from windrow.csi.harvester.disks import InstanceDisks, VmDisks, read_instance, read_vm
+from windrow.csi.harvester.disks import READY, InstanceDisks, VmDisks, read_instance, read_vm
 from windrow.csi.waits import waits_for
 from windrow.harvester.resources import VM, VMI
 from windrow.kubernetes.resources import PVC
@@ -92,18 +92,19 @@ class HarvesterState:
         found |= {one.vm for one in self.instances.values() if one.has(claim)}
         return sorted(found)
 
-    def nodes_ready_with(self, claim: str) -> tuple[str, ...]:
-        """The VMs that want the claim and whose instance has it ready: what is published."""
-        return tuple(
-            sorted(
-                vm.vm
-                for vm in self.vms.values()
-                if vm.find(claim) is not None and self.has_ready(vm.vm, claim)
-            )
-        )
+    def nodes_ready(self) -> dict[str, tuple[str, ...]]:
+        """By claim, the VMs that want it and whose instance has it ready: what is published. Each VM is read once."""
+        found: dict[str, list[str]] = {}
+        for vm in self.vms.values():
+            instance = self.instance(vm.vm)
+            plugged = instance.plugged if instance is not None else ()
+            ready = {one.name for one in plugged if one.phase == READY}
+            for claim in ready.intersection(disk.claim for disk in vm.disks):
+                found.setdefault(claim, []).append(vm.vm)
+        return {claim: tuple(sorted(vms)) for claim, vms in found.items()}
 
     def has_ready(self, vm: str, claim: str) -> bool:
         """Whether the guest has the volume."""
         instance = self.instance(vm)
         plugged = instance.find(claim) if instance is not None else None
-        return plugged is not None and plugged.phase == "Ready"
+        return plugged is not None and plugged.phase == READY

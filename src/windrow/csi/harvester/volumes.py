@@ -194,12 +194,18 @@ class HarvesterVolumes:
     async def list_volumes(self) -> Sequence[Volume]:
         await self.state.wait_for_sync()
         listed = [one for one in self.state.claims.values() if one.is_listed and not one.is_deleting]
+        nodes = self.state.nodes_ready()
         return sorted(
-            (self._seen(one) for one in listed if self._is_own(one.guest_uid)), key=lambda one: one.id
+            (
+                replace(one.volume, nodes=nodes.get(one.volume.id, ()))
+                for one in listed
+                if self._is_own(one.guest_uid)
+            ),
+            key=lambda one: one.id,
         )
 
     def _seen(self, claim: Claim) -> Volume:
-        return replace(claim.volume, nodes=self.state.nodes_ready_with(claim.volume.id))
+        return replace(claim.volume, nodes=self.state.nodes_ready().get(claim.volume.id, ()))
 
     async def ensure_expanded(self, volume_id: str, wanted: SizeRange) -> Volume:
         claim = await self._get_claim(volume_id)
