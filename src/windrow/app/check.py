@@ -15,7 +15,6 @@ from windrow.app.clock import SystemClock
 from windrow.app.machines import driver_for_kind as judge_by
 from windrow.app.network import HttpConnector
 from windrow.app.unknown_fields import (
-    find_meant_field,
     find_mistyped_fields,
     find_unknown_fields,
     place_fields,
@@ -248,7 +247,7 @@ async def check(
         named |= {(pool.kind, cluster.namespace, pool.config_name) for pool in cluster.pools}
         missing = homeless.get(cluster.namespace, [])
         unknown = find_unknown_fields(raw)
-        meant = {path for one in unknown if (path := find_meant_field(one))}
+        meant = {one.meant for one in unknown if one.meant}
         problems = [
             *missing,
             *unknown,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
@@ -42,7 +43,15 @@ def _management_types() -> Registry:
     return Registry((*BUILTINS, *(type for crd in management_crds() for type in types_from_crd(crd))))
 
 
-def find_unknown_fields(raw: Raw) -> list[Problem]:
+@dataclass(frozen=True, slots=True)
+class UnknownField(Problem):
+    """A field that its kind does not have. `meant` is the path of the one of which it is taken for a misspelling; "" where
+    none is near."""
+
+    meant: str = ""
+
+
+def find_unknown_fields(raw: Raw) -> list[UnknownField]:
     """An error for each field, at every level, that the object's kind does not have; none for a kind that is not ours. Where
     the field belongs elsewhere, the hint says so."""
     type = _management_types().find_by_gvk(str(raw.get("apiVersion")), str(raw.get("kind")))
@@ -82,23 +91,14 @@ def find_mistyped_fields(raw: Raw) -> list[Problem]:
     return [Problem(str(cause), hint, cause.field) for cause in validate(type.schema, known)]
 
 
-def find_meant_field(problem: Problem) -> str:
-    """The path of the field of which the unknown one is taken for a misspelling; "" where none is near."""
-    if not problem.hint.startswith(_DID_YOU_MEAN):
-        return ""
-    parent, dot, _ = problem.field.rpartition(".")
-    return f"{parent}{dot}{problem.hint.removeprefix(_DID_YOU_MEAN).removesuffix('?')}"
-
-
-_DID_YOU_MEAN = "did you mean "
-
-
-def _problem(path: str, kind: str, siblings: frozenset[str], value: Any = None) -> Problem:
-    name = path.rpartition(".")[2]
-    near = get_close_matches(name, siblings, 1)
-    hint = _find_place(path, kind, value)
-    hint = hint or (f"{_DID_YOU_MEAN}{near[0]}?" if near else "correct its spelling, or remove it")
-    return Problem(f"{path} is not a field of {kind}", hint, path)
+def _problem(path: str, kind: str, siblings: frozenset[str], value: Any = None) -> UnknownField:
+    parent, dot, name = path.rpartition(".")
+    fault = f"{path} is not a field of {kind}"
+    if hint := _find_place(path, kind, value):
+        return UnknownField(fault, hint, path)
+    if near := get_close_matches(name, siblings, 1):
+        return UnknownField(fault, f"did you mean {near[0]}?", path, meant=f"{parent}{dot}{near[0]}")
+    return UnknownField(fault, "correct its spelling, or remove it", path)
 
 
 # -- fields in the wrong place -----------------------------------------------------------------------------------

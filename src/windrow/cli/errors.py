@@ -82,7 +82,7 @@ _API_HINTS = {
     "Conflict": ("The object was changed meanwhile; try again.", exit_codes.FAILED),
     "KubeError": ("Correct the input, then try again.", exit_codes.REFUSED),
 }
-# A 404 that names no object: the API server does not have the kind.
+# Of a 404 that names no object.
 _OTHER_SERVER = (
     "Use the kubeconfig of the management API, which windrow serve writes to .windrow/manager.yaml.",
     exit_codes.NOT_FOUND,
@@ -95,9 +95,11 @@ _OWN_WORDS = frozenset({"Unreachable", "CertificateError", "Unauthorized", "Outc
 
 
 def _from_api_error(error: KubeError) -> CliError:
+    from windrow.kubernetes.errors import names_no_object
+
     message, names = str(error), [kind.__name__ for kind in type(error).__mro__]
     hint, code = next(_API_HINTS[name] for name in names if name in _API_HINTS)
-    if names[0] == "NotFound" and not error.details.get("name"):
+    if names_no_object(error):
         hint, code = _OTHER_SERVER
     if names[0] == "NotFound" and error.details.get("kind") == "namespaces":
         name = error.details["name"]

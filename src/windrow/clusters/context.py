@@ -17,7 +17,7 @@ from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.secrets import SecretData, require_consent
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
-from windrow.core.clock import Clock, format_time, parse_time
+from windrow.core.clock import CLOCK_TOLERANCE, Clock, format_time, parse_time
 from windrow.core.errors import UserError
 from windrow.core.rng import Rng
 from windrow.core.stamps import ObservedStamps
@@ -31,8 +31,6 @@ from windrow.machines.port import Problem
 WATCH_LAG = timedelta(seconds=5)
 # Longer than the time between two attempts.
 STALE_KEPT = timedelta(minutes=10)
-# By so much the wall clock and the monotonic clock differ between two instants without any of them having been set.
-CLOCK_NOISE = timedelta(seconds=1)
 
 
 class StalePlan(Exception):
@@ -64,9 +62,10 @@ class KnownReading:
     reading: Machine
 
     def is_of(self, machine: Machine, unwritten: Mapping[str, Any], wall_clock_ahead: timedelta) -> bool:
-        """Whether it would be the same if it was made from these: within a second of a wall clock that is set, stamps are."""
+        """Whether a reading of these would be the same. The wall clock, by which the stamps in it are read, may not have been
+        set meanwhile."""
         moved = abs(wall_clock_ahead - self.wall_clock_ahead)
-        return machine is self.machine and moved < CLOCK_NOISE and unwritten == self.unwritten
+        return machine is self.machine and moved < CLOCK_TOLERANCE and unwritten == self.unwritten
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 from windrow.controller.outcomes import Changed, Failed, Outcome, Refused, Settled, Waiting
-from windrow.core.clock import Clock
+from windrow.core.clock import CLOCK_TOLERANCE, Clock
 from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
@@ -43,8 +43,6 @@ class Backoff:
 # A reconcile that always returns Changed is a defect; from this count on it is slowed down like a failure,
 # so that it does not starve the other keys.
 MAX_IMMEDIATE_REQUEUES = 20
-# By which the wall clock may differ from the monotonic one without having been set.
-CLOCK_TOLERANCE = timedelta(seconds=1)
 
 EIGHT_WORKERS = MaxConcurrent(total=8, per_flow=8)
 

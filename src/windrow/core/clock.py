@@ -11,6 +11,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+# By so much the wall clock and the monotonic one differ between two instants without either having been set.
+CLOCK_TOLERANCE = timedelta(seconds=1)
+
 
 class Clock(Protocol):
     def now(self) -> datetime:

@@ -141,10 +141,15 @@ def is_not_found(error: object, name: str) -> bool:
     return isinstance(error, NotFound) and error.details.get("name") == name
 
 
+def names_no_object(error: object) -> bool:
+    """Whether it is a 404 that names no object: the server does not have the kind, or is no API server."""
+    return isinstance(error, NotFound) and not error.details.get("name")
+
+
 def is_unknown_kind(error: object) -> bool:
     """Whether an API server answered that it does not have the kind: a Status of reason NotFound that names no object, in the words
     that each has for that."""
-    return isinstance(error, NotFound) and not error.details.get("name") and _UNKNOWN_KIND in error.message
+    return isinstance(error, NotFound) and names_no_object(error) and _UNKNOWN_KIND in error.message
 
 
 def is_namespace_terminating(error: KubeError) -> bool:

@@ -1,7 +1,8 @@
 """Whether an answer is what its request asks for: an object of the API, with the name in the path.
 
-A server that answers 200 with something else (a proxy, a web page, a tenant's own) is no API server. That is told here,
-for every verb, so that readers need not expect it.
+A server that answers 200 with something else (a proxy, a web page, a tenant's own) is no API server. That is refused here for
+what answers with one object: get, create, update, patch and delete, and the subresources status, scale and finalize.
+Lists, watches and other subresources have readers that check what they need.
 """
 
 from __future__ import annotations
