@@ -20,7 +20,11 @@ from windrow.cli.context import CliContext
 from windrow.cloudprovider.cmd.flag_table import SECTIONS, shown
 from windrow.cloudprovider.metrics import Metrics
 from windrow.clusters.api.kinds import crds
-from windrow.clusters.api.manifest_fields import ANNOTATIONS, CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
+from windrow.clusters.api.manifest.supported_fields import (
+    ANNOTATIONS,
+    CLUSTER_FIELDS,
+    HARVESTER_CONFIG_FIELDS,
+)
 from windrow.drivers.api import crds as driver_crds
 from windrow.emulator.delays import Delays
 from windrow.emulator.guest_os.delays import GuestDelays

@@ -8,7 +8,7 @@ from tests.support.clock import run_driven
 from tests.support.simulation import Simulation, simulation
 
 from windrow.clusters.api.kinds import MACHINE
-from windrow.clusters.api.manifest_fields import HARVESTER_CONFIG_FIELDS
+from windrow.clusters.api.manifest.supported_fields import HARVESTER_CONFIG_FIELDS
 from windrow.demo.cluster import is_ready
 from windrow.kubernetes.objects import Raw, name_of, nested
 from windrow.nodedriver.options import BY_FIELD

@@ -27,7 +27,7 @@ from windrow.clusters.api.fields import ProblemCollector
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
 from windrow.clusters.api.manifest.machine_config import ResolveDriver, kind_of, read_options
 from windrow.clusters.api.manifest.reading import read_cluster
-from windrow.clusters.api.manifest_fields import HARVESTER_CONFIG_FIELDS, check_annotations
+from windrow.clusters.api.manifest.supported_fields import HARVESTER_CONFIG_FIELDS, check_annotations
 from windrow.clusters.api.references import (
     ALL_NAMESPACES,
     allow_command,
@@ -238,14 +238,14 @@ async def check(
     placed = [place_fields(raw) for raw in known.values()]
     secrets = {_credential_of(raw) for raw in documents if raw.get("kind") == SECRET.kind}
     statuses = {_credential_of(raw): raw.get("status") for raw in running}
-    homeless = await _find_missing_namespaces(documents, find_namespace)
+    missing_namespaces = await _find_missing_namespaces(documents, find_namespace)
     results, named = [], set()
     for raw in _clusters(documents):
         recorded = statuses.get(f"{namespace_of(raw) or 'default'}:{name_of(raw)}") or raw.get("status")
         reading = read_cluster({**raw, "status": recorded}, placed, driver_for_kind)
         cluster = reading.cluster
         named |= {(pool.kind, cluster.namespace, pool.config_name) for pool in cluster.pools}
-        missing = homeless.get(cluster.namespace, [])
+        missing = missing_namespaces.get(cluster.namespace, [])
         unknown = find_unknown_fields(raw)
         meant = {one.meant for one in unknown if one.meant}
         problems = [
@@ -260,17 +260,17 @@ async def check(
             one.field.endswith(CREDENTIAL_FIELD) for one in reading.problems if one.severity == "error"
         )
         asked = machines if has_credential else None
-        there = _with_single_credential(cluster) if single_credential else cluster
-        told = frozenset(one.field for one in reading.problems if one.severity == "error")
-        found, was_asked = await _check_machines(there, known, asked, told)
+        as_checked = _with_single_credential(cluster) if single_credential else cluster
+        refused_fields = frozenset(one.field for one in reading.problems if one.severity == "error")
+        found, was_asked = await _check_machines(as_checked, known, asked, refused_fields)
         of_credentials, unchecked = await _check_credentials(cluster, secrets, fields_of)
         if not missing:
             of_credentials += await _check_consent(raw, documents, find_secret)
         of_credentials += await _check_named_secrets(cluster, documents, find_secret)
-        versions = await _read_versions(there, read_versions if was_asked else None)
+        versions = await _read_versions(as_checked, read_versions if was_asked else None)
         compared = compare_versions(cluster, reading.problems, matrix, versions)
         found += list_problems(compared)
-        found += await _check_endpoint(there, ask_endpoint if was_asked else None)
+        found += await _check_endpoint(as_checked, ask_endpoint if was_asked else None)
         only_others = all(pool.kind != HARVESTER_CONFIG.kind for pool in cluster.pools) and bool(unchecked)
         results.append(
             CheckResult(
@@ -291,7 +291,7 @@ async def check(
             HARVESTER_CONFIG_FIELDS.check(place_fields(raw), ignored)
             check_annotations(HARVESTER_CONFIG.kind, raw, ignored)
             problems = [
-                *homeless.get(namespace_of(raw), []),
+                *missing_namespaces.get(namespace_of(raw), []),
                 *find_unknown_fields(raw),
                 *ignored.found,
                 *_check_options(read_options(place_fields(raw)), "machine"),
@@ -303,7 +303,7 @@ async def check(
     for raw in documents:
         if raw.get("kind") in ("Cluster", HARVESTER_CONFIG.kind):
             continue
-        found = [*homeless.get(namespace_of(raw), []), *find_unknown_fields(raw)]
+        found = [*missing_namespaces.get(namespace_of(raw), []), *find_unknown_fields(raw)]
         fault = driver_for_kind(kind_of(raw)) if _is_config(raw) and _key(raw) not in named else ""
         if isinstance(fault, Problem):
             found.append(Problem(f"kind is {kind_of(raw)}, and {fault.message}", fault.hint, "kind"))
@@ -417,17 +417,17 @@ async def _check_machines(
     cluster: Cluster,
     configs: Mapping[tuple[str, str, str], Raw],
     machines: Machines | None,
-    told: Set[str],
+    refused_fields: Set[str],
 ) -> tuple[list[Problem], bool]:
     """The problems of the cluster's HarvesterConfigs, in themselves and on Harvester, and whether it was asked for all. The types
-    of fields in `told` were refused before."""
+    of fields in `refused_fields` were refused before."""
     problems: list[Problem] = []
     users: dict[tuple[str, Problem], list[Pool]] = {}  # of each config's problem the pools that have it
     asked = machines is not None
     for spec, pools in plan_specs(cluster):
         raw = configs[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config_name]
         found = [*find_unknown_fields(raw), *_check_options(spec.options, spec.name)]
-        refused = {one.field for one in found if one.severity == "error"} | told
+        refused = {one.field for one in found if one.severity == "error"} | refused_fields
         found += [one for one in find_mistyped_fields(place_fields(raw)) if one.field not in refused]
         found += find_pool_problems(spec.options)
         found += _check_addresses(spec.options, sum(pool.quantity for pool in pools))

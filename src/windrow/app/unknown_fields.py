@@ -29,7 +29,7 @@ from windrow.apiserver.verbs.metadata import METADATA_FIELDS, unknown_metadata
 from windrow.bootstrap.k3s.flags import KEYS as K3S_KEYS
 from windrow.bootstrap.rke2.flags import KEYS as RKE2_KEYS
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG
-from windrow.clusters.api.manifest_fields import HARVESTER_CONFIG_FIELDS
+from windrow.clusters.api.manifest.supported_fields import HARVESTER_CONFIG_FIELDS
 from windrow.kubernetes.objects import Raw
 from windrow.machines.port import Problem
 

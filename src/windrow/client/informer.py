@@ -93,7 +93,7 @@ class Informer(Store[V]):
     `on_error` is called with each new error of the server, and with None when it is over, `on_state` after each change of
     `is_watching`, of the text of `error` or of `unreadable`. Lists are read `page_size` objects at a time: a page of whole objects is in memory meanwhile. With
     `raise_refusals`, `run` raises a refusal (400, 401, 403, 404, 405) instead of trying again: for those who wait for
-    one thing and then end. `index` says by what `list_indexed` finds a value.
+    one thing and then end. `index` says by what `index_keys` finds a value.
     """
 
     def __init__(

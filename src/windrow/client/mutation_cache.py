@@ -79,11 +79,11 @@ class MutationCache(Generic[V]):
         cached, mutation = self.informer.get(ref), self._current(ref)
         return cached if mutation is None else mutation.value
 
-    def indexed(self, key: Hashable) -> Iterator[V]:
+    def by_index(self, key: Hashable) -> Iterator[V]:
         """The objects of which the informer's `index` is `key`."""
         index = self.informer.index
         assert index is not None, "the informer has no index"
-        refs = dict.fromkeys((*self.informer.list_indexed(key), *self._mutations))
+        refs = dict.fromkeys((*self.informer.index_keys(key), *self._mutations))
         for value in map(self.get, refs):
             if value is not None and index(value) == key:
                 yield value

@@ -17,7 +17,7 @@ class Store(Generic[V]):
     """The latest value of each key. Its owner writes it; a slow reader of `changes` gets the latest of each key, once."""
 
     def __init__(self, index: Callable[[V], Hashable] | None = None) -> None:
-        """`index` says by what `list_indexed` finds a value."""
+        """`index` says by what `index_keys` finds a value."""
         self.index = index
         self._values: dict[Any, V] = {}
         self._keys: dict[
@@ -36,7 +36,7 @@ class Store(Generic[V]):
     def items(self) -> list[tuple[Any, V]]:
         return list(self._values.items())
 
-    def list_indexed(self, index: Hashable) -> list[Any]:
+    def index_keys(self, index: Hashable) -> list[Any]:
         """The keys of the values of this index."""
         return list(self._keys.get(index, ()))
 

@@ -348,7 +348,7 @@ class ClusterController:
             self.controller.queue.add(ref)
 
     def _enqueue_cluster(self, uid: str) -> None:
-        for raw in self._clusters.indexed(uid):
+        for raw in self._clusters.by_index(uid):
             self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
 
     def on_kind(self, kind: str) -> None:

@@ -183,7 +183,7 @@ class Observer:
     def _machines_of(self, cluster: Cluster) -> tuple[MachineState, ...]:
         records = [
             record
-            for record in self._context.machines.indexed(cluster.uid)
+            for record in self._context.machines.by_index(cluster.uid)
             if record.namespace == cluster.namespace
         ]
         records.sort(key=lambda record: (record.created, record.name))

@@ -266,7 +266,7 @@ def test_an_object_is_found_by_its_index_before_and_after_the_informer_knows_it(
         rig = Rig()
 
         def names(team: str | None) -> list[str]:
-            return [name_of(raw) for raw in rig.cache.indexed(team)]
+            return [name_of(raw) for raw in rig.cache.by_index(team)]
 
         for name, team in (("a", "red"), ("b", "blue"), ("c", "red")):
             raw = new_object(CONFIG_MAP, name, "default")

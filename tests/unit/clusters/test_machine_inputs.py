@@ -10,7 +10,7 @@ from tests.unit.clusters.builders import NOON
 from tests.unit.clusters.test_cluster import a_raw_cluster, errors, read, warnings
 
 from windrow.clusters.api.cluster import Cluster
-from windrow.clusters.api.machine_inputs import MAX_VALUE
+from windrow.clusters.api.manifest.machine_inputs import MAX_VALUE
 from windrow.clusters.api.secrets import read_published_server, read_secret_data, render_kubeconfig_secret
 from windrow.clusters.bootstrap_data import sample_bootstrap_spec
 

@@ -144,7 +144,7 @@ def observe(
     context = ReconcileContext(
         api=site,  # type: ignore[arg-type]
         clusters={KEY: raw},  # type: ignore[arg-type]
-        machines=SimpleNamespace(indexed=lambda uid: [one for one in machines if one.cluster_uid == uid]),  # type: ignore[arg-type]
+        machines=SimpleNamespace(by_index=lambda uid: [one for one in machines if one.cluster_uid == uid]),  # type: ignore[arg-type]
         secrets={SECRET.ref("cc", "cattle-global-data"): allowed},  # type: ignore[arg-type]
         clock=clock,
         rng=unused,

@@ -73,7 +73,7 @@ class ServiceRecord:
     seen: str = ""  # the uid for which a load balancer was observed
     seen_second: str = ""  # the same of the one for its second family
     # Annotations without effect and requests for an address that it had at its last reconcile.
-    idle_keys: tuple[str, ...] | None = None
+    ignored_annotations: tuple[str, ...] | None = None
     requested: tuple[str, ...] | None = None
     # Problems that were reported, by uid and text, and when (monotonic); the last event (with the uid) that tells its state.
     reported: dict[tuple[str, str], timedelta] = field(default_factory=dict)
@@ -253,7 +253,11 @@ class ServiceIndex:
         held = (balancer, second, *orphans)
         reserved = {address for one in held if one is not None for address in one.reserved}
         # At the first reconcile annotations without effect are not new.
-        before = record.idle_keys if record.idle_keys is not None else service.idle_keys
+        before = (
+            record.ignored_annotations
+            if record.ignored_annotations is not None
+            else service.ignored_annotations
+        )
         return ServiceState(
             service=service,
             now=now,
@@ -275,7 +279,7 @@ class ServiceIndex:
             wait=self._read_wait(record, now),
             may_be_made_until=self._find_creation_end(record, service),
             is_gone=found is None,
-            new_idle_keys=tuple(key for key in service.idle_keys if key not in before),
+            new_ignored_annotations=tuple(key for key in service.ignored_annotations if key not in before),
             without_macvlan=self._list_without_macvlan() if service.mode == "dhcp" else (),
             has_new_request=record.requested not in (None, service.requested),
         )
@@ -320,7 +324,10 @@ class ServiceIndex:
     def mark_executed(self, state: ServiceState) -> None:
         """The plan for what the service requests was executed, with the events about its annotations."""
         record = self.record(state.service.ref)
-        record.requested, record.idle_keys = state.service.requested, state.service.idle_keys
+        record.requested, record.ignored_annotations = (
+            state.service.requested,
+            state.service.ignored_annotations,
+        )
 
     def forget(self, ref: ObjectRef) -> None:
         """Drop the record of a service that is deleted, with its load balancer."""

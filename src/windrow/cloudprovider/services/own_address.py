@@ -107,7 +107,7 @@ def _plan_creation(state: ServiceState) -> Plan:
     actions.append(ENSURING)
     if state.settings.cluster == names.DEFAULT_CLUSTER_NAME:
         actions.append(CLUSTER_NAME_MISSING)
-    actions += warn_of_annotations(service.idle_keys)
+    actions += warn_of_annotations(service.ignored_annotations)
     return waiting(state, "allocation", problems.allocation_timeout(service), tuple(actions))
 
 
@@ -172,7 +172,7 @@ def _plan_update(state: ServiceState, balancer: LoadBalancer) -> Plan:
         actions += announce_change(service, addresses)
     if addresses and (is_new_address or state.has_new_request):
         actions.extend(_address_warnings(service, balancer, families))
-    actions += warn_of_annotations(state.new_idle_keys)
+    actions += warn_of_annotations(state.new_ignored_annotations)
     if changes_pool and not service.primary_label:
         # The announcement ends before the address goes back into the pool.
         actions += withdraw(service, "another pool is asked for, so Harvester takes its address back")

@@ -64,7 +64,7 @@ class Service:
     pool: str = ""
     second_pool: str = ""  # for the address of the other family
     more_pools: tuple[str, ...] = ()  # beyond these two, which nothing is done with
-    idle_keys: tuple[str, ...] = ()  # without effect: of versions before 0.2, or known to none
+    ignored_annotations: tuple[str, ...] = ()  # without effect: of versions before 0.2, or known to none
     ignores_vip: bool = False
 
     # What we wrote before, None where it is absent, and what kube-vip wrote.
@@ -137,7 +137,7 @@ def family_of(address: str) -> str:
 MAX_IDLE_KEYS = 20  # each is compared with all that are known, and named in an event
 
 
-def _list_idle_keys(annotations: Mapping[str, str]) -> tuple[str, ...]:
+def _list_ignored_annotations(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """The annotations that look like the cloud provider's, and have no effect."""
     known = (*names.SERVICE_KEYS, names.AWAITS_ADDRESS)
     removed = [key for key in names.REMOVED_SERVICE_KEYS if key in annotations]
@@ -178,7 +178,7 @@ def read_service(raw: Mapping[str, Any]) -> Service:
         pool=pool,
         second_pool=more_pools[0] if more_pools else "",
         more_pools=tuple(more_pools[1:]),
-        idle_keys=_list_idle_keys(annotations),
+        ignored_annotations=_list_ignored_annotations(annotations),
         ignores_vip=annotations.get(names.VIP_IGNORE) == "true" and names.AWAITS_ADDRESS not in annotations,
         awaits_address=names.AWAITS_ADDRESS in annotations,
         addresses=annotations.get(names.VIP_ADDRESSES),

@@ -72,7 +72,7 @@ class ServiceState:
     without_macvlan: tuple[
         str, ...
     ] = ()  # nodes that announce services, and lack what a service by DHCP needs
-    new_idle_keys: tuple[str, ...] = ()  # annotations without effect that were added
+    new_ignored_annotations: tuple[str, ...] = ()  # annotations without effect that were added
     has_new_request: bool = False  # it requests another address or pool than at its last reconcile
 
     @property

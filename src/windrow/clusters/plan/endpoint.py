@@ -129,8 +129,8 @@ def find_join_server_of(machine: MachineState, state: ClusterState) -> JoinServe
         return JoinServer("present", staying[0])
     if servers:
         return JoinServer("leaving", servers[0])
-    nameless = _list_without_address(state)
-    is_unknown = any(_may_have_been_known(server, machine) for server in nameless)
+    without_address = _list_without_address(state)
+    is_unknown = any(_may_have_been_known(server, machine) for server in without_address)
     return JoinServer("unknown" if is_unknown else "lost")
 
 

@@ -126,7 +126,7 @@ class _Watched:
         """What is shown of the cluster."""
         informer = self.informer
         if informer is not None:
-            yield from filter(None, map(informer.get, informer.list_indexed(cluster_uid)))
+            yield from filter(None, map(informer.get, informer.index_keys(cluster_uid)))
 
     def stop(self) -> None:
         if self.task is not None:

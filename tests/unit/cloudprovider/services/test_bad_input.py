@@ -399,7 +399,7 @@ def test_what_a_service_may_have_is_not_without_effect():
 
     service = read_service({"metadata": {"name": "web", "namespace": "default", "annotations": known}})
 
-    assert service.idle_keys == ()
+    assert service.ignored_annotations == ()
 
 
 def test_of_many_annotations_without_effect_twenty_are_named():
@@ -407,7 +407,10 @@ def test_of_many_annotations_without_effect_twenty_are_named():
 
     service = read_service({"metadata": {"name": "web", "namespace": "default", "annotations": annotations}})
 
-    assert service.idle_keys == (names.REMOVED_SERVICE_KEYS[0], *(f"windrow.io/x{n:03}" for n in range(20)))
+    assert service.ignored_annotations == (
+        names.REMOVED_SERVICE_KEYS[0],
+        *(f"windrow.io/x{n:03}" for n in range(20)),
+    )
 
 
 def test_an_address_that_was_wished_for_and_not_given_is_told_with_how_to_fix_one():

@@ -9,7 +9,7 @@ from typing import Any
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.fields import Fields, ProblemCollector
-from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS
+from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.core.formats.version import NotVersion, Version
 from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig

@@ -27,12 +27,6 @@ from windrow.clusters.api.immutable_config import (
     keep_recorded,
 )
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
-from windrow.clusters.api.machine_inputs import (
-    read_environment,
-    read_etcd,
-    read_registries,
-    read_selector_files,
-)
 from windrow.clusters.api.manifest.charts import check_charts
 from windrow.clusters.api.manifest.distribution import (
     check_guest_credentials,
@@ -44,9 +38,19 @@ from windrow.clusters.api.manifest.distribution import (
     read_secret_reference,
 )
 from windrow.clusters.api.manifest.machine_config import ResolveDriver, harvester_only, kind_of, read_options
+from windrow.clusters.api.manifest.machine_inputs import (
+    read_environment,
+    read_etcd,
+    read_registries,
+    read_selector_files,
+)
 from windrow.clusters.api.manifest.networking import check_networks, find_families, read_stack
 from windrow.clusters.api.manifest.pools import read_hostname_limit, read_pool
-from windrow.clusters.api.manifest_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS, check_annotations
+from windrow.clusters.api.manifest.supported_fields import (
+    CLUSTER_FIELDS,
+    HARVESTER_CONFIG_FIELDS,
+    check_annotations,
+)
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.status import read_recorded_status
 from windrow.core.formats.bounds import abbreviate

@@ -95,7 +95,7 @@ def check_annotations(kind: str, raw: Mapping[str, Any], problems: ProblemCollec
     for key in unknown[:MAX_UNKNOWN_ANNOTATIONS]:
         where = field_of(abbreviate(key) if is_too_long(key) else key)
         fault = f"{label}{where} has no effect: no {kind} has that annotation"
-        problems.add(where, fault, _find_cure(kind, key), "warning")
+        problems.add(where, fault, _find_hint(kind, key), "warning")
     if (more := len(unknown) - MAX_UNKNOWN_ANNOTATIONS) > 0:
         where = "metadata.annotations"
         domains = " and ".join(prefix.rstrip("/") for prefix in _PREFIXES[kind])
@@ -103,7 +103,7 @@ def check_annotations(kind: str, raw: Mapping[str, Any], problems: ProblemCollec
         problems.add(where, fault, "remove them", "warning")
 
 
-def _find_cure(kind: str, key: str) -> str:
+def _find_hint(kind: str, key: str) -> str:
     """What to write in place of an annotation that the kind does not have."""
     if key == names.ALLOWED_NAMESPACES:
         return "write it on the Secret that is shared"

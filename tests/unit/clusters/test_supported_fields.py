@@ -14,7 +14,7 @@ from windrow.app.check import check
 from windrow.app.preload import read_preload
 from windrow.clusters.api.fields import ProblemCollector
 from windrow.clusters.api.kinds import crds
-from windrow.clusters.api.manifest_fields import (
+from windrow.clusters.api.manifest.supported_fields import (
     ANNOTATIONS,
     CLUSTER_FIELDS,
     HARVESTER_CONFIG_FIELDS,
