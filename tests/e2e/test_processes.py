@@ -62,8 +62,8 @@ def test_a_cluster_lives_from_import_to_deletion_with_kubectl_while_its_manager_
         assert len(shell.objects(HARVESTER, "vms", "-A")) == 1
 
         head, row, *_ = shell.kubectl(MANAGER, "get", f"{CLUSTERS},machines", "-A").splitlines()
-        assert head.split()[:5] == ["NAMESPACE", "NAME", "READY", "PHASE", "VERSION"]
-        assert row.split()[2:5] == ["True", "Ready", "v1.35.1+rke2r1"]
+        assert head.split()[:6] == ["NAMESPACE", "NAME", "READY", "PHASE", "ACCEPTED", "VERSION"]
+        assert row.split()[2:6] == ["True", "Ready", "True", "v1.35.1+rke2r1"]
 
         (shell.folder / "guest.yaml").write_text(shell.windrow("kubeconfig", "51", "--kubeconfig", MANAGER))
         node = shell.kubectl("guest.yaml", "get", "nodes", "-o", "wide", "--no-headers").split()
