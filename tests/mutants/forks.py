@@ -1,6 +1,7 @@
 """Work in forks of this process: begun, waited for, and ended when they are stuck. Linux: pidfd, /proc.
 
-What a fork prints goes nowhere, unless WINDROW_MUTANTS_VERBOSE is set. It counts as stuck when neither it nor a process
+A fork that is about to signal every process, as a mutant of a process id does, ends instead, and has failed. What a fork
+prints goes nowhere, unless WINDROW_MUTANTS_VERBOSE is set. It counts as stuck when neither it nor a process
 below it has used any CPU for `STUCK_SECONDS`: however busy the machine, what can run does run within them.
 """
 
@@ -90,11 +91,23 @@ def _run(work: Callable[[], int]) -> None:
             nowhere = os.open(os.devnull, os.O_RDWR)
             for stream in (1, 2):
                 os.dup2(nowhere, stream)
+        os.kill, os.killpg = _guard(os.kill), _guard(os.killpg)
         code = work()
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _guard(send: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """For kill(2), -1 and process group 1 are every process, 0 is the group that the run itself is of, and 1 the init process."""
+
+    def guarded(target: int, signal_number: int) -> None:
+        if target <= 1:
+            os._exit(FAILED)
+        send(target, signal_number)
+
+    return guarded
 
 
 def _list_cpu(root: int) -> dict[int, int]:

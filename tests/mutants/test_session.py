@@ -96,6 +96,22 @@ def test_a_fork_ends_with_its_code_or_as_failed() -> None:
         assert codes == [code]
 
 
+@pytest.mark.parametrize(("send", "target"), [("kill", -1), ("killpg", 1), ("killpg", 0), ("kill", 1)])
+def test_a_fork_that_would_signal_every_process_fails_instead(send: str, target: int) -> None:
+    """Once a mutant of child.py ended every process of the machine. Signal 0 harms none."""
+
+    def work() -> int:
+        getattr(os, send)(target, 0)
+        return 0
+
+    codes: list[int] = []
+    forks = Forks()
+    forks.begin(work, codes.append)
+    while len(forks):
+        forks.wait(float("inf"))
+    assert codes == [FAILED]
+
+
 def test_a_fork_that_waits_for_ever_is_ended() -> None:
     codes: list[int] = []
     times = count(0, 31)
